@@ -35,7 +35,7 @@ from kappa.slices.contract import check_rows
 from kappa.slices.effects import collect, conformed
 from kappa.slices.records import in_memory
 from kappa.slices.state import newest
-from kappa.slices.writing import call_step
+from kappa.slices.step import call_step
 from kappa.spark.catalyst import is_union
 from kappa.spark.parsing import columns_to_read
 from kappa.spark.parsing.batches import Start

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support import python_functions as functions
 
-from kappa.slices.writing import call_step
+from kappa.slices.step import call_step
 from kappa.topology import Slice, Topology, registry
 
 #: What Spark does with the functions of a plan: it pickles them while the step runs.

@@ -6,7 +6,6 @@ from kappa.operators.at_most_every import at_most_every
 from kappa.operators.deduplication import deduplicate
 from kappa.operators.foreign_key_join import foreign_key_join
 from kappa.operators.interval_join import interval_join
-from kappa.operators.late import late_records
 from kappa.operators.latest import newest_by
 from kappa.operators.lookup import lookup
 from kappa.operators.masks import masked
@@ -31,7 +30,6 @@ __all__ = [
     "foreign_key_join",
     "hopping_window",
     "interval_join",
-    "late_records",
     "lookup",
     "masked",
     "newest",

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
+from kappa.operators.bound import TableOperator
 from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, key_columns, key_ddl, quoted_names, with_key
-from kappa.topology import Table
+from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quote
+from kappa.topology.operator import Outcome, Reads, named, read
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
@@ -38,30 +40,53 @@ class Aggregated:
     changes: DataFrame
 
 
-def aggregate(*, rows: str, key: Key, aggregates: Mapping[str, Aggregate]) -> KeyAggregates:
+def aggregate(
+    of: Reads, *, key: Key, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
+) -> TableOperator[Aggregated]:
     """Aggregates of all rows of each key (Kafka Streams: ``KGroupedStream.aggregate``, ``count``, ``reduce``).
 
     Columns of the table: the key, the aggregates, and what those need to merge, called ``<aggregate>__<what>``. A row
     with a null key has no history and is left out. Late and out-of-order rows count as any others; order matters to
-    ``first``, ``last`` and ``collect`` only, and for them it is the total order. State: one row a key, for ever. Class:
-    any cut.
+    ``first``, ``last`` and ``collect`` only, and for them it is the total order. State: one row per key, for ever.
+    Class: any cut.
 
     Args:
-        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        of: the source, or what another operator emits.
         key: column or columns.
         aggregates: by the name of their column.
+        table: the name of its table.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
         TopologyError: a key, a name or an aggregate does not fit.
 
     Examples:
+        >>> from kappa import Slice, Source
         >>> from kappa.operators import agg, aggregate
-        >>> spent = aggregate(rows="id STRING, amount BIGINT", key="id", aggregates={"total": agg.sum("amount")})
+        >>> orders = Source(topic="orders", schema="id STRING, amount BIGINT")
+        >>> spent = aggregate(orders, key="id", aggregates={"total": agg.sum("amount")}, table="spent")
         >>> before = spark.sql("SELECT 'a' AS id, 5L AS total")
         >>> rows = spark.sql("SELECT 'a' AS id, n AS amount FROM VALUES (1L), (2L) AS t(n)")
-        >>> spent(rows, before=before).changes.collect()
+        >>> spent(Slice(seq=1, records={"orders": rows}, tables={"spent": before})).changes.collect()
         [Row(id='a', total=8)]
     """
+    read_rows = read(of, named("aggregate", table), rows=rows, is_timed=False)
+    aggregates_of_keys = _aggregate(read_rows.rows, key, aggregates)
+
+    def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
+        result = aggregates_of_keys(frames[0], before=slice.table(table))
+        return Outcome(result=result, changes=(result.changes,))
+
+    return TableOperator(
+        name="aggregate",
+        inputs=(read_rows,),
+        tables=(aggregates_of_keys.table(table),),
+        compute=compute,
+        row=row_of(aggregates_of_keys.keys, aggregates_of_keys.parts),
+    )
+
+
+def _aggregate(rows: str, key: Key, aggregates: Mapping[str, Aggregate]) -> KeyAggregates:
     keys = keys_of(rows, key, "aggregate")
     return KeyAggregates(
         keys=keys,
@@ -73,7 +98,7 @@ def aggregate(*, rows: str, key: Key, aggregates: Mapping[str, Aggregate]) -> Ke
 
 @dataclass(frozen=True, kw_only=True)
 class KeyAggregates:
-    """The operator that :func:`aggregate` makes; call it in the step.
+    """What :func:`aggregate` does, before it is bound.
 
     Attributes:
         keys: key columns.
@@ -107,42 +132,76 @@ class KeyAggregates:
         return changed(fresh, before, self.keys, self.parts)
 
 
-def cogroup(*, key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping[str, Aggregate]]) -> Cogroup:
+def cogroup(
+    of: Mapping[str, Reads],
+    *,
+    key: Key,
+    aggregates: Mapping[str, Mapping[str, Aggregate]],
+    table: str,
+    rows: Mapping[str, str] | None = None,
+) -> TableOperator[Aggregated]:
     """Several streams in one aggregate of each key (Kafka Streams: ``KGroupedStream.cogroup``).
 
         profiles = cogroup(
+            {"views": views, "orders": orders},
             key="user",
-            rows={"views": VIEW, "orders": ORDER},
             aggregates={
                 "views": {"events": agg.count(), "page": agg.last("page")},
                 "orders": {"events": agg.count(), "spent": agg.sum("amount")},
             },
+            table="profiles",
         )
-        changes = profiles({"views": slice["views"], "orders": slice["orders"]}, before=slice.table("profiles")).changes
 
     An aggregate that several streams name is one, of the rows of all of them: it has to be the same kind of aggregate
     of columns of one type. Columns, null keys, order, state and class are those of :func:`aggregate`; a key that only
     some of the streams have is there, with nothing of the others.
 
     Args:
+        of: stream -> its source, or what another operator emits. A step passes rows in this order.
         key: column or columns, named and typed alike in all streams.
-        rows: stream -> Spark DDL of its rows.
         aggregates: stream -> its aggregates, by the name of their column.
+        table: the name of its table.
+        rows: stream -> Spark DDL of its rows, with what the step adds to them; all columns where it is not named.
 
     Raises:
-        TopologyError: the streams of ``rows`` and ``aggregates`` differ, or keys or aggregates of one name do; a key, a
+        TopologyError: the streams of ``of`` and ``aggregates`` differ, or keys or aggregates of one name do; a key, a
             name or an aggregate does not fit.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import agg, cogroup
+        >>> views = Source(topic="views", schema="user STRING")
+        >>> orders = Source(topic="orders", schema="user STRING, amount BIGINT")
         >>> profiles = cogroup(
+        ...     {"views": views, "orders": orders},
         ...     key="user",
-        ...     rows={"views": "user STRING", "orders": "user STRING, amount BIGINT"},
         ...     aggregates={"views": {"views": agg.count()}, "orders": {"spent": agg.sum("amount")}},
+        ...     table="profiles",
         ... )
-        >>> profiles.table("profiles").schema
+        >>> profiles.tables[0].schema
         '`user` STRING NOT NULL, `views` BIGINT, `spent` BIGINT'
     """
+    shaped = rows or {}
+    inputs = {
+        name: read(one, f"{named('cogroup', table)}: {name!r}", rows=shaped.get(name, ""), is_timed=False)
+        for name, one in of.items()
+    }
+    group = _cogroup(key, {name: one.rows for name, one in inputs.items()}, aggregates)
+
+    def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
+        result = group(dict(zip(inputs, frames, strict=True)), before=slice.table(table))
+        return Outcome(result=result, changes=(result.changes,))
+
+    return TableOperator(
+        name="cogroup",
+        inputs=tuple(inputs.values()),
+        tables=(group.table(table),),
+        compute=compute,
+        row=row_of(group.keys, group.parts),
+    )
+
+
+def _cogroup(key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping[str, Aggregate]]) -> Cogroup:
     if not rows or set(rows) != set(aggregates):
         raise TopologyError(
             f"cogroup: rows are of streams {sorted(rows)}, aggregates of {sorted(aggregates)}. Give both for "
@@ -173,7 +232,7 @@ def cogroup(*, key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mappi
 
 @dataclass(frozen=True, kw_only=True)
 class Cogroup:
-    """The operator that :func:`cogroup` makes; call it in the step.
+    """What :func:`cogroup` does, before it is bound.
 
     Attributes:
         keys: key columns.
@@ -262,6 +321,11 @@ def table_of(name: str, keys: Sequence[Column], parts: Sequence[Part], by: str) 
     """A table of aggregates by key."""
     names = [column.name for column in keys]
     return Table(name=name, key=names, schema=f"{key_ddl(keys)}, {agg.ddl_of(parts)}", made_by=by)
+
+
+def row_of(keys: Sequence[Column], parts: Sequence[Part]) -> str:
+    """Spark DDL of a row of aggregates: without what they need to merge."""
+    return f"{key_ddl(keys)}, {agg.ddl_of(agg.values(parts))}"
 
 
 def made_by(operator: str, keys: Sequence[Column], aggregates: Mapping[str, Aggregate]) -> str:

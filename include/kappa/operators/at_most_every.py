@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
+from kappa.operators.bound import FinalOperator
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import no_late_rows
-from kappa.operators.windowed import Windowed, check_names, check_windowed, floored, keys_of, length, needed
+from kappa.operators.windowed import (
+    LAST_INSTANT,
+    Windowed,
+    bound,
+    check_names,
+    check_windowed,
+    floored,
+    keys_of,
+    length,
+    needed,
+)
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quoted
 from kappa.topology.durations import shown
 from kappa.topology.event_time import Frontier, Reach
+from kappa.topology.operator import Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +34,7 @@ _NAME = "at_most_every"
 _OWN = ("boundary", "counts_from", "origin")
 
 
-def at_most_every(*, rows: str, key: Key, every: str) -> AtMostEvery:
+def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = "") -> FinalOperator[Windowed]:
     """The newest row of each key at the boundaries of a grid (Kafka Streams: a ``punctuate`` by stream time).
 
     Boundaries are the multiples of ``every`` since 1970-01-01T00:00:00Z. A key that had rows since the boundary before
@@ -32,25 +44,33 @@ def at_most_every(*, rows: str, key: Key, every: str) -> AtMostEvery:
 
     Columns of the table: the key, ``boundary TIMESTAMP``, the other columns of ``rows``, ``counts_from TIMESTAMP``,
     ``origin``; key: the key and ``boundary``. Columns that are emitted: the same without ``counts_from`` and
-    ``origin``. State is kept for boundaries that the frontier has not reached. Class: any cut.
+    ``origin``. Their event time is the last instant before the boundary. State is kept for boundaries that the frontier
+    has not reached. Class: any cut.
 
     Args:
-        rows: Spark DDL of the columns that are emitted, the key's included.
+        of: the source, or what another operator emits.
         key: column or columns; a row without a key is left out.
         every: from one boundary to the next one.
+        table: the name of its table.
+        rows: Spark DDL of the columns that are emitted, the key's included, with what the step adds; empty for all
+            columns of what is read.
 
     Raises:
-        TopologyError: a name or a length of time does not fit, or a column has a map: maps have no order.
+        TopologyError: a name or a length of time does not fit, what is read has no event time, or a column has a map:
+            maps have no order.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import at_most_every
-        >>> hourly = at_most_every(rows="id STRING, price DECIMAL(12,2)", key="id", every="1 hour")
+        >>> ticks = Source(topic="ticks", schema="id STRING, price DECIMAL(12,2)", grace="1 minute")
+        >>> hourly = at_most_every(ticks, key="id", every="1 hour", table="due")
         >>> hourly.schema
         '`id` STRING NOT NULL, boundary TIMESTAMP NOT NULL, `price` DECIMAL(12, 2)'
     """
-    keys = keys_of(rows, key, _NAME, _OWN)
+    read_rows = read(of, named(_NAME, table), rows=rows, is_timed=True)
+    keys = keys_of(read_rows.rows, key, _NAME, _OWN)
     names = [column.name for column in keys]
-    others = tuple(column for column in columns_of(rows, _NAME) if column.name not in names)
+    others = tuple(column for column in columns_of(read_rows.rows, _NAME) if column.name not in names)
     check_names([column.name for column in others], _NAME, _OWN)
     maps = [column.name for column in others if "MAP<" in column.type]
     if maps:
@@ -58,12 +78,13 @@ def at_most_every(*, rows: str, key: Key, every: str) -> AtMostEvery:
             f"{_NAME}: columns {maps} hold a MAP. Maps have no order, which tells the rows of one record apart. Leave "
             "these columns out of rows."
         )
-    return AtMostEvery(keys=keys, others=others, every_ms=length(every, f"{_NAME}: every"))
+    at_boundaries = AtMostEvery(keys=keys, others=others, every_ms=length(every, f"{_NAME}: every"))
+    return bound(read_rows, table, at_boundaries, name=_NAME, time=LAST_INSTANT.format(end="boundary"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtMostEvery:
-    """Rows at the boundaries of a grid; :func:`at_most_every` makes them.
+    """Rows at the boundaries of a grid, before they are bound; :func:`at_most_every` makes them.
 
     Attributes:
         keys: key columns.

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
+from kappa.operators.bound import RowsOperator, stream, timed
 from kappa.operators.frames import check_rows, check_stream, check_times
 from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
 from kappa.operators.sequence import in_order
-from kappa.operators.session import SessionWindow, session_window
+from kappa.operators.session import SessionWindow, sessions_of
 from kappa.operators.windowed import check_names
-from kappa.topology import ORDER, Table
+from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, columns_of, quote, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier
+from kappa.topology.operator import Outcome, Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +51,7 @@ class DistinctRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate:
-    """The operator that :func:`deduplicate` makes; call it in the step.
+    """What :func:`deduplicate` does, before it is bound.
 
     Attributes:
         rows: Spark DDL of the rows that go in.
@@ -152,7 +154,9 @@ class Deduplicate:
         found = sessions.of_admitted(records, before=before, frontier=frontier)
         place = origin.final_at(ORDER[0], of=_FIRST)
         return DistinctRows(
-            rows=found.final.selectExpr(*(f"{_FIRST}.{name}" for name in columns), *place),
+            rows=timed(
+                found.final.selectExpr(*(f"{_FIRST}.{name}" for name in columns), *place, "session_end AS _event_time")
+            ),
             changes=found.changes,
             late=late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE),
         )
@@ -162,7 +166,9 @@ class Deduplicate:
         return key_columns(self.rows, self.key, "deduplicate")
 
 
-def deduplicate(*, rows: str, key: Key, within: str | None, emit: Emit = "first") -> Deduplicate:
+def deduplicate(
+    of: Reads, *, key: Key, within: str | None, table: str, emit: Emit = "first", rows: str = ""
+) -> RowsOperator[DistinctRows]:
     """The first record of each key in the total order; what repeats it is left out (first wins).
 
     Kafka Streams has no operator for it; its users write one with a window store. A record repeats its key when its
@@ -178,28 +184,53 @@ def deduplicate(*, rows: str, key: Key, within: str | None, emit: Emit = "first"
 
     State: the keys that were seen, until the frontier passes ``within`` after the latest; without ``within`` for ever.
     With ``emit="final"`` the first record of each run that may go on. Class: any cut where each key stays in one
-    partition, else time cut; with ``emit="final"`` any cut.
+    partition, else time cut; with ``emit="final"`` any cut. Event time of what is emitted: that of the record; with
+    ``emit="final"`` that of the last one of its run.
 
     Args:
-        rows: Spark DDL of the rows, key columns included.
+        of: the source, or what another operator emits.
         key: column or columns: what makes two records the same.
+        table: the name of its table.
         within: for how long a key is remembered, for example ``10 minutes``; needs a source with ``grace``. None for
             ever, for sources without event time.
         emit: ``first``: a record at once, with all the columns that it has; ``final``: when no repetition can come any
             more, with the columns of ``rows``; needs ``within``.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
         TopologyError: the key is not among the rows, ``within`` is no length of time, or ``emit`` does not fit.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import deduplicate
-        >>> first = deduplicate(rows="id STRING NOT NULL, amount BIGINT", key="id", within="10 minutes")
-        >>> [column.name for column in first.table("seen").columns]
+        >>> orders = Source(topic="orders", schema="id STRING NOT NULL, amount BIGINT", grace="1 minute")
+        >>> first = deduplicate(orders, key="id", within="10 minutes", table="seen")
+        >>> [column.name for column in first.tables[0].columns]
         ['id', 'last_seen']
-        >>> final = deduplicate(rows="id STRING NOT NULL, amount BIGINT", key="id", within="10 minutes", emit="final")
-        >>> [column.name for column in final.table("seen").columns]
+        >>> final = deduplicate(orders, key="id", within="10 minutes", table="seen", emit="final")
+        >>> [column.name for column in final.tables[0].columns]
         ['id', 'session_start', 'session_end', 'first', 'origin']
     """
+    read_rows = read(of, named("deduplicate", table), rows=rows, is_timed=within is not None)
+    distinct = _deduplicate(read_rows.rows, key, within, emit)
+
+    def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[DistinctRows]:
+        frontier = None if within is None else read_rows.frontier(slice)
+        result = distinct(frames[0], before=slice.table(table), frontier=frontier)
+        return Outcome(result=result, changes=(result.changes,), emitted=result.rows, late=result.late)
+
+    emits = stream(
+        named("deduplicate", table),
+        read_rows.rows,
+        read_rows,
+        behind_ms=distinct.within_ms if emit == "final" else 0,
+        is_timed=read_rows.is_timed,
+    )
+    kept = (distinct.table(table),)
+    return RowsOperator(name="deduplicate", inputs=(read_rows,), tables=kept, compute=compute, emits=emits)
+
+
+def _deduplicate(rows: str, key: Key, within: str | None, emit: Emit) -> Deduplicate:
     keys = key_columns(rows, key, "deduplicate")
     names = tuple(column.name for column in keys)
     if emit not in get_args(Emit) or (emit == "final" and within is None):
@@ -223,9 +254,5 @@ def _sessions(rows: str, keys: tuple[Column, ...], within: str) -> SessionWindow
         )
     check_names([column.name for column in keys], "deduplicate with emit='final'", _OWN)
     record = ", ".join([_PLACE, *(f"{quote(column.name)}: {column.type}" for column in columns)])
-    return session_window(
-        rows=f"{key_ddl(keys)}, {_FIRST} STRUCT<{record}>",
-        key=[column.name for column in keys],
-        gap=within,
-        aggregates={_FIRST: agg.min(_FIRST)},
-    )
+    rows_of_runs = f"{key_ddl(keys)}, {_FIRST} STRUCT<{record}>"
+    return sessions_of(rows_of_runs, [column.name for column in keys], within, {_FIRST: agg.min(_FIRST)})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from kappa.operators.bound import TableOperator, table_input
 from kappa.operators.join_columns import JoinColumns, JoinKey, changed_rows, join_columns
 from kappa.operators.keys import Key
-from kappa.topology import Table
+from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, names_of, quoted
+from kappa.topology.operator import Outcome, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,8 +19,15 @@ _NAME = "foreign_key_join"
 
 
 def foreign_key_join(
-    *, left: str, right: str, key: Key, foreign_key: JoinKey, how: Literal["inner", "left"] = "inner"
-) -> ForeignKeyJoin:
+    left: TableOperator[Any] | Table,
+    right: TableOperator[Any] | Table,
+    *,
+    foreign_key: JoinKey,
+    table: str,
+    how: Literal["inner", "left"] = "inner",
+    left_rows: str = "",
+    right_rows: str = "",
+) -> TableOperator[TableChanges]:
     """The rows of a table, each with the row of another table that it names (Kafka Streams: ``KTable.join`` with a
     foreign key).
 
@@ -37,26 +46,48 @@ def foreign_key_join(
     tables; of several changes between two commits only the last shows.
 
     Args:
-        left: Spark DDL of the left table.
-        right: Spark DDL of the right table.
-        key: key of the left table.
+        left: the operator that keeps the left table, or a table of the topology's own, whose changes the step passes.
+        right: that of the right table.
         foreign_key: left column or columns that hold the right table's key: of the same names there, or left column ->
             right column.
+        table: the name of the result.
         how: ``left`` keeps rows that name nothing.
+        left_rows: Spark DDL of the columns of the left table that matter here; empty for all.
+        right_rows: the same of the right table.
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
 
     Examples:
+        >>> from kappa import Slice, Table
         >>> from kappa.operators import foreign_key_join
-        >>> order, product = "id STRING, sku STRING", "sku STRING, name STRING"
-        >>> join = foreign_key_join(left=order, right=product, key="id", foreign_key="sku")
-        >>> orders = spark.sql("SELECT 'o1' AS id, 'x' AS sku")
-        >>> products = spark.sql("SELECT 'x' AS sku, 'Lamp' AS name")
-        >>> none = {"left_before": orders.limit(0), "right_before": products.limit(0), "before": orders.limit(0)}
-        >>> join(orders, products, **none).changes.collect()
+        >>> orders = Table(name="orders", key="id", schema="id STRING NOT NULL, sku STRING")
+        >>> products = Table(name="products", key="sku", schema="sku STRING NOT NULL, name STRING")
+        >>> join = foreign_key_join(orders, products, foreign_key="sku", table="names")
+        >>> order, product = spark.sql("SELECT 'o1' AS id, 'x' AS sku"), spark.sql("SELECT 'x' AS sku, 'Lamp' AS name")
+        >>> before = {"orders": order.limit(0), "products": product.limit(0), "names": order.limit(0)}
+        >>> join(Slice(seq=1, records={}, tables=before), order, product).changes.collect()
         [Row(id='o1', sku='x', name='Lamp', _deleted=False)]
     """
+    what = named(_NAME, table)
+    lefts, rights = table_input(left, what), table_input(right, what)
+    join = _join(left_rows or lefts.rows, right_rows or rights.rows, lefts.table.key, foreign_key, how)
+
+    def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[TableChanges]:
+        result = join(
+            *changes,
+            left_before=slice.table(lefts.table.name),
+            right_before=slice.table(rights.table.name),
+            before=slice.table(table),
+        )
+        return Outcome(result=result, changes=(result.changes,))
+
+    return TableOperator(
+        name=_NAME, inputs=(lefts, rights), tables=(join.table(table),), compute=compute, row=join.schema
+    )
+
+
+def _join(left: str, right: str, key: Key, foreign_key: JoinKey, how: Literal["inner", "left"]) -> ForeignKeyJoin:
     columns = join_columns(
         what=_NAME, left=left, right=right, key=foreign_key, how=how, allowed=("inner", "left"), required=key
     )
@@ -76,7 +107,7 @@ class TableChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignKeyJoin:
-    """A declared join by foreign key; :func:`foreign_key_join` makes it.
+    """A join by foreign key, before it is bound; :func:`foreign_key_join` makes it.
 
     Attributes:
         columns: columns of both tables and of the result.

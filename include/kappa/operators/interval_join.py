@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
+from kappa.operators.bound import RowsOperator, stream, timed
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, join_columns
 from kappa.operators.join_side import PLACE, Side
 from kappa.operators.late import late_records, late_rows
-from kappa.operators.own_state import check_own
-from kappa.topology import Table
+from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier, least
+from kappa.topology.operator import Outcome, Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,15 +26,18 @@ _TIME = "UNIX_MICROS({0}._event_time)"
 
 
 def interval_join(
+    left: Reads,
+    right: Reads,
     *,
-    left: str,
-    right: str,
     key: JoinKey,
+    tables: tuple[str, str],
     within: str | None = None,
     before: str | None = None,
     after: str | None = None,
     how: How = "inner",
-) -> IntervalJoin:
+    left_rows: str = "",
+    right_rows: str = "",
+) -> RowsOperator[IntervalJoined]:
     """Rows of two streams with the same key and times near each other (Kafka Streams: ``KStream.join`` with
     ``JoinWindows``).
 
@@ -59,29 +63,65 @@ def interval_join(
     the rows of a key within some reaches of each other, not all that a key has.
 
     Args:
-        left: Spark DDL of the left rows.
-        right: Spark DDL of the right rows.
+        left: the source of the left rows, or what another operator emits.
+        right: that of the right rows.
         key: column or columns that both sides have, or left column -> right column.
+        tables: names of its tables: left rows that wait, and right ones.
         within: how far apart the times may be, either way.
         before: instead of it, how much earlier the right row may be; nothing unless it is given.
         after: how much later it may be; likewise.
         how: ``inner``: pairs; ``left``: left rows without a partner too; ``outer``: those of both sides.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
+        right_rows: the same of the right ones.
 
     Raises:
-        TopologyError: a column, a length of time or ``how`` does not fit.
+        TopologyError: a column, a length of time or ``how`` does not fit, or what is read has no event time.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import interval_join
-        >>> order, payment = "id STRING, sku STRING", "id STRING, amount DECIMAL(12,2)"
-        >>> paid = interval_join(left=order, right=payment, key="id", within="10 minutes", how="left")
+        >>> orders = Source(topic="orders", schema="id STRING, sku STRING", grace="1 minute")
+        >>> payments = Source(topic="payments", schema="id STRING, amount DECIMAL(12,2)", grace="1 minute")
+        >>> waiting = ("waiting_orders", "waiting_payments")
+        >>> paid = interval_join(orders, payments, key="id", within="10 minutes", how="left", tables=waiting)
         >>> paid.schema
         '`id` STRING, `sku` STRING, `amount` DECIMAL(12, 2)'
     """
+    what = named(_NAME, *tables)
+    lefts, rights = (read(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (right, right_rows)))
     columns = join_columns(
-        what=_NAME, left=left, right=right, key=key, how=how, allowed=("inner", "left", "outer"), of_streams=True
+        what=_NAME,
+        left=lefts.rows,
+        right=rights.rows,
+        key=key,
+        how=how,
+        allowed=("inner", "left", "outer"),
+        of_streams=True,
     )
     back, ahead = _reach(within, before, after)
-    return IntervalJoin(columns=columns, before_ms=back, after_ms=ahead)
+    join = IntervalJoin(columns=columns, before_ms=back, after_ms=ahead)
+    left_table, right_table = tables
+
+    def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[IntervalJoined]:
+        result = join(
+            *rows,
+            left_before=slice.table(left_table),
+            right_before=slice.table(right_table),
+            left_frontier=lefts.frontier(slice),
+            right_frontier=rights.frontier(slice),
+        )
+        changes = (result.left_changes, result.right_changes)
+        return Outcome(result=result, changes=changes, emitted=result.rows, late=result.late)
+
+    # A row without a partner is older than the frontier by its reach; of a pair the later record is new.
+    behind = {"inner": 0, "left": ahead, "outer": max(back, ahead)}[how]
+    return RowsOperator(
+        name=_NAME,
+        inputs=(lefts, rights),
+        tables=(join.left_table(left_table), join.right_table(right_table)),
+        compute=compute,
+        emits=stream(what, join.schema, lefts, rights, behind_ms=behind),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +144,7 @@ class IntervalJoined:
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalJoin:
-    """A declared interval join; :func:`interval_join` makes it.
+    """A join by interval, before it is bound; :func:`interval_join` makes it.
 
     Attributes:
         columns: columns of both sides and of the joined rows.
@@ -148,13 +188,7 @@ class IntervalJoin:
             right_before: the right table before the slice.
             left_frontier: the frontier of the left source at the end of the slice.
             right_frontier: the frontier of the right source.
-
-        Raises:
-            TopologyError: another join of the slice was given one of the tables, and another frontier.
         """
-        for before, frontier, side in (left_before, right_frontier, "right"), (right_before, left_frontier, "left"):
-            other = "left" if side == "right" else "right"
-            check_own(before, by=frontier, operator=_NAME, table=f"{other} rows", argument=f"{side}_frontier")
         lefts, rights = self._left.admitted(left), self._right.admitted(right)
         waiting_rights = right_before.select(*quoted(rights.columns))
         # A new row meets what the other side has; an old one only what is new there. A small slice then reaches the
@@ -172,7 +206,7 @@ class IntervalJoin:
         if right_changes.unmatched is not None:
             rows = rows.unionByName(right_changes.unmatched.selectExpr(*self.columns.of_right, *PLACE))
         return IntervalJoined(
-            rows=origin.ordered(rows, "contributor"),
+            rows=origin.ordered(timed(rows), "contributor"),
             left_changes=left_changes.rows,
             right_changes=right_changes.rows,
             late=late_records(

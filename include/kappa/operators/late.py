@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from kappa.topology import ORDER
+from kappa.topology import ORDER, RECORD_COLUMNS
 from kappa.topology.ddl import quoted
 from kappa.topology.reserved import is_reserved
 
@@ -23,47 +19,11 @@ IS_IN_TIME = "(_frontier IS NULL OR _event_time >= _frontier)"
 RELEASED = "released: "
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refused:
-    """What operators refused while a step was called.
-
-    Attributes:
-        frames: each operator's late records, with its name.
-        unions: what :func:`late_records` made, with its parts.
-    """
-
-    frames: list[tuple[str, DataFrame]] = field(default_factory=list)
-    unions: list[tuple[DataFrame, tuple[DataFrame, ...]]] = field(default_factory=list)
-
-    def not_among(self, effects: Iterable[DataFrame]) -> list[tuple[str, DataFrame]]:
-        """Late records that are none of these DataFrames, nor a part of one by :func:`late_records`."""
-        kept = {id(frame) for frame in effects}
-        for union, parts in reversed(self.unions):  # a union of unions was made after them
-            if id(union) in kept:
-                kept |= {id(part) for part in parts}
-        return [(operator, frame) for operator, frame in self.frames if id(frame) not in kept]
-
-
-#: Of the step that is being called.
-_REFUSED: ContextVar[Refused | None] = ContextVar("refused", default=None)
-
-
-@contextmanager
-def refusals() -> Iterator[Refused]:
-    """What operators refuse from here on, in this thread."""
-    found = Refused()
-    before = _REFUSED.set(found)
-    try:
-        yield found
-    finally:
-        _REFUSED.reset(before)
-
-
 _COLUMNS = ("operator", "reason", "event_time", "frontier", "record", *ORDER)
 
 
 def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
-    """Refused rows as the output ``late_records`` keeps them. A step that returns them nowhere is told so.
+    """Refused rows as the output ``late_records`` keeps them.
 
     Args:
         df: the rows, with ``_event_time``, ``_frontier`` and the order columns. What else has a
@@ -72,15 +32,19 @@ def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
         reason: why it refused them, for people. ``released: `` stands before it where the frontier is that of a release
             of the partition: without it, the record would have been measured by an earlier time.
     """
-    found = _as_kept(df, operator, reason)
-    refused = _REFUSED.get()
-    if refused is not None:
-        refused.frames.append((operator, found))
-    return found
+    return _as_kept(df, operator, reason)
+
+
+def no_late_records(df: DataFrame) -> DataFrame:
+    """No late records: what a topology of operators that refuse none keeps. ``df`` gives the session."""
+    no_rows = df.sparkSession.range(0)
+    schema = {"operator": "STRING", "reason": "STRING", "event_time": "TIMESTAMP", "frontier": "TIMESTAMP"}
+    columns = {**schema, "record": "STRING", **{name: RECORD_COLUMNS[name] for name in ORDER}}
+    return no_rows.selectExpr(*(f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items()))
 
 
 def no_late_rows(df: DataFrame, *, operator: str) -> DataFrame:
-    """What an operator that refuses nothing gives as its late records: a step need not return it."""
+    """What an operator that refuses nothing gives as its late records."""
     return _as_kept(df.where("FALSE"), operator, "")
 
 
@@ -110,19 +74,5 @@ def as_released(df: DataFrame, reason: Column) -> Column:
 
 
 def late_records(*parts: DataFrame) -> DataFrame:
-    """The late records of several operators as the one effect that the step returns.
-
-    Examples:
-        >>> from kappa.operators import late_records
-        >>> late = spark.sql(
-        ...     "SELECT 'a' AS operator, 'late' AS reason, NOW() AS event_time, NOW() AS frontier, '{}' AS record, "
-        ...     "NOW() AS _order_timestamp, 'ticks' AS _topic, 0 AS _partition, 7L AS _offset"
-        ... )
-        >>> late_records(late, late).count()
-        2
-    """
-    whole = reduce(lambda left, right: left.unionByName(right), (part.select(*_COLUMNS) for part in parts))
-    refused = _REFUSED.get()
-    if refused is not None:
-        refused.unions.append((whole, parts))
-    return whole
+    """The late records of several operators, or of both sides of a join, as one."""
+    return reduce(lambda left, right: left.unionByName(right), (part.select(*_COLUMNS) for part in parts))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
+from kappa.operators.bound import TableOperator
 from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, key_columns, key_ddl, of_keys
 from kappa.operators.records import is_deleted, last_of_each
 from kappa.operators.sequence import content as content_of
-from kappa.topology import ORDER, Table
+from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
+from kappa.topology.operator import Outcome, Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +39,7 @@ class NewestRows:
 
 @dataclass(frozen=True, kw_only=True)
 class NewestBy:
-    """The operator that :func:`newest_by` makes; call it in the step.
+    """What :func:`newest_by` does, before it is bound.
 
     Attributes:
         rows: Spark DDL of the rows that go in.
@@ -49,12 +51,16 @@ class NewestBy:
     key: tuple[str, ...]
     scope: Scope
 
+    @property
+    def row(self) -> str:
+        """Spark DDL of the newest rows."""
+        rest = ddl_of(column for column in self._columns if column.name not in self.key)
+        return ", ".join([key_ddl(self._keys), *([rest] if rest else [])])
+
     def table(self, name: str) -> Table:
         """The table of the newest rows: their columns, and ``origin``, the place that each has in the total order."""
-        keys = key_ddl(self._keys)
-        rest = ddl_of(column for column in self._columns if column.name not in self.key)
-        parts = [keys, *([rest] if rest else []), f"{origin.ORIGIN} {origin.ORIGIN_TYPE}"]
-        return Table(name=name, key=self.key, schema=", ".join(parts), made_by=self._made_by)
+        schema = f"{self.row}, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
+        return Table(name=name, key=self.key, schema=schema, made_by=self._made_by)
 
     def deletions(self, name: str) -> Table:
         """The table of keys that were deleted last, and where; only with ``scope="all"``.
@@ -125,35 +131,50 @@ class NewestBy:
         return f"newest_by(key={','.join(map(quote, self.key))}, scope={self.scope})"
 
 
-def newest_by(*, rows: str, key: Key, scope: Scope = "partition") -> NewestBy:
+def newest_by(
+    of: Reads, *, key: Key, table: str, deletions: str | None = None, rows: str = ""
+) -> TableOperator[NewestRows]:
     """The newest row of each key in the total order, remembered from slice to slice (a KTable).
 
     Where :func:`kappa.operators.newest` looks at one slice, this compares with the row that the table has: a record of
     a partition that lags changes nothing when a newer one of its key is there. A row with a null key has no history and
     is left out. A deleted key leaves the table; a deletion of a key that is not there changes nothing.
 
-    State: each key's row with its ``origin``, until it is deleted. With ``scope="all"`` also the keys that are deleted,
+    State: each key's row with its ``origin``, until it is deleted. With ``deletions`` also the keys that are deleted,
     for ever: without them a record that is older than the deletion, and comes later, would bring its key back. Class:
-    any cut; with deletions and ``scope="partition"`` only where each key stays in one partition.
+    any cut; where keys are deleted, without ``deletions`` only where each key stays in one partition.
 
     Args:
-        rows: Spark DDL of the rows, key columns included.
+        of: the source, or what another operator emits.
         key: column or columns.
-        scope: ``partition`` where keys that are deleted stay in one partition, ``all`` where they need not.
+        table: the name of its table.
+        deletions: the name of a table of deleted keys, where records of a key that is deleted may lie in several
+            partitions; None where they do not.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
-        TopologyError: the key is not among the rows, or there is no such scope.
+        TopologyError: the key is not among the rows.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import newest_by
-        >>> orders = newest_by(rows="id STRING NOT NULL, amount BIGINT", key="id")
-        >>> [column.name for column in orders.table("orders").columns]
+        >>> orders = newest_by(Source(topic="orders", schema="id STRING, amount BIGINT"), key="id", table="orders")
+        >>> [column.name for column in orders.tables[0].columns]
         ['id', 'amount', 'origin']
     """
-    if scope not in get_args(Scope):
-        raise TopologyError(f"newest_by: scope={scope!r} is none of {', '.join(get_args(Scope))}.")
-    keys = key_columns(rows, key, "newest_by")
-    return NewestBy(rows=rows, key=tuple(column.name for column in keys), scope=scope)
+    names = (table,) if deletions is None else (table, deletions)
+    read_rows = read(of, named("newest_by", *names), rows=rows, is_timed=False)
+    keys = tuple(column.name for column in key_columns(read_rows.rows, key, "newest_by"))
+    newest = NewestBy(rows=read_rows.rows, key=keys, scope="partition" if deletions is None else "all")
+
+    def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[NewestRows]:
+        deleted = None if deletions is None else slice.table(deletions)
+        result = newest(frames[0], before=slice.table(table), deletions=deleted)
+        marks = () if result.deletions is None else (result.deletions,)
+        return Outcome(result=result, changes=(result.changes, *marks))
+
+    tables = (newest.table(table), *(() if deletions is None else (newest.deletions(deletions),)))
+    return TableOperator(name="newest_by", inputs=(read_rows,), tables=tables, compute=compute, row=newest.row)
 
 
 def _changed(newer: DataFrame, columns: list[str]) -> DataFrame:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kappa.operators.bound import RowsOperator, stream
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns
 from kappa.operators.keys import by_content, is_present
 from kappa.operators.lookup import newest_before
 from kappa.operators.records import is_deleted
-from kappa.topology import ORDER, Table
+from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
+from kappa.topology.operator import Outcome, Reads, named, read
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
@@ -20,8 +22,15 @@ _NAME = "newest_table_join"
 
 
 def newest_table_join(
-    *, left: str, table: str, key: JoinKey, how: Literal["inner", "left"] = "left"
-) -> NewestTableJoin:
+    left: Reads,
+    changes: Reads,
+    *,
+    key: JoinKey,
+    table: str,
+    how: Literal["inner", "left"] = "left",
+    left_rows: str = "",
+    table_rows: str = "",
+) -> RowsOperator[NewestTableJoined]:
     """Rows of a stream with the newest row of a table before them in the total order (Kafka Streams: ``KStream.join``
     with a ``KTable``).
 
@@ -36,28 +45,49 @@ def newest_table_join(
     key is left out. A row of the table whose ``_deleted`` is true deletes its key, see
     :func:`kappa.operators.tombstones`. Of several rows of one record the last in order of their values counts.
 
-    State: the table, the newest row of each key, until it is deleted. Class: time cut; declare ``cuts="time"`` at the
-    output, which is taken for one of any cut otherwise.
+    State: the table, the newest row of each key, until it is deleted. Class: time cut; an output ``of`` its rows has
+    that class.
 
     Args:
-        left: Spark DDL of the left rows.
-        table: Spark DDL of the table's rows, key included.
+        left: the source of the left rows, or what another operator emits.
+        changes: the source of the table's changes, or what another operator emits.
         key: column or columns that both sides have, or left column -> table's column.
+        table: the name of the table.
         how: ``left`` keeps rows that find nothing.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
+        table_rows: the same of the table's rows, key included.
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import newest_table_join
-        >>> named = newest_table_join(left="id STRING, sku STRING", table="sku STRING, name STRING", key="sku")
-        >>> named.schema
+        >>> orders = Source(topic="orders", schema="id STRING, sku STRING")
+        >>> products = Source(topic="products", schema="sku STRING, name STRING")
+        >>> with_names = newest_table_join(orders, products, key="sku", table="products")
+        >>> with_names.schema
         '`id` STRING, `sku` STRING, `name` STRING'
     """
-    return NewestTableJoin(
-        columns=join_columns(
-            what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"), of_streams=True
-        )
+    what = named(_NAME, table)
+    lefts, of_table = (
+        read(of, what, rows=rows, is_timed=False) for of, rows in ((left, left_rows), (changes, table_rows))
+    )
+    columns = join_columns(
+        what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
+    )
+    join = NewestTableJoin(columns=columns)
+
+    def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[NewestTableJoined]:
+        result = join(*rows, before=slice.table(table))
+        return Outcome(result=result, changes=(result.changes,), emitted=result.rows)
+
+    return RowsOperator(
+        name=_NAME,
+        inputs=(lefts, of_table),
+        tables=(join.table(table),),
+        compute=compute,
+        emits=stream(what, join.schema, lefts, is_timed=lefts.is_timed, cuts="time"),
     )
 
 
@@ -76,7 +106,7 @@ class NewestTableJoined:
 
 @dataclass(frozen=True, kw_only=True)
 class NewestTableJoin:
-    """A declared join with the newest rows of a table; :func:`newest_table_join` makes it.
+    """A join with the newest rows of a table, before it is bound; :func:`newest_table_join` makes it.
 
     Attributes:
         columns: columns of both sides and of the joined rows.

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, table_of
+from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, row_of, table_of
+from kappa.operators.bound import TableOperator
 from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, quoted_names, with_key
-from kappa.topology import Table
+from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column
+from kappa.topology.operator import Outcome, Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,40 +24,65 @@ _PART = Column(name="part", type="INT", nullable=False, delta="integer")
 
 
 def two_phase(
-    *, rows: str, key: Key, aggregates: Mapping[str, Aggregate], salts: int | None = None
-) -> TwoPhaseAggregates:
+    of: Reads,
+    *,
+    key: Key,
+    aggregates: Mapping[str, Aggregate],
+    table: str,
+    parts: str | None = None,
+    salts: int | None = None,
+    rows: str = "",
+) -> TableOperator[BothPhases]:
     """Aggregates of each key, first of its rows in each partition, then of all (a key that is hot, or the only one).
 
     The result equals that of :func:`kappa.operators.aggregate`; both phases go on from slice to slice by what the slice
     adds. With few keys, one task would otherwise merge what ``distinct``, ``top`` and ``collect`` gather of all rows.
 
-        revenue = two_phase(rows=INVOICE, key="City", aggregates={"total": agg.sum("TotalAmount")})
-        Topology(tables=[revenue.parts_table("revenue_parts"), revenue.table("revenue")], step=add_up, ...)
-
-        def add_up(slice):
-            added = revenue(slice["pos"], before=slice.table("revenue"), parts=slice.table("revenue_parts"))
-            return {"revenue": added.changes, "revenue_parts": added.parts}
-
     Columns of the tables: the key, in the first phase's ``part INT`` (the partition, or the salt), the aggregates, and
     what those need to merge. Null keys, order and class are those of :func:`kappa.operators.aggregate`. State: one row
-    a key for ever, and one a key and part where that table is kept; the result does not need it.
+    per key for ever, and one per key and part where that table is kept; the result does not need it.
 
     Args:
-        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        of: the source, or what another operator emits.
         key: column or columns.
         aggregates: by the name of their column.
+        table: the name of the table of results.
+        parts: the name of the first phase's table; None where it is not kept.
         salts: into how many parts the first phase divides the rows of a key, by their place in the log; None for their
             partitions.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
         TopologyError: a key, a name or an aggregate does not fit, or there are fewer than two salts.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import agg, two_phase
-        >>> revenue = two_phase(rows="city STRING, amount BIGINT", key="city", aggregates={"total": agg.sum("amount")})
-        >>> revenue.parts_table("parts").schema
+        >>> sales = Source(topic="sales", schema="city STRING, amount BIGINT")
+        >>> total = {"total": agg.sum("amount")}
+        >>> revenue = two_phase(sales, key="city", aggregates=total, table="revenue", parts="revenue_parts")
+        >>> revenue.tables[1].schema
         '`city` STRING NOT NULL, `part` INT NOT NULL, `total` BIGINT'
     """
+    names = (table,) if parts is None else (table, parts)
+    read_rows = read(of, named("two_phase", *names), rows=rows, is_timed=False)
+    phases = _two_phase(read_rows.rows, key, aggregates, salts)
+
+    def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[BothPhases]:
+        kept = None if parts is None else slice.table(parts)
+        result = phases(frames[0], before=slice.table(table), parts=kept)
+        return Outcome(result=result, changes=(result.changes, *(() if result.parts is None else (result.parts,))))
+
+    return TableOperator(
+        name="two_phase",
+        inputs=(read_rows,),
+        tables=(phases.table(table), *(() if parts is None else (phases.parts_table(parts),))),
+        compute=compute,
+        row=row_of(phases.keys, phases.columns),
+    )
+
+
+def _two_phase(rows: str, key: Key, aggregates: Mapping[str, Aggregate], salts: int | None) -> TwoPhaseAggregates:
     if salts is not None and salts < 2:
         raise TopologyError(f"two_phase: salts={salts} divides nothing. Use at least 2, or None for the partitions.")
     keys = keys_of(rows, key, "two_phase")
@@ -86,7 +113,7 @@ class BothPhases:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoPhaseAggregates:
-    """The operator that :func:`two_phase` makes; call it in the step.
+    """What :func:`two_phase` does, before it is bound.
 
     Attributes:
         keys: key columns.

@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
+from kappa.operators.bound import FinalOperator
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows, no_late_rows
-from kappa.operators.windowed import BEFORE_THE_FRONTIER, Windowed, check_windowed, keys_of, later, length, needed
+from kappa.operators.windowed import (
+    BEFORE_THE_FRONTIER,
+    Windowed,
+    bound,
+    check_windowed,
+    keys_of,
+    later,
+    length,
+    needed,
+)
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import shown
 from kappa.topology.event_time import Frontier
+from kappa.topology.operator import Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +45,9 @@ _STORED = Part(
 _FRESH = Part(name="_fresh", type="BOOLEAN", of_row="TRUE", of_parts="BOOL_OR(_fresh)")
 
 
-def session_window(*, rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregate]) -> SessionWindow:
+def session_window(
+    of: Reads, *, key: Key, gap: str, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
+) -> FinalOperator[Windowed]:
     """Aggregates of each key's runs of records that are at most ``gap`` apart (Kafka Streams: ``SessionWindows``).
 
     A record at most ``gap`` from two sessions makes them one: the later one's row leaves the table. A record is refused
@@ -45,24 +58,37 @@ def session_window(*, rows: str, key: Key, gap: str, aggregates: Mapping[str, Ag
 
     Columns of the table: the key, ``session_start TIMESTAMP`` and ``session_end TIMESTAMP``, the times of its first and
     its last record, the aggregates with what they need to merge, ``origin``; key: the key and ``session_start``.
-    Columns that are emitted: the same without ``origin`` and the helpers. State is kept for sessions that are open.
-    Class: any cut.
+    Columns that are emitted: the same without ``origin`` and the helpers. Their event time is ``session_end``. State is
+    kept for sessions that are open. Class: any cut.
 
     Args:
-        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        of: the source, or what another operator emits.
         key: column or columns; a row without a key is left out.
         gap: the longest time between two records of a session.
         aggregates: by the name of their column.
+        table: the name of its table.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
-        TopologyError: a name, a length of time or an aggregate does not fit.
+        TopologyError: a name, a length of time or an aggregate does not fit, or what is read has no event time.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import agg, session_window
-        >>> visits = session_window(rows="id STRING", key="id", gap="30 minutes", aggregates={"clicks": agg.count()})
+        >>> clicks = Source(topic="clicks", schema="id STRING", grace="1 minute")
+        >>> visits = session_window(
+        ...     clicks, key="id", gap="30 minutes", aggregates={"clicks": agg.count()}, table="open_visits"
+        ... )
         >>> visits.schema
         '`id` STRING NOT NULL, session_start TIMESTAMP NOT NULL, session_end TIMESTAMP NOT NULL, `clicks` BIGINT'
     """
+    read_rows = read(of, named(_NAME, table), rows=rows, is_timed=True)
+    sessions = sessions_of(read_rows.rows, key, gap, aggregates)
+    return bound(read_rows, table, sessions, name=_NAME, time="session_end", behind_ms=sessions.gap_ms)
+
+
+def sessions_of(rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregate]) -> SessionWindow:
+    """Sessions before they are bound, of rows with these columns; see :func:`session_window`."""
     keys = keys_of(rows, key, _NAME, _OWN)
     gap_ms = length(gap, f"{_NAME}: gap")
     names = [column.name for column in keys]
@@ -77,7 +103,7 @@ def session_window(*, rows: str, key: Key, gap: str, aggregates: Mapping[str, Ag
 
 @dataclass(frozen=True, kw_only=True)
 class SessionWindow:
-    """Sessions; :func:`session_window` makes them.
+    """Sessions, before they are bound; :func:`session_window` makes them.
 
     Attributes:
         keys: key columns.

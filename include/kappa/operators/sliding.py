@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
+from kappa.operators.bound import FinalOperator
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
 from kappa.operators.windowed import (
@@ -15,6 +16,7 @@ from kappa.operators.windowed import (
     BOUNDS,
     KNOWN,
     Windowed,
+    bound,
     check_windowed,
     floored,
     keys_of,
@@ -26,6 +28,7 @@ from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import shown
 from kappa.topology.event_time import Frontier
+from kappa.topology.operator import Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +41,9 @@ _EMITTED = Part(name="is_emitted", type="BOOLEAN NOT NULL", of_row="FALSE", of_p
 _TICK_MS = 1
 
 
-def sliding_window(*, rows: str, key: Key, size: str, aggregates: Mapping[str, Aggregate]) -> SlidingWindow:
+def sliding_window(
+    of: Reads, *, key: Key, size: str, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
+) -> FinalOperator[Windowed]:
     """Aggregates of each key's records that are at most ``size`` apart (Kafka Streams: ``SlidingWindows``).
 
     A window holds the records from its start to its end, both included, which lie ``size`` apart. One ends at each
@@ -52,41 +57,49 @@ def sliding_window(*, rows: str, key: Key, size: str, aggregates: Mapping[str, A
 
     Columns of the table: the key, ``event_time TIMESTAMP``, the aggregates of the records of that time with what they
     need to merge, ``origin``, ``is_emitted BOOLEAN``; key: the key and ``event_time``. Columns that are emitted: the
-    key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, the aggregates. State is kept for the records of the last
-    ``size`` before the frontier and of all times after it. Class: any cut.
+    key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, which is their event time, the aggregates. State is kept
+    for the records of the last ``size`` before the frontier and of all times after it. Class: any cut.
 
     Each window is made of its records again: a slice costs the windows that it closes times their records.
 
     Args:
-        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        of: the source, or what another operator emits.
         key: column or columns; a row without a key is left out.
         size: the longest time between two records of a window.
         aggregates: by the name of their column.
+        table: the name of its table.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
-        TopologyError: a name, a length of time or an aggregate does not fit.
+        TopologyError: a name, a length of time or an aggregate does not fit, or what is read has no event time.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import agg, sliding_window
-        >>> near = sliding_window(rows="id STRING", key="id", size="5 minutes", aggregates={"events": agg.count()})
+        >>> events = Source(topic="events", schema="id STRING", grace="1 minute")
+        >>> near = sliding_window(
+        ...     events, key="id", size="5 minutes", aggregates={"events": agg.count()}, table="recent_events"
+        ... )
         >>> near.schema
         '`id` STRING NOT NULL, window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL, `events` BIGINT'
     """
-    keys = keys_of(rows, key, _NAME, _OWN)
+    read_rows = read(of, named(_NAME, table), rows=rows, is_timed=True)
+    keys = keys_of(read_rows.rows, key, _NAME, _OWN)
     size_ms = length(size, f"{_NAME}: size")
     names = [column.name for column in keys]
-    return SlidingWindow(
+    windows = SlidingWindow(
         keys=keys,
         size_ms=size_ms,
-        parts=agg.parts_of(aggregates, rows=rows, what=_NAME, taken=[*_OWN, *names]),
-        reads=agg.read_columns(aggregates, rows=rows, what=_NAME),
+        parts=agg.parts_of(aggregates, rows=read_rows.rows, what=_NAME, taken=[*_OWN, *names]),
+        reads=agg.read_columns(aggregates, rows=read_rows.rows, what=_NAME),
         made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
     )
+    return bound(read_rows, table, windows, name=_NAME, time="window_end")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindow:
-    """Windows that slide; :func:`sliding_window` makes them.
+    """Windows that slide, before they are bound; :func:`sliding_window` makes them.
 
     Attributes:
         keys: key columns.
@@ -128,7 +141,7 @@ class SlidingWindow:
         check_windowed(rows, (*self.keys, *self.reads), _NAME)
         keyed = with_key(rows, self.keys)
         at = "TIMESTAMP_MILLIS(UNIX_MILLIS(_event_time)) AS event_time"
-        admitted = keyed.where(IS_IN_TIME).selectExpr("*", at)
+        admitted = keyed.where(IS_IN_TIME).drop("event_time").selectExpr("*", at)
         fresh = agg.lifted(admitted, quoted(self._group), self._merging)
         state = before.selectExpr("*", "TRUE AS _known")
         return Windowed(

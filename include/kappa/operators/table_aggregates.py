@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, table_of
+from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, row_of, table_of
+from kappa.operators.bound import TableOperator, table_input
 from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.operators.records import is_deleted
-from kappa.topology import Table
+from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quoted
+from kappa.topology.operator import Outcome, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,13 +25,15 @@ if TYPE_CHECKING:
 _MEMBERS = Part(name="_members", type="BIGINT", of_row="1L", of_parts="COALESCE(SUM(_members), 0L)", undone="-1L")
 
 
-def aggregate_table(*, rows: str, of: Key, key: Key, aggregates: Mapping[str, Aggregate]) -> TableAggregates:
+def aggregate_table(
+    of: TableOperator[Any] | Table, *, key: Key, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
+) -> TableOperator[Aggregated]:
     """Aggregates of a table's rows by any of its columns (Kafka Streams: ``KTable.groupBy().aggregate(adder,
     subtractor)``).
 
-        charts = aggregate_table(rows=SONG, of="song", key="genre", aggregates={"best": agg.top("song", 5, by="plays")})
-        songs = played(slice["plays"], before=slice.table("songs")).changes
-        changes = charts(songs, rows=slice.table("songs"), before=slice.table("charts")).changes
+        songs = aggregate(plays, key=["song", "genre"], aggregates={"plays": agg.count()}, table="songs")
+        best = {"best": agg.top("song", 5, by="plays")}
+        charts = aggregate_table(songs, key="genre", aggregates=best, table="charts")
 
     ``count``, ``sum`` and ``avg`` are kept up to date by what changed: the old row of a key is subtracted, its new row
     is added, in another group if it moved there. Where ``min``, ``max``, ``distinct`` or ``top`` is among them, nothing
@@ -37,12 +41,13 @@ def aggregate_table(*, rows: str, of: Key, key: Key, aggregates: Mapping[str, Ag
     all. A group without rows leaves the table. A row with a null in ``key`` is in no group.
 
     Columns of the table: ``key``, the aggregates, what those need to merge, and ``_members BIGINT``, how many rows the
-    group has. State: one row a group that has rows. Class: that of the table that is aggregated.
+    group has. State: one row per group that has rows. Class: that of the table that is aggregated.
 
     Args:
-        rows: Spark DDL of that table's rows, or of those of its columns that matter here.
-        of: its key, column or columns.
+        of: the operator that keeps the table, or a table of the topology's own, whose changes the step passes.
         key: column or columns to group by.
+        table: the name of the table of groups.
+        rows: Spark DDL of the columns of the table that matter here; empty for all.
         aggregates: by the name of their column. ``first``, ``last`` and ``collect`` are refused: rows of a table have
             no place in the total order.
 
@@ -50,14 +55,34 @@ def aggregate_table(*, rows: str, of: Key, key: Key, aggregates: Mapping[str, Ag
         TopologyError: a key, a name or an aggregate does not fit.
 
     Examples:
+        >>> from kappa import Slice, Table
         >>> from kappa.operators import agg, aggregate_table
-        >>> cities = aggregate_table(rows="id STRING, city STRING", of="id", key="city", aggregates={"n": agg.count()})
-        >>> people = spark.sql("SELECT 'ada' AS id, 'Pune' AS city")
+        >>> people = Table(name="people", key="id", schema="id STRING NOT NULL, city STRING")
+        >>> cities = aggregate_table(people, key="city", aggregates={"n": agg.count()}, table="cities")
         >>> before = spark.sql("SELECT 'Pune' AS city, 3L AS n, 3L AS _members")
+        >>> tables = {"people": spark.sql("SELECT 'ada' AS id, 'Pune' AS city"), "cities": before}
         >>> moved = spark.sql("SELECT 'ada' AS id, 'Kochi' AS city")
-        >>> cities(moved, rows=people, before=before).changes.select("city", "n").orderBy("city").collect()
+        >>> changes = cities(Slice(seq=1, records={}, tables=tables), moved).changes
+        >>> changes.select("city", "n").orderBy("city").collect()
         [Row(city='Kochi', n=1), Row(city='Pune', n=2)]
     """
+    read_table = table_input(of, named("aggregate_table", table))
+    groups = _aggregate_table(rows or read_table.rows, read_table.table.key, key, aggregates)
+
+    def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
+        result = groups(changes[0], rows=slice.table(read_table.table.name), before=slice.table(table))
+        return Outcome(result=result, changes=(result.changes,))
+
+    return TableOperator(
+        name="aggregate_table",
+        inputs=(read_table,),
+        tables=(groups.table(table),),
+        compute=compute,
+        row=row_of(groups.keys, groups.parts),
+    )
+
+
+def _aggregate_table(rows: str, of: Key, key: Key, aggregates: Mapping[str, Aggregate]) -> TableAggregates:
     what = "aggregate_table"
     ordered = [f"{name}={aggregate.text}" for name, aggregate in aggregates.items() if aggregate.is_ordered]
     if ordered:

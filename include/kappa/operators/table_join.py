@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kappa.operators import origin
+from kappa.operators.bound import RowsOperator, stream, timed
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, state_ddl
 from kappa.operators.join_side import PLACE, PLACE_DDL, RECORD, ROW, ROW_KEY, Side, numbered
 from kappa.operators.keys import by_content, is_present
 from kappa.operators.late import late_rows
-from kappa.operators.own_state import check_own
 from kappa.operators.records import is_deleted
-from kappa.topology import ORDER, Table
+from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
 from kappa.topology.event_time import Frontier, Reach, least
+from kappa.topology.operator import Outcome, Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +26,16 @@ _VERSION_DDL = ("_valid_from TIMESTAMP NOT NULL", "_is_tombstone BOOLEAN NOT NUL
 _IS_GONE = "COALESCE(_until <= GREATEST({since}, _valid_from), FALSE)"
 
 
-def table_join(*, left: str, table: str, key: JoinKey, how: Literal["inner", "left"] = "left") -> TableJoin:
+def table_join(
+    left: Reads,
+    versions: Reads,
+    *,
+    key: JoinKey,
+    tables: tuple[str, str],
+    how: Literal["inner", "left"] = "left",
+    left_rows: str = "",
+    version_rows: str = "",
+) -> RowsOperator[TableJoined]:
     """Rows of a stream with the table's row that was valid at their time (Kafka Streams: ``KStream.join`` of a
     versioned ``KTable`` with a grace period).
 
@@ -51,24 +61,53 @@ def table_join(*, left: str, table: str, key: JoinKey, how: Literal["inner", "le
     comes later is known by it. Class: any cut. A key's rows are read once, in order of time.
 
     Args:
-        left: Spark DDL of the left rows.
-        table: Spark DDL of the table's rows, key included.
+        left: the source of the left rows, or what another operator emits.
+        versions: the source of the table's changes, or what another operator emits.
         key: column or columns that both sides have, or left column -> table's column.
+        tables: names of its tables: left rows that wait, and versions.
         how: ``left`` keeps rows that find no version.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
+        version_rows: the same of the versions.
 
     Raises:
-        TopologyError: a column or ``how`` does not fit.
+        TopologyError: a column or ``how`` does not fit, or what is read has no event time.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import table_join
-        >>> priced = table_join(left="id STRING, sku STRING", table="sku STRING, price DECIMAL(12,2)", key="sku")
+        >>> orders = Source(topic="orders", schema="id STRING, sku STRING", grace="1 minute")
+        >>> products = Source(topic="products", schema="sku STRING, price DECIMAL(12,2)", grace="1 minute")
+        >>> priced = table_join(orders, products, key="sku", tables=("waiting_orders", "prices"))
         >>> priced.schema
         '`id` STRING, `sku` STRING, `price` DECIMAL(12, 2)'
     """
-    return TableJoin(
-        columns=join_columns(
-            what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"), of_streams=True
+    what = named(_NAME, *tables)
+    lefts, of_table = (
+        read(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (versions, version_rows))
+    )
+    columns = join_columns(
+        what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
+    )
+    join = TableJoin(columns=columns)
+    waiting_table, versions_table = tables
+
+    def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[TableJoined]:
+        result = join(
+            *rows,
+            waiting_before=slice.table(waiting_table),
+            versions_before=slice.table(versions_table),
+            left_frontier=lefts.frontier(slice),
+            table_frontier=of_table.frontier(slice),
         )
+        changes = (result.waiting_changes, result.version_changes)
+        return Outcome(result=result, changes=changes, emitted=result.rows, late=result.late)
+
+    return RowsOperator(
+        name=_NAME,
+        inputs=(lefts, of_table),
+        tables=(join.waiting_table(waiting_table), join.versions_table(versions_table)),
+        compute=compute,
+        emits=stream(what, join.schema, lefts, of_table),
     )
 
 
@@ -92,7 +131,7 @@ class TableJoined:
 
 @dataclass(frozen=True, kw_only=True)
 class TableJoin:
-    """A declared join with a table as of event time; :func:`table_join` makes it.
+    """A join with a table as of event time, before it is bound; :func:`table_join` makes it.
 
     Attributes:
         columns: columns of both sides and of the joined rows.
@@ -138,11 +177,7 @@ class TableJoin:
                 left frontier, that of both sources: ``slice.frontier("orders", "returns")``.
             left_frontier: the frontier of the left source at the end of the slice.
             table_frontier: the frontier of the table's source.
-
-        Raises:
-            TopologyError: another join of the slice was given the table of versions, and another left frontier.
         """
-        check_own(versions_before, by=left_frontier, operator=_NAME, table="versions", argument="left_frontier")
         admitted = self._left.admitted(left)
         lesser = least([left_frontier, table_frontier])
         is_due = lesser.is_past("_event_time")
@@ -206,7 +241,7 @@ class TableJoin:
         joined = read.where("_turn = 1").selectExpr("l", f"IF({is_valid}, r, NULL) AS r")
         present = joined.where("r IS NOT NULL") if columns.how == "inner" else joined
         rows = present.selectExpr(*columns.of_pair, *origin.final_at("l._event_time", "l"), "l._event_time")
-        return origin.ordered(rows, "topic")
+        return origin.ordered(timed(rows), "topic")
 
     @property
     def _left(self) -> Side:

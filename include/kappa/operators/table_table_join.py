@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kappa.operators.bound import TableOperator, table_input
 from kappa.operators.foreign_key_join import TableChanges
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, changed_rows, join_columns
-from kappa.topology import Table
+from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, ddl_of, quote, quoted
+from kappa.topology.operator import Outcome, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +33,16 @@ _IS_THERE = {
 }
 
 
-def table_table_join(*, left: str, right: str, key: JoinKey, how: How = "inner") -> TableTableJoin:
+def table_table_join(
+    left: TableOperator[Any] | Table,
+    right: TableOperator[Any] | Table,
+    *,
+    key: JoinKey,
+    table: str,
+    how: How = "inner",
+    left_rows: str = "",
+    right_rows: str = "",
+) -> TableOperator[TableChanges]:
     """The rows of two tables with one key side by side (Kafka Streams: ``KTable.join``, ``leftJoin``, ``outerJoin``).
 
     Both tables are seen as of the commit: an update on either side computes its key anew, and a key that the join does
@@ -45,30 +56,57 @@ def table_table_join(*, left: str, right: str, key: JoinKey, how: How = "inner")
     commits only the last shows.
 
     Args:
-        left: Spark DDL of the left table.
-        right: Spark DDL of the right table.
+        left: the operator that keeps the left table, or a table of the topology's own, whose changes the step passes.
+        right: that of the right table.
         key: key of both tables: the names that both have, or left column -> right column.
+        table: the name of the result.
         how: ``inner``: keys of both; ``left``: those of the left table; ``outer``: those of either.
+        left_rows: Spark DDL of the columns of the left table that matter here; empty for all.
+        right_rows: the same of the right table.
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
 
     Examples:
+        >>> from kappa import Slice, Table
         >>> from kappa.operators import table_table_join
-        >>> join = table_table_join(left="id STRING, name STRING", right="id STRING, city STRING", key="id", how="left")
-        >>> names, cities = spark.sql("SELECT 'a' AS id, 'Ada' AS name"), spark.sql("SELECT 'a' AS id, 'Pune' AS city")
-        >>> before = {"left_before": names, "right_before": cities.limit(0), "before": names.select("id")}
-        >>> join(names.limit(0), cities, **before).changes.collect()
+        >>> names = Table(name="names", key="id", schema="id STRING NOT NULL, name STRING")
+        >>> cities = Table(name="cities", key="id", schema="id STRING NOT NULL, city STRING")
+        >>> people = table_table_join(names, cities, key="id", table="people", how="left")
+        >>> ada, pune = spark.sql("SELECT 'a' AS id, 'Ada' AS name"), spark.sql("SELECT 'a' AS id, 'Pune' AS city")
+        >>> before = {"names": ada, "cities": pune.limit(0), "people": ada.select("id")}
+        >>> people(Slice(seq=1, records={}, tables=before), ada.limit(0), pune).changes.collect()
         [Row(id='a', name='Ada', city='Pune', _deleted=False)]
     """
-    return TableTableJoin(
-        columns=join_columns(what=_NAME, left=left, right=right, key=key, how=how, allowed=("inner", "left", "outer"))
+    what = named(_NAME, table)
+    lefts, rights = table_input(left, what), table_input(right, what)
+    columns = join_columns(
+        what=_NAME,
+        left=left_rows or lefts.rows,
+        right=right_rows or rights.rows,
+        key=key,
+        how=how,
+        allowed=("inner", "left", "outer"),
+    )
+    join = TableTableJoin(columns=columns)
+
+    def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[TableChanges]:
+        result = join(
+            *changes,
+            left_before=slice.table(lefts.table.name),
+            right_before=slice.table(rights.table.name),
+            before=slice.table(table),
+        )
+        return Outcome(result=result, changes=(result.changes,))
+
+    return TableOperator(
+        name=_NAME, inputs=(lefts, rights), tables=(join.table(table),), compute=compute, row=join.schema
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableTableJoin:
-    """A declared join of two tables by key; :func:`table_table_join` makes it.
+    """A join of two tables by key, before it is bound; :func:`table_table_join` makes it.
 
     Attributes:
         columns: columns of both tables and of the result.

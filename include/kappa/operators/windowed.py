@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kappa.errors import TopologyError
 from kappa.operators.agg import Part
+from kappa.operators.bound import FinalOperator, stream, timed
 from kappa.operators.frames import check_rows, check_stream, check_times
 from kappa.operators.keys import Key, key_columns
+from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds
+from kappa.topology.event_time import Frontier
+from kappa.topology.operator import Input, Outcome, named
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
@@ -41,6 +45,43 @@ class Windowed:
     changes: DataFrame
     final: DataFrame
     late: DataFrame
+
+
+class OnWindows(Protocol):
+    """An operator on windows before it is bound: what it needs is passed."""
+
+    @property
+    def schema(self) -> str:
+        """Columns of the rows that are emitted, as Spark DDL."""
+
+    def table(self, name: str) -> Table:
+        """The state as a table of that name."""
+
+    def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
+        """What it gives for the rows of a slice."""
+
+
+def bound(
+    of: Input, table: str, windows: OnWindows, *, name: str, time: str, behind_ms: int = 0
+) -> FinalOperator[Windowed]:
+    """An operator on windows with its input and its table.
+
+    Args:
+        of: what it reads.
+        table: the name of its table.
+        windows: the operator.
+        name: its name, for messages.
+        time: SQL of the event time of the rows that are final.
+        behind_ms: how far that may be behind the frontier in a later slice.
+    """
+
+    def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[Windowed]:
+        given = windows(rows[0], before=slice.table(table), frontier=of.frontier(slice))
+        result = replace(given, final=timed(given.final, time))
+        return Outcome(result=result, changes=(result.changes,), emitted=result.final, late=result.late)
+
+    emits = stream(named(name, table), windows.schema, of, behind_ms=behind_ms)
+    return FinalOperator(name=name, inputs=(of,), tables=(windows.table(table),), compute=compute, emits=emits)
 
 
 def keys_of(rows: str, key: Key, operator: str, own: Iterable[str]) -> tuple[Column, ...]:
@@ -120,6 +161,10 @@ def floored(micros: str, every_ms: int) -> str:
         every_ms: the grid's step; it begins at the epoch.
     """
     return f"({micros} - PMOD({micros}, {every_ms * 1000}L))"
+
+
+#: SQL: the last instant of a window, the event time of its row. Its end is the first one of the next window.
+LAST_INSTANT = "TIMESTAMP_MICROS(UNIX_MICROS({end}) - 1L)"
 
 
 def later(time: str, by_ms: int) -> str:

@@ -1,15 +1,12 @@
 """Windows of a fixed size on a grid of event time.
 
-    prices = hopping_window(rows=TICK, key="symbol", size="5 seconds", every="1 second",
+    ticks = Source(topic="ticks", schema=TICK, time="CreatedTime", grace="10 seconds")
+    prices = hopping_window(ticks, key="symbol", size="5 seconds", every="1 second", table="windows",
                             aggregates={"trades": agg.count(), "low": agg.min("price")})
-    Topology(tables=[prices.table("windows")], outputs=[Append(name="stats", schema=prices.schema)], step=measure, ...)
+    Topology(sources=[ticks], operators=[prices], outputs=[Append(name="stats", of=prices.final)], ...)
 
-    def measure(slice):
-        windows = prices(slice["ticks"], before=slice.table("windows"), frontier=slice.frontier("ticks"))
-        return {"windows": windows.changes, "stats": windows.final, "late_records": windows.late}
-
-What ``suppress`` is for in Kafka Streams is a choice of effects here: an output of ``final`` has one row a window, the
-table has every update.
+What ``suppress`` is for in Kafka Streams is a choice of outputs here: an output of ``final`` has one row per window,
+the table has every update.
 """
 
 from __future__ import annotations
@@ -21,13 +18,27 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
+from kappa.operators.bound import FinalOperator
 from kappa.operators.keys import Key, key_ddl, with_key
 from kappa.operators.late import RELEASED, late_rows
-from kappa.operators.windowed import BOUNDS, KNOWN, Windowed, check_windowed, floored, keys_of, later, length, needed
+from kappa.operators.windowed import (
+    BOUNDS,
+    KNOWN,
+    LAST_INSTANT,
+    Windowed,
+    bound,
+    check_windowed,
+    floored,
+    keys_of,
+    later,
+    length,
+    needed,
+)
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier, Reach
+from kappa.topology.operator import Reads, named, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,34 +50,55 @@ _CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_par
 
 
 def tumbling_window(
-    *, rows: str, key: Key, size: str, aggregates: Mapping[str, Aggregate], keep: str | None = None
-) -> HoppingWindow:
+    of: Reads,
+    *,
+    key: Key,
+    size: str,
+    aggregates: Mapping[str, Aggregate],
+    table: str,
+    keep: str | None = None,
+    rows: str = "",
+) -> FinalOperator[Windowed]:
     """Aggregates of each key in windows that follow each other (Kafka Streams: ``TimeWindows`` without ``advanceBy``).
 
     It is a :func:`hopping_window` whose windows do not overlap: each record is in one.
 
     Args:
-        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        of: the source, or what another operator emits.
         key: column or columns; a row without a key is left out.
         size: how long a window is.
         aggregates: by the name of their column.
+        table: the name of its table.
         keep: how long, in event time, the row of a closed window stays in the table; None for not at all.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
-        TopologyError: a name, a length of time or an aggregate does not fit.
+        TopologyError: a name, a length of time or an aggregate does not fit, or what is read has no event time.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import agg, tumbling_window
-        >>> hours = tumbling_window(rows="id STRING", key="id", size="1 hour", aggregates={"events": agg.count()})
+        >>> events = Source(topic="events", schema="id STRING", grace="1 minute")
+        >>> hours = tumbling_window(
+        ...     events, key="id", size="1 hour", aggregates={"events": agg.count()}, table="open_hours"
+        ... )
         >>> hours.schema
         '`id` STRING NOT NULL, window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL, `events` BIGINT'
     """
-    return _windows("tumbling_window", rows, key, size, size, aggregates, keep)
+    return _bound("tumbling_window", of, rows, key, size, size, aggregates, keep, table)
 
 
 def hopping_window(
-    *, rows: str, key: Key, size: str, every: str, aggregates: Mapping[str, Aggregate], keep: str | None = None
-) -> HoppingWindow:
+    of: Reads,
+    *,
+    key: Key,
+    size: str,
+    every: str,
+    aggregates: Mapping[str, Aggregate],
+    table: str,
+    keep: str | None = None,
+    rows: str = "",
+) -> FinalOperator[Windowed]:
     """Aggregates of each key in windows that overlap (Kafka Streams: ``TimeWindows.advanceBy``).
 
     A window begins at each multiple of ``every`` since 1970-01-01T00:00:00Z, before it too, and holds the records from
@@ -78,32 +110,36 @@ def hopping_window(
 
     Columns of the table: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, the aggregates with what they
     need to merge, ``origin``; key: the key and ``window_start``. Columns that are emitted: the same without ``origin``
-    and the helpers. State is kept for windows that are open, and with ``keep`` for closed ones, which then have
-    ``is_closed`` and change no more. Class: any cut.
+    and the helpers; their event time is the last instant of the window. State is kept for windows that are open, and
+    with ``keep`` for closed ones, which then have ``is_closed`` and change no more. Class: any cut.
 
     Args:
-        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        of: the source, or what another operator emits.
         key: column or columns; a row without a key is left out.
         size: how long a window is.
         every: from one window's start to the next one's; at most ``size``.
         aggregates: by the name of their column.
+        table: the name of its table.
         keep: how long, in event time, the row of a closed window stays in the table; None for not at all.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
-        TopologyError: a name, a length of time or an aggregate does not fit.
+        TopologyError: a name, a length of time or an aggregate does not fit, or what is read has no event time.
 
     Examples:
+        >>> from kappa import Source
         >>> from kappa.operators import agg, hopping_window
+        >>> events = Source(topic="events", schema="id STRING", grace="1 minute")
         >>> every = {"size": "10 seconds", "every": "5 seconds", "aggregates": {"events": agg.count()}}
-        >>> hopping_window(rows="id STRING", key="id", **every).table("windows").made_by
+        >>> hopping_window(events, key="id", table="windows", **every).tables[0].made_by
         "hopping_window(key=['id'], size=10 seconds, every=5 seconds, keep=None, events=count())"
     """
-    return _windows("hopping_window", rows, key, size, every, aggregates, keep)
+    return _bound("hopping_window", of, rows, key, size, every, aggregates, keep, table)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoppingWindow:
-    """Windows on a grid; :func:`hopping_window` makes them.
+    """Windows on a grid, before they are bound; :func:`hopping_window` makes them.
 
     Attributes:
         name: the operator, for people.
@@ -180,7 +216,7 @@ class HoppingWindow:
     def _opened(self, keyed: DataFrame) -> DataFrame:
         """Rows with each window that takes them."""
         first, last = self._first_open("_event_time", "_frontier"), self._last("_event_time")
-        taken = keyed.where(f"{first} <= {last}")
+        taken = keyed.where(f"{first} <= {last}").drop("window_start")  # rows of windows have their own
         if self.every_ms == self.size_ms:
             return taken.selectExpr("*", f"TIMESTAMP_MICROS({last}) AS window_start")
         starts = taken.selectExpr("*", f"EXPLODE(SEQUENCE({first}, {last}, {self.every_ms * 1000}L)) AS _start")
@@ -227,6 +263,22 @@ class HoppingWindow:
     def _first_open(self, time: str, frontier: str) -> str:
         """SQL: where the first one begins whose end is after the frontier; a window with the frontier in it is that."""
         return f"GREATEST({self._first(time)}, {self._first(frontier)})"
+
+
+def _bound(
+    name: str,
+    of: Reads,
+    rows: str,
+    key: Key,
+    size: str,
+    every: str,
+    aggregates: Mapping[str, Aggregate],
+    keep: str | None,
+    table: str,
+) -> FinalOperator[Windowed]:
+    read_rows = read(of, named(name, table), rows=rows, is_timed=True)
+    windows = _windows(name, read_rows.rows, key, size, every, aggregates, keep)
+    return bound(read_rows, table, windows, name=name, time=LAST_INSTANT.format(end="window_end"))
 
 
 def _windows(

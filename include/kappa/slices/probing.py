@@ -20,7 +20,8 @@ from kappa.slices.contract import check_rows
 from kappa.slices.effects import collect, conformed
 from kappa.slices.reading import Reading
 from kappa.slices.run import EpochRun
-from kappa.slices.writing import archives_of, call_step
+from kappa.slices.step import call_step
+from kappa.slices.writing import archives_of
 from kappa.spark.error_classes import error_class
 from kappa.topology import Slice
 

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.archive.reader import Archive
-from kappa.errors import LedgerError, MiscountedError, TopologyError
+from kappa.errors import LedgerError, MiscountedError
 from kappa.faults import crash_point
 from kappa.lake import queries, tables
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import ranges_end
-from kappa.operators.late import Refused, refusals
 from kappa.slices.contract import check_rows
 from kappa.slices.effects import collect, conformed, shared, with_seq
 from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
-from kappa.spark.catalyst import hands_on
-from kappa.spark.pickling import send_by_value
 from kappa.spark.session import is_too_large, tune
 from kappa.topology import Slice, Topology
 from kappa.topology.event_time import LATE_RECORDS
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.places import check_topics, make_durable, place_of
 from kappa.slices.run import MASK, EpochRun
+from kappa.slices.step import call_step
 
 
 def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataFrame | None) -> LedgerRow:
@@ -189,57 +187,6 @@ def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
     for topic, archive in found.items():
         archive.check([item for item in archived if item.topic == topic], run.topic_ids[topic])
     return found
-
-
-def step_effects(topology: Topology, given: Slice) -> dict[str, DataFrame]:
-    """Call the step and hold its effects against what the topology declares; see :func:`conformed`."""
-    return conformed(topology, call_step(topology, given))
-
-
-def call_step(topology: Topology, given: Slice) -> dict[str, DataFrame]:
-    """The effects of a slice as the step returns them, one for each table and append output.
-
-    Raises:
-        TopologyError: an effect is missing or undeclared, late records of an operator are in none, or the step would
-            end the process.
-    """
-    send_by_value(topology.step)
-    try:
-        with refusals() as refused:
-            effects = topology.step(given)
-    except SystemExit as error:  # else the driver would end, and be started again for ever
-        raise TopologyError(
-            f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only "
-            "return or raise an error.",
-            code=str(error.code),
-        ) from error
-    declared = {member.name for member in (*topology.appends, *topology.tables)}
-    if set(effects) != declared:
-        raise TopologyError(
-            f"The step of {topology.name!r} returned {sorted(effects)}, the topology declares {sorted(declared)}.",
-            returned=sorted(effects),
-            declared=sorted(declared),
-        )
-    _check_late(topology, effects, refused)
-    return dict(effects)
-
-
-def _check_late(topology: Topology, effects: Mapping[str, DataFrame], refused: Refused) -> None:
-    """Late records of each operator are in an effect: none is dropped in silence.
-
-    Raises:
-        TopologyError: those of one are not.
-    """
-    frames = [frame for name, frame in effects.items() if name == LATE_RECORDS and hasattr(frame, "schema")]
-    lost = [
-        operator for operator, late in refused.not_among(frames) if not any(hands_on(frame, late) for frame in frames)
-    ]
-    if lost:
-        raise TopologyError(
-            f"The step of {topology.name!r} returns late records of other operators and drops those of {lost}. Return "
-            "all of them: 'late_records': late_records(one.late, other.late).",
-            operators=lost,
-        )
 
 
 def rows_in_memory(

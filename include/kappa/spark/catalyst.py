@@ -232,19 +232,6 @@ def is_union(frame: DataFrame) -> bool:
     return bool(plan.nodeName() == "Union")
 
 
-def hands_on(whole: DataFrame, part: DataFrame) -> bool:
-    """Whether the rows of a DataFrame are among those of another by nothing but columns, conditions and unions."""
-    wanted = part._jdf.queryExecution().analyzed()
-    waiting = [whole._jdf.queryExecution().analyzed()]
-    while waiting:
-        plan = waiting.pop()
-        if plan.sameResult(wanted):
-            return True
-        if plan.nodeName() in _BY_RECORD:
-            waiting.extend(_listed(plan.children()))
-    return False
-
-
 def _expression(expression: Any, name: str, settled: tuple[str, ...] = ()) -> Iterator[_Found]:
     """Suspects in an expression.
 

@@ -6,14 +6,17 @@ Importing this module, and any topology, needs neither Spark nor a JVM.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
-from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA, Frontier, least
+from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
+from kappa.topology.operator import Input, Operator, TableInput
 from kappa.topology.schedule import Schedule
+from kappa.topology.slice import Slice
+from kappa.topology.stream import Stream
 from kappa.topology.thresholds import Threshold, limits_of, unknown
 from kappa.topology.value_schemas import value_schema
 from kappa.topology.wire_schemas import BY_SCHEMA_ID
@@ -49,8 +52,11 @@ class Topology:
             reading the file.
         version: the author's word for this code; the content hash, not this, is what the platform trusts.
         sources: topics that are read.
-        step: pure function from a :class:`Slice` to its effects, one DataFrame for each table and append output.
-        tables: keyed state.
+        operators: operators with their tables, see :mod:`kappa.operators`. Their tables are tables of the topology,
+            and their changes and late records effects of each slice.
+        step: pure function from a :class:`Slice` to its effects: a DataFrame for each table and append output that is
+            not an operator's. None where operators are all there is: each is called, in order.
+        tables: keyed state beside that of operators.
         outputs: what is emitted.
         checks: statements about the finished state.
         thresholds: how much a candidate may differ from the live epoch.
@@ -73,7 +79,8 @@ class Topology:
     name: str
     version: str
     sources: tuple[Source, ...] | list[Source]
-    step: Step
+    step: Step | None = None
+    operators: tuple[Operator[Any], ...] | list[Operator[Any]] = ()
     tables: tuple[Table, ...] | list[Table] = ()
     outputs: tuple[Append | Topic, ...] | list[Append | Topic] = ()
     checks: tuple[Check, ...] | list[Check] = ()
@@ -82,8 +89,14 @@ class Topology:
     approvals: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("sources", "tables", "outputs", "checks", "thresholds"):
+        for name in ("sources", "operators", "tables", "outputs", "checks", "thresholds"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        # A copy of a topology (dataclasses.replace) brings the tables of its operators along.
+        kept = tuple(table for operator in self.operators for table in operator.tables)
+        object.__setattr__(self, "tables", (*kept, *(table for table in self.tables if table not in kept)))
+        _check_operators(self)
+        if self.step is None:
+            object.__setattr__(self, "step", step_of(self.operators))
         # A copy of a topology (dataclasses.replace) brings the output along.
         late = Append(name=LATE_RECORDS, schema=LATE_SCHEMA)
         object.__setattr__(self, "outputs", tuple(output for output in self.outputs if output != late))
@@ -234,82 +247,53 @@ class Topology:
         raise TopologyError(f"Topology {self.name!r} has no table {name!r}; it has {[t.name for t in self.tables]}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slice:
-    """What a step sees: the parsed records of one slice and the tables as they were before it.
+def step_of(operators: Sequence[Operator[Any]]) -> Step:
+    """The step of a topology that is made of operators alone."""
 
-    Attributes:
-        seq: the slice's number in its epoch, from 1.
-        records: topic -> parsed records: the source's columns and :data:`RECORD_COLUMNS`.
-        tables: table name -> its rows before this slice, in the table's schema.
-        frontiers: topic -> its frontier at the end of the slice, of sources with event time.
-        secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
+    def call_operators(slice: Slice) -> Effects:
+        """Each operator is called with the slice."""
+        for operator in operators:
+            operator(slice)
+        return {}
 
-    Examples:
-        >>> from kappa import Slice
-        >>> slice = Slice(seq=1, records={"orders": spark.sql("SELECT 'a' AS id")}, tables={})
-        >>> slice["orders"].collect()
-        [Row(id='a')]
-    """
+    return call_operators
 
-    seq: int
-    records: Mapping[str, DataFrame]
-    tables: Mapping[str, DataFrame]
-    frontiers: Mapping[str, Frontier] = field(default_factory=dict)
-    secret: str = field(default="", repr=False)
 
-    def __getitem__(self, topic: str) -> DataFrame:
-        """Parsed records of a source topic, dead letters excluded.
-
-        Raises:
-            TopologyError: the topology does not read that topic.
-        """
-        if topic not in self.records:
+def _check_operators(topology: Topology) -> None:
+    """Operators read sources of the topology and what others of its operators emit; outputs are of these."""
+    if topology.step is None and not topology.operators:
+        raise TopologyError(f"Topology {topology.name!r} has neither a step nor operators: it would do nothing.")
+    emitted = {operator.emits for operator in topology.operators if operator.emits is not None}
+    for operator in topology.operators:
+        if not isinstance(operator, Operator):
             raise TopologyError(
-                f"The step reads topic {topic!r}, which is not a source; sources are {sorted(self.records)}."
+                f"Topology {topology.name!r} lists {type(operator).__name__} {operator!r} among its operators. List "
+                "what a function of kappa.operators returned."
             )
-        return self.records[topic]
-
-    def table(self, name: str) -> DataFrame:
-        """Rows of a table before this slice.
-
-        Raises:
-            TopologyError: the topology has no such table.
-        """
-        if name not in self.tables:
-            raise TopologyError(
-                f"The step reads table {name!r}, which is not declared; tables are {sorted(self.tables)}."
-            )
-        return self.tables[name]
-
-    @property
-    def mask_key(self) -> str:
-        """The key for :func:`kappa.operators.masked`.
-
-        Raises:
-            TopologyError: none is set where the driver runs.
-        """
-        if not self.secret:
-            raise TopologyError(
-                "The step masks values and no key is set. Set KAPPA_MASK_KEY, at least 16 characters, where drivers "
-                "run."
-            )
-        return self.secret
-
-    def frontier(self, *topics: str) -> Frontier:
-        """The event time that all partitions of these sources have passed at the end of the slice, less their grace.
-
-        Raises:
-            TopologyError: one is no source with event time.
-        """
-        for topic in topics:
-            if topic not in self.frontiers:
+        for item in operator.inputs:
+            if isinstance(item, TableInput) and item.table not in topology.tables:
                 raise TopologyError(
-                    f"The step asks for the frontier of {topic!r}; sources with grace are {sorted(self.frontiers)}. "
-                    "Declare "
-                    "grace='10 seconds' at its source."
+                    f"Topology {topology.name!r}: {operator.what} reads table {item.table.name!r}, which is not among "
+                    "its tables. List it, or the operator that keeps it."
                 )
-        return replace(least(self.frontiers[topic] for topic in topics), of=tuple(sorted(topics)))
+        for one in (one for item in operator.inputs if isinstance(item, Input) for one in item.of):
+            if isinstance(one, Source) and one not in topology.sources:
+                known = sorted(source.topic for source in topology.sources)
+                raise TopologyError(
+                    f"Topology {topology.name!r}: {operator.what} reads source {one.topic!r}, which is not among "
+                    f"its sources {known} as declared there. List the same Source."
+                )
+            if isinstance(one, Stream) and one not in emitted:
+                raise TopologyError(
+                    f"Topology {topology.name!r}: {operator.what} reads what {one.operator} emits, which is not among "
+                    "its operators. List that too."
+                )
+    for append in topology.appends:
+        if append.of is not None and append.of not in emitted:
+            raise TopologyError(
+                f"Topology {topology.name!r}: output {append.name!r} is of what {append.of.operator} emits, which is "
+                "not among its operators. List it."
+            )
 
 
 def _check_unique(topology: str, kind: str, names: list[str]) -> None:

@@ -68,6 +68,10 @@ class Frontier:
         """The frontier as an SQL expression of type TIMESTAMP; null where there is none."""
         return "CAST(NULL AS TIMESTAMP)" if self.ms is None else f"timestamp_millis({self.ms})"
 
+    def ago(self, ms: int) -> Frontier:
+        """The frontier so many milliseconds earlier: that of rows whose event times lie so far behind."""
+        return Frontier(ms=None if self.ms is None else self.ms - ms, of=self.of)
+
     def is_past(self, time: str, *, by_ms: int = 0) -> str:
         """SQL: whether the frontier is past a time by more than so many milliseconds; false where there is none."""
         return self._compared(time, "<", by_ms)

@@ -15,6 +15,7 @@ from kappa.topology.event_time import WALL_CLOCK, Reach, check_source
 from kappa.topology.keys import check_key, check_table_key
 from kappa.topology.partitions import check_partitions
 from kappa.topology.record_types import check_record
+from kappa.topology.stream import Cuts, Stream
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.wire_schemas import (
     BY_SCHEMA_ID,
@@ -53,10 +54,6 @@ RECORD_COLUMNS = {
 
 
 ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
-#: Under which cuts of the log the rows of a table or output are the same. ``any``: all, so that a replay gives what the
-#: live stream gave. ``time``: those by time, as two replays have them. ``equal``: the same slices only. Where an epoch
-#: was cut otherwise, rows are compared and the verdict leaves them out.
-Cuts = Literal["any", "time", "equal"]
 _MEMBER = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -287,7 +284,8 @@ class Append:
 
     Attributes:
         name: name within the topology.
-        schema: Spark DDL of the row.
+        schema: Spark DDL of the row; empty where ``of`` says it.
+        of: the rows that an operator emits. They are the output's unless the step returns others for it.
         masked: columns whose values never appear in a report.
         partition_by: columns by which the Delta table is partitioned, for example a day.
         time: column by which a row belongs to an interval of time when that is computed again, TIMESTAMP or BIGINT in
@@ -301,13 +299,22 @@ class Append:
     """
 
     name: str
-    schema: str
+    schema: str = ""
+    of: Stream | None = field(default=None, compare=False)
     masked: tuple[str, ...] | list[str] = ()
     partition_by: tuple[str, ...] | list[str] = ()
     time: str | None = None
     cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
+        if self.of is not None and not isinstance(self.of, Stream):
+            raise TopologyError(
+                f"Output {self.name!r} is of {type(self.of).__name__}. Name what an operator emits: of=windows.final, "
+                "or of=joined.rows."
+            )
+        if self.of is not None:
+            object.__setattr__(self, "schema", self.schema or self.of.schema)
+            object.__setattr__(self, "cuts", self.of.cuts if self.cuts == "any" else self.cuts)
         object.__setattr__(self, "masked", names_of(self.masked))
         object.__setattr__(self, "partition_by", names_of(self.partition_by))
         _check_name("output", self.name)

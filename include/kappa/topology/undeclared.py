@@ -16,6 +16,7 @@ def undeclared_reads(topology: Topology) -> list[str]:
     A name that is computed, or read in a function that the step calls, is not seen here; the slice refuses it when it
     runs.
     """
+    assert topology.step is not None
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(topology.step)))
     except (OSError, TypeError, SyntaxError):  # a lambda within a line, a callable object, code without a file

@@ -9,7 +9,7 @@ from kappa.config import Config
 from kappa.errors import first_line
 from kappa.replay.findings import Finding
 from kappa.replay.rules.step import step_findings, step_not_inspected
-from kappa.slices.writing import step_effects
+from kappa.slices.step import step_effects
 from kappa.spark.catalyst import FROM_NO_RECORD, SUBQUERY, across_records, read_from, suspects
 from kappa.spark.own_jobs import called
 from kappa.topology import RECORD_COLUMNS, Slice, registry

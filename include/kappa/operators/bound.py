@@ -1,0 +1,107 @@
+"""What bound operators are by what they give: rows that are final, rows of a join, or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from kappa.errors import TopologyError
+from kappa.topology import Slice, Table
+from kappa.topology.operator import Input, Operator, Outcome, TableInput
+from kappa.topology.stream import Cuts, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+R = TypeVar("R")
+Compute = Callable[[Slice, tuple["DataFrame", ...]], Outcome[R]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FinalOperator(Operator[R]):
+    """An operator whose rows are final when it emits them."""
+
+    @property
+    def final(self) -> Stream:
+        """These rows, for an output or another operator."""
+        assert self.emits is not None
+        return self.emits
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowsOperator(Operator[R]):
+    """An operator that emits rows of what it reads: joined, or without repetitions."""
+
+    @property
+    def rows(self) -> Stream:
+        """These rows, for an output or another operator."""
+        assert self.emits is not None
+        return self.emits
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableOperator(Operator[R]):
+    """An operator whose result is its first table.
+
+    Attributes:
+        row: Spark DDL of the table's rows without columns of the operator's own.
+    """
+
+    row: str
+
+    @property
+    def schema(self) -> str:
+        """Spark DDL of the table's rows without columns of the operator's own."""
+        return self.row
+
+
+def stream(
+    operator: str, schema: str, *inputs: Input, behind_ms: int | None = 0, is_timed: bool = True, cuts: Cuts = "any"
+) -> Stream:
+    """What an operator emits.
+
+    Args:
+        operator: the operator with its tables, for messages.
+        schema: Spark DDL of the rows.
+        inputs: what it reads.
+        behind_ms: how far behind the frontier of its inputs the event time of a later row may be.
+        is_timed: whether the rows have event time.
+        cuts: under which cuts of the log the rows are the same.
+    """
+    topics = tuple(sorted({topic for one in inputs for topic in one.topics}))
+    further = max((one.behind_ms for one in inputs), default=0)
+    behind = None if behind_ms is None or not is_timed else behind_ms + further
+    return Stream(operator=operator, schema=schema, topics=topics, behind_ms=behind, cuts=cuts)
+
+
+def timed(rows: DataFrame, time: str | None = None) -> DataFrame:
+    """Emitted rows with event time: what another operator reads has that, and none of it is late.
+
+    Args:
+        rows: the rows.
+        time: SQL of their event time; None where they have ``_event_time``.
+    """
+    own = "* EXCEPT (_event_time)" if "_event_time" in rows.columns else "*"
+    at = time or "_event_time"
+    return rows.selectExpr(own, f"{at} AS _event_time", "CAST(NULL AS TIMESTAMP) AS _frontier")
+
+
+def table_input(of: TableOperator[R] | Table, operator: str) -> TableInput:
+    """A table that an operator reads.
+
+    Args:
+        of: an operator with a table, or a table of the topology's own, whose changes the step passes.
+        operator: the reading operator, for messages.
+
+    Raises:
+        TopologyError: it is neither.
+    """
+    if isinstance(of, Table):
+        return TableInput(operator=operator, table=of, rows=of.schema)
+    if not isinstance(of, TableOperator):
+        raise TopologyError(
+            f"{operator} reads tables and is declared with {type(of).__name__} {of!r}. Declare it with an operator "
+            "that keeps a table, such as newest_by or aggregate, or with a Table."
+        )
+    return TableInput(operator=operator, table=of.tables[0], rows=of.row)

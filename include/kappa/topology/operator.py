@@ -1,0 +1,317 @@
+"""Operators that are bound to what they read, keep and emit.
+
+An operator is declared with a source, or with what another operator emits, and with the name of its table. A step calls
+it with the slice. The rows, the table before the slice, the frontier and the late records follow from the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kappa.errors import TopologyError
+from kappa.topology.ddl import Column, columns_of, ddl_of, literal
+from kappa.topology.event_time import Frontier, least
+from kappa.topology.members import Source, Table
+from kappa.topology.slice import MARK, Slice, marked
+from kappa.topology.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+R = TypeVar("R")
+
+
+#: What an operator reads: rows of a source, what another operator emits, or several of these.
+Reads = Source | Stream | Sequence[Source | Stream]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Input:
+    """One input of an operator.
+
+    Attributes:
+        operator: the operator, for messages.
+        of: what is read.
+        rows: Spark DDL of the rows that the operator gets.
+        is_shaped: whether a column comes from the step, which then has to pass the rows.
+    """
+
+    operator: str
+    of: tuple[Source | Stream, ...]
+    rows: str
+    is_shaped: bool
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Topics of the sources that the rows come from, sorted."""
+        return tuple(sorted({topic for one in self.of for topic in _topics(one)}))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the rows have event time."""
+        return all(_behind(one) is not None for one in self.of)
+
+    @property
+    def behind_ms(self) -> int:
+        """How far behind the frontier of the sources the event time of a later row may be, in milliseconds."""
+        return max(_behind(one) or 0 for one in self.of)
+
+    def frontier(self, slice: Slice) -> Frontier:
+        """The event time that all rows of later slices have at least."""
+        each = [_frontier(one, slice) for one in self.of]
+        return replace(least(each), of=self.topics)
+
+    def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
+        """The rows of a slice.
+
+        Args:
+            slice: the slice.
+            passed: rows that the step made of them; None for all as they are.
+
+        Raises:
+            TopologyError: the step has to pass rows and did not, it passed those of another input, or the operator
+                that emits them was not called yet.
+        """
+        if passed is not None:
+            return self._checked(slice, passed)
+        if self.is_shaped:
+            raise TopologyError(
+                f"{self.operator} declares rows={self.rows!r}, of which the step makes a column, and was called "
+                f"without rows. Pass them: {self.operator.partition(' ')[0]}(slice, rows)."
+            )
+        if len(self.of) > 1:
+            raise TopologyError(
+                f"{self.operator} reads {' and '.join(map(_shown, self.of))} and was called without rows. Pass their "
+                "union: one.unionByName(other)."
+            )
+        (one,) = self.of
+        if isinstance(one, Source):
+            return slice[one.topic]
+        if one not in slice.calls.emitted:
+            raise TopologyError(
+                f"{self.operator} reads what {one.operator} emits, and {one.operator} was not called yet in this "
+                "slice. Call it first."
+            )
+        return slice.calls.emitted[one]
+
+    def _checked(self, slice: Slice, passed: DataFrame) -> DataFrame:
+        """Rows that the step made, of this input."""
+        if "_offset" not in passed.columns or "_topic" not in passed.columns:
+            return passed  # what is missing is named by the operator
+        mark = passed.schema["_offset"].metadata.get(MARK)
+        if mark is not None and mark not in set(map(_shown, self.of)):
+            raise TopologyError(
+                f"{self.operator} reads {' and '.join(map(_shown, self.of))} and was passed rows of {mark}. The "
+                "frontier of one does not bound the other. Declare the operator of what it is called with."
+            )
+        if len(slice.records) == 1:
+            return passed
+        # A union has the mark of its first part: the rows themselves say where they come from.
+        problem = literal(
+            f"{self.operator} reads {' and '.join(map(_shown, self.of))} and was passed rows of another source too. "
+            "Declare it with all of them: a list of sources. A row is of: "
+        )
+        known = ", ".join(literal(topic) for topic in self.topics)
+        is_own = f"IF(_topic IN ({known}), _topic, RAISE_ERROR(CONCAT({problem}, _topic))) AS _topic"
+        return passed.selectExpr("* EXCEPT (_topic)", is_own)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableInput:
+    """A table of the topology that an operator reads, with the changes of the slice.
+
+    Attributes:
+        operator: the operator, for messages.
+        table: the table.
+        rows: Spark DDL of its rows.
+    """
+
+    operator: str
+    table: Table
+    rows: str
+
+    def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
+        """The changes of the slice.
+
+        Args:
+            slice: the slice.
+            passed: the changes where the table is no operator's; None where it is.
+
+        Raises:
+            TopologyError: the operator of the table was not called yet, or the changes are passed and it has one.
+        """
+        changes, name = slice.calls.changes.get(self.table.name), self.table.name
+        if changes is None and passed is None:
+            raise TopologyError(
+                f"{self.operator} reads table {name!r}, whose changes are not there yet. Call its operator first, or "
+                "pass the changes that the step returns for it."
+            )
+        if changes is not None and passed is not None and passed is not changes:
+            raise TopologyError(
+                f"{self.operator} was passed rows for table {name!r}, whose operator has its changes. Call it without "
+                "them."
+            )
+        found = passed if changes is None else changes
+        assert found is not None
+        return found
+
+
+def read(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> Input:
+    """An input of an operator.
+
+    Args:
+        of: a source, what another operator emits, or several of these.
+        operator: the operator, for messages.
+        rows: Spark DDL of the rows; empty for all columns of what is read. A column that this lacks comes from the
+            step.
+        is_timed: whether the operator needs event time.
+
+    Raises:
+        TopologyError: ``of`` is something else, or has no event time where the operator needs it.
+    """
+    each = (of,) if isinstance(of, Source | Stream) else tuple(of) if isinstance(of, list | tuple) else ()
+    odd = next((one for one in each if not isinstance(one, Source | Stream)), of if not each else None)
+    if odd is not None:
+        raise TopologyError(
+            f"{operator} is declared with {type(odd).__name__} {odd!r}. Declare it with a source or with what another "
+            f"operator emits, and name its table: {operator}(orders, ..., table='{operator}s')."
+        )
+    for one in each:
+        if is_timed and _behind(one) is None:
+            raise TopologyError(
+                f"{operator} needs event time, and {_shown(one)} has none. "
+                + ("Say how late a record may be: grace='10 seconds'." if isinstance(one, Source) else "Use a source.")
+            )
+    known = rows or _same(each, operator)
+    there = {(column.name, column.type) for one in each[:1] for column in _columns(one)}
+    added = [
+        column for column in columns_of(known, f"the rows of {operator}") if (column.name, column.type) not in there
+    ]
+    return Input(operator=operator, of=each, rows=known, is_shaped=bool(added) and len(each) == 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Generic[R]):
+    """What an operator gives for a slice.
+
+    Attributes:
+        result: what the step gets.
+        changes: those of each of its tables, in order.
+        emitted: the rows that it emits; None where it has a table alone.
+        late: refused records; None where it refuses none.
+    """
+
+    result: R
+    changes: tuple[DataFrame, ...]
+    emitted: DataFrame | None = None
+    late: DataFrame | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Operator(Generic[R]):
+    """An operator with its inputs and tables; the functions of :mod:`kappa.operators` make them.
+
+    A step calls it once with the slice, and with rows where it makes them itself.
+
+    Attributes:
+        name: the operator, for messages.
+        inputs: what it reads.
+        tables: its state.
+        compute: what it gives for a slice and the rows of its inputs.
+        emits: what it emits; None where it has a table alone.
+    """
+
+    name: str
+    inputs: tuple[Input | TableInput, ...]
+    tables: tuple[Table, ...]
+    compute: Callable[[Slice, tuple[DataFrame, ...]], Outcome[R]]
+    emits: Stream | None = None
+
+    def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:
+        """What the operator gives for a slice.
+
+        Args:
+            slice: the slice.
+            rows: for each input the rows that the step made of it; None, or nothing, for all of them as they are.
+
+        Raises:
+            TopologyError: it is called without a slice or twice, or the rows are not those that it reads.
+        """
+        if not isinstance(slice, Slice):
+            raise TopologyError(
+                f"{self.what} is called with {type(slice).__name__} in place of the slice. It knows its source, its "
+                "table and their frontier: call it with the slice, and with rows only where the step made them, "
+                f"{self.name}(slice, rows)."
+            )
+        if self in slice.calls.operators:
+            raise TopologyError(
+                f"{self.what} is called twice in one slice: its table has one row per key. Call it once, with all rows."
+            )
+        if len(rows) > len(self.inputs):
+            raise TopologyError(f"{self.what} has {len(self.inputs)} inputs and was called with {len(rows)}.")
+        passed = (*rows, *(None for _ in self.inputs[len(rows) :]))
+        frames = tuple(one.frame(slice, frame) for one, frame in zip(self.inputs, passed, strict=True))
+        outcome = self.compute(slice, frames)
+        slice.calls.operators.append(self)
+        slice.calls.changes.update(zip((table.name for table in self.tables), outcome.changes, strict=True))
+        if self.emits is not None and outcome.emitted is not None:
+            slice.calls.emitted[self.emits] = marked(outcome.emitted, _shown(self.emits))
+        if outcome.late is not None:
+            slice.calls.late.append(outcome.late)
+        return outcome.result
+
+    @property
+    def what(self) -> str:
+        """The operator with its tables, for messages."""
+        return named(self.name, *(table.name for table in self.tables))
+
+    @property
+    def schema(self) -> str:
+        """Spark DDL of the rows that it emits.
+
+        Raises:
+            TopologyError: it emits none.
+        """
+        if self.emits is None:
+            raise TopologyError(f"{self.what} emits no rows: its table is its result.")
+        return self.emits.schema
+
+
+def named(operator: str, *tables: str) -> str:
+    """An operator with its tables, for messages."""
+    return f"{operator} {' and '.join(map(repr, tables))}"
+
+
+def _behind(one: Source | Stream) -> int | None:
+    if isinstance(one, Stream):
+        return one.behind_ms
+    return None if one.grace is None else 0
+
+
+def _frontier(one: Source | Stream, slice: Slice) -> Frontier:
+    return slice.frontier(*_topics(one)).ago(_behind(one) or 0)
+
+
+def _topics(one: Source | Stream) -> tuple[str, ...]:
+    return (one.topic,) if isinstance(one, Source) else one.topics
+
+
+def _shown(one: Source | Stream) -> str:
+    return f"source {one.topic!r}" if isinstance(one, Source) else f"what {one.operator} emits"
+
+
+def _columns(one: Source | Stream) -> tuple[Column, ...]:
+    return one.columns if isinstance(one, Source) else columns_of(one.schema, f"what {one.operator} emits")
+
+
+def _same(each: Sequence[Source | Stream], operator: str) -> str:
+    """The schema that all inputs have."""
+    schemas = [ddl_of(_columns(one)) for one in each]
+    if len(set(schemas)) > 1:
+        raise TopologyError(
+            f"{operator} reads {' and '.join(map(_shown, each))}, whose columns differ. Say what rows the step makes "
+            "of them: rows='id STRING, amount BIGINT'."
+        )
+    return schemas[0]

@@ -1,0 +1,123 @@
+"""What a step sees of a slice, and what its operators did with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kappa.errors import TopologyError
+from kappa.topology.event_time import Frontier, least
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+#: Names, in the metadata of column ``_offset``, what rows were read as: a source, or what an operator emits.
+MARK = "kappa.of"
+
+
+def marked(rows: DataFrame, what: str) -> DataFrame:
+    """Rows that say what they are: filters and selections leave the mark where it is."""
+    return rows.withMetadata("_offset", {MARK: what}) if "_offset" in rows.columns else rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """What the operators of a slice gave, filled as the step calls them.
+
+    Attributes:
+        records: topic -> its records, marked as such.
+        operators: those that were called, in that order.
+        emitted: what an operator emits, as declared -> its rows.
+        changes: table -> its changes.
+        late: records that were refused.
+    """
+
+    records: dict[str, DataFrame] = field(default_factory=dict)
+    operators: list[Any] = field(default_factory=list)
+    emitted: dict[Any, DataFrame] = field(default_factory=dict)
+    changes: dict[str, DataFrame] = field(default_factory=dict)
+    late: list[DataFrame] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """What a step sees: the parsed records of one slice and the tables as they were before it.
+
+    Attributes:
+        seq: the slice's number in its epoch, from 1.
+        records: topic -> parsed records: the source's columns and :data:`RECORD_COLUMNS`.
+        tables: table name -> its rows before this slice, in the table's schema.
+        frontiers: topic -> its frontier at the end of the slice, of sources with event time.
+        secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
+        calls: what bound operators gave; a step does not need it.
+
+    Examples:
+        >>> from kappa import Slice
+        >>> slice = Slice(seq=1, records={"orders": spark.sql("SELECT 'a' AS id")}, tables={})
+        >>> slice["orders"].collect()
+        [Row(id='a')]
+    """
+
+    seq: int
+    records: Mapping[str, DataFrame]
+    tables: Mapping[str, DataFrame]
+    frontiers: Mapping[str, Frontier] = field(default_factory=dict)
+    secret: str = field(default="", repr=False)
+    calls: Calls = field(default_factory=Calls, repr=False, compare=False)
+
+    def __getitem__(self, topic: str) -> DataFrame:
+        """Parsed records of a source topic, dead letters excluded.
+
+        Raises:
+            TopologyError: the topology does not read that topic.
+        """
+        if topic not in self.records:
+            raise TopologyError(
+                f"The step reads topic {topic!r}, which is not a source; sources are {sorted(self.records)}."
+            )
+        if topic not in self.calls.records:
+            self.calls.records[topic] = marked(self.records[topic], f"source {topic!r}")
+        return self.calls.records[topic]
+
+    def table(self, name: str) -> DataFrame:
+        """Rows of a table before this slice.
+
+        Raises:
+            TopologyError: the topology has no such table.
+        """
+        if name not in self.tables:
+            raise TopologyError(
+                f"The step reads table {name!r}, which is not declared; tables are {sorted(self.tables)}."
+            )
+        return self.tables[name]
+
+    @property
+    def mask_key(self) -> str:
+        """The key for :func:`kappa.operators.masked`.
+
+        Raises:
+            TopologyError: none is set where the driver runs.
+        """
+        if not self.secret:
+            raise TopologyError(
+                "The step masks values and no key is set. Set KAPPA_MASK_KEY, at least 16 characters, where drivers "
+                "run."
+            )
+        return self.secret
+
+    def frontier(self, *topics: str) -> Frontier:
+        """The event time that all partitions of these sources have passed at the end of the slice, less their grace.
+
+        Raises:
+            TopologyError: one is no source with event time.
+        """
+        for topic in topics:
+            if topic not in self.frontiers:
+                raise TopologyError(
+                    f"The step asks for the frontier of {topic!r}; sources with grace are {sorted(self.frontiers)}. "
+                    "Declare "
+                    "grace='10 seconds' at its source."
+                )
+        return replace(least(self.frontiers[topic] for topic in topics), of=tuple(sorted(topics)))

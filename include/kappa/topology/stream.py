@@ -1,0 +1,31 @@
+"""What an operator emits, as declared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: Under which cuts of the log the rows of a table or output are the same. ``any``: all, so that a replay gives what the
+#: live stream gave. ``time``: those by time, as two replays have them. ``equal``: the same slices only. Where an epoch
+#: was cut otherwise, rows are compared and the verdict leaves them out.
+Cuts = Literal["any", "time", "equal"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stream:
+    """Rows that an operator emits: an output keeps them, or another operator reads them.
+
+    Attributes:
+        operator: the operator, with its table, for messages.
+        schema: Spark DDL of the columns.
+        topics: topics of the sources that the rows come from, sorted.
+        behind_ms: how far behind the frontier of these sources the event time of a later row may be, in milliseconds;
+            None where rows have no event time.
+        cuts: see :data:`Cuts`.
+    """
+
+    operator: str
+    schema: str
+    topics: tuple[str, ...]
+    behind_ms: int | None
+    cuts: Cuts = "any"
