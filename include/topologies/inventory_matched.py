@@ -13,43 +13,39 @@ EVENT = """
 ORDER = "orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL"
 PAYMENT = "paymentID STRING NOT NULL, orderID STRING NOT NULL, amount DECIMAL(12,2) NOT NULL"
 
-paid = interval_join(left=ORDER, right=PAYMENT, key="orderID", within="10 minutes", how="left")
+order_events = Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="1 minute")
+payments = Source(
+    topic="payments",
+    schema=f"{PAYMENT}, CreatedTime BIGINT NOT NULL",
+    time="CreatedTime",
+    grace="1 minute",
+    idle_after="5 minutes",
+)
+paid = interval_join(
+    order_events,
+    payments,
+    left_rows=ORDER,
+    right_rows=PAYMENT,
+    key="orderID",
+    within="10 minutes",
+    how="left",
+    tables=("orders", "payments"),
+)
 
 
 def match(slice: Slice) -> Effects:
     """A row for each payment of an order; one without a payment when none can come any more."""
-    joined = paid(
-        slice["order-events"].where("type = 'PLACED'"),
-        slice["payments"],
-        left_before=slice.table("orders"),
-        right_before=slice.table("payments"),
-        left_frontier=slice.frontier("order-events"),
-        right_frontier=slice.frontier("payments"),
-    )
-    return {
-        "matched": joined.rows,
-        "orders": joined.left_changes,
-        "payments": joined.right_changes,
-        "late_records": joined.late,
-    }
+    paid(slice, slice["order-events"].where("type = 'PLACED'"))
+    return {}
 
 
 matched = Topology(
     name="inventory.matched",
     version="2",
-    sources=[
-        Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="1 minute"),
-        Source(
-            topic="payments",
-            schema=f"{PAYMENT}, CreatedTime BIGINT NOT NULL",
-            time="CreatedTime",
-            grace="1 minute",
-            idle_after="5 minutes",
-        ),
-    ],
-    tables=[paid.left_table("orders"), paid.right_table("payments")],
+    sources=[order_events, payments],
+    operators=[paid],
     outputs=[
-        Append(name="matched", schema=paid.schema),
+        Append(name="matched", of=paid.rows),
         Topic(name="matched-orders", of="matched", key="orderID", time="CreatedTime"),
     ],
     step=match,

@@ -19,7 +19,9 @@ ORDER = """
     DecidedTime BIGINT NOT NULL
 """
 
+order_events = Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="5 minutes")
 decisions = session_window(
+    order_events,
     rows=f"{EVENT}, placed BIGINT, cancelled BIGINT",
     key="orderID",
     gap="30 minutes",
@@ -30,8 +32,11 @@ decisions = session_window(
         "CreatedTime": agg.min("placed"),
         "cancellations": agg.count("cancelled"),
     },
+    table="pending",
 )
-demand = aggregate(rows=ORDER, key="sku", aggregates={"orders": agg.count(), "quantity": agg.sum("quantity")})
+demand = aggregate(
+    decisions.final, key="sku", aggregates={"orders": agg.count(), "quantity": agg.sum("quantity")}, table="demand"
+)
 
 
 def decide(slice: Slice) -> Effects:
@@ -41,23 +46,17 @@ def decide(slice: Slice) -> Effects:
         "IF(type = 'PLACED', CreatedTime, NULL) AS placed",
         "IF(type = 'CANCELLED', CreatedTime, NULL) AS cancelled",
     )
-    decided = decisions(events, before=slice.table("pending"), frontier=slice.frontier("order-events"))
-    standing = decided.final.where("CreatedTime IS NOT NULL AND cancellations = 0").selectExpr(
-        "*", "unix_millis(session_end + INTERVAL 30 MINUTES) AS DecidedTime"
-    )
-    return {
-        "pending": decided.changes,
-        "orders": standing,
-        "demand": demand(standing, before=slice.table("demand")).changes,
-        "late_records": decided.late,
-    }
+    decided = decisions(slice, events).final
+    standing = decided.where("CreatedTime IS NOT NULL AND cancellations = 0")
+    demand(slice, standing)
+    return {"orders": standing.selectExpr("*", "unix_millis(session_end + INTERVAL 30 MINUTES) AS DecidedTime")}
 
 
 orders = Topology(
     name="inventory.orders",
     version="2",
-    sources=[Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="5 minutes")],
-    tables=[decisions.table("pending"), demand.table("demand")],
+    sources=[order_events],
+    operators=[decisions, demand],
     outputs=[
         Append(name="orders", schema=ORDER),
         Topic(name="orders", of="orders", key="orderID", time="DecidedTime", on_replay="versioned"),

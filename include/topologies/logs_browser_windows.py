@@ -10,30 +10,39 @@ from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import agg, hopping_window
 
 EVENT = "browser STRING NOT NULL, level STRING, action STRING, CreatedTime BIGINT NOT NULL"
+WITH_ERROR = f"{EVENT}, error STRING"
+ERROR = "IF(level = 'ERROR', action, NULL) AS error"
+COUNTS = {"events": agg.count(), "errors": agg.count("error"), "actions": agg.distinct("action")}
 
-browsing = hopping_window(
-    rows=f"{EVENT}, error STRING",
-    key="browser",
-    size="5 seconds",
-    every="2 seconds",
-    aggregates={"events": agg.count(), "errors": agg.count("error"), "actions": agg.distinct("action")},
+logs = Source(topic="logs", schema=EVENT, time="CreatedTime", grace="5 seconds")
+logs_now = Source(topic="logs", schema=EVENT, time="wall clock", grace="0 seconds")
+visits = hopping_window(
+    logs, rows=WITH_ERROR, key="browser", size="5 seconds", every="2 seconds", aggregates=COUNTS, table="windows"
+)
+visits_now = hopping_window(
+    logs_now, rows=WITH_ERROR, key="browser", size="5 seconds", every="2 seconds", aggregates=COUNTS, table="windows"
 )
 
 
 def watch(slice: Slice) -> Effects:
     """Events, errors and different actions of each window."""
-    events = slice["logs"].selectExpr("*", "IF(level = 'ERROR', action, NULL) AS error")
-    windows = browsing(events, before=slice.table("windows"), frontier=slice.frontier("logs"))
-    return {"windows": windows.changes, "visits": windows.final, "late_records": windows.late}
+    visits(slice, slice["logs"].selectExpr("*", ERROR))
+    return {}
+
+
+def watch_now(slice: Slice) -> Effects:
+    """Events, errors and different actions of each window, by the wall clock."""
+    visits_now(slice, slice["logs"].selectExpr("*", ERROR))
+    return {}
 
 
 browser_windows = Topology(
     name="logs.browser_windows",
     version="2",
-    sources=[Source(topic="logs", schema=EVENT, time="CreatedTime", grace="5 seconds")],
-    tables=[browsing.table("windows")],
+    sources=[logs],
+    operators=[visits],
     outputs=[
-        Append(name="visits", schema=browsing.schema),
+        Append(name="visits", of=visits.final),
         Topic(name="browser-windows", of="visits", key="browser", time="window_end"),
     ],
     step=watch,
@@ -42,8 +51,8 @@ browser_windows = Topology(
 browser_windows_now = Topology(
     name="logs.browser_windows_now",
     version="2",
-    sources=[Source(topic="logs", schema=EVENT, time="wall clock", grace="0 seconds")],
-    tables=[browsing.table("windows")],
-    outputs=[Append(name="visits", schema=browsing.schema)],
-    step=watch,
+    sources=[logs_now],
+    operators=[visits_now],
+    outputs=[Append(name="visits", of=visits_now.final)],
+    step=watch_now,
 )

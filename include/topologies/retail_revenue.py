@@ -8,26 +8,29 @@ INVOICE = """
     CGST DECIMAL(12,2), SGST DECIMAL(12,2), CESS DECIMAL(12,2)
 """
 
+pos = Source(topic="pos", schema=INVOICE)
 earned = two_phase(
+    pos,
     rows="PaymentMethod STRING, Net DECIMAL(15,2)",
     key="PaymentMethod",
     aggregates={"Invoices": agg.count(), "Revenue": agg.sum("Net")},
+    table="revenue",
+    parts="revenue_parts",
 )
 
 
 def add_up(slice: Slice) -> Effects:
     """What the shop keeps of each invoice: its total without the taxes."""
     taxes = "COALESCE(CGST, 0) + COALESCE(SGST, 0) + COALESCE(CESS, 0)"
-    invoices = slice["pos"].selectExpr("*", f"CAST(TotalAmount - ({taxes}) AS DECIMAL(15,2)) AS Net")
-    added = earned(invoices, before=slice.table("revenue"), parts=slice.table("revenue_parts"))
-    return {"revenue": added.changes, "revenue_parts": added.parts}
+    earned(slice, slice["pos"].selectExpr("*", f"CAST(TotalAmount - ({taxes}) AS DECIMAL(15,2)) AS Net"))
+    return {}
 
 
 revenue = Topology(
     name="retail.revenue",
     version="2",
-    sources=[Source(topic="pos", schema=INVOICE)],
-    tables=[earned.table("revenue"), earned.parts_table("revenue_parts")],
+    sources=[pos],
+    operators=[earned],
     checks=[
         Check(
             name="the whole is the sum of its parts",

@@ -3,20 +3,22 @@
 from kappa import Effects, Slice, Source, Topic, Topology
 from kappa.operators import agg, aggregate
 
-counts = aggregate(rows="word STRING", key="word", aggregates={"count": agg.count()})
+lines = Source(topic="lines", format="string", keyed=False)
+counts = aggregate(lines, rows="word STRING", key="word", aggregates={"count": agg.count()}, table="counts_store")
 
 
 def count_words(slice: Slice) -> Effects:
     """Words in small letters, whatever stands between them; letters of every alphabet belong to words."""
     words = slice["lines"].selectExpr("*", r"EXPLODE(SPLIT(LOWER(value), r'(?U)\W+')) AS word")
-    return {"counts_store": counts(words.where("word != ''"), before=slice.table("counts_store")).changes}
+    counts(slice, words.where("word != ''"))
+    return {}
 
 
 word_count = Topology(
     name="text.word_count",
     version="2",
-    sources=[Source(topic="lines", format="string", keyed=False)],
-    tables=[counts.table("counts_store")],
+    sources=[lines],
+    operators=[counts],
     outputs=[Topic(name="word-counts", of="counts_store", key="word", on_replay="reconcile")],
     step=count_words,
 )

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pytest
 from support import oracle_joins, oracle_windows
 from support.windowing import SUMMARY, led, ms
 
-from kappa import Append, Effects, Slice, Source, Topology
+from kappa import Append, Source, Topology
 from kappa.control.backfill_plan import Computed
 from kappa.control.backfill_reading import codes_between
 from kappa.control.backfill_span import Member, Span, changed, edges, edges_ms, member_of, off_grid, span
@@ -24,7 +25,6 @@ from kappa.lake.past_commits import commit_with
 from kappa.lake.rollup import is_due, rolled_up
 from kappa.offsets.vector import OffsetRange
 from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window
-from kappa.operators.late import late_records
 from kappa.replay.determinism import Twice
 from kappa.testing import Input, TopologyDriver
 
@@ -172,22 +172,21 @@ def test_edges_are_widened_to_whole_milliseconds() -> None:
 
 
 def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
-    window = hopping_window(rows="id STRING", key="id", size="2 hours", every="1 hour", aggregates=SUMMARY_OF_ID)
-    pairs = interval_join(left="id STRING, at BIGINT", right="id STRING, n BIGINT", key="id", before="5 minutes")
-    tables = [window.table("open"), pairs.left_table("lefts"), pairs.right_table("rights")]
+    ticks = Source(topic="ticks", schema="id STRING, at BIGINT", grace="1 second")
+    paid = Source(topic="paid", schema="id STRING, n BIGINT", grace="1 second")
+    window = hopping_window(ticks, key="id", size="2 hours", every="1 hour", aggregates=SUMMARY_OF_ID, table="open")
+    pairs = interval_join(ticks, paid, key="id", before="5 minutes", tables=("lefts", "rights"))
+    tables = [*window.tables, *pairs.tables]
     outputs = [
-        Append(name="windows", schema=window.schema),
+        Append(name="windows", of=window.final),
         Append(name="bare", schema="id STRING"),
-        Append(name="pairs", schema=pairs.schema, time="at"),
+        Append(name="pairs", of=pairs.rows, time="at"),
     ]
     made = Topology(
         name="a.b",
         version="1",
-        sources=[
-            Source(topic="ticks", schema="id STRING", grace="1 second"),
-            Source(topic="plain", schema="id STRING"),
-        ],
-        tables=tables,
+        sources=[ticks, paid, Source(topic="plain", schema="id STRING")],
+        operators=[window, pairs],
         outputs=outputs,
         step=lambda _: {},
     )
@@ -223,16 +222,10 @@ def test_what_was_computed_names_records_of_outputs_and_keys_of_tables() -> None
 
 def test_changed_parameters_of_time_and_of_state_are_told() -> None:
     def made(grace: str, size: str) -> tuple[Topology, Member]:
-        window = tumbling_window(rows="id STRING", key="id", size=size, aggregates=SUMMARY_OF_ID)
-        output = Append(name="windows", schema=window.schema)
-        topology = Topology(
-            name="a.b",
-            version="1",
-            sources=[Source(topic="ticks", schema="id STRING", grace=grace)],
-            tables=[window.table("open")],
-            outputs=[output],
-            step=lambda _: {},
-        )
+        ticks = Source(topic="ticks", schema="id STRING", grace=grace)
+        window = tumbling_window(ticks, key="id", size=size, aggregates=SUMMARY_OF_ID, table="open")
+        output = Append(name="windows", of=window.final)
+        topology = Topology(name="a.b", version="1", sources=[ticks], operators=[window], outputs=[output])
         member = member_of(topology, output, topology.tables, ("ticks",))
         assert member is not None
         return topology, member
@@ -346,11 +339,9 @@ def whole_of(found: Span) -> Whole | None:
 def windows_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 90) -> tuple[int, int]:
     """Windows on two grids, and rows at boundaries, over one history with late and out-of-order records."""
     operators = {
-        "tumbling": tumbling_window(rows=oracle_windows.TICK, key="symbol", size="4 seconds", aggregates=SUMMARY),
-        "hopping": hopping_window(
-            rows=oracle_windows.TICK, key="symbol", size="4 seconds", every="2 seconds", aggregates=SUMMARY
-        ),
-        "every": at_most_every(rows=oracle_windows.TICK, key="symbol", every="4 seconds"),
+        "tumbling": partial(tumbling_window, key="symbol", size="4 seconds", aggregates=SUMMARY),
+        "hopping": partial(hopping_window, key="symbol", size="4 seconds", every="2 seconds", aggregates=SUMMARY),
+        "every": partial(at_most_every, key="symbol", every="4 seconds"),
     }
     topology = led(spark, operators, grace="1 second").topology
     batches = oracle_windows.history(seed, slices=slices, records=records)
@@ -367,30 +358,13 @@ def windows_held(spark: SparkSession, seed: int, *, slices: int = 6, records: in
 def joins_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 30) -> tuple[int, int]:
     """An interval join by the left row's time, of two topics of which one may be behind."""
     row = "id STRING, value INT, at BIGINT"
-    pairs = interval_join(left=row, right=row, key="id", before="2 seconds", after="1 second", how="left")
     graces = {"orders": 1_000, "payments": 1_500}
-
-    def step(slice: Slice) -> Effects:
-        found = pairs(
-            slice["orders"],
-            slice["payments"],
-            left_before=slice.table("lefts"),
-            right_before=slice.table("rights"),
-            left_frontier=slice.frontier("orders"),
-            right_frontier=slice.frontier("payments"),
-        )
-        late = late_records(found.late)
-        return {"pairs": found.rows, "lefts": found.left_changes, "rights": found.right_changes, "late_records": late}
-
-    output = Append(name="pairs", schema=pairs.schema, time="at")
-    topology = Topology(
-        name="inventory.matched",
-        version="1",
-        sources=[Source(topic=t, schema=row, time="at", grace=f"{g} milliseconds") for t, g in graces.items()],
-        tables=[pairs.left_table("lefts"), pairs.right_table("rights")],
-        outputs=[output],
-        step=step,
+    sources = [Source(topic=t, schema=row, time="at", grace=f"{g} milliseconds") for t, g in graces.items()]
+    pairs = interval_join(
+        *sources, key="id", before="2 seconds", after="1 second", how="left", tables=("lefts", "rights")
     )
+    output = Append(name="pairs", of=pairs.rows, time="at")
+    topology = Topology(name="inventory.matched", version="1", sources=sources, operators=[pairs], outputs=[output])
     chance = random.Random(seed)
     behind = chance.choice(["orders", "payments", ""])
     logs = oracle_joins.logs(chance, list(graces), records=records)
@@ -405,30 +379,11 @@ def joins_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int 
 def versions_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 30) -> tuple[int, int]:
     """A join with the versions of a table as of the left row's time, begun with the tables of a commit."""
     row = "id STRING, value INT, at BIGINT"
-    priced = table_join(left=row, table=row, key="id")
     graces = {"orders": 1_000, "prices": 1_500}
-
-    def step(slice: Slice) -> Effects:
-        found = priced(
-            slice["orders"],
-            slice["prices"],
-            waiting_before=slice.table("waiting"),
-            versions_before=slice.table("versions"),
-            left_frontier=slice.frontier("orders"),
-            table_frontier=slice.frontier("prices"),
-        )
-        changes = {"waiting": found.waiting_changes, "versions": found.version_changes}
-        return {"priced": found.rows, **changes, "late_records": late_records(found.late)}
-
-    output = Append(name="priced", schema=priced.schema, time="at")
-    topology = Topology(
-        name="inventory.priced",
-        version="1",
-        sources=[Source(topic=t, schema=row, time="at", grace=f"{g} milliseconds") for t, g in graces.items()],
-        tables=[priced.waiting_table("waiting"), priced.versions_table("versions")],
-        outputs=[output],
-        step=step,
-    )
+    sources = [Source(topic=t, schema=row, time="at", grace=f"{g} milliseconds") for t, g in graces.items()]
+    priced = table_join(*sources, key="id", tables=("waiting", "versions"))
+    output = Append(name="priced", of=priced.rows, time="at")
+    topology = Topology(name="inventory.priced", version="1", sources=sources, operators=[priced], outputs=[output])
     chance = random.Random(seed)
     logs = oracle_joins.logs(chance, list(graces), records=records)
     batches = [*oracle_joins.arrivals(chance, logs, slices=slices), oracle_joins.closing(graces)]

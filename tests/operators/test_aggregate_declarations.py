@@ -10,11 +10,14 @@ import pytest
 from kappa.errors import TopologyError
 from kappa.operators import agg, aggregate, aggregate_table, cogroup, two_phase
 from kappa.operators.agg import Aggregate
+from kappa.operators.table_aggregates import _aggregate_table
+from kappa.topology import Source, Table
 
 ROWS = """
     id STRING, price DECIMAL(12,2), rate DOUBLE, share FLOAT, items INT, many BIGINT, word STRING, wide DECIMAL(35,37),
     tags MAP<STRING, STRING>, lists ARRAY<STRUCT<tags: MAP<STRING, INT>>>, wise DECIMAL(38,18)
 """
+FACTS = Source(topic="facts", schema=ROWS)
 
 
 def made(found: Aggregate) -> dict[str, str]:
@@ -80,12 +83,12 @@ def test_sizes_of_aggregates_have_a_least_one(make: Callable[[int], Aggregate], 
 @pytest.mark.parametrize("name", ["", "_offset", "x__y", "ID"])
 def test_no_aggregate_has_a_name_of_the_operators_own(name: str) -> None:
     with pytest.raises(TopologyError, match="another name"):
-        aggregate(rows=ROWS, key="id", aggregates={name: agg.count()})
+        aggregate(FACTS, key="id", aggregates={name: agg.count()}, table="t")
 
 
 def test_two_aggregates_whose_names_differ_in_case_are_refused() -> None:
     with pytest.raises(TopologyError, match="another name"):
-        aggregate(rows=ROWS, key="id", aggregates={"n": agg.count(), "N": agg.count()})
+        aggregate(FACTS, key="id", aggregates={"n": agg.count(), "N": agg.count()}, table="t")
 
 
 @pytest.mark.parametrize(
@@ -93,18 +96,19 @@ def test_two_aggregates_whose_names_differ_in_case_are_refused() -> None:
 )
 def test_an_aggregate_without_key_or_aggregates_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(TopologyError):
-        aggregate(**{"rows": ROWS, "key": "id", "aggregates": {"n": agg.count()}, **given})
+        aggregate(FACTS, **{"key": "id", "aggregates": {"n": agg.count()}, "table": "t", **given})
 
 
 @pytest.mark.parametrize("found", [agg.first("word"), agg.last("word"), agg.collect("word")])
 def test_rows_of_a_table_have_no_place_in_the_total_order(found: Aggregate) -> None:
+    words = Table(name="words", key="id", schema=ROWS.replace("id STRING", "id STRING NOT NULL"))
     with pytest.raises(TopologyError, match="total order"):
-        aggregate_table(rows=ROWS, of="id", key="word", aggregates={"x": found})
+        aggregate_table(words, key="word", aggregates={"x": found}, table="t")
 
 
 def test_only_what_can_be_taken_out_is_subtracted() -> None:
     def of(found: Aggregate) -> bool:
-        return aggregate_table(rows=ROWS, of="id", key="word", aggregates={"x": found}).is_subtracted
+        return _aggregate_table(ROWS, "id", "word", {"x": found}).is_subtracted
 
     assert [of(one) for one in (agg.count(), agg.count("price"), agg.sum("price"), agg.avg("items"))] == [True] * 4
     assert [of(one) for one in (agg.min("price"), agg.max("price"), agg.distinct("id"))] == [False] * 3
@@ -114,9 +118,10 @@ def test_only_what_can_be_taken_out_is_subtracted() -> None:
 def test_streams_of_one_aggregate_have_one_key() -> None:
     def of(*kinds: str) -> None:
         cogroup(
+            {str(at): Source(topic=f"t{at}", schema=f"id {kind}, word STRING") for at, kind in enumerate(kinds)},
             key="id",
-            rows={str(at): f"id {kind}, word STRING" for at, kind in enumerate(kinds)},
             aggregates={str(at): {"n": agg.count()} for at in range(len(kinds))},
+            table="t",
         )
 
     of("STRING", "STRING")
@@ -128,7 +133,7 @@ def test_streams_of_one_aggregate_have_one_key() -> None:
 def test_an_aggregate_of_several_streams_is_of_one_kind_and_type(other: Aggregate) -> None:
     def of(second: Aggregate) -> None:
         aggregates = {"one": {"x": agg.last("word")}, "two": {"x": second}}
-        cogroup(key="id", rows={"one": ROWS, "two": ROWS}, aggregates=aggregates)
+        cogroup({"one": FACTS, "two": FACTS}, key="id", aggregates=aggregates, table="t")
 
     of(agg.last("id"))
     with pytest.raises(TopologyError, match="different names"):
@@ -137,24 +142,25 @@ def test_an_aggregate_of_several_streams_is_of_one_kind_and_type(other: Aggregat
 
 def test_each_stream_of_a_cogroup_has_rows_and_aggregates() -> None:
     with pytest.raises(TopologyError, match="each stream"):
-        cogroup(key="id", rows={"one": ROWS}, aggregates={"two": {"n": agg.count()}})
+        cogroup({"one": FACTS}, key="id", aggregates={"two": {"n": agg.count()}}, table="t")
 
 
 @pytest.mark.parametrize("salts", [0, 1])
 def test_one_salt_divides_nothing(salts: int) -> None:
     with pytest.raises(TopologyError, match="at least 2"):
-        two_phase(rows=ROWS, key="id", aggregates={"n": agg.count()}, salts=salts)
+        two_phase(FACTS, key="id", aggregates={"n": agg.count()}, table="t", salts=salts)
 
 
 @pytest.mark.parametrize("given", [{"key": "part"}, {"aggregates": {"part": agg.count()}}])
 def test_the_part_of_two_phases_is_a_column_of_its_own(given: dict[str, Any]) -> None:
     with pytest.raises(TopologyError, match="'part'"):
-        two_phase(**{"rows": f"part STRING, {ROWS}", "key": "id", "aggregates": {"n": agg.count()}, **given})
+        rows = f"part STRING, {ROWS}"
+        two_phase(FACTS, **{"key": "id", "aggregates": {"n": agg.count()}, "table": "t", "rows": rows, **given})
 
 
 def test_state_of_other_parameters_is_another_state() -> None:
     def of(key: str, found: Aggregate) -> str:
-        return aggregate(rows=ROWS, key=key, aggregates={"x": found}).table("t").made_by
+        return aggregate(FACTS, key=key, aggregates={"x": found}, table="t").tables[0].made_by
 
     assert of("id", agg.distinct("word")) == of("id", agg.distinct("word", k=1024))
     assert of("id", agg.distinct("word")) != of("id", agg.distinct("word", k=512))

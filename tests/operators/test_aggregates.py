@@ -17,7 +17,7 @@ from kappa.operators.agg import Aggregate
 from kappa.spark.catalyst import suspects
 from kappa.spark.session import tune
 from kappa.testing import TopologyDriver
-from kappa.topology import Effects, Slice, Source, Topology
+from kappa.topology import Effects, Slice, Source, Table, Topology
 from kappa.topology.ddl import columns_of, plain_type
 
 if TYPE_CHECKING:
@@ -43,63 +43,44 @@ COMPARED = {
 ORDERED = {"opening": agg.first("word"), "closing": agg.last("word"), "listed": agg.collect("word", most=3)}
 ALL = {**ADDED, **COMPARED, **ORDERED}
 
-by_id = aggregate(rows=FACT, key="id", aggregates=ALL)
-by_two = aggregate(rows=FACT, key=["team", "id"], aggregates={"records": agg.count()})
+FACTS, OTHERS = SOURCES = [Source(topic=topic, schema=FACT) for topic in ("facts", "others")]
+
+by_id = aggregate(SOURCES, key="id", aggregates=ALL, table="by_id")
+by_two = aggregate(SOURCES, key=["team", "id"], aggregates={"records": agg.count()}, table="by_two")
 SOME = {name: ALL[name] for name in ("mean", "words", "listed")}
-in_phases = two_phase(rows=FACT, key="id", aggregates=SOME)
-salted = two_phase(rows=FACT, key="id", aggregates=SOME, salts=3)
+in_phases = two_phase(SOURCES, key="id", aggregates=SOME, table="in_phases", parts="parts")
+salted = two_phase(SOURCES, key="id", aggregates=SOME, salts=3, table="salted")
 together = cogroup(
+    {"facts": FACTS, "others": OTHERS},
     key="id",
-    rows={"facts": FACT, "others": FACT},
     aggregates={
         "facts": {"events": agg.count(), "closing": agg.last("word"), "total": agg.sum("price")},
         "others": {"events": agg.count(), "closing": agg.last("word"), "mean": agg.avg("price")},
     },
+    table="together",
 )
-latest = newest_by(rows=FACT, key="id", scope="all")
-teams = aggregate_table(rows=FACT, of="id", key="team", aggregates=ADDED)
-best = aggregate_table(rows=FACT, of="id", key="team", aggregates=COMPARED)
+latest = newest_by(FACTS, key="id", table="latest", deletions="deletions")
+teams = aggregate_table(latest, key="team", aggregates=ADDED, table="teams")
+best = aggregate_table(latest, key="team", aggregates=COMPARED, table="best")
 
 
 def observe(slice: Slice) -> Effects:
     """All aggregates of one stream, of two, and of a table."""
-    facts, others = slice["facts"], slice["others"]
-    everything = facts.unionByName(others)
-    phases = in_phases(everything, before=slice.table("in_phases"), parts=slice.table("parts"))
-    newer = latest(
-        facts.selectExpr("*", "gone AS _deleted"), before=slice.table("latest"), deletions=slice.table("deletions")
-    )
-    assert phases.parts is not None and newer.deletions is not None
-    return {
-        "by_id": by_id(everything, before=slice.table("by_id")).changes,
-        "by_two": by_two(everything, before=slice.table("by_two")).changes,
-        "in_phases": phases.changes,
-        "parts": phases.parts,
-        "salted": salted(everything, before=slice.table("salted")).changes,
-        "together": together({"facts": facts, "others": others}, before=slice.table("together")).changes,
-        "latest": newer.changes,
-        "deletions": newer.deletions,
-        "teams": teams(newer.changes, rows=slice.table("latest"), before=slice.table("teams")).changes,
-        "best": best(newer.changes, rows=slice.table("latest"), before=slice.table("best")).changes,
-    }
+    everything = slice["facts"].unionByName(slice["others"])
+    for operator in (by_id, by_two, in_phases, salted):
+        operator(slice, everything)
+    together(slice)
+    latest(slice, slice["facts"].selectExpr("*", "gone AS _deleted"))
+    teams(slice)
+    best(slice)
+    return {}
 
 
 observed = Topology(
     name="tests.aggregates",
     version="1",
-    sources=[Source(topic="facts", schema=FACT), Source(topic="others", schema=FACT)],
-    tables=[
-        by_id.table("by_id"),
-        by_two.table("by_two"),
-        in_phases.table("in_phases"),
-        in_phases.parts_table("parts"),
-        salted.table("salted"),
-        together.table("together"),
-        latest.table("latest"),
-        latest.deletions("deletions"),
-        teams.table("teams"),
-        best.table("best"),
-    ],
+    sources=SOURCES,
+    operators=[by_id, by_two, in_phases, salted, together, latest, teams, best],
     step=observe,
 )
 
@@ -180,6 +161,11 @@ def test_aggregates_of_many_histories_are_those_of_all_records(spark: SparkSessi
 
 
 Values = Iterable[tuple[Any, ...]]
+
+
+def slice_of(facts: DataFrame, **tables: DataFrame) -> Slice:
+    """A slice of these rows, with tables before it."""
+    return Slice(seq=1, records={"facts": facts}, tables=tables)
 
 
 @pytest.fixture
@@ -281,13 +267,13 @@ def test_a_mean_is_rounded_half_up(rows: Callable[..., DataFrame]) -> None:
 def test_state_has_the_types_that_its_table_declares(rows: Callable[..., DataFrame], spark: SparkSession) -> None:
     columns = "id STRING, b TINYINT, s SMALLINT, i INT, l BIGINT, d DECIMAL(5,0), e DECIMAL(38,18), f DECIMAL(38,38)"
     of = {f"{name}_{column}": make(column) for column in "bsildef" for name, make in NUMBERS.items()}
-    operator = aggregate(rows=columns, key="id", aggregates=of)
-    empty = rows(columns, [])
-    found = operator(empty, before=spark.createDataFrame([], operator.table("t").schema)).changes
+    operator = aggregate(Source(topic="facts", schema=columns), key="id", aggregates=of, table="t")
+    (table,) = operator.tables
+    found = operator(slice_of(rows(columns, []), t=spark.createDataFrame([], table.schema))).changes
     types = {field.name: field.dataType for field in found.schema.fields}
 
-    assert {column.name: plain_type(types[column.name].jsonValue()) for column in operator.table("t").columns} == {
-        column.name: plain_type(column.delta) for column in columns_of(operator.table("t").schema, "test")
+    assert {column.name: plain_type(types[column.name].jsonValue()) for column in table.columns} == {
+        column.name: plain_type(column.delta) for column in columns_of(table.schema, "test")
     }
 
 
@@ -305,9 +291,10 @@ NUMBERS: dict[str, Callable[[str], Aggregate]] = {
 def test_only_keys_of_the_slice_are_written_and_each_side_is_shuffled_once(
     rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    counted = aggregate(rows="id STRING", key="id", aggregates={"n": agg.count(), "newest": agg.last("id")})
-    state = spark.createDataFrame([("a", 5, None, None), ("b", 7, None, None)], counted.table("t").schema)
-    changes = counted(rows("id STRING", [("a", 1), ("c", 2), (None, 3)]), before=state).changes
+    source, aggregates = Source(topic="facts", schema="id STRING"), {"n": agg.count(), "newest": agg.last("id")}
+    counted = aggregate(source, key="id", aggregates=aggregates, table="t")
+    state = spark.createDataFrame([("a", 5, None, None), ("b", 7, None, None)], counted.tables[0].schema)
+    changes = counted(slice_of(rows("id STRING", [("a", 1), ("c", 2), (None, 3)]), t=state)).changes
     plan = executed_plan(changes)
 
     assert {row["id"]: row["n"] for row in changes.collect()} == {"a": 6, "c": 1}
@@ -335,13 +322,18 @@ SONG = "song STRING, genre STRING, plays BIGINT"
 
 @pytest.mark.parametrize("aggregates", [{"n": agg.sum("plays")}, {"n": agg.sum("plays"), "most": agg.max("plays")}])
 def test_a_row_of_a_table_moves_from_group_to_group(spark: SparkSession, aggregates: dict[str, Aggregate]) -> None:
-    genres = aggregate_table(rows=SONG, of="song", key="genre", aggregates=aggregates)
+    table = Table(name="songs", key="song", schema=SONG.replace("song STRING", "song STRING NOT NULL"))
+    genres = aggregate_table(table, key="genre", aggregates=aggregates, table="genres")
+
+    def changed(changes: DataFrame, **tables: DataFrame) -> DataFrame:
+        return genres(Slice(seq=1, records={}, tables=tables), changes).changes
+
     songs = spark.createDataFrame([("x", "pop", 3), ("y", "rock", 4), ("z", "rock", 9), ("w", "folk", 1)], SONG)
-    empty = spark.createDataFrame([], genres.table("t").schema)
-    state = genres(songs, rows=songs.limit(0), before=empty).changes.drop("_deleted")
+    empty = spark.createDataFrame([], genres.tables[0].schema)
+    state = changed(songs, songs=songs.limit(0), genres=empty).drop("_deleted")
     moves = [("x", "rock", 5, False), ("z", "rock", 9, True), ("w", "folk", 1, False), ("v", None, 7, False)]
     changes = spark.createDataFrame(moves, f"{SONG}, _deleted BOOLEAN")
-    found = {row["genre"]: row.asDict() for row in genres(changes, rows=songs, before=state).changes.collect()}
+    found = {row["genre"]: row.asDict() for row in changed(changes, songs=songs, genres=state).collect()}
 
     assert {genre: row["_deleted"] for genre, row in found.items()} == {"pop": True, "rock": False, "folk": False}
     assert (found["rock"]["n"], found["rock"]["_members"]) == (9, 2)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from support import oracle_windows as oracle
-from support.oracle_windows import TICK
+from support.oracle_windows import TICK, TOPIC
 from support.windowing import assert_as_expected, late, led, pipe, rows, tick
 
+from kappa import Source
 from kappa.errors import TopologyError
 from kappa.operators import at_most_every
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PACED = at_most_every(rows=TICK, key="symbol", every="10 seconds")
+PACED = partial(at_most_every, key="symbol", every="10 seconds")
 COLUMNS = ("symbol", "boundary", "at")
 
 
@@ -60,7 +62,7 @@ def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession,
 
 
 def assert_paced(spark: SparkSession, seed: int) -> None:
-    paced = at_most_every(rows=TICK, key=["symbol"], every="3 seconds")
+    paced = partial(at_most_every, key=["symbol"], every="3 seconds")
     history = oracle.history(seed)
     assert_as_expected(
         led(spark, {"paced": paced}, grace="1 second"),
@@ -75,5 +77,7 @@ def assert_paced(spark: SparkSession, seed: int) -> None:
     [(TICK, "0 seconds"), (f"{TICK}, boundary INT", "1 second"), (f"{TICK}, m MAP<STRING, INT>", "1 day")],
 )
 def test_what_does_not_fit_is_refused_when_the_operator_is_made(schema: str, every: str) -> None:
+    ticks = Source(topic=TOPIC, schema=schema, time="at", grace="1 second")
+
     with pytest.raises(TopologyError):
-        at_most_every(rows=schema, key="symbol", every=every)
+        at_most_every(ticks, key="symbol", every=every, table="paced")

@@ -20,14 +20,13 @@ from kappa.operators import (
     deduplicate,
     hopping_window,
     interval_join,
-    late_records,
     session_window,
     sliding_window,
     table_join,
     tumbling_window,
 )
 from kappa.testing import Input, TopologyDriver
-from kappa.topology import Effects, Slice, Source, Topology
+from kappa.topology import Source, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,23 +37,28 @@ WINDOW, GRACE, LAG, STEP = 10_000, 2_000, 3_000, 1_000
 WINDOWS = (1, 2, 5, 10)
 PRODUCTS = 4
 ROW, VERSION = "id STRING, at BIGINT", "id STRING NOT NULL, at BIGINT"
-SOURCES = {"ticks": ROW, "payments": ROW, "products": VERSION}
+SOURCES = {
+    topic: Source(topic=topic, schema=schema, time="at", grace=f"{GRACE} milliseconds")
+    for topic, schema in {"ticks": ROW, "payments": ROW, "products": VERSION}.items()
+}
+TICKS, PAYMENTS, VERSIONS = SOURCES.values()
 COUNT = {"events": agg.count()}
 TEN = "10 seconds"
 
-WINDOWED = {
-    "tumbling": tumbling_window(rows=ROW, key="id", size=TEN, aggregates=COUNT),
-    "hopping": hopping_window(rows=ROW, key="id", size=TEN, every="5 seconds", aggregates=COUNT),
-    "kept": tumbling_window(rows=ROW, key="id", size=TEN, aggregates=COUNT, keep=TEN),
-    "sessions": session_window(rows=ROW, key="id", gap=TEN, aggregates=COUNT),
-    "sliding": sliding_window(rows=ROW, key="id", size=TEN, aggregates=COUNT),
-    "paced": at_most_every(rows=ROW, key="id", every=TEN),
-    "seen": deduplicate(rows=ROW, key="id", within=TEN),
-    "firsts": deduplicate(rows=ROW, key="id", within=TEN, emit="final"),
-}
-FOR_EVER = deduplicate(rows=ROW, key="id", within=None)
-PAIRS = interval_join(left=ROW, right=ROW, key="id", within=TEN, how="outer")
-AS_OF = table_join(left=ROW, table=VERSION, key="id")
+#: Every operator with state that goes, and one whose state stays.
+OPERATORS = [
+    tumbling_window(TICKS, key="id", size=TEN, aggregates=COUNT, table="tumbling"),
+    hopping_window(TICKS, key="id", size=TEN, every="5 seconds", aggregates=COUNT, table="hopping"),
+    tumbling_window(TICKS, key="id", size=TEN, aggregates=COUNT, keep=TEN, table="kept"),
+    session_window(TICKS, key="id", gap=TEN, aggregates=COUNT, table="sessions"),
+    sliding_window(TICKS, key="id", size=TEN, aggregates=COUNT, table="sliding"),
+    at_most_every(TICKS, key="id", every=TEN, table="paced"),
+    deduplicate(TICKS, key="id", within=TEN, table="seen"),
+    deduplicate(TICKS, key="id", within=TEN, emit="final", table="firsts"),
+    deduplicate(TICKS, key="id", within=None, table="ids"),
+    interval_join(TICKS, PAYMENTS, key="id", within=TEN, how="outer", tables=("orders", "payments")),
+    table_join(TICKS, VERSIONS, key="id", tables=("waiting", "versions")),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,56 +145,7 @@ RULES: Mapping[str, Callable[[Log], int]] = {
 }
 
 
-def step(slice: Slice) -> Effects:
-    """Every operator with state that goes, and one whose state stays."""
-    ticks, payments, products = slice["ticks"], slice["payments"], slice["products"]
-    at = slice.frontier("ticks")
-    windowed = {name: one(ticks, before=slice.table(name), frontier=at) for name, one in WINDOWED.items()}
-    paired = PAIRS(
-        ticks,
-        payments,
-        left_before=slice.table("orders"),
-        right_before=slice.table("payments"),
-        left_frontier=at,
-        right_frontier=slice.frontier("payments"),
-    )
-    joined = AS_OF(
-        ticks,
-        products,
-        waiting_before=slice.table("waiting"),
-        versions_before=slice.table("versions"),
-        left_frontier=at,
-        table_frontier=slice.frontier("products"),
-    )
-    refused = [found.late for found in (*windowed.values(), paired, joined) if found.late is not None]
-    return {
-        **{name: found.changes for name, found in windowed.items()},
-        "ids": FOR_EVER(ticks, before=slice.table("ids")).changes,
-        "orders": paired.left_changes,
-        "payments": paired.right_changes,
-        "waiting": joined.waiting_changes,
-        "versions": joined.version_changes,
-        "late_records": late_records(*refused),
-    }
-
-
-TOPOLOGY = Topology(
-    name="stocks.state",
-    version="1",
-    sources=[
-        Source(topic=topic, schema=schema, time="at", grace=f"{GRACE} milliseconds")
-        for topic, schema in SOURCES.items()
-    ],
-    tables=[
-        *(one.table(name) for name, one in WINDOWED.items()),
-        FOR_EVER.table("ids"),
-        PAIRS.left_table("orders"),
-        PAIRS.right_table("payments"),
-        AS_OF.waiting_table("waiting"),
-        AS_OF.versions_table("versions"),
-    ],
-    step=step,
-)
+TOPOLOGY = Topology(name="stocks.state", version="1", sources=list(SOURCES.values()), operators=OPERATORS)
 
 
 def sizes(spark: SparkSession, logs: Iterable[Log]) -> dict[str, list[int]]:

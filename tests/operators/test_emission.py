@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,22 +35,24 @@ from kappa.spark.catalyst import is_union
 from kappa.testing import BEGIN, Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Effects, Slice, Table
 from kappa.topology.event_time import Frontier
+from kappa.topology.operator import Operator
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 SALE = "store STRING NOT NULL, at BIGINT NOT NULL"
 COUNT = {"n": agg.count()}
-KEYED = {"rows": SALE, "key": "store"}
-OPERATORS: dict[str, Any] = {
-    "tumbling": tumbling_window(**KEYED, size="1 minute", aggregates=COUNT),
-    "hopping": hopping_window(**KEYED, size="1 minute", every="20 seconds", aggregates=COUNT),
-    "session": session_window(**KEYED, gap="5 seconds", aggregates=COUNT),
-    "sliding": sliding_window(**KEYED, size="10 seconds", aggregates=COUNT),
-    "paced": at_most_every(**KEYED, every="1 minute"),
-    "distinct": deduplicate(**KEYED, within="5 seconds", emit="final"),
+KEYED: dict[str, Any] = {"key": "store", "table": "state"}
+#: Operators without their source.
+OPERATORS: dict[str, Callable[[Source], Operator[Any]]] = {
+    "tumbling": partial(tumbling_window, **KEYED, size="1 minute", aggregates=COUNT),
+    "hopping": partial(hopping_window, **KEYED, size="1 minute", every="20 seconds", aggregates=COUNT),
+    "session": partial(session_window, **KEYED, gap="5 seconds", aggregates=COUNT),
+    "sliding": partial(sliding_window, **KEYED, size="10 seconds", aggregates=COUNT),
+    "paced": partial(at_most_every, **KEYED, every="1 minute"),
+    "distinct": partial(deduplicate, **KEYED, within="5 seconds", emit="final"),
 }
 #: What is kept of each operator's last row.
 TIMES = {
@@ -71,55 +74,40 @@ def sale(store: str, second: float, partition: int = 0) -> Input:
 OUT_OF_ORDER = [sale("S1", 5), sale("S1", 65), sale("S1", 58), sale("S2", 71), sale("S2", 131), sale("S1", 200)]
 
 
-def topology(name: str, *, cuts: str = "any") -> Topology:
-    operator, time = OPERATORS[name], TIMES[name]
-    last = newest_by(rows=schema_of(name), key="store")
-    totals = aggregate(rows=f"store STRING, {time} {type_of(name)}", key="store", aggregates={"last": agg.last(time)})
+def topology(name: str) -> Topology:
+    pos, time = Source(topic="pos", schema=SALE, time="at", grace="10 seconds"), TIMES[name]
+    operator = OPERATORS[name](pos)
+    assert operator.emits is not None
+    last = newest_by(operator.emits, key="store", table="by_newest_by")
+    totals = aggregate(operator.emits, key="store", aggregates={"last": agg.last(time)}, table="by_last")
 
     def step(slice: Slice) -> Effects:
-        found = operator(slice["pos"], before=slice.table("state"), frontier=slice.frontier("pos"))
+        found = operator(slice)
         final = found.final if isinstance(found, Windowed) else found.rows
         counted = running_total(
             final.selectExpr("*", "1L AS one"), key="store", amount="one", total="nth", before=slice.table("nth")
         )
-        return {
-            "state": found.changes,
-            "final": final,
-            "numbered": counted,
-            "nth": newest(counted, key="store"),
-            "by_newest": newest(final, key="store"),
-            "by_newest_by": last(final, before=slice.table("by_newest_by")).changes,
-            "by_last": totals(final, before=slice.table("by_last")).changes,
-            "late_records": found.late,
-        }
+        last(slice)
+        totals(slice)
+        return {"numbered": counted, "nth": newest(counted, key="store"), "by_newest": newest(final, key="store")}
 
     return Topology(
         name="ops.emission",
         version="1",
-        sources=[Source(topic="pos", schema=SALE, time="at", grace="10 seconds")],
+        sources=[pos],
+        operators=[operator, last, totals],
         tables=[
-            operator.table("state"),
             Table(name="nth", key=["store"], schema="store STRING NOT NULL, nth BIGINT"),
-            Table(name="by_newest", key=["store"], schema=schema_of(name)),
-            last.table("by_newest_by"),
-            totals.table("by_last"),
+            Table(name="by_newest", key=["store"], schema=operator.schema),
         ],
         outputs=[
-            Append(name="final", schema=schema_of(name)),
-            Append(name="numbered", schema=f"{schema_of(name)}, nth BIGINT"),
+            Append(name="final", of=operator.emits),
+            Append(name="numbered", schema=f"{operator.schema}, nth BIGINT"),
             Topic(name="final", of="final", key="store"),
             Topic(name="newest-window", of="by_newest", key="store"),
         ],
         step=step,
     )
-
-
-def schema_of(name: str) -> str:
-    return str(getattr(OPERATORS[name], "schema", SALE))
-
-
-def type_of(name: str) -> str:
-    return "BIGINT" if name == "distinct" else "TIMESTAMP"
 
 
 def ran(name: str, slices: Sequence[Sequence[Input]], spark: SparkSession, partitions: int = 1) -> TopologyDriver:
@@ -193,17 +181,15 @@ def test_an_honest_topology_of_windows_with_a_topic_is_slice_invariant(spark: Sp
 
 
 def test_an_order_that_is_declared_and_not_kept_is_told(spark: SparkSession) -> None:
-    hours = OPERATORS["tumbling"]
+    kept = topology("tumbling")
+    hours, *_ = kept.operators
 
     def step(slice: Slice) -> Effects:
-        found = hours(slice["pos"], before=slice.table("state"), frontier=slice.frontier("pos"))
-        astray = found.final.withColumn("_order_timestamp", F.lit(BEGIN))
-        final = ordered(astray, "topic") if declared else astray
-        return {"state": found.changes, "final": final, "late_records": found.late}
+        astray = hours(slice).final.withColumn("_order_timestamp", F.lit(BEGIN))
+        return {"final": ordered(astray, "topic") if declared else astray}
 
-    kept = topology("tumbling")
-    outputs = [output for output in kept.outputs if getattr(output, "of", output.name) == "final"]
-    odd = replace(kept, tables=[hours.table("state")], outputs=outputs, step=step)
+    outputs = [output for output in kept.outputs if output.name == "final"]
+    odd = replace(kept, operators=[hours], tables=[], outputs=outputs, step=step)
     declared = False
     assert_slice_invariant(odd, OUT_OF_ORDER, spark, cuts=0, by_arrival=True)
     declared = True
@@ -228,17 +214,21 @@ def test_newest_refuses_pairs_and_newest_by_takes_them_in_one_order(spark: Spark
     with pytest.raises(TopologyError, match="pairs of a join"):
         newest(both, key="k")
 
-    last = newest_by(rows="k STRING, n INT", key="k")
+    last = newest_by(Source(topic="t", schema="k STRING, n INT"), key="k", table="last")
+
+    def changes(condition: str, before: DataFrame) -> DataFrame:
+        return last(Slice(seq=1, records={"t": both.where(condition)}, tables={"last": before})).changes
+
     nothing = spark.createDataFrame([], f"k STRING, n INT, origin {ORIGIN_TYPE}")
     for first, second in (("n = 1", "n = 2"), ("n = 2", "n = 1")):
-        earlier = last(both.where(first), before=nothing).changes
-        later = last(both.where(second), before=earlier.drop("_deleted")).changes
+        earlier = changes(first, nothing)
+        later = changes(second, earlier.drop("_deleted"))
         assert [row["n"] for row in (later if first == "n = 1" else earlier).collect()] == [2]
         assert later.count() == (first == "n = 1")
 
 
 def test_every_operator_declares_its_order() -> None:
-    others = {"agg", "late_records", "masked", "rekey", "tombstones"}
+    others = {"agg", "masked", "rekey", "tombstones"}
     assert set(ORDERS) == set(operators.__all__) - others
 
 
@@ -246,11 +236,9 @@ def test_joins_mark_the_order_of_their_rows(spark: SparkSession) -> None:
     at = "TIMESTAMP'2026-01-01'"
     times = ", ".join(f"{at} AS {name}" for name in ("_event_time", "_frontier", "_order_timestamp"))
     rows = spark.sql(f"SELECT 'a' AS k, 1 AS n, {times}, 't' AS _topic, 0 AS _partition, 0L AS _offset")
-    now = Frontier(ms=0)
-    paid = interval_join(left="k STRING", right="k STRING, n INT", key="k", within="1 minute")
-    priced = table_join(left="k STRING", table="k STRING, n INT", key="k")
-    tables = paid.left_table("l"), paid.right_table("r"), priced.waiting_table("w"), priced.versions_table("v")
-    lefts, rights, waiting, versions = (spark.createDataFrame([], table.schema) for table in tables)
-    pairs = paid(rows, rows, left_before=lefts, right_before=rights, left_frontier=now, right_frontier=now)
-    as_of = priced(rows, rows, waiting_before=waiting, versions_before=versions, left_frontier=now, table_frontier=now)
-    assert (order_of(pairs.rows), order_of(as_of.rows)) == ("contributor", "topic")
+    both = Source(topic="t", schema="k STRING, n INT", grace="0 seconds")
+    paid = interval_join(both, both, key="k", within="1 minute", tables=("l", "r"), left_rows="k STRING")
+    priced = table_join(both, both, key="k", tables=("w", "v"), left_rows="k STRING")
+    before = {table.name: spark.createDataFrame([], table.schema) for table in (*paid.tables, *priced.tables)}
+    slice = Slice(seq=1, records={"t": rows}, tables=before, frontiers={"t": Frontier(ms=0)})
+    assert (order_of(paid(slice).rows), order_of(priced(slice).rows)) == ("contributor", "topic")

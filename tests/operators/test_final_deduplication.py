@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,28 +13,25 @@ from support.windowing import assert_as_expected, late, pipe, rows, tick
 from kappa.errors import TopologyError
 from kappa.operators import deduplicate
 from kappa.testing import TopologyDriver
-from kappa.topology import Append, Effects, Slice, Source, Topology
+from kappa.topology import Append, Source, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = ("symbol", "amount", "at")
-FIRST = deduplicate(rows=TICK, key="symbol", within="2 seconds", emit="final")
+TICKS = Source(topic=TOPIC, schema=TICK, time="at", grace="1 second")
+FIRST = partial(deduplicate, key="symbol", within="2 seconds", emit="final", table="seen")
 
 
 def led(spark: SparkSession, *, grace: str, partitions: int = 2) -> TopologyDriver:
-    def step(slice: Slice) -> Effects:
-        found = FIRST(slice[TOPIC], before=slice.table("seen"), frontier=slice.frontier(TOPIC))
-        assert found.late is not None
-        return {"seen": found.changes, "seen_final": found.rows, "late_records": found.late}
-
+    ticks = Source(topic=TOPIC, schema=TICK, time="at", grace=grace)
+    first = FIRST(ticks)
     topology = Topology(
         name="stocks.distinct",
         version="1",
-        sources=[Source(topic=TOPIC, schema=TICK, time="at", grace=grace)],
-        tables=[FIRST.table("seen")],
-        outputs=[Append(name="seen_final", schema=TICK)],
-        step=step,
+        sources=[ticks],
+        operators=[first],
+        outputs=[Append(name="seen_final", of=first.rows)],
     )
     return TopologyDriver(topology, spark, partitions={TOPIC: partitions})
 
@@ -99,9 +97,10 @@ def assert_distinct(spark: SparkSession, seed: int) -> None:
 )
 def test_what_does_not_fit_is_refused_when_the_operator_is_made(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(TopologyError, match=said):
-        deduplicate(**{"rows": TICK, "key": "symbol", "within": "2 seconds", "emit": "final", **wrong})
+        FIRST(TICKS, **wrong)
 
 
 def test_parameters_are_part_of_the_tables_shape() -> None:
-    assert FIRST.table("seen").expires
-    assert FIRST.table("seen").made_by.startswith("deduplicate(final, key=['symbol'], gap=2 seconds")
+    (table,) = FIRST(TICKS).tables
+    assert table.expires
+    assert table.made_by.startswith("deduplicate(final, key=['symbol'], gap=2 seconds")

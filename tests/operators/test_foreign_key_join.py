@@ -20,12 +20,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
 ORDER = "id STRING, customer STRING, amount INT"
 CUSTOMER = "id STRING, name STRING"
+TABLES = [
+    Table(name=name, key=["id"], schema=schema.replace("id STRING", "id STRING NOT NULL", 1))
+    for name, schema in {"orders": ORDER, "customers": CUSTOMER}.items()
+]
 FOREIGN = {
-    f"fk_{how}": foreign_key_join(left=ORDER, right=CUSTOMER, key="id", foreign_key={"customer": "id"}, how=how)  # type: ignore[arg-type]
+    f"fk_{how}": foreign_key_join(*TABLES, foreign_key={"customer": "id"}, how=how, table=f"fk_{how}")  # type: ignore[arg-type]
     for how in ("inner", "left")
 }
 BY_KEY = {
-    f"key_{how}": table_table_join(left=ORDER, right=CUSTOMER, key="id", how=how)  # type: ignore[arg-type]
+    f"key_{how}": table_table_join(*TABLES, key="id", how=how, table=f"key_{how}")  # type: ignore[arg-type]
     for how in ("inner", "left", "outer")
 }
 JOINS = {**FOREIGN, **BY_KEY}
@@ -37,17 +41,9 @@ def joining(*names: str) -> Topology:
     def step(slice: Slice) -> Effects:
         orders = newest(tombstones(slice["orders"], key="id"), key="id")
         customers = newest(tombstones(slice["customers"], key="id"), key="id")
-        results = {
-            name: JOINS[name](
-                orders,
-                customers,
-                left_before=slice.table("orders"),
-                right_before=slice.table("customers"),
-                before=slice.table(name),
-            ).changes
-            for name in names
-        }
-        return {"orders": orders, "customers": customers, **results}
+        for name in names:
+            JOINS[name](slice, orders, customers)
+        return {"orders": orders, "customers": customers}
 
     return Topology(
         name="shop.joined",
@@ -56,11 +52,8 @@ def joining(*names: str) -> Topology:
             Source(topic=topic, schema=schema, key_schema="id STRING", tombstones=True)
             for topic, schema in {"orders": ORDER, "customers": CUSTOMER}.items()
         ],
-        tables=[
-            Table(name="orders", key=["id"], schema=ORDER.replace("id STRING", "id STRING NOT NULL", 1)),
-            Table(name="customers", key=["id"], schema=CUSTOMER.replace("id STRING", "id STRING NOT NULL", 1)),
-            *(JOINS[name].table(name) for name in names),
-        ],
+        operators=[JOINS[name] for name in names],
+        tables=TABLES,
         outputs=[Topic(name=f"{name}-changes", of=name, key="id") for name in names],
         step=step,
     )
@@ -123,12 +116,11 @@ def test_of_a_deleted_row_nothing_but_its_key_counts(spark: SparkSession) -> Non
     before = spark.createDataFrame([("1", "ada", 5)], orders)
     results = spark.createDataFrame([("1", "ada", 5, "Ada")], f"{ORDER}, name STRING")
 
+    tables = {"orders": before, "customers": spark.createDataFrame([("ada", "Ada")], CUSTOMER), "fk_left": results}
     found = FOREIGN["fk_left"](
+        Slice(seq=1, records={}, tables=tables),
         before.limit(0),
         spark.createDataFrame([("ada", "Ada", True)], customers),
-        left_before=before,
-        right_before=spark.createDataFrame([("ada", "Ada")], CUSTOMER),
-        before=results,
     )
 
     assert [tuple(row) for row in found.changes.collect()] == [("1", "ada", 5, None, False)]
@@ -154,17 +146,17 @@ def test_tables_join_by_their_key(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"key": "ids"}, "Did you mean 'id'"),
+        ({"left_rows": ORDER.replace("id", "ids", 1)}, "no column 'id'. Did you mean 'ids'"),
         ({"foreign_key": {"customer": "ids"}}, "Did you mean 'id'"),
         ({"how": "outer"}, "inner, left"),
         ({"foreign_key": {"amount": "id"}}, "Cast one"),
     ],
 )
 def test_a_declaration_that_does_not_fit_is_refused(words: dict[str, Any], said: str) -> None:
-    given = {"left": ORDER, "right": CUSTOMER, "key": "id", "foreign_key": {"customer": "id"}, **words}
+    given = {"foreign_key": {"customer": "id"}, "table": "joined", **words}
 
     with pytest.raises(TopologyError, match=said):
-        foreign_key_join(**given)
+        foreign_key_join(*TABLES, **given)
 
 
 def test_the_result_keeps_a_foreign_key_that_may_be_null() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kappa import Slice, Source, Table
 from kappa.errors import TopologyError
 from kappa.operators import (
     agg,
@@ -24,39 +25,36 @@ from kappa.operators import (
     two_phase,
 )
 from kappa.topology.event_time import Frontier
+from kappa.topology.operator import Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 ROWS = "k STRING, amount DECIMAL(12,2)"
 SUM = {"total": agg.sum("amount"), "mean": agg.avg("amount")}
-NOW = Frontier(ms=0)
-#: Each operator on the rows of a stream, called with a frame.
-CALLS: dict[str, Callable[[DataFrame], Any]] = {
-    "aggregate": lambda rows: aggregate(rows=ROWS, key="k", aggregates=SUM)(rows, before=rows),
-    "two_phase": lambda rows: two_phase(rows=ROWS, key="k", aggregates=SUM)(rows, before=rows),
-    "cogroup: 'one'": lambda rows: cogroup(key="k", rows={"one": ROWS}, aggregates={"one": SUM})(
-        {"one": rows}, before=rows
-    ),
-    "tumbling_window": lambda rows: tumbling_window(rows=ROWS, key="k", size="1 minute", aggregates=SUM)(
-        rows, before=rows, frontier=NOW
-    ),
-    "session_window": lambda rows: session_window(rows=ROWS, key="k", gap="1 minute", aggregates=SUM)(
-        rows, before=rows, frontier=NOW
-    ),
-    "sliding_window": lambda rows: sliding_window(rows=ROWS, key="k", size="1 minute", aggregates=SUM)(
-        rows, before=rows, frontier=NOW
-    ),
-    "at_most_every": lambda rows: at_most_every(rows=ROWS, key="k", every="1 minute")(rows, before=rows, frontier=NOW),
-    "deduplicate": lambda rows: deduplicate(rows=ROWS, key="k", within="1 minute", emit="final")(
-        rows, before=rows, frontier=NOW
-    ),
+STREAM = Source(topic="t", schema=ROWS, grace="0 seconds")
+KEYED: dict[str, Any] = {"key": "k", "table": "state"}
+#: Each operator on the rows of a stream.
+OPERATORS: dict[str, Operator[Any]] = {
+    "aggregate": aggregate(STREAM, **KEYED, aggregates=SUM),
+    "two_phase": two_phase(STREAM, **KEYED, aggregates=SUM),
+    "cogroup: 'one'": cogroup({"one": STREAM}, **KEYED, aggregates={"one": SUM}),
+    "tumbling_window": tumbling_window(STREAM, **KEYED, size="1 minute", aggregates=SUM),
+    "session_window": session_window(STREAM, **KEYED, gap="1 minute", aggregates=SUM),
+    "sliding_window": sliding_window(STREAM, **KEYED, size="1 minute", aggregates=SUM),
+    "at_most_every": at_most_every(STREAM, **KEYED, every="1 minute"),
+    "deduplicate": deduplicate(STREAM, **KEYED, within="1 minute", emit="final"),
 }
-TIMED = [name for name in CALLS if name.endswith("_window") or name in ("at_most_every", "deduplicate")]
+TIMED = [name for name in OPERATORS if name.endswith("_window") or name in ("at_most_every", "deduplicate")]
+
+
+def called(operator: Operator[Any], rows: DataFrame, **tables: DataFrame) -> Any:
+    """What an operator makes of the rows that a step hands to it; its state is as the rows are unless it is given."""
+    before = {"state": rows, **tables}
+    slice = Slice(seq=1, records={"t": rows}, tables=before, frontiers={"t": Frontier(ms=0)})
+    return operator(slice, rows)
 
 
 def frame(spark: SparkSession, amount: str = "CAST(1 AS DECIMAL(12,2))", more: str = "", key: str = "'a'") -> DataFrame:
@@ -65,52 +63,53 @@ def frame(spark: SparkSession, amount: str = "CAST(1 AS DECIMAL(12,2))", more: s
     return spark.sql(f"SELECT {key} AS k, {amount} AS amount, {times}, {place}{more}")
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("amount", ["CAST(1 AS DECIMAL(12,4))", "1D", "1"])
 def test_a_frame_of_other_types_than_declared_is_refused(spark: SparkSession, name: str, amount: str) -> None:
     with pytest.raises(
         TopologyError, match=rf"^{name}: column 'amount' of the rows is .*, declared is DECIMAL\(12, ?2\)"
     ):
-        CALLS[name](frame(spark, amount))
+        called(OPERATORS[name], frame(spark, amount))
 
 
 @pytest.mark.parametrize("of", ["min", "max", "first", "last", "collect", "distinct", "count", "top"])
 def test_every_aggregate_refuses_another_type(spark: SparkSession, of: str) -> None:
     what = agg.top("k", 2, by="amount") if of == "top" else getattr(agg, of)("amount")
-    operator = aggregate(rows=ROWS, key="k", aggregates={"x": what})
+    operator = aggregate(STREAM, **KEYED, aggregates={"x": what})
     with pytest.raises(TopologyError, match="column 'amount' of the rows is DECIMAL"):
-        operator(frame(spark, "CAST(1 AS DECIMAL(14,2))"), before=frame(spark))
+        called(operator, frame(spark, "CAST(1 AS DECIMAL(14,2))"), state=frame(spark))
 
 
 def test_a_key_of_another_type_or_no_column_is_refused(spark: SparkSession) -> None:
     with pytest.raises(TopologyError, match="column 'k' of the rows is BIGINT, declared is STRING"):
-        CALLS["aggregate"](frame(spark, key="1L"))
+        called(OPERATORS["aggregate"], frame(spark, key="1L"))
     with pytest.raises(TopologyError, match="the rows lack column 'amount'"):
-        CALLS["aggregate"](frame(spark).drop("amount"))
+        called(OPERATORS["aggregate"], frame(spark).drop("amount"))
     with pytest.raises(TopologyError, match="newest_by: column 'amount' of the rows is DOUBLE"):
-        newest_by(rows=ROWS, key="k")(frame(spark, "1D"), before=frame(spark))
-    cities = aggregate_table(rows=ROWS, of="k", key="k", aggregates=SUM)
+        called(newest_by(STREAM, **KEYED), frame(spark, "1D"), state=frame(spark))
+    people = Table(name="people", key="k", schema="k STRING NOT NULL, amount DECIMAL(12,2)")
+    cities = aggregate_table(people, **KEYED, aggregates=SUM)
     for changes, rows in ((frame(spark, "1D"), frame(spark)), (frame(spark), frame(spark, "1D"))):
         with pytest.raises(TopologyError, match="aggregate_table: column 'amount' of the rows is DOUBLE"):
-            cities(changes, rows=rows, before=frame(spark))
+            called(cities, changes, people=rows, state=frame(spark))
 
 
 def test_columns_that_no_aggregate_reads_may_be_of_any_type(spark: SparkSession) -> None:
-    counted = aggregate(rows=ROWS, key="k", aggregates={"n": agg.count()})
+    counted = aggregate(STREAM, **KEYED, aggregates={"n": agg.count()})
     before = spark.createDataFrame([], "k STRING, n BIGINT")
-    assert counted(frame(spark, "1D"), before=before).changes.collect()[0]["n"] == 1
+    assert called(counted, frame(spark, "1D"), state=before).changes.collect()[0]["n"] == 1
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_changes_of_a_table_are_no_stream(spark: SparkSession, name: str) -> None:
     with pytest.raises(TopologyError, match=rf"^{name}: the rows have _deleted.* Use aggregate_table"):
-        CALLS[name](frame(spark, more=", FALSE AS _deleted"))
+        called(OPERATORS[name], frame(spark, more=", FALSE AS _deleted"))
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_null_values_of_a_topic_are_no_rows_of_a_stream(spark: SparkSession, name: str) -> None:
     with pytest.raises(TopologyError, match=rf"^{name}: the rows have _tombstone.*'NOT _tombstone'"):
-        CALLS[name](frame(spark, more=", FALSE AS _tombstone"))
+        called(OPERATORS[name], frame(spark, more=", FALSE AS _tombstone"))
 
 
 def test_changes_of_a_table_have_no_running_total(spark: SparkSession) -> None:
@@ -124,21 +123,27 @@ def test_changes_of_a_table_have_no_running_total(spark: SparkSession) -> None:
 @pytest.mark.parametrize("name", TIMED)
 def test_rows_without_event_time_are_refused_by_name(spark: SparkSession, name: str) -> None:
     with pytest.raises(TopologyError, match=f"^{name}: the rows have no event time"):
-        CALLS[name](frame(spark).drop("_frontier"))
+        called(OPERATORS[name], frame(spark).drop("_frontier"))
 
 
 def test_a_window_at_every_millisecond_of_a_month_is_refused() -> None:
     with pytest.raises(TopologyError, match=r"in 2,592,000,000 windows of 4 weeks 2 days"):
-        hopping_window(rows=ROWS, key="k", size="30 days", every="1 millisecond", aggregates=SUM)
+        hopping_window(STREAM, **KEYED, size="30 days", every="1 millisecond", aggregates=SUM)
     for every, is_taken in (("1 second", True), ("999 milliseconds", False)):
-        given = {"rows": ROWS, "key": "k", "size": "5000 seconds", "every": every, "aggregates": SUM}
+        given = {**KEYED, "size": "5000 seconds", "every": every, "aggregates": SUM}
         if is_taken:
-            hopping_window(**given)
+            hopping_window(STREAM, **given)
         else:
             with pytest.raises(TopologyError, match="in 5,006 windows"):
-                hopping_window(**given)
+                hopping_window(STREAM, **given)
 
 
 def test_a_key_that_is_called_like_a_column_of_the_state_is_refused_by_the_operators_name() -> None:
     with pytest.raises(TopologyError, match=r"^deduplicate with emit='final': columns .'first'. have names"):
-        deduplicate(rows="first STRING", key="first", within="1 minute", emit="final")
+        deduplicate(
+            Source(topic="t", schema="first STRING", grace="0 seconds"),
+            key="first",
+            within="1 minute",
+            emit="final",
+            table="state",
+        )

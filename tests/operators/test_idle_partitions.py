@@ -9,60 +9,34 @@ import pytest
 
 from kappa import Append, Source, Topology
 from kappa.errors import TopologyError
-from kappa.operators import agg, interval_join, late_records, tumbling_window
+from kappa.operators import agg, interval_join, tumbling_window
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from kappa import Slice
-
-MOVE = "id STRING NOT NULL, at BIGINT"
-SUMS = tumbling_window(rows=MOVE, key="id", size="10 seconds", aggregates={"moves": agg.count()})
-PAIRS = interval_join(
-    left=MOVE, right="id STRING NOT NULL, paid BIGINT", key="id", before="5 seconds", after="5 seconds", how="left"
-)
+    from pyspark.sql import SparkSession
 
 
 def topology(idle_after: str | None) -> Topology:
     """Counts of moves by window, and moves with payments that are near; payments seldom come."""
-
-    def step(slice: Slice) -> dict[str, DataFrame]:
-        frontier = slice.frontier("moves")
-        sums = SUMS(slice["moves"], before=slice.table("open"), frontier=frontier)
-        pairs = PAIRS(
-            slice["moves"],
-            slice["payments"],
-            left_before=slice.table("unpaid"),
-            right_before=slice.table("unmoved"),
-            left_frontier=frontier,
-            right_frontier=slice.frontier("payments"),
-        )
-        return {
-            "open": sums.changes,
-            "counts": sums.final,
-            "unpaid": pairs.left_changes,
-            "unmoved": pairs.right_changes,
-            "pairs": pairs.rows,
-            "late_records": late_records(sums.late, pairs.late),
-        }
-
+    moves = Source(
+        topic="moves", schema="id STRING NOT NULL, at BIGINT", time="at", grace="2 seconds", idle_after=idle_after
+    )
+    payments = Source(
+        topic="payments",
+        schema="id STRING NOT NULL, paid BIGINT",
+        time="paid",
+        grace="0 seconds",
+        idle_after=idle_after and "0 seconds",
+    )
+    sums = tumbling_window(moves, key="id", size="10 seconds", aggregates={"moves": agg.count()}, table="open")
+    near = {"before": "5 seconds", "after": "5 seconds"}
+    pairs = interval_join(moves, payments, key="id", how="left", tables=("unpaid", "unmoved"), **near)
     return Topology(
         name="test.idle",
         version="1",
-        sources=[
-            Source(topic="moves", schema=MOVE, time="at", grace="2 seconds", idle_after=idle_after),
-            Source(
-                topic="payments",
-                schema="id STRING NOT NULL, paid BIGINT",
-                time="paid",
-                grace="0 seconds",
-                idle_after=idle_after and "0 seconds",
-            ),
-        ],
-        tables=[SUMS.table("open"), PAIRS.left_table("unpaid"), PAIRS.right_table("unmoved")],
-        outputs=[Append(name="counts", schema=SUMS.schema), Append(name="pairs", schema=PAIRS.schema)],
-        step=step,
+        sources=[moves, payments],
+        operators=[sums, pairs],
+        outputs=[Append(name="counts", of=sums.final), Append(name="pairs", of=pairs.rows)],
     )
 
 

@@ -10,11 +10,11 @@ import pytest
 from support.oracle_joins import Event, Placing, arrivals, closing, interval_joined, logs, moment
 from support.plans import executed_plan
 
-from kappa import Append, Effects, Slice, Source, Topology
+from kappa import Append, Effects, Slice, Source, Table, Topology
 from kappa.errors import TopologyError
 from kappa.operators import interval_join
-from kappa.operators.interval_join import IntervalJoin
-from kappa.operators.late import late_records
+from kappa.operators.bound import RowsOperator
+from kappa.operators.interval_join import IntervalJoined
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology.event_time import Frontier
 
@@ -27,52 +27,24 @@ ROW = "id STRING, value INT, at BIGINT"
 BEFORE, AFTER = 2_000, 1_000
 GRACE = {"orders": 1_000, "payments": 1_500}
 HOWS = ("inner", "left", "outer")
+SOURCES = {topic: Source(topic=topic, schema=ROW, time="at", grace=f"{ms} milliseconds") for topic, ms in GRACE.items()}
 
 
-def joined(how: str, **reach: str) -> IntervalJoin:
-    return interval_join(
-        left=ROW, right=ROW, key="id", how=how, **(reach or {"before": "2 seconds", "after": "1 second"})
-    )  # type: ignore[arg-type]
+def joined(how: str, left: Source, right: Source, *tables: str) -> RowsOperator[IntervalJoined]:
+    return interval_join(left, right, key="id", how=how, before="2 seconds", after="1 second", tables=tables)  # type: ignore[arg-type]
 
 
-JOINS = {how: joined(how) for how in HOWS}
+JOINS = {how: joined(how, *SOURCES.values(), f"{how}_orders", f"{how}_payments") for how in HOWS}
 
 
 def topology(*hows: str) -> Topology:
     """One that joins orders with payments, in each of the ways."""
-
-    def step(slice: Slice) -> Effects:
-        effects: Effects = {}
-        late = []
-        for how in hows:
-            found = JOINS[how](
-                slice["orders"],
-                slice["payments"],
-                left_before=slice.table(f"{how}_orders"),
-                right_before=slice.table(f"{how}_payments"),
-                left_frontier=slice.frontier("orders"),
-                right_frontier=slice.frontier("payments"),
-            )
-            effects = {
-                **effects,
-                f"{how}_rows": found.rows,
-                f"{how}_orders": found.left_changes,
-                f"{how}_payments": found.right_changes,
-            }
-            late.append(found.late)
-        return {**effects, "late_records": late_records(*late)}
-
     return Topology(
         name="inventory.matched",
         version="1",
-        sources=[Source(topic=topic, schema=ROW, time="at", grace=f"{ms} milliseconds") for topic, ms in GRACE.items()],
-        tables=[
-            table
-            for how in hows
-            for table in (JOINS[how].left_table(f"{how}_orders"), JOINS[how].right_table(f"{how}_payments"))
-        ],
-        outputs=[Append(name=f"{how}_rows", schema=JOINS[how].schema) for how in hows],
-        step=step,
+        sources=list(SOURCES.values()),
+        operators=[JOINS[how] for how in hows],
+        outputs=[Append(name=f"{how}_rows", of=JOINS[how].rows) for how in hows],
     )
 
 
@@ -181,8 +153,13 @@ def test_rows_of_a_key_are_compared_within_some_reaches(spark: SparkSession) -> 
     times = "TIMESTAMP_SECONDS(id) AS _event_time, CAST(NULL AS TIMESTAMP) AS _frontier"
     rows = spark.range(100).selectExpr("'a' AS id", "1 AS value", "id AS at", *place.split(", "), *times.split(", "))
     none = rows.limit(0).selectExpr("* EXCEPT (_frontier)", "0 AS _row")
-    before = {"left_before": none, "right_before": none.select("*")}
-    found = JOINS["inner"](rows, rows, **before, left_frontier=Frontier(ms=0), right_frontier=Frontier(ms=0)).rows
+    slice = Slice(
+        seq=1,
+        records=dict.fromkeys(SOURCES, rows),
+        tables={"inner_orders": none, "inner_payments": none},
+        frontiers=dict.fromkeys(SOURCES, Frontier(ms=0)),
+    )
+    found = JOINS["inner"](slice).rows
 
     assert found.count() == 100 * 4 - 2 - 1 - 1
     joins = [line for line in executed_plan(found).splitlines() if "Join [" in line]
@@ -191,38 +168,23 @@ def test_rows_of_a_key_are_compared_within_some_reaches(spark: SparkSession) -> 
 
 def test_a_record_may_have_several_rows_of_one_key(spark: SparkSession) -> None:
     line, payment_row = "id STRING, value INT", "id STRING, amount INT"
-    join = interval_join(left=line, right=payment_row, key="id", within="1 second", how="outer")
+    orders, payments = (
+        Source(topic=topic, schema=f"{columns}, at BIGINT", time="at", grace="1 second")
+        for topic, columns in {"orders": "lines ARRAY<STRUCT<id: STRING, value: INT>>", "payments": payment_row}.items()
+    )
+    tables, rows = ("lines", "payments"), {"left_rows": line, "right_rows": payment_row}
+    join = interval_join(orders, payments, key="id", within="1 second", how="outer", tables=tables, **rows)
 
     def step(slice: Slice) -> Effects:
-        joined = join(
-            slice["orders"].selectExpr("* EXCEPT (lines)", "INLINE(lines)"),
-            slice["payments"],
-            left_before=slice.table("lines"),
-            right_before=slice.table("payments"),
-            left_frontier=slice.frontier("orders"),
-            right_frontier=slice.frontier("payments"),
-        )
-        return {
-            "rows": joined.rows,
-            "lines": joined.left_changes,
-            "payments": joined.right_changes,
-            "late_records": joined.late,
-        }
+        join(slice, slice["orders"].selectExpr("* EXCEPT (lines)", "INLINE(lines)"))
+        return {}
 
     ordered = Topology(
         name="inventory.lines",
         version="1",
-        sources=[
-            Source(
-                topic="orders",
-                schema="lines ARRAY<STRUCT<id: STRING, value: INT>>, at BIGINT",
-                time="at",
-                grace="1 second",
-            ),
-            Source(topic="payments", schema=f"{payment_row}, at BIGINT", time="at", grace="1 second"),
-        ],
-        tables=[join.left_table("lines"), join.right_table("payments")],
-        outputs=[Append(name="rows", schema=join.schema)],
+        sources=[orders, payments],
+        operators=[join],
+        outputs=[Append(name="rows", of=join.rows)],
         step=step,
     )
     lines = [{"id": "a", "value": 5}, {"id": None, "value": 4}, {"id": "a", "value": 1}, {"id": "a", "value": 5}]
@@ -251,29 +213,19 @@ def test_state_goes_with_the_other_sides_frontier(spark: SparkSession) -> None:
 
 
 def test_a_source_may_be_joined_with_itself(spark: SparkSession) -> None:
+    events = Source(topic="events", schema=ROW, time="at", grace="1 second")
+    join = joined("outer", events, events, "lefts", "rights")
+
     def step(slice: Slice) -> Effects:
-        events, frontier = slice["events"], slice.frontier("events")
-        found = JOINS["outer"](
-            events.where("value < 10"),
-            events.where("value >= 10"),
-            left_before=slice.table("lefts"),
-            right_before=slice.table("rights"),
-            left_frontier=frontier,
-            right_frontier=frontier,
-        )
-        return {
-            "outer_rows": found.rows,
-            "lefts": found.left_changes,
-            "rights": found.right_changes,
-            "late_records": found.late,
-        }
+        join(slice, slice["events"].where("value < 10"), slice["events"].where("value >= 10"))
+        return {}
 
     twice = Topology(
         name="events.twice",
         version="1",
-        sources=[Source(topic="events", schema=ROW, time="at", grace="1 second")],
-        tables=[JOINS["outer"].left_table("lefts"), JOINS["outer"].right_table("rights")],
-        outputs=[Append(name="outer_rows", schema=JOINS["outer"].schema)],
+        sources=[events],
+        operators=[join],
+        outputs=[Append(name="outer_rows", of=join.rows)],
         step=step,
     )
     found = TopologyDriver(twice, spark)
@@ -285,24 +237,22 @@ def test_a_source_may_be_joined_with_itself(spark: SparkSession) -> None:
 
 
 def test_keys_may_differ_in_name_and_names_may_meet() -> None:
-    found = interval_join(
-        left="order_id STRING, customer STRING, amount INT NOT NULL",
-        right="ref STRING, customer STRING, amount INT NOT NULL",
-        key={"order_id": "ref", "customer": "customer"},
-        within="10 minutes",
-        how="left",
+    orders, payments = (
+        Source(topic=name, schema=f"{name} STRING, customer STRING, amount INT NOT NULL", grace="1 second")
+        for name in ("order_id", "ref")
     )
+    key = {"order_id": "ref", "customer": "customer"}
+    found = interval_join(orders, payments, key=key, within="10 minutes", how="left", tables=("orders", "payments"))
 
     assert found.schema == ("`order_id` STRING, `customer` STRING, `amount` INT NOT NULL, `amount_right` INT")
 
 
 def test_the_state_names_what_it_was_made_by() -> None:
-    (ten, twenty) = (interval_join(left=ROW, right=ROW, key="id", within=text) for text in ("10 minutes", "20 minutes"))
+    def orders(key: str | list[str], within: str) -> Table:
+        return interval_join(*SOURCES.values(), key=key, within=within, tables=("orders", "payments")).tables[0]
 
-    assert ten.left_table("orders").made_by != twenty.left_table("orders").made_by
-    assert ten.left_table("orders") == interval_join(left=ROW, right=ROW, key=["id"], within="600 seconds").left_table(
-        "orders"
-    )
+    assert orders("id", "10 minutes").made_by != orders("id", "20 minutes").made_by
+    assert orders("id", "10 minutes") == orders(["id"], "600 seconds")
 
 
 @pytest.mark.parametrize(
@@ -312,16 +262,16 @@ def test_the_state_names_what_it_was_made_by() -> None:
         ({"how": "full"}, "inner, left, outer"),
         ({"within": None}, "within"),
         ({"before": "1 second"}, "before"),
-        ({"right": "id BIGINT"}, "Cast one"),
-        ({"right": "id STRING, _offset INT"}, "_offset"),
-        ({"right": "id STRING, value INT, value_right INT"}, "value_right"),
+        ({"right_rows": "id BIGINT"}, "Cast one"),
+        ({"right_rows": "id STRING, _offset INT"}, "_offset"),
+        ({"right_rows": "id STRING, value INT, value_right INT"}, "value_right"),
     ],
 )
 def test_a_declaration_that_cannot_be_joined_is_refused(words: dict[str, Any], said: str) -> None:
-    given = {"left": ROW, "right": ROW, "key": "id", "within": "1 second", **words}
+    given = {"key": "id", "within": "1 second", "tables": ("orders", "payments"), **words}
 
     with pytest.raises(TopologyError, match=said):
-        interval_join(**given)
+        interval_join(*SOURCES.values(), **given)
 
 
 def held_against_the_oracle(session: SparkSession, seed: int, *hows: str, records: int = 30, slices: int = 6) -> None:

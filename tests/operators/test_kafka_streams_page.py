@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kappa import Topology, operators
+from kappa import Source, Topology, operators
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kafka-streams.md").read_text()
 
@@ -25,33 +25,26 @@ def test_every_operator_is_on_the_page_and_no_other() -> None:
     named = set(
         re.findall(r"`([a-z][a-z_]+)`", "\n".join(line.split("|")[2] for line in table.splitlines() if "|" in line))
     )
-    is_said_elsewhere = {
-        "agg",
-        "late_records",
-        "masked",
-        "deduplicate",
-        "running_total",
-        "threshold_crossings",
-        "two_phase",
-    }
+    is_said_elsewhere = {"agg", "masked", "deduplicate", "running_total", "threshold_crossings", "two_phase"}
     assert set(operators.__all__) - is_said_elsewhere <= named
     assert named - {"final", "where"} <= set(operators.__all__)
 
 
 def test_the_state_of_what_closes_expires() -> None:
-    rows = "id STRING NOT NULL, amount BIGINT"
+    orders, payments, products = (
+        Source(topic=topic, schema=f"id STRING NOT NULL, {column}", grace="1 minute")
+        for topic, column in {"orders": "amount BIGINT", "payments": "amount BIGINT", "products": "name STRING"}.items()
+    )
     total = {"total": operators.agg.sum("amount")}
-    joined = operators.interval_join(left=rows, right=rows, key="id", within="1 minute")
-    as_of = operators.table_join(left=rows, table="id STRING NOT NULL, name STRING", key="id")
-    tables = [
-        operators.tumbling_window(rows=rows, key="id", size="1 minute", aggregates=total).table("t"),
-        operators.session_window(rows=rows, key="id", gap="1 minute", aggregates=total).table("t"),
-        operators.sliding_window(rows=rows, key="id", size="1 minute", aggregates=total).table("t"),
-        operators.at_most_every(rows=rows, key="id", every="1 minute").table("t"),
-        joined.left_table("t"),
-        joined.right_table("t"),
-        as_of.waiting_table("t"),
-        as_of.versions_table("t"),
+    closing = [
+        operators.tumbling_window(orders, key="id", size="1 minute", aggregates=total, table="t"),
+        operators.session_window(orders, key="id", gap="1 minute", aggregates=total, table="t"),
+        operators.sliding_window(orders, key="id", size="1 minute", aggregates=total, table="t"),
+        operators.at_most_every(orders, key="id", every="1 minute", table="t"),
+        operators.interval_join(orders, payments, key="id", within="1 minute", tables=("left", "right")),
+        operators.table_join(orders, products, key="id", tables=("waiting", "versions")),
     ]
+    tables = [table for operator in closing for table in operator.tables]
+    assert len(tables) == 8
     assert all(table.expires for table in tables)
-    assert not operators.aggregate(rows=rows, key="id", aggregates=total).table("t").expires
+    assert not operators.aggregate(orders, key="id", aggregates=total, table="t").tables[0].expires

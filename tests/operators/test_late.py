@@ -1,91 +1,116 @@
-"""Late records of each operator that a step calls are among its effects, however it hands them on."""
+"""Late records of all operators are kept, whatever a step returns; a step that would leave some out is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kappa import Source, Topology
 from kappa.errors import TopologyError
-from kappa.operators import (
-    agg,
-    at_most_every,
-    deduplicate,
-    hopping_window,
-    late_records,
-    session_window,
-    tumbling_window,
-)
+from kappa.operators import agg, at_most_every, deduplicate, hopping_window, session_window, tumbling_window
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import Effects, Slice
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from kappa.topology.declaration import Step
+    from kappa.topology.operator import Operator
 
 pytestmark = pytest.mark.spark
 
-ROW = "k STRING NOT NULL"
-KEYED = {"rows": ROW, "key": "k"}
-COUNT = {"n": agg.count()}
-OPERATORS: dict[str, Any] = {
-    "minutes": tumbling_window(**KEYED, size="1 minute", aggregates=COUNT),
-    "hours": tumbling_window(**KEYED, size="1 hour", aggregates=COUNT),
-    "overlapping": hopping_window(**KEYED, size="1 minute", every="30 seconds", aggregates=COUNT),
-    "visits": session_window(**KEYED, gap="1 minute", aggregates=COUNT),
-    "firsts": deduplicate(**KEYED, within="1 minute", emit="final"),
-    "paced": at_most_every(**KEYED, every="1 minute"),
+ROWS = Source(topic="t", schema="k STRING NOT NULL", grace="0 seconds")
+COUNTS: dict[str, Any] = {"key": "k", "aggregates": {"n": agg.count()}}
+OPERATORS: dict[str, Operator[Any]] = {
+    "minutes": tumbling_window(ROWS, size="1 minute", table="minutes", **COUNTS),
+    "hours": tumbling_window(ROWS, size="1 hour", table="hours", **COUNTS),
+    "overlapping": hopping_window(ROWS, size="1 minute", every="30 seconds", table="overlapping", **COUNTS),
+    "visits": session_window(ROWS, gap="1 minute", table="visits", **COUNTS),
+    "firsts": deduplicate(ROWS, key="k", within="1 minute", emit="final", table="firsts"),
+    "paced": at_most_every(ROWS, key="k", every="1 minute", table="paced"),
 }
 LOG = [Input(topic="t", value={"k": "x"}, timestamp_ms=at) for at in (5_000, 125_000, 6_000)]
-Found = dict[str, Any]
 
 
-def late_of(spark: SparkSession, names: list[str], late: Callable[[Found], DataFrame]) -> list[str]:
-    """Operators of the late records of a topology with these operators, whose step returns these."""
-
-    def step(slice: Slice) -> Effects:
-        found = {
-            name: OPERATORS[name](slice["t"], before=slice.table(name), frontier=slice.frontier("t")) for name in names
-        }
-        return {**{name: one.changes for name, one in found.items()}, "late_records": late(found)}
-
-    topology = Topology(
-        name="ops.late",
-        version="1",
-        sources=[Source(topic="t", schema=ROW, grace="0 seconds")],
-        tables=[OPERATORS[name].table(name) for name in names],
-        step=step,
+def driver_of(spark: SparkSession, names: Sequence[str], step: Step | None = None, **more: Any) -> TopologyDriver:
+    """A driver of a topology with these operators, and with that step."""
+    operators = [OPERATORS[name] for name in names]
+    return TopologyDriver(
+        Topology(name="ops.late", version="1", sources=[ROWS], operators=operators, step=step, **more), spark
     )
-    driver = TopologyDriver(topology, spark)
+
+
+def late_of(spark: SparkSession, names: Sequence[str], step: Step | None = None) -> list[str]:
+    """Operators of its late records."""
+    driver = driver_of(spark, names, step)
     driver.pipe(LOG)
     return sorted(row["operator"] for row in driver.rows("late_records"))
 
 
-def test_a_step_that_returns_late_records_of_one_of_two_operators_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(TopologyError, match=r"drops those of \['tumbling_window'\]"):
-        late_of(spark, ["minutes", "hours"], lambda found: found["hours"].late)
-    with pytest.raises(TopologyError, match=r"drops those of \['deduplicate'\]"):
-        late_of(spark, ["firsts", "visits"], lambda found: late_records(found["visits"].late))
+def calling(*names: str) -> Step:
+    """A step that calls these operators and returns nothing."""
+
+    def step(slice: Slice) -> Effects:
+        for name in names:
+            OPERATORS[name](slice)
+        return {}
+
+    return step
 
 
-def test_late_records_of_all_operators_are_taken_as_a_union_and_after_a_filter(spark: SparkSession) -> None:
+def test_late_records_of_all_operators_are_kept_though_the_step_returns_none(spark: SparkSession) -> None:
     names = ["minutes", "overlapping", "visits", "firsts", "paced"]
-    told = ["deduplicate", "hopping_window", "session_window", "tumbling_window"]
+    each = ["deduplicate", "hopping_window", "session_window", "tumbling_window"]
 
-    def nested(found: Found) -> DataFrame:
-        both = late_records(found["minutes"].late, found["overlapping"].late)
-        return late_records(both, found["visits"].late.where("operator IS NOT NULL"), found["firsts"].late)
-
-    def by_hand(found: Found) -> DataFrame:
-        first, *others = (found[name].late for name in names if name != "paced")
-        for other in others:
-            first = first.unionByName(other)
-        return first.select("*")
-
-    assert late_of(spark, names, nested) == told
-    assert late_of(spark, names, by_hand) == told
+    assert late_of(spark, names) == each
+    assert late_of(spark, names, calling(*reversed(names))) == each
 
 
-def test_an_operator_that_refuses_nothing_has_nothing_to_return(spark: SparkSession) -> None:
-    assert late_of(spark, ["minutes", "paced"], lambda found: found["minutes"].late) == ["tumbling_window"]
+def test_late_records_of_two_operators_of_one_kind_are_kept(spark: SparkSession) -> None:
+    driver = driver_of(spark, ["minutes", "hours"])
+    driver.pipe([*LOG, Input(topic="t", value={"k": "x"}, timestamp_ms=7_200_000), LOG[0]])
+
+    assert [(row["operator"], row["_offset"]) for row in driver.rows_in_order("late_records")] == [
+        ("tumbling_window", 2),
+        ("tumbling_window", 4),
+        ("tumbling_window", 4),
+    ]
+
+
+def test_an_operator_that_refuses_nothing_adds_no_late_records(spark: SparkSession) -> None:
+    assert late_of(spark, ["minutes", "paced"]) == ["tumbling_window"]
+    assert late_of(spark, ["paced"]) == []
+
+
+def test_a_step_that_returns_late_records_itself_is_refused(spark: SparkSession) -> None:
+    def step(slice: Slice) -> Effects:
+        return {"late_records": OPERATORS["hours"](slice).late}
+
+    with pytest.raises(TopologyError, match="returned late records, which its operators bring along"):
+        late_of(spark, ["hours"], step)
+
+
+@pytest.mark.parametrize(
+    ("called", "why"),
+    [
+        (["minutes"], "did not call tumbling_window 'hours', and its table would stay behind"),
+        (["minutes", "hours", "minutes"], "tumbling_window 'minutes' is called twice in one slice"),
+        (["minutes", "hours", "visits"], "called session_window 'visits', which is not among the topology's operators"),
+    ],
+    ids=["not called", "called twice", "not listed"],
+)
+def test_an_operator_that_is_not_called_once_or_not_listed_is_refused(
+    spark: SparkSession, called: list[str], why: str
+) -> None:
+    with pytest.raises(TopologyError, match=why):
+        late_of(spark, ["minutes", "hours"], calling(*called))
+
+
+def test_an_operator_of_which_the_tables_alone_are_listed_is_refused(spark: SparkSession) -> None:
+    driver = driver_of(spark, ["minutes"], calling("minutes", "visits"), tables=OPERATORS["visits"].tables)
+
+    with pytest.raises(TopologyError, match="called session_window 'visits', which is not among the topology's oper"):
+        driver.pipe(LOG)

@@ -14,83 +14,46 @@ from kappa.operators import (
     agg,
     at_most_every,
     deduplicate,
+    hopping_window,
     interval_join,
-    late_records,
     session_window,
     sliding_window,
     tumbling_window,
 )
-from kappa.operators.windows import hopping_window
 from kappa.testing import Input, TopologyDriver
+from kappa.topology.operator import Operator
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from kappa import Slice
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
 ROW = "id STRING NOT NULL, at BIGINT NOT NULL"
-COUNT = {"n": agg.count()}
-WINDOWS = {
-    "tumbling": tumbling_window(rows=ROW, key="id", size="10 seconds", aggregates=COUNT),
-    "hopping": hopping_window(rows=ROW, key="id", size="20 seconds", every="10 seconds", aggregates=COUNT),
-    "sliding": sliding_window(rows=ROW, key="id", size="10 seconds", aggregates=COUNT),
-    "sessions": session_window(rows=ROW, key="id", gap="5 seconds", aggregates=COUNT),
-    "paced": at_most_every(rows=ROW, key="id", every="10 seconds"),
-}
-DISTINCT = {
-    "first": deduplicate(rows=ROW, key="id", within="20 seconds"),
-    "runs": deduplicate(rows=ROW, key="id", within="20 seconds", emit="final"),
-}
-PAIRS = interval_join(left=ROW, right=ROW, key="id", before="5 seconds", after="5 seconds", how="left")
-
-
-NAMES = (*WINDOWS, *DISTINCT, "pairs")
+NAMES = ("tumbling", "hopping", "sliding", "sessions", "paced", "first", "runs", "pairs")
 
 
 def topology(grace: str, names: Sequence[str] = NAMES) -> Topology:
     """Operators that close by event time, over sales and payments with that grace."""
-    windows, distinct = ({n: made for n, made in all_of.items() if n in names} for all_of in (WINDOWS, DISTINCT))
-
-    def step(slice: Slice) -> dict[str, DataFrame]:
-        sales, frontier = slice["sales"], slice.frontier("sales")
-        effects: dict[str, DataFrame] = {}
-        late = []
-        for name, operator in windows.items():
-            found = operator(sales, before=slice.table(name), frontier=frontier)
-            effects |= {name: found.changes, f"{name}_final": found.final}
-            late.append(found.late)
-        for name, first in distinct.items():
-            rows = first(sales, before=slice.table(name), frontier=frontier)
-            effects |= {name: rows.changes, f"{name}_final": rows.rows}
-            late.append(rows.late)
-        if "pairs" not in names:
-            return {**effects, "late_records": late_records(*late)}
-        pairs = PAIRS(
-            sales,
-            slice["payments"],
-            left_before=slice.table("unpaid"),
-            right_before=slice.table("paid"),
-            left_frontier=frontier,
-            right_frontier=slice.frontier("payments"),
-        )
-        effects |= {"unpaid": pairs.left_changes, "paid": pairs.right_changes, "pairs_final": pairs.rows}
-        return {**effects, "late_records": late_records(*late, pairs.late)}
-
-    operators: dict[str, Any] = {**windows, **distinct}
-    sides = [PAIRS.left_table("unpaid"), PAIRS.right_table("paid")] if "pairs" in names else []
+    sales, payments = (Source(topic=topic, schema=ROW, time="at", grace=grace) for topic in ("sales", "payments"))
+    counts: dict[str, Any] = {"key": "id", "aggregates": {"n": agg.count()}}
+    within: dict[str, Any] = {"key": "id", "within": "20 seconds"}
+    near = {"before": "5 seconds", "after": "5 seconds"}
+    operators: dict[str, Operator[Any]] = {
+        "tumbling": tumbling_window(sales, size="10 seconds", table="tumbling", **counts),
+        "hopping": hopping_window(sales, size="20 seconds", every="10 seconds", table="hopping", **counts),
+        "sliding": sliding_window(sales, size="10 seconds", table="sliding", **counts),
+        "sessions": session_window(sales, gap="5 seconds", table="sessions", **counts),
+        "paced": at_most_every(sales, key="id", every="10 seconds", table="paced"),
+        "first": deduplicate(sales, table="first", **within),
+        "runs": deduplicate(sales, emit="final", table="runs", **within),
+        "pairs": interval_join(sales, payments, key="id", how="left", tables=("unpaid", "paid"), **near),
+    }
     return Topology(
         name="shop.sales",
         version="1",
-        sources=[Source(topic=topic, schema=ROW, time="at", grace=grace) for topic in ("sales", "payments")],
-        tables=[*(operator.table(name) for name, operator in operators.items()), *sides],
-        outputs=[
-            *(Append(name=f"{name}_final", schema=operator.schema) for name, operator in windows.items()),
-            *(Append(name=f"{name}_final", schema=ROW) for name in distinct),
-            *([Append(name="pairs_final", schema=PAIRS.schema)] if sides else []),
-        ],
-        step=step,
+        sources=[sales, payments],
+        operators=[operators[name] for name in names],
+        outputs=[Append(name=f"{name}_final", of=operators[name].emits) for name in names],
     )
 
 
@@ -124,7 +87,7 @@ def identities(driver: TopologyDriver, name: str) -> Counter[tuple[Any, ...]]:
 @pytest.mark.parametrize("grace", ["1 hour", "1 second"])
 def test_nothing_is_emitted_twice_after_another_grace_in_any_operator(spark: SparkSession, grace: str) -> None:
     driver = driver_of(spark)
-    closed = {name: identities(driver, name) for name in (*WINDOWS, *DISTINCT, "pairs")}
+    closed = {name: identities(driver, name) for name in NAMES}
     assert all(closed.values()), "each operator has closed something"
 
     driver.topology = topology(grace)

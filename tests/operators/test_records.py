@@ -26,10 +26,12 @@ pytestmark = pytest.mark.spark
 FACT = "id STRING, amount BIGINT NOT NULL, gone BOOLEAN NOT NULL, time BIGINT NOT NULL"
 STEP = 10
 
-everywhere = newest_by(rows=FACT, key="id", scope="all")
-in_place = newest_by(rows=FACT, key="id")
-first_of = deduplicate(rows=FACT, key="id", within=None)
-first_within = deduplicate(rows=FACT, key="id", within="4 seconds")
+PLAIN = Source(topic="facts", schema=FACT)
+TIMED = Source(topic="facts", schema=FACT, time="time", grace="5 seconds")
+
+everywhere = newest_by(TIMED, key="id", table="latest", deletions="deletions")
+first_of = deduplicate(TIMED, key="id", within=None, table="first_seen")
+first_within = deduplicate(TIMED, key="id", within="4 seconds", table="last_seen")
 
 
 def observe(slice: Slice) -> Effects:
@@ -39,64 +41,39 @@ def observe(slice: Slice) -> Effects:
         facts.where("id IS NOT NULL"), key="id", amount="amount", total="total", before=slice.table("totals")
     )
     crossings = threshold_crossings(totals, key="id", total="total", step=STEP, before=slice.table("totals"))
-    marked = facts.selectExpr("*", "gone AS _deleted")
-    latest = everywhere(marked, before=slice.table("latest"), deletions=slice.table("deletions"))
-    firsts = first_of(facts, before=slice.table("first_seen"))
-    kept = first_within(facts, before=slice.table("last_seen"), frontier=slice.frontier("facts"))
-    assert latest.deletions is not None and kept.late is not None
-    return {
-        "totals": newest(totals, key="id"),
-        "crossings": crossings,
-        "latest": latest.changes,
-        "deletions": latest.deletions,
-        "first_seen": firsts.changes,
-        "firsts": firsts.rows,
-        "last_seen": kept.changes,
-        "kept": kept.rows,
-        "late_records": kept.late,
-    }
+    everywhere(slice, facts.selectExpr("*", "gone AS _deleted"))
+    first_of(slice)
+    first_within(slice)
+    return {"totals": newest(totals, key="id"), "crossings": crossings}
 
 
 observed = Topology(
     name="tests.records",
     version="1",
-    sources=[Source(topic="facts", schema=FACT, time="time", grace="5 seconds")],
-    tables=[
-        Table(name="totals", key=["id"], schema="id STRING NOT NULL, total BIGINT NOT NULL"),
-        everywhere.table("latest"),
-        everywhere.deletions("deletions"),
-        first_of.table("first_seen"),
-        first_within.table("last_seen"),
-    ],
+    sources=[TIMED],
+    operators=[everywhere, first_of, first_within],
+    tables=[Table(name="totals", key=["id"], schema="id STRING NOT NULL, total BIGINT NOT NULL")],
     outputs=[
         Append(name="crossings", schema="id STRING NOT NULL, threshold BIGINT NOT NULL"),
-        Append(name="firsts", schema="id STRING NOT NULL"),
-        Append(name="kept", schema="id STRING NOT NULL"),
+        Append(name="firsts", of=first_of.rows, schema="id STRING NOT NULL"),
+        Append(name="kept", of=first_within.rows, schema="id STRING NOT NULL"),
     ],
     step=observe,
 )
 
+remembering = newest_by(PLAIN, key="id", table="latest", deletions="deletions")
+in_place = newest_by(PLAIN, key="id", table="ever")
+
 
 def keep_newest(slice: Slice) -> Effects:
     """The newest row of each key: with deletions and a memory of them, and without either."""
-    facts = slice["facts"]
-    kept = everywhere(
-        facts.selectExpr("*", "gone AS _deleted"), before=slice.table("latest"), deletions=slice.table("deletions")
-    )
-    assert kept.deletions is not None
-    return {
-        "latest": kept.changes,
-        "deletions": kept.deletions,
-        "ever": in_place(facts, before=slice.table("ever")).changes,
-    }
+    remembering(slice, slice["facts"].selectExpr("*", "gone AS _deleted"))
+    in_place(slice)
+    return {}
 
 
 kept_newest = Topology(
-    name="tests.newest",
-    version="1",
-    sources=[Source(topic="facts", schema=FACT)],
-    tables=[everywhere.table("latest"), everywhere.deletions("deletions"), in_place.table("ever")],
-    step=keep_newest,
+    name="tests.newest", version="1", sources=[PLAIN], operators=[remembering, in_place], step=keep_newest
 )
 
 
@@ -304,16 +281,15 @@ def test_null_values_that_the_source_does_not_ask_for_are_refused(spark: SparkSe
 
 def test_a_deletion_of_a_key_that_is_not_there_changes_nothing(spark: SparkSession) -> None:
     def drop(slice: Slice) -> Effects:
-        marked = slice["facts"].selectExpr("*", "gone AS _deleted")
-        return {"latest": in_place(marked, before=slice.table("latest")).changes}
+        in_place(slice, slice["facts"].selectExpr("*", "gone AS _deleted"))
+        return {}
 
-    latest = [in_place.table("latest")]
     topology = Topology(
         name="tests.drop",
         version="1",
-        sources=kept_newest.sources,
-        tables=latest,
-        outputs=[Topic(name="out", of="latest", key="id")],
+        sources=[PLAIN],
+        operators=[in_place],
+        outputs=[Topic(name="out", of="ever", key="id")],
         step=drop,
     )
     gone = replace(history(7, pinned=True, size=1)[0], key="a", gone=True)
@@ -343,9 +319,10 @@ def test_a_record_repeats_its_key_up_to_the_end_of_within(spark: SparkSession) -
         "CAST(NULL AS TIMESTAMP) AS _frontier",
         "timestamp_millis(_offset) AS _order_timestamp",
     )
-    before = spark.createDataFrame([], first_within.table("seen").schema)
+    before = spark.createDataFrame([], first_within.tables[0].schema)
+    slice = Slice(seq=1, records={"facts": facts}, tables={"last_seen": before}, frontiers={"facts": Frontier(ms=None)})
 
-    kept = first_within(facts, before=before, frontier=Frontier(ms=None)).rows
+    kept = first_within(slice).rows
 
     assert sorted(row["_offset"] for row in kept.collect()) == [0, 2, 4, 5]
 
@@ -365,20 +342,20 @@ def test_a_key_is_forgotten_when_no_record_can_repeat_it(spark: SparkSession) ->
 
 
 def test_parameters_are_part_of_a_tables_shape() -> None:
-    assert first_within.table("seen").made_by == "deduplicate(key=`id`, within=4 seconds)"
-    assert deduplicate(rows=FACT, key="id", within="4000 milliseconds").table("seen") == first_within.table("seen")
-    assert everywhere.table("latest").made_by != in_place.table("latest").made_by
+    (seen,) = first_within.tables
+    assert seen.made_by == "deduplicate(key=`id`, within=4 seconds)"
+    assert deduplicate(TIMED, key="id", within="4000 milliseconds", table="last_seen").tables == (seen,)
+    assert remembering.tables[0].made_by != in_place.tables[0].made_by
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: newest_by(rows=FACT, key="name"), "not among its rows"),
-        (lambda: newest_by(rows=FACT, key=[]), "names no column"),
-        (lambda: newest_by(rows=FACT, key="id", scope="some"), "'some' is none of partition, all"),
-        (lambda: in_place.deletions("deletions"), "keeps no deleted keys"),
-        (lambda: deduplicate(rows=FACT, key=["id", "id"], within=None), "or one twice"),
-        (lambda: deduplicate(rows=FACT, key="id", within="soon"), "no length of time"),
+        (lambda: newest_by(PLAIN, key="name", table="t"), "not among its rows"),
+        (lambda: newest_by(PLAIN, key=[], table="t"), "names no column"),
+        (lambda: deduplicate(PLAIN, key=["id", "id"], within=None, table="t"), "or one twice"),
+        (lambda: deduplicate(TIMED, key="id", within="soon", table="t"), "no length of time"),
+        (lambda: deduplicate(PLAIN, key="id", within="4 seconds", table="t"), "needs event time"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(wrong: Callable[[], Any], said: str) -> None:
@@ -386,14 +363,12 @@ def test_what_makes_no_sense_is_refused_at_once(wrong: Callable[[], Any], said: 
         wrong()
 
 
-def test_tables_that_do_not_belong_together_are_refused(rows: Callable[..., DataFrame]) -> None:
-    for wrong in (
-        lambda: everywhere(rows(), before=rows()),
-        lambda: in_place(rows(), before=rows(), deletions=rows()),
-        lambda: first_within(rows(), before=rows()),
-    ):
-        with pytest.raises(TopologyError, match="Give"):
-            wrong()
+def test_deleted_keys_have_a_table_of_their_own_where_it_is_named() -> None:
+    assert [table.name for table in remembering.tables] == ["latest", "deletions"]
+    assert [table.name for table in in_place.tables] == ["ever"]
+    with pytest.raises(TopologyError, match=r"declares table or output \['latest'\] more than once"):
+        twice = newest_by(PLAIN, key="id", table="latest", deletions="latest")
+        Topology(name="tests.twice", version="1", sources=[PLAIN], operators=[twice])
 
 
 def test_a_large_state_is_neither_moved_nor_sorted_for_a_small_slice(spark: SparkSession) -> None:

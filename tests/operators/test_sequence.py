@@ -13,7 +13,7 @@ from kappa.operators.origin import ORIGIN_TYPE
 from kappa.operators.sequence import content
 from kappa.slices.effects import conform
 from kappa.spark.session import tune
-from kappa.topology import ORDER, Append
+from kappa.topology import ORDER, Append, Slice, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 LINE = "who STRING, sku STRING, amount BIGINT"
+POS = Source(topic="pos", schema=LINE)
 LINES = [
     ("ada", "pen", -1),
     ("ada", "ink", -5),
@@ -100,18 +101,20 @@ def test_a_threshold_is_crossed_once_by_the_lines_of_a_record(spark: SparkSessio
 
 
 def test_the_first_line_of_a_record_is_kept_of_those_that_repeat_it(spark: SparkSession) -> None:
-    first = deduplicate(rows="who STRING, sku STRING", key="who", within=None)
+    first = deduplicate(POS, key="who", within=None, table="seen", rows="who STRING, sku STRING")
     seen = spark.createDataFrame([], "who STRING")
     for frame in ways(spark):
-        found = first(frame, before=seen).rows.select("sku", "amount").collect()
+        given = Slice(seq=1, records={"pos": frame}, tables={"seen": seen})
+        found = first(given).rows.select("sku", "amount").collect()
         assert [tuple(row) for row in found] == [("ink", -5)]
 
 
 def test_newest_rows_are_the_last_by_content(spark: SparkSession) -> None:
-    last = newest_by(rows=LINE, key="who")
+    last = newest_by(POS, key="who", table="last")
     nothing = spark.createDataFrame([], f"{LINE}, origin {ORIGIN_TYPE}")
     for frame in ways(spark):
-        for found in (newest(frame, key="who"), last(frame, before=nothing).changes):
+        given = Slice(seq=1, records={"pos": frame}, tables={"last": nothing})
+        for found in (newest(frame, key="who"), last(given).changes):
             assert [tuple(row) for row in found.select("sku", "amount").collect()] == [("pen", -1)]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from support import oracle_windows as oracle
-from support.oracle_windows import TICK
+from support.oracle_windows import TICK, TOPIC
 from support.windowing import SUMMARY, assert_as_expected, late, led, pipe, rows, tick
 
+from kappa import Source
 from kappa.errors import TopologyError
 from kappa.operators import agg, session_window
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-COUNTED = session_window(rows=TICK, key="symbol", gap="2 seconds", aggregates={"trades": agg.count()})
+COUNTED = partial(session_window, key="symbol", gap="2 seconds", aggregates={"trades": agg.count()})
 COLUMNS = ("symbol", "session_start", "session_end", "trades")
 
 
@@ -75,7 +77,7 @@ def test_only_sessions_that_change_are_written(spark: SparkSession) -> None:
 
     def watched(slice):  # type: ignore[no-untyped-def]
         effects = step(slice)
-        written.extend((row["symbol"], row["trades"]) for row in effects["sessions"].collect())
+        written.extend((row["symbol"], row["trades"]) for row in slice.calls.changes["sessions"].collect())
         return effects
 
     object.__setattr__(driver.topology, "step", watched)
@@ -96,7 +98,7 @@ def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession,
 
 
 def assert_sessions(spark: SparkSession, seed: int) -> None:
-    summed = session_window(rows=TICK, key=["symbol"], gap="1500 milliseconds", aggregates=SUMMARY)
+    summed = partial(session_window, key=["symbol"], gap="1500 milliseconds", aggregates=SUMMARY)
     history = oracle.history(seed)
     assert_as_expected(
         led(spark, {"sessions": summed}, grace="2 seconds"),
@@ -108,5 +110,7 @@ def assert_sessions(spark: SparkSession, seed: int) -> None:
 
 @pytest.mark.parametrize(("gap", "key"), [("0 seconds", "symbol"), ("soon", "symbol"), ("1 second", "session_end")])
 def test_what_does_not_fit_is_refused_when_the_operator_is_made(gap: str, key: str) -> None:
+    ticks = Source(topic=TOPIC, schema=f"{TICK}, session_end TIMESTAMP", time="at", grace="1 second")
+
     with pytest.raises(TopologyError):
-        session_window(rows=f"{TICK}, session_end TIMESTAMP", key=key, gap=gap, aggregates={"trades": agg.count()})
+        session_window(ticks, key=key, gap=gap, aggregates={"trades": agg.count()}, table="sessions")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from support import oracle_windows as oracle
-from support.oracle_windows import TICK
 from support.windowing import SUMMARY, assert_as_expected, late, led, pipe, rows, tick
 
 from kappa.operators import agg, sliding_window
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-COLLECTED = sliding_window(rows=TICK, key="symbol", size="5 seconds", aggregates={"amounts": agg.collect("amount")})
+COLLECTED = partial(sliding_window, key="symbol", size="5 seconds", aggregates={"amounts": agg.collect("amount")})
 COLUMNS = ("symbol", "window_start", "window_end", "amounts")
 
 
@@ -73,7 +73,7 @@ def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession,
 
 
 def assert_sliding(spark: SparkSession, seed: int) -> None:
-    summed = sliding_window(rows=TICK, key=["symbol"], size="1500 milliseconds", aggregates=SUMMARY)
+    summed = partial(sliding_window, key=["symbol"], size="1500 milliseconds", aggregates=SUMMARY)
     history = oracle.history(seed)
     assert_as_expected(
         led(spark, {"windows": summed}, grace="2 seconds"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,8 +23,7 @@ from support.plans import executed_plan
 
 from kappa import Append, Effects, Slice, Source, Topology
 from kappa.errors import TopologyError
-from kappa.operators import late_records, lookup, newest_table_join, table_join, tombstones
-from kappa.operators.table_join import TableJoin, TableJoined
+from kappa.operators import lookup, newest_table_join, table_join, tombstones
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology.event_time import Frontier
 
@@ -36,8 +34,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
 ROW = "id STRING, value INT, at BIGINT"
 GRACE = {"orders": 1_000, "products": 2_000}
-AS_OF = {how: table_join(left=ROW, table=ROW, key="id", how=how) for how in ("inner", "left")}
-NEWEST = {how: newest_table_join(left=ROW, table=ROW, key="id", how=how) for how in ("inner", "left")}
 
 
 def source(topic: str, **event_time: str) -> Source:
@@ -46,40 +42,31 @@ def source(topic: str, **event_time: str) -> Source:
     return Source(topic=topic, schema=ROW, **keys, **event_time)  # type: ignore[arg-type]
 
 
+TIMED = [source(topic, time="at", grace=f"{ms} milliseconds") for topic, ms in GRACE.items()]
+PLAIN = [source(topic) for topic in GRACE]
+AS_OF = {
+    how: table_join(*TIMED, key="id", how=how, tables=(f"{how}_waiting", f"{how}_versions"))  # type: ignore[arg-type]
+    for how in ("inner", "left")
+}
+NEWEST = {
+    how: newest_table_join(*PLAIN, key="id", how=how, table=f"{how}_products")  # type: ignore[arg-type]
+    for how in ("inner", "left")
+}
+
+
 def as_of_step(slice: Slice) -> Effects:
     """Orders with the product as it was at their time."""
-    orders, products = slice["orders"], tombstones(slice["products"], key="id")
-    effects: Effects = {}
-    late = []
-    for how, join in AS_OF.items():
-        found = join(
-            orders,
-            products,
-            waiting_before=slice.table(f"{how}_waiting"),
-            versions_before=slice.table(f"{how}_versions"),
-            left_frontier=slice.frontier("orders"),
-            table_frontier=slice.frontier("products"),
-        )
-        effects = {
-            **effects,
-            f"{how}_rows": found.rows,
-            f"{how}_waiting": found.waiting_changes,
-            f"{how}_versions": found.version_changes,
-        }
-        late.append(found.late)
-    return {**effects, "late_records": late_records(*late)}
+    for join in AS_OF.values():
+        join(slice, None, tombstones(slice["products"], key="id"))
+    return {}
 
 
 as_of_topology = Topology(
     name="inventory.enriched",
     version="1",
-    sources=[source(topic, time="at", grace=f"{ms} milliseconds") for topic, ms in GRACE.items()],
-    tables=[
-        table
-        for how, join in AS_OF.items()
-        for table in (join.waiting_table(f"{how}_waiting"), join.versions_table(f"{how}_versions"))
-    ],
-    outputs=[Append(name=f"{how}_rows", schema=join.schema) for how, join in AS_OF.items()],
+    sources=TIMED,
+    operators=list(AS_OF.values()),
+    outputs=[Append(name=f"{how}_rows", of=join.rows) for how, join in AS_OF.items()],
     step=as_of_step,
 )
 
@@ -87,24 +74,18 @@ as_of_topology = Topology(
 def newest_step(slice: Slice) -> Effects:
     """Orders with the product that was last before them, by a join of streams and by a global table."""
     orders, products = slice["orders"], tombstones(slice["products"], key="id")
-    joined = {how: join(orders, products, before=slice.table("products")) for how, join in NEWEST.items()}
-    seen = lookup(orders, slice.table("products"), on="id", changes=products)
-    return {
-        "products": joined["left"].changes,
-        "inner_rows": joined["inner"].rows,
-        "left_rows": joined["left"].rows,
-        "lookup_rows": seen,
-    }
+    for join in NEWEST.values():
+        join(slice, orders, products)
+    return {"lookup_rows": lookup(orders, slice.table("left_products"), on="id", changes=products)}
 
 
 newest_topology = Topology(
     name="inventory.newest",
     version="1",
-    sources=[source(topic) for topic in GRACE],
-    tables=[NEWEST["left"].table("products")],
+    sources=PLAIN,
+    operators=list(NEWEST.values()),
     outputs=[
-        Append(name="inner_rows", schema=NEWEST["inner"].schema),
-        Append(name="left_rows", schema=NEWEST["left"].schema),
+        *(Append(name=f"{how}_rows", of=join.rows) for how, join in NEWEST.items()),
         Append(name="lookup_rows", schema=f"{ROW}, value_right INT, at_right BIGINT"),
     ],
     step=newest_step,
@@ -185,44 +166,30 @@ def spread_step(slice: Slice) -> Effects:
     """Lines of orders with the last of the prices that their record gives of a product, as of their time and newest."""
     lines = slice["orders"].selectExpr("* EXCEPT (rows)", "INLINE(rows)")
     prices = slice["products"].selectExpr("* EXCEPT (rows)", "INLINE(rows)")
-    found = SPREAD(
-        lines,
-        prices,
-        waiting_before=slice.table("waiting"),
-        versions_before=slice.table("versions"),
-        left_frontier=slice.frontier("orders"),
-        table_frontier=slice.frontier("products"),
-    )
-    newest = SPREAD_NEWEST(lines, prices, before=slice.table("products"))
-    return {
-        "as_of": found.rows,
-        "waiting": found.waiting_changes,
-        "versions": found.version_changes,
-        "late_records": found.late,
-        "newest": newest.rows,
-        "looked_up": lookup(lines, slice.table("products"), on="id", changes=prices),
-        "products": newest.changes,
-    }
+    SPREAD(slice, lines, prices)
+    SPREAD_NEWEST(slice, lines, prices)
+    return {"looked_up": lookup(lines, slice.table("products"), on="id", changes=prices)}
 
 
 SPREAD_ROW = "id STRING, value INT"
-SPREAD = table_join(left=SPREAD_ROW, table=SPREAD_ROW, key="id")
-SPREAD_NEWEST = newest_table_join(left=SPREAD_ROW, table=SPREAD_ROW, key="id")
+SPREAD_SOURCES = [
+    Source(topic=topic, schema="rows ARRAY<STRUCT<id: STRING, value: INT>>, at BIGINT", time="at", grace="1 second")
+    for topic in GRACE
+]
+SPREAD = table_join(
+    *SPREAD_SOURCES, key="id", tables=("waiting", "versions"), left_rows=SPREAD_ROW, version_rows=SPREAD_ROW
+)
+SPREAD_NEWEST = newest_table_join(
+    *SPREAD_SOURCES, key="id", table="products", left_rows=SPREAD_ROW, table_rows=SPREAD_ROW
+)
 spread = Topology(
     name="inventory.spread",
     version="1",
-    sources=[
-        Source(topic=topic, schema="rows ARRAY<STRUCT<id: STRING, value: INT>>, at BIGINT", time="at", grace="1 second")
-        for topic in GRACE
-    ],
-    tables=[
-        SPREAD.waiting_table("waiting"),
-        SPREAD.versions_table("versions"),
-        replace(SPREAD_NEWEST.table("products"), cuts="time"),
-    ],
+    sources=SPREAD_SOURCES,
+    operators=[SPREAD, SPREAD_NEWEST],
     outputs=[
-        Append(name="as_of", schema=SPREAD.schema),
-        Append(name="newest", schema=SPREAD_NEWEST.schema, cuts="time"),
+        Append(name="as_of", of=SPREAD.rows),
+        Append(name="newest", of=SPREAD_NEWEST.rows),
         Append(name="looked_up", schema=f"{SPREAD_ROW}, value_right INT", cuts="time"),
     ],
     step=spread_step,
@@ -325,7 +292,7 @@ def test_a_row_sees_the_table_before_it_within_its_slice_too(spark: SparkSession
     assert values(found, "left_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
     assert values(found, "inner_rows") == [(1, 10), (2, 10), (3, 20)]
     assert values(found, "lookup_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
-    assert found.rows("products") == []
+    assert [found.rows(f"{how}_products") for how in NEWEST] == [[], []]
 
 
 def test_a_lookup_of_a_table_that_never_changes_sees_it_as_it_is(spark: SparkSession) -> None:
@@ -344,16 +311,17 @@ def test_rows_of_a_key_are_not_compared_with_all_its_versions(spark: SparkSessio
     order = "'t' AS _topic, 0 AS _partition, id AS _offset, TIMESTAMP_SECONDS(id) AS _order_timestamp"
     times = "TIMESTAMP_SECONDS(id) AS _event_time, CAST(NULL AS TIMESTAMP) AS _frontier"
     rows = spark.range(3).selectExpr("'a' AS id", "1 AS value", "id AS at", *order.split(", "), *times.split(", "))
-    none = rows.limit(0)
+    none, records = rows.limit(0), dict.fromkeys(GRACE, rows)
 
     if topology == "as_of":
         state = none.selectExpr("*", "1 AS _row").drop("_frontier")
         versions = state.selectExpr("*", "_event_time AS _valid_from", "FALSE AS _is_tombstone")
-        far = Frontier(ms=10**12)
-        before = {"waiting_before": state, "versions_before": versions}
-        found = AS_OF["inner"](rows, rows, **before, left_frontier=far, table_frontier=far).rows
+        frontiers = dict.fromkeys(GRACE, Frontier(ms=10**12))
+        tables = {"inner_waiting": state, "inner_versions": versions}
+        found = AS_OF["inner"](Slice(seq=1, records=records, tables=tables, frontiers=frontiers)).rows
     else:
-        found = NEWEST["inner"](rows, rows, before=none.select("id", "value", "at")).rows
+        tables = {"inner_products": none.select("id", "value", "at")}
+        found = NEWEST["inner"](Slice(seq=1, records=records, tables=tables)).rows
 
     assert [row["value_right"] for row in found.collect()] == [1] * (3 if topology == "as_of" else 2)
     assert "Join" not in executed_plan(found)
@@ -390,9 +358,9 @@ def test_a_lookup_does_not_shuffle_its_rows(spark: SparkSession) -> None:
 def test_declarations_that_do_not_fit_are_refused(spark: SparkSession) -> None:
     rows = spark.range(1).selectExpr("id", "id AS value", "id AS value_right")
     with pytest.raises(TopologyError, match="inner, left"):
-        table_join(left=ROW, table=ROW, key="id", how="outer")  # type: ignore[arg-type]
+        table_join(*TIMED, key="id", how="outer", tables=("waiting", "versions"))  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="Did you mean 'id'"):
-        newest_table_join(left=ROW, table=ROW, key="ids")
+        newest_table_join(*PLAIN, key="ids", table="products")
     with pytest.raises(TopologyError, match="no column 'code'"):
         lookup(rows, rows, on="code")
     with pytest.raises(TopologyError, match="value_right"):
@@ -400,10 +368,10 @@ def test_declarations_that_do_not_fit_are_refused(spark: SparkSession) -> None:
 
 
 def test_state_of_another_declaration_has_another_shape() -> None:
-    other = table_join(left=ROW, table=ROW, key={"id": "id", "at": "at"}, how="left")
+    other = table_join(*TIMED, key={"id": "id", "at": "at"}, how="left", tables=("left_waiting", "left_versions"))
 
-    assert other.versions_table("v").made_by != AS_OF["left"].versions_table("v").made_by
-    assert other.versions_table("v").key == ("id", "at", "_topic", "_partition", "_offset", "_row")
+    assert other.tables[1].made_by != AS_OF["left"].tables[1].made_by
+    assert other.tables[1].key == ("id", "at", "_topic", "_partition", "_offset", "_row")
 
 
 def as_of_held_against_the_oracle(session: SparkSession, seed: int, *, records: int = 30, slices: int = 6) -> None:
@@ -459,10 +427,10 @@ def test_newest_rows_are_those_before_in_the_log(spark: SparkSession, seed: int)
 
     for how, rows in expected.items():
         assert values(found, f"{how}_rows") == pairs(rows), f"{how}; seed {seed}"
+        assert {row["id"]: row["value"] for row in found.rows(f"{how}_products")} == {
+            id: event.value for id, event in table[how].items()
+        }, f"table, {how}; seed {seed}"
     assert values(found, "lookup_rows") == pairs(expected["left"]), f"lookup; seed {seed}"
-    assert {row["id"]: row["value"] for row in found.rows("products")} == {
-        id: event.value for id, event in table["left"].items()
-    }, f"table; seed {seed}"
 
 
 @pytest.mark.soak
@@ -471,59 +439,39 @@ def test_more_as_of_joins_give_what_the_definition_says(spark: SparkSession, see
     as_of_held_against_the_oracle(spark, seed, records=60, slices=12)
 
 
-def shared(frontier: str) -> Topology:
-    """Two joins that share one table of versions; ``frontier`` says by whose records its rows go."""
-    orders, returns = (table_join(left=ROW, table=ROW, key="id") for _ in range(2))
-
-    def step(slice: Slice) -> Effects:
-        def joined(join: TableJoin, topic: str) -> TableJoined:
-            return join(
-                slice[topic],
-                slice["products"],
-                waiting_before=slice.table(f"waiting_{topic}"),
-                versions_before=slice.table("versions"),
-                left_frontier=slice.frontier(topic) if frontier == "own" else slice.frontier("orders", "returns"),
-                table_frontier=slice.frontier("products"),
-            )
-
-        one, two = joined(orders, "orders"), joined(returns, "returns")
-        return {
-            "orders_rows": one.rows,
-            "returns_rows": two.rows,
-            "waiting_orders": one.waiting_changes,
-            "waiting_returns": two.waiting_changes,
-            "versions": one.version_changes,
-            "late_records": late_records(one.late, two.late),
-        }
-
+def two_joins(returns_versions: str) -> Topology:
+    """Orders and returns with one table of products; their versions in a table of this name for the returns."""
+    orders, returns, products = (
+        Source(topic=topic, schema=ROW, time="at", grace="0 seconds") for topic in ("orders", "returns", "products")
+    )
+    joins = [
+        table_join(left, products, key="id", tables=(f"waiting_{left.topic}", versions))
+        for left, versions in ((orders, "versions"), (returns, returns_versions))
+    ]
     return Topology(
-        name="inventory.shared",
+        name="inventory.two_joins",
         version="1",
-        sources=[
-            Source(topic=topic, schema=ROW, time="at", grace="0 seconds") for topic in ("orders", "returns", "products")
+        sources=[orders, returns, products],
+        operators=joins,
+        outputs=[
+            Append(name=f"{topic}_rows", of=join.rows) for topic, join in zip(("orders", "returns"), joins, strict=True)
         ],
-        tables=[
-            orders.waiting_table("waiting_orders"),
-            returns.waiting_table("waiting_returns"),
-            orders.versions_table("versions"),
-        ],
-        outputs=[Append(name=f"{topic}_rows", schema=orders.schema) for topic in ("orders", "returns")],
-        step=step,
     )
 
 
-def test_versions_that_two_joins_share_go_by_the_frontier_of_both(spark: SparkSession) -> None:
-    found = TopologyDriver(shared("both"), spark)
+def test_versions_of_each_of_two_joins_go_by_its_own_frontier(spark: SparkSession) -> None:
+    found = TopologyDriver(two_joins("returns_versions"), spark)
 
     first = [product(0, 10), product(10_000, 20), product(30_000, 99, "b"), order(20_000, 1)]
     run(found, [*first, order(1_000, 2, "b", topic="returns")])
     run(found, [order(5_000, 3, topic="returns"), order(6_000, 4, topic="returns")])
 
     assert values(found, "returns_rows") == [(2, None), (3, 10)]
+    # The orders' frontier is at 20,000, that of the returns at 6,000: the first version is still asked for.
+    kept = {name: sorted(row["value"] for row in found.rows(name)) for name in ("versions", "returns_versions")}
+    assert kept == {"versions": [20, 99], "returns_versions": [10, 20, 99]}
 
 
-def test_versions_that_go_by_the_frontier_of_one_of_two_joins_are_refused(spark: SparkSession) -> None:
-    found = TopologyDriver(shared("own"), spark)
-
-    with pytest.raises(TopologyError, match=r"slice\.frontier\('orders', 'returns'\)"):
-        run(found, [product(0, 10), order(0, 1), order(0, 2, topic="returns")])
+def test_versions_that_two_joins_would_share_are_refused() -> None:
+    with pytest.raises(TopologyError, match=r"declares table or output \['versions'\] more than once"):
+        two_joins("versions")

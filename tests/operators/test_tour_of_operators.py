@@ -33,15 +33,15 @@ def own_tests(section: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> di
     return {name: value for name, value in found.items() if name.startswith("test_")}
 
 
-def test_the_page_has_a_session_window_a_join_of_streams_and_a_join_with_a_table(tmp_path: Path) -> None:
+def test_the_page_has_two_kinds_of_windows_a_join_of_streams_and_a_join_with_a_table(tmp_path: Path) -> None:
     for number, section in enumerate(SECTIONS):
         text, _ = fences(section)
-        assert len(text.splitlines()) < 40
+        assert len(text.splitlines()) < 36
         (tmp_path / f"file{number}.py").write_text(text)
     found, broken = registry.topologies(tmp_path)
     made_by = [{table.made_by.partition("(")[0] for table in topology.tables} for topology in found.values()]
     assert not broken
-    assert sorted(map(sorted, made_by)) == [["interval_join"], ["session_window"], ["table_join"]]
+    assert sorted(map(sorted, made_by)) == [["interval_join"], ["session_window"], ["table_join"], ["tumbling_window"]]
 
 
 @pytest.mark.spark

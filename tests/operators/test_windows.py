@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from support import oracle_windows as oracle
-from support.oracle_windows import TICK
+from support.oracle_windows import TICK, TOPIC
 from support.windowing import SUMMARY, assert_as_expected, late, led, pipe, rows, tick
 
+from kappa import Source
 from kappa.errors import TopologyError
 from kappa.operators import agg, hopping_window, tumbling_window
 
@@ -18,11 +20,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+TICKS = Source(topic=TOPIC, schema=TICK, time="at", grace="1 second")
 COUNT = {"trades": agg.count()}
 
 
 def test_a_window_holds_what_is_from_its_start_to_before_its_end(spark: SparkSession) -> None:
-    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT)
+    counted = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="1 minute", partitions=1)
 
     pipe(driver, tick("a", 0), tick("a", 4999), tick("a", 5000), tick(None, 1), tick("b", -1), tick("b", -5000))
@@ -35,7 +38,7 @@ def test_a_window_holds_what_is_from_its_start_to_before_its_end(spark: SparkSes
 
 
 def test_a_record_is_in_each_window_that_overlaps_it(spark: SparkSession) -> None:
-    counted = hopping_window(rows=TICK, key="symbol", size="5 seconds", every="2 seconds", aggregates=COUNT)
+    counted = partial(hopping_window, key="symbol", size="5 seconds", every="2 seconds", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="1 minute", partitions=1)
 
     pipe(driver, tick("a", 4000), tick("b", -1))
@@ -50,7 +53,7 @@ def test_a_record_is_in_each_window_that_overlaps_it(spark: SparkSession) -> Non
 
 
 def test_a_window_closes_once_when_the_frontier_reaches_its_end(spark: SparkSession) -> None:
-    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT)
+    counted = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="1 second", partitions=1)
 
     pipe(driver, tick("a", 1000), tick("b", 5999))
@@ -66,7 +69,7 @@ def test_a_window_closes_once_when_the_frontier_reaches_its_end(spark: SparkSess
 
 
 def test_a_window_that_opens_and_closes_in_one_slice_is_never_in_the_table(spark: SparkSession) -> None:
-    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT)
+    counted = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="1 second", partitions=1)
 
     pipe(driver, tick("a", 1000), tick("a", 99_000))
@@ -77,7 +80,7 @@ def test_a_window_that_opens_and_closes_in_one_slice_is_never_in_the_table(spark
 
 
 def test_a_record_is_late_once_and_counts_in_the_windows_that_are_open(spark: SparkSession) -> None:
-    counted = hopping_window(rows=TICK, key="symbol", size="5 seconds", every="1 second", aggregates=COUNT)
+    counted = partial(hopping_window, key="symbol", size="5 seconds", every="1 second", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="1 second", partitions=1)
 
     pipe(driver, tick("a", 10_000), tick("b", 6000), tick("b", 4000))
@@ -95,7 +98,7 @@ def test_a_record_is_late_once_and_counts_in_the_windows_that_are_open(spark: Sp
 
 
 def test_a_closed_window_stays_as_long_as_it_is_kept_and_is_emitted_once(spark: SparkSession) -> None:
-    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT, keep="10 seconds")
+    counted = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=COUNT, keep="10 seconds")
     driver = led(spark, {"windows": counted}, grace="0 seconds", partitions=1)
     pipe(driver, tick("a", 1000), tick("b", 5000))
     assert rows(driver, "windows", "symbol", "is_closed") == [("a", True), ("b", False)]
@@ -117,7 +120,7 @@ def test_a_closed_window_stays_as_long_as_it_is_kept_and_is_emitted_once(spark: 
 
 
 def test_nothing_closes_before_every_partition_has_a_record(spark: SparkSession) -> None:
-    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT)
+    counted = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="0 seconds", partitions=2)
 
     pipe(driver, tick("a", 1000), tick("a", 50_000))
@@ -128,7 +131,7 @@ def test_nothing_closes_before_every_partition_has_a_record(spark: SparkSession)
 
 
 def test_a_final_row_comes_from_its_last_record_in_the_total_order(spark: SparkSession) -> None:
-    summed = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=SUMMARY)
+    summed = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=SUMMARY)
     driver = led(spark, {"windows": summed}, grace="1 second", partitions=1)
 
     pipe(driver, tick("a", 2000, 5, sent=1))
@@ -151,8 +154,8 @@ def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession,
 
 
 def assert_windows(spark: SparkSession, seed: int) -> None:
-    kept = tumbling_window(rows=TICK, key="symbol", size="3 seconds", aggregates=SUMMARY, keep="4 seconds")
-    hopping = hopping_window(rows=TICK, key=["symbol"], size="5 seconds", every="2 seconds", aggregates=SUMMARY)
+    kept = partial(tumbling_window, key="symbol", size="3 seconds", aggregates=SUMMARY, keep="4 seconds")
+    hopping = partial(hopping_window, key=["symbol"], size="5 seconds", every="2 seconds", aggregates=SUMMARY)
     history = oracle.history(seed)
     assert_as_expected(
         led(spark, {"kept": kept, "hopping": hopping}, grace="1 second"),
@@ -180,15 +183,15 @@ def assert_windows(spark: SparkSession, seed: int) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_when_the_operator_is_made(changed: dict[str, object], said: str) -> None:
-    given = {"rows": TICK, "key": "symbol", "size": "5 seconds", "every": "2 seconds", "aggregates": COUNT}
+    given = {"key": "symbol", "size": "5 seconds", "every": "2 seconds", "aggregates": COUNT, "table": "windows"}
 
     with pytest.raises(TopologyError, match=said):
-        hopping_window(**{**given, **changed})  # type: ignore[arg-type]
+        hopping_window(TICKS, **{**given, **changed})  # type: ignore[arg-type]
 
 
 def test_state_of_other_parameters_is_of_another_shape() -> None:
     made = {
-        tumbling_window(rows=TICK, key="symbol", size=size, aggregates=COUNT, keep=keep).table("windows").made_by
+        tumbling_window(TICKS, key="symbol", size=size, aggregates=COUNT, keep=keep, table="windows").tables[0].made_by
         for size in ("5 seconds", "6 seconds")
         for keep in (None, "1 hour")
     }

@@ -26,25 +26,27 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 BATCHES = '''
 """Balances, which no cut changes, and the size of each batch, which is that of a slice."""
 
-from kappa import Append, Source, Table, Topology
+from kappa import Append, Source, Topology
 from kappa.operators import agg, aggregate
 
 MOVE = "id STRING NOT NULL, amount BIGINT NOT NULL"
-TOTALS = aggregate(rows=MOVE, key="id", aggregates={{"total": agg.sum("amount")}})
+MOVES = Source(topic="{topic}", schema=MOVE)
+TOTALS = aggregate(MOVES, key="id", aggregates={{"total": agg.sum("amount")}}, table="balances")
 
 
 def step(slice):
     """Sums by account, and how many moves came together."""
+    TOTALS(slice)
     moves = slice["{topic}"]
     sizes = moves.groupBy().agg({{"amount": "count"}}).withColumnRenamed("count(amount)", "moves").where("moves > 0")
-    return {{"balances": TOTALS(moves, before=slice.table("balances")).changes, "batches": sizes}}
+    return {{"batches": sizes}}
 
 
 batches = Topology(
     name="{name}",
     version="{version}",
-    sources=[Source(topic="{topic}", schema=MOVE)],
-    tables=[TOTALS.table("balances")],
+    sources=[MOVES],
+    operators=[TOTALS],
     outputs=[Append(name="batches", schema="moves BIGINT NOT NULL", cuts="equal")],
     step=step,
 )

@@ -34,22 +34,17 @@ from kappa import Append, Source, Topology
 from kappa.operators import agg, tumbling_window
 
 MOVE = "id STRING NOT NULL, at BIGINT"
-COUNTS = tumbling_window(rows=MOVE, key="id", size="10 seconds", aggregates={{"moves": agg.count()}})
-
-
-def step(slice):
-    """Counts of the windows that are open, and those of the windows that closed."""
-    counts = COUNTS(slice["{topic}"], before=slice.table("open_windows"), frontier=slice.frontier("{topic}"))
-    return {{"open_windows": counts.changes, "counts": counts.final, "late_records": counts.late}}
-
+MOVES = Source(topic="{topic}", schema=MOVE, time="at", grace="0 seconds", idle_after="20 seconds")
+COUNTS = tumbling_window(
+    MOVES, key="id", size="10 seconds", aggregates={{"moves": agg.count()}}, table="open_windows"
+)
 
 windows = Topology(
     name="{name}",
     version="{version}",
-    sources=[Source(topic="{topic}", schema=MOVE, time="at", grace="0 seconds", idle_after="20 seconds")],
-    tables=[COUNTS.table("open_windows")],
-    outputs=[Append(name="counts", schema=COUNTS.schema)],
-    step=step,
+    sources=[MOVES],
+    operators=[COUNTS],
+    outputs=[Append(name="counts", of=COUNTS.final)],
 )
 '''
 

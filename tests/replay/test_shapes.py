@@ -58,19 +58,22 @@ def test_shapes_come_back_from_json() -> None:
 
 
 SALE = "store STRING NOT NULL, at BIGINT NOT NULL, sent BIGINT NOT NULL"
-SALES = tumbling_window(rows=SALE, key="store", size="1 minute", aggregates={"n": agg.count()})
-SEEN = deduplicate(rows=SALE, key="store", within=None)
+POS = Source(topic="pos", schema=SALE, time="at", grace="10 seconds")
+SALES = tumbling_window(POS, key="store", size="1 minute", aggregates={"n": agg.count()}, table="windows")
+SEEN = deduplicate(POS, key="store", within=None, table="seen")
 
 
 def timed(**source: Any) -> dict[str, Shape]:
-    """Shapes of a topology with a window, and a table that event time does not bound."""
-    given = {"topic": "pos", "schema": SALE, "time": "at", "grace": "10 seconds", **source}
+    """Shapes of a topology with a window, and a table that event time does not bound.
+
+    Their tables alone: an operator on windows is not declared with a source that has no event time.
+    """
     return shapes_of(
         Topology(
             name="ops.sales",
             version="1",
-            sources=[Source(**given)],
-            tables=[SALES.table("windows"), SEEN.table("seen")],
+            sources=[replace(POS, **source)],
+            tables=[*SALES.tables, *SEEN.tables],
             outputs=[Append(name="sales", schema=SALES.schema)],
             step=lambda _: {},
         )

@@ -132,16 +132,18 @@ def test_nothing_in_the_way_is_nothing_found_and_missing_evidence_only_warns() -
 
 
 def timed(size: str = "1 minute", total: str = "a", **source: Any) -> Topology:
-    """A topology with a window over a source with event time."""
+    """A topology with a window over a source with event time: the first one, unless that has none."""
     row = "k STRING, a BIGINT, b BIGINT, at BIGINT, sent BIGINT"
-    sums = tumbling_window(rows=row, key="k", size=size, aggregates={"n": agg.sum(total)})
     given = {"topic": "pos", "schema": row, "time": "at", "grace": "1 minute", **source}
+    pos, other = Source(**given), Source(topic="other", schema=row, time="at", grace="1 minute")
+    of = other if pos.grace is None else pos
+    sums = tumbling_window(of, key="k", size=size, aggregates={"n": agg.sum(total)}, table="w")
     return Topology(
         name="a.b",
         version="1",
-        sources=[Source(**given), Source(topic="other", schema=row, time="at", grace="1 minute")],
-        tables=[sums.table("w")],
-        outputs=[Append(name="out", schema=sums.schema)],
+        sources=[pos, other],
+        operators=[sums],
+        outputs=[Append(name="out", of=sums.final)],
         step=step,
     )
 

@@ -6,6 +6,7 @@ Both have to give the same: whatever differs is a name that some path does not q
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kappa import Append, Effects, Slice, Source, Table, Topic, Topology
@@ -17,7 +18,6 @@ from kappa.operators import (
     deduplicate,
     foreign_key_join,
     interval_join,
-    late_records,
     lookup,
     newest,
     newest_by,
@@ -32,6 +32,7 @@ from kappa.operators import (
 )
 from kappa.testing import Input
 from kappa.topology.ddl import quote
+from kappa.topology.operator import Operator
 
 Names = Mapping[str, str]
 PLAIN: Names = {name: name for name in ("id", "key", "n", "at", "region", "more")}
@@ -44,7 +45,15 @@ AWKWARD: Names = {
     "more": "select",
 }
 
-Parts = tuple[list[Table], list[Append], Callable[[Slice], Effects]]
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a topology has beside its sources and topics."""
+
+    operators: list[Operator[Any]]
+    tables: list[Table]
+    outputs: list[Append]
+    step: Callable[[Slice], Effects]
 
 
 def schema(names: Names, *columns: str) -> str:
@@ -64,12 +73,15 @@ def of_records(names: Names) -> Parts:
     """What needs no time: rows, partitions, keyed state, topics."""
     rows, key, n, id_ = schema(names, "id", "key", "n"), names["key"], names["n"], names["id"]
     q = {name: quote(shown) for name, shown in names.items()}
-    totals = aggregate(
-        rows=rows, key=key, aggregates={"total": agg.sum(n), "last": agg.last(id_), "top": agg.top(id_, n=2, by=n)}
-    )
-    regrouped = aggregate_table(rows=rows, of=id_, key=key, aggregates={"total": agg.sum(n), "most": agg.max(n)})
-    latest, once = newest_by(rows=rows, key=[id_, key]), deduplicate(rows=rows, key=key, within=None)
+    left = source("left", names)
     state = Table(name="state", key=[id_], schema=schema(names, "id", "key", "n", "region", "more"))
+    counted_table = Table(name="counted", key=[key], schema=f"{q['key']} STRING NOT NULL, `so.far` BIGINT")
+    sums = {"total": agg.sum(n), "last": agg.last(id_), "top": agg.top(id_, n=2, by=n)}
+    totals = aggregate(left, key=key, aggregates=sums, table="totals", rows=rows)
+    most = {"total": agg.sum(n), "most": agg.max(n)}
+    regrouped = aggregate_table(state, key=key, aggregates=most, table="regrouped", rows=rows)
+    latest = newest_by(left, key=[id_, key], table="latest", rows=rows)
+    once = deduplicate(left, key=key, within=None, table="once", rows=rows)
 
     def step(slice: Slice) -> Effects:
         mine = slice["left"]
@@ -77,146 +89,85 @@ def of_records(names: Names) -> Parts:
         own = newest(mine, key=id_)
         counted = running_total(present, key=key, amount=n, total="so.far", before=slice.table("counted"))
         many = threshold_crossings(counted, key=key, total="so.far", step=2, before=slice.table("counted"))
-        latest_rows = latest(present, before=slice.table("latest"))
+        totals(slice)
+        regrouped(slice, own)
+        latest(slice, present)
+        once(slice, present)
         return {
             "rows": mine,
             "state": own,
-            "totals": totals(mine, before=slice.table("totals")).changes,
-            "regrouped": regrouped(own, rows=slice.table("state"), before=slice.table("regrouped")).changes,
-            "latest": latest_rows.changes,
-            "once": once(present, before=slice.table("once")).changes,
             "counted": newest(counted, key=key),
             "many": many,
             "seen": lookup(mine, slice.table("state"), on=id_, changes=None),
         }
 
-    counted = Table(name="counted", key=[key], schema=f"{q['key']} STRING NOT NULL, `so.far` BIGINT")
-    tables = [
-        state,
-        counted,
-        totals.table("totals"),
-        regrouped.table("regrouped"),
-        latest.table("latest"),
-        once.table("once"),
-    ]
     right = ", ".join(f"{quote(f'{names[name]}_right')} {kind}" for name, kind in (("key", "STRING"), ("n", "BIGINT")))
     outputs = [
         Append(name="rows", schema=schema(names), partition_by=[names["region"], key], masked=[n], time=names["at"]),
         Append(name="many", schema=f"{schema(names, 'id', 'key', 'n')}, `so.far` BIGINT, threshold BIGINT"),
         Append(name="seen", schema=f"{schema(names, 'id', 'key', 'n')}, {right}", cuts="equal"),
     ]
-    return tables, outputs, step
+    return Parts(operators=[totals, regrouped, latest, once], tables=[state, counted_table], outputs=outputs, step=step)
 
 
 def of_time(names: Names) -> Parts:
     """Windows and joins by event time."""
     rows, key, n, id_ = schema(names, "id", "key", "n"), names["key"], names["n"], names["id"]
+    left, right = (source(topic, names) for topic in ("left", "right"))
     counts = {"total": agg.sum(n), "ids": agg.collect(id_, most=5)}
     windows = {
-        "tumbling": tumbling_window(rows=rows, key=key, size="2 seconds", aggregates=counts),
-        "sessions": session_window(rows=rows, key=[key, id_], gap="1 second", aggregates=counts),
-        "sliding": sliding_window(rows=rows, key=key, size="2 seconds", aggregates=counts),
+        "tumbling": tumbling_window(left, key=key, size="2 seconds", aggregates=counts, table="tumbling", rows=rows),
+        "sessions": session_window(
+            left, key=[key, id_], gap="1 second", aggregates=counts, table="sessions", rows=rows
+        ),
+        "sliding": sliding_window(left, key=key, size="2 seconds", aggregates=counts, table="sliding", rows=rows),
+        "seldom": at_most_every(left, key=key, every="2 seconds", table="seldom", rows=rows),
     }
-    seldom = at_most_every(rows=rows, key=key, every="2 seconds")
-    within = deduplicate(rows=rows, key=key, within="2 seconds")
-    near = interval_join(left=rows, right=rows, key=key, within="2 seconds", how="left")
-    as_of = table_join(left=rows, table=rows, key={key: id_})
-    before = newest_table_join(left=rows, table=rows, key={key: id_})
-    both = table_table_join(left=rows, right=rows, key=id_, how="outer")
-    named = foreign_key_join(left=rows, right=rows, key=id_, foreign_key={key: id_}, how="left")
+    within = deduplicate(left, key=key, within="2 seconds", table="within", rows=rows)
+    sides = {"left_rows": rows, "right_rows": rows}
+    near = interval_join(
+        left, right, key=key, within="2 seconds", how="left", tables=("near_left", "near_right"), **sides
+    )
+    as_of = table_join(left, right, key={key: id_}, tables=("waiting", "versions"), left_rows=rows, version_rows=rows)
+    before = newest_table_join(left, right, key={key: id_}, table="before", left_rows=rows, table_rows=rows)
+    of_sources: list[Operator[Any]] = [*windows.values(), within, near, as_of, before]
+    lefts, rights = (Table(name=name, key=[id_], schema=rows) for name in ("lefts", "rights"))
+    both = table_table_join(lefts, rights, key=id_, how="outer", table="both")
+    named = foreign_key_join(lefts, rights, foreign_key={key: id_}, how="left", table="named")
 
     def step(slice: Slice) -> Effects:
-        left, right = slice["left"], slice["right"]
-        mine, other = slice.frontier("left"), slice.frontier("right")
-        effects: dict[str, Any] = {}
-        late = []
-        for name, window in {**windows, "seldom": seldom}.items():
-            found = window(left, before=slice.table(name), frontier=mine)
-            effects |= {name: found.changes, f"final_{name}": found.final}
-            late.append(found.late)
-        distinct = within(left, before=slice.table("within"), frontier=mine)
-        pairs = near(
-            left,
-            right,
-            left_before=slice.table("near_left"),
-            right_before=slice.table("near_right"),
-            left_frontier=mine,
-            right_frontier=other,
-        )
-        valid = as_of(
-            left,
-            right,
-            waiting_before=slice.table("waiting"),
-            versions_before=slice.table("versions"),
-            left_frontier=mine,
-            table_frontier=other,
-        )
-        joined = before(left, right, before=slice.table("before"))
-        lefts, rights = newest(left, key=id_), newest(right, key=id_)
-        tables = {"left_before": slice.table("lefts"), "right_before": slice.table("rights")}
-        return {
-            **effects,
-            "within": distinct.changes,
-            "distinct": distinct.rows,
-            "near_left": pairs.left_changes,
-            "near_right": pairs.right_changes,
-            "pairs": pairs.rows,
-            "waiting": valid.waiting_changes,
-            "versions": valid.version_changes,
-            "valid": valid.rows,
-            "before": joined.changes,
-            "joined": joined.rows,
-            "lefts": lefts,
-            "rights": rights,
-            "both": both(lefts, rights, **tables, before=slice.table("both")).changes,
-            "named": named(lefts, rights, **tables, before=slice.table("named")).changes,
-            "late_records": late_records(*(part for part in (*late, distinct.late, pairs.late, valid.late) if part)),
-        }
+        for operator in of_sources:
+            operator(slice)
+        changes = {"lefts": newest(slice["left"], key=id_), "rights": newest(slice["right"], key=id_)}
+        for join in (both, named):
+            join(slice, *changes.values())
+        return changes
 
-    tables = [
-        *(window.table(name) for name, window in windows.items()),
-        seldom.table("seldom"),
-        within.table("within"),
-        near.left_table("near_left"),
-        near.right_table("near_right"),
-        as_of.waiting_table("waiting"),
-        as_of.versions_table("versions"),
-        before.table("before"),
-        *(Table(name=name, key=[id_], schema=rows) for name in ("lefts", "rights")),
-        both.table("both"),
-        named.table("named"),
-    ]
-    finals = {**windows, "seldom": seldom}
     outputs = [
-        *(Append(name=f"final_{name}", schema=window.schema) for name, window in finals.items()),
-        Append(name="distinct", schema=rows),
-        Append(name="pairs", schema=near.schema),
-        Append(name="valid", schema=as_of.schema),
-        Append(name="joined", schema=before.schema, cuts="equal"),
+        *(Append(name=f"final_{name}", of=window.final) for name, window in windows.items()),
+        Append(name="distinct", of=within.rows),
+        Append(name="pairs", of=near.rows),
+        Append(name="valid", of=as_of.rows),
+        Append(name="joined", of=before.rows, cuts="equal"),
     ]
-    return tables, outputs, step
+    return Parts(operators=[*of_sources, both, named], tables=[lefts, rights], outputs=outputs, step=step)
 
 
 def topology(names: Names, parts: Callable[[Names], Parts]) -> Topology:
-    tables, outputs, step = parts(names)
     topics = [
         Topic(name="rows-out", of="rows", key=[names["key"], names["id"]], time=names["at"]),
         Topic(name="state-out", of="state", key=names["id"], on_replay="reconcile"),
     ]
+    made = parts(names)
     return Topology(
         name="names.awkward",
         version="1",
         sources=[source("left", names), source("right", names)],
-        tables=tables,
-        outputs=[*outputs, *(topics if parts is of_records else [])],
-        step=step if parts is of_time else lambda slice: {**step(slice), "late_records": _nothing_late(slice)},
+        operators=made.operators,
+        tables=made.tables,
+        outputs=[*made.outputs, *(topics if parts is of_records else [])],
+        step=made.step,
     )
-
-
-def _nothing_late(slice: Slice) -> Any:
-    from kappa.operators.late import late_rows
-
-    return late_rows(slice["left"].where("FALSE"), operator="none", reason="none")
 
 
 def slices(names: Names) -> list[list[Input]]:

@@ -57,40 +57,41 @@ _FILE = '''
 from kappa import Append, Source, Table, Topic, Topology
 from kappa.operators import agg, aggregate, newest
 
-#: Topic -> number of the case, key, the key as SQL has it, columns.
+#: Topic -> number of the case, key, columns.
 CASES = {cases!r}
-COUNTS = {{
-    topic: aggregate(rows=f"{{sql}} STRING", key=key, aggregates={{"n": agg.count(), "last": agg.max(key)}})
-    for topic, (_, key, sql, _) in CASES.items()
-}}
+SOURCES = {{topic: Source(topic=topic, schema=schema) for topic, (_, _, schema) in CASES.items()}}
+COUNTS = [
+    aggregate(
+        SOURCES[topic],
+        key=key,
+        aggregates={{"n": agg.count(), "last": agg.max(key)}},
+        table=f"counts_{{number}}",
+    )
+    for topic, (number, key, _) in CASES.items()
+]
 
 
 def step(slice):
     """Rows as they are, the newest one per key, and aggregates per key."""
     effects = {{}}
-    for topic, (number, key, _, _) in CASES.items():
+    for topic, (number, key, _) in CASES.items():
         rows = slice[topic]
         effects[f"rows_{{number}}"] = rows
         effects[f"newest_{{number}}"] = newest(rows, key=key)
-        effects[f"counts_{{number}}"] = COUNTS[topic](rows, before=slice.table(f"counts_{{number}}")).changes
+    for counts in COUNTS:
+        counts(slice)
     return effects
 
 
 campaign = Topology(
     name={name!r},
     version="1",
-    sources=[Source(topic=topic, schema=schema) for topic, (_, _, _, schema) in CASES.items()],
-    tables=[
-        table
-        for topic, (number, key, _, schema) in CASES.items()
-        for table in (
-            Table(name=f"newest_{{number}}", key=[key], schema=schema),
-            COUNTS[topic].table(f"counts_{{number}}"),
-        )
-    ],
+    sources=list(SOURCES.values()),
+    operators=COUNTS,
+    tables=[Table(name=f"newest_{{number}}", key=[key], schema=schema) for number, key, schema in CASES.values()],
     outputs=[
         output
-        for topic, (number, key, _, schema) in CASES.items()
+        for topic, (number, key, schema) in CASES.items()
         for output in (
             Append(name=f"rows_{{number}}", schema=schema),
             Topic(name=f"{{topic}}.rows", of=f"rows_{{number}}", key=key),
@@ -200,7 +201,7 @@ def write_file(folder: Path, cases: Sequence[Case], name: str) -> None:
         folder: the folder of topologies.
         name: the topology's name.
     """
-    known = {case.topic: (number, case.key, quote(case.key), case.schema) for number, case in enumerate(cases)}
+    known = {case.topic: (number, case.key, case.schema) for number, case in enumerate(cases)}
     (folder / "campaign.py").write_text(_FILE.format(cases=known, name=name).lstrip())
 
 

@@ -20,23 +20,27 @@ SUMS = '''
 from kappa import Append, Source, Topic, Topology
 from kappa.operators import agg, tumbling_window
 
-MOVE = "id STRING NOT NULL, amount BIGINT NOT NULL, at BIGINT"
-SUMS = tumbling_window(rows=MOVE, key="id", size="10 seconds", aggregates={{"total": agg.sum("amount")}})
+MOVES = Source(
+    topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL, at BIGINT", time="at", grace="5 seconds"
+)
+SUMS = tumbling_window(
+    MOVES, key="id", size="10 seconds", aggregates={{"total": agg.sum("amount")}}, table="open_windows"
+)
 
 
 def step(slice):
     """Sums of the windows that are open, and those of the windows that closed."""
-    moves = slice["{topic}"].withColumn("amount", slice["{topic}"]["amount"] * {factor})
-    sums = SUMS(moves, before=slice.table("open_windows"), frontier=slice.frontier("{topic}"))
-    return {{"open_windows": sums.changes, "sums": sums.final, "late_records": sums.late}}
+    moves = slice["{topic}"]
+    SUMS(slice, moves.withColumn("amount", moves["amount"] * {factor}))
+    return {{}}
 
 
 windows = Topology(
     name="{name}",
     version="{version}",
-    sources=[Source(topic="{topic}", schema=MOVE, time="at", grace="5 seconds")],
-    tables=[SUMS.table("open_windows")],
-    outputs=[Append(name="sums", schema=SUMS.schema), Topic(name="{topic}.sums", of="sums", key="id")],
+    sources=[MOVES],
+    operators=[SUMS],
+    outputs=[Append(name="sums", of=SUMS.final), Topic(name="{topic}.sums", of="sums", key="id")],
     step=step,
 )
 '''

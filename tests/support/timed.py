@@ -22,42 +22,31 @@ TIMED = '''
 """Amounts by the hour, and pairs of near ones, version {version}: each counts {factor} times."""
 
 from kappa.operators import agg, hopping_window, interval_join, newest, running_total, session_window, tumbling_window
-from kappa.operators.late import late_records
 from kappa.topology import Append, Source, Table, Topology
 
-ROWS = "id STRING, counted BIGINT"
-SUM = {{"records": agg.count(), "counted": agg.sum("counted")}}
-hours = tumbling_window(rows=ROWS, key="id", size="1 hour", keep="3 days", aggregates=SUM)
-hops = hopping_window(rows=ROWS, key="id", size="4 hours", every="2 hours", aggregates=SUM)
-visits = session_window(rows=ROWS, key="id", gap="2 hours", aggregates=SUM)
+MOVES = Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", grace="{grace}")
+SUMS = {{
+    "key": "id",
+    "aggregates": {{"records": agg.count(), "counted": agg.sum("counted")}},
+    "rows": "id STRING, counted BIGINT",
+}}
+hours = tumbling_window(MOVES, size="1 hour", keep="3 days", table="open_hours", **SUMS)
+hops = hopping_window(MOVES, size="4 hours", every="2 hours", table="open_hops", **SUMS)
+visits = session_window(MOVES, gap="2 hours", table="open_visits", **SUMS)
 pairs = interval_join(
-    left="id STRING, amount BIGINT, at TIMESTAMP", right="id STRING, counted BIGINT", key="id", within="1 hour",
-    how="left",
+    MOVES, MOVES, key="id", within="1 hour", how="left", tables=("evens", "odds"),
+    left_rows="id STRING, amount BIGINT, at TIMESTAMP", right_rows="id STRING, counted BIGINT",
 )
+each = [hours, hops{more_operators}]
 
 
 def step(slice):
     """Windows, sessions, pairs and running totals of what is counted."""
-    rows, frontier = slice["{topic}"], slice.frontier("{topic}")
-    counted = rows.selectExpr("*", "CAST(amount * {factor} AS BIGINT) AS counted", "_event_time AS at")
-    each = {{
-        name: operator(counted, before=slice.table(name), frontier=frontier)
-        for name, operator in {{"open_hours": hours, "open_hops": hops{more_operators}}}.items()
-    }}
-    paired = pairs(
-        counted.where("amount % 2 = 0"), counted.where("amount % 2 = 1"), left_before=slice.table("evens"),
-        right_before=slice.table("odds"), left_frontier=frontier, right_frontier=frontier,
-    )
-    effects = {{
-        **{{name: found.changes for name, found in each.items()}},
-        "evens": paired.left_changes,
-        "odds": paired.right_changes,
-        "hours": each["open_hours"].final,
-        "hops": each["open_hops"].final,
-        "pairs": paired.rows,
-        "moves": counted,
-        "late_records": late_records(*(found.late for found in each.values()), paired.late),
-    }}
+    counted = slice["{topic}"].selectExpr("*", "CAST(amount * {factor} AS BIGINT) AS counted", "_event_time AS at")
+    for operator in each:
+        operator(slice, counted)
+    pairs(slice, counted.where("amount % 2 = 0"), counted.where("amount % 2 = 1"))
+    effects = {{"moves": counted}}
     {more_effects}
     return effects
 
@@ -65,18 +54,13 @@ def step(slice):
 amounts = Topology(
     name="{name}",
     version="{version}",
-    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", grace="{grace}")],
-    tables=[
-        hours.table("open_hours"),
-        hops.table("open_hops"),
-        pairs.left_table("evens"),
-        pairs.right_table("odds"),
-        {more_tables}
-    ],
+    sources=[MOVES],
+    operators=[*each, pairs],
+    tables=[{more_tables}],
     outputs=[
-        Append(name="hours", schema=hours.schema),
-        Append(name="hops", schema=hops.schema),
-        Append(name="pairs", schema=pairs.schema, time="at"),
+        Append(name="hours", of=hours.final),
+        Append(name="hops", of=hops.final),
+        Append(name="pairs", of=pairs.rows, time="at"),
         Append(name="moves", schema="id STRING NOT NULL, counted BIGINT"),
         {more_outputs}
     ],
@@ -85,17 +69,14 @@ amounts = Topology(
 '''
 #: Outputs that no interval bounds, and one that names no time.
 MORE = {
-    "more_operators": ', "open_visits": visits',
+    "more_operators": ", visits",
     "more_effects": """
     totals = running_total(counted, key="id", amount="counted", total="total", before=slice.table("balances"))
-    effects |= {"visits": each["open_visits"].final, "untimed": paired.rows, "totals": totals}
-    effects["balances"] = newest(totals, key="id")
+    effects |= {"totals": totals, "balances": newest(totals, key="id")}
 """,
-    "more_tables": """
-        visits.table("open_visits"), Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT"),
-""",
+    "more_tables": 'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")',
     "more_outputs": """
-        Append(name="visits", schema=visits.schema), Append(name="untimed", schema=pairs.schema),
+        Append(name="visits", of=visits.final), Append(name="untimed", of=pairs.rows),
         Append(name="totals", schema="id STRING NOT NULL, total BIGINT"),
 """,
 }

@@ -1,15 +1,16 @@
-"""Operators on windows, led through histories and held against plain Python."""
+"""Operators on windows, led through histories and compared with plain Python."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kappa.operators import agg
-from kappa.operators.late import late_records
+from kappa.operators.bound import FinalOperator
+from kappa.operators.windowed import Windowed
 from kappa.testing import TopologyDriver
-from kappa.topology import Append, Effects, Slice, Source, Topology
+from kappa.topology import Append, Source, Topology
 from support.oracle_windows import EPOCH, TICK, TOPIC, Found, Tick
 
 if TYPE_CHECKING:
@@ -19,24 +20,25 @@ if TYPE_CHECKING:
 SUMMARY = {"trades": agg.count(), "volume": agg.sum("amount"), "low": agg.min("amount"), "close": agg.last("amount")}
 
 
-def led(spark: SparkSession, operators: Mapping[str, Any], *, grace: str, partitions: int = 2) -> TopologyDriver:
-    """A driver of a topology that has, for each operator, its table and an output ``<name>_final``."""
+#: An operator on windows without its source and its table: a driver of :func:`led` has those.
+Windows = Callable[..., FinalOperator[Windowed]]
 
-    def step(slice: Slice) -> Effects:
-        effects, late = {}, []
-        for name, operator in operators.items():
-            found = operator(slice[TOPIC], before=slice.table(name), frontier=slice.frontier(TOPIC))
-            effects |= {name: found.changes, f"{name}_final": found.final}
-            late.append(found.late)
-        return {**effects, "late_records": late_records(*late)}
 
+def led(spark: SparkSession, operators: Mapping[str, Windows], *, grace: str, partitions: int = 2) -> TopologyDriver:
+    """A driver of a topology that has, for each operator, its table and an output ``<name>_final``.
+
+    Args:
+        operators: by the name of their table, for example ``partial(session_window, key="symbol", gap="2 seconds",
+            aggregates=SUMMARY)``.
+    """
+    source = Source(topic=TOPIC, schema=TICK, time="at", grace=grace)
+    bound = {name: windows(source, table=name) for name, windows in operators.items()}
     topology = Topology(
         name="stocks.windows",
         version="1",
-        sources=[Source(topic=TOPIC, schema=TICK, time="at", grace=grace)],
-        tables=[operator.table(name) for name, operator in operators.items()],
-        outputs=[Append(name=f"{name}_final", schema=operator.schema) for name, operator in operators.items()],
-        step=step,
+        sources=[source],
+        operators=list(bound.values()),
+        outputs=[Append(name=f"{name}_final", of=operator.final) for name, operator in bound.items()],
     )
     return TopologyDriver(topology, spark, partitions={TOPIC: partitions})
 

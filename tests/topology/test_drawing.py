@@ -237,3 +237,35 @@ def test_what_a_file_computes_is_drawn_as_a_part_without_a_name(tmp_path: Path) 
     graph = graph_of_literals(*declared(tmp_path))
     assert [box.name for box in all_boxes([*graph.sources, graph.center])] == ["…", "…", "…", "…", "t"]
     assert graph.center.leads_to[-1].details == ("key a, b", "on_replay hold")
+
+
+def test_sources_and_operators_that_have_names_of_their_own_are_read_where_they_are_declared(tmp_path: Path) -> None:
+    (tmp_path / "named.py").write_text(
+        """
+from kappa import Append, Source, Topology
+from kappa.operators import agg, interval_join, newest_by, tumbling_window
+
+orders = Source(topic="orders", schema="id STRING, at BIGINT", time="at", grace="1 minute")
+payments = Source(topic="payments", schema="id STRING, paid BIGINT", grace="1 minute")
+paid = interval_join(orders, payments, key="id", within="10 minutes", tables=("waiting_orders", "waiting_payments"))
+days = tumbling_window(paid.rows, key="id", size="1 day", aggregates={"n": agg.count()}, table="open_days")
+known = newest_by(orders, key="id", table="known", deletions="gone")
+READ = [orders, payments]
+
+topology = Topology(
+    name="demo.named",
+    version="1",
+    sources=READ,
+    operators=[paid, days, known],
+    outputs=[Append(name="days", of=days.final)],
+)
+"""
+    )
+    (found,) = declared(tmp_path)
+    graphs = graph_of_literals(found), graph_of(load(tmp_path, found.name))
+    read, imported = ([(b.kind, b.name) for b in all_boxes([*g.sources, g.center])] for g in graphs)
+    assert read == imported
+    tables = ["waiting_orders", "waiting_payments", "open_days", "known", "gone"]
+    assert [name for kind, name in read if kind is Kind.TABLE] == tables
+    assert graphs[0].center.leads_to[2].details == ("state of tumbling_window",)
+    assert graphs[0].sources[0].details == ("event time at, grace 1 minute",)

@@ -264,21 +264,21 @@ def test_rows_that_a_step_takes_to_itself_are_something_that_no_plan_shows(
 
 
 def test_a_table_over_the_windows_that_are_emitted_is_told_beside_them(spark: SparkSession) -> None:
-    row = "id STRING NOT NULL, at BIGINT"
-    hours = tumbling_window(rows=row, key="id", size="1 hour", aggregates={"n": agg.count()})
+    pos = Source(topic="pos", schema="id STRING NOT NULL, at BIGINT", time="at", grace="1 minute")
+    hours = tumbling_window(pos, key="id", size="1 hour", aggregates={"n": agg.count()}, table="open")
     days = Table(name="days", key=["id"], schema="id STRING NOT NULL, n BIGINT")
 
     def step(slice: Slice) -> dict[str, DataFrame]:
-        found = hours(slice["pos"], before=slice.table("open"), frontier=slice.frontier("pos"))
-        totals = found.final.groupBy("id").agg({"n": "sum"}).withColumnRenamed("sum(n)", "n")
-        return {"open": found.changes, "hours": found.final, "days": totals, "late_records": found.late}
+        final = hours(slice).final
+        return {"days": final.groupBy("id").agg({"n": "sum"}).withColumnRenamed("sum(n)", "n")}
 
     made = Topology(
         name="a.b",
         version="1",
-        sources=[Source(topic="pos", schema=row, time="at", grace="1 minute")],
-        tables=[hours.table("open"), days],
-        outputs=[Append(name="hours", schema=hours.schema)],
+        sources=[pos],
+        operators=[hours],
+        tables=[days],
+        outputs=[Append(name="hours", of=hours.final)],
         step=step,
     )
     found = dependencies(spark, made)["hours"]

@@ -1,10 +1,8 @@
 """Aggregates of each key, kept in a table: of one stream, and of several.
 
-revenue = aggregate(rows=INVOICE, key="StoreID", aggregates={"invoices": agg.count(), "total": agg.sum("Amount")})
-Topology(tables=[revenue.table("revenue")], step=add_up, ...)
-
-def add_up(slice):
-    return {"revenue": revenue(slice["pos"], before=slice.table("revenue")).changes}
+sums = {"invoices": agg.count(), "total": agg.sum("Amount")}
+revenue = aggregate(INVOICES, key="StoreID", aggregates=sums, table="revenue")
+Topology(sources=[INVOICES], operators=[revenue], ...)
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.bound import TableOperator
+from kappa.operators.bound import TableOperator, declared
 from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, key_columns, key_ddl, quoted_names, with_key
 from kappa.topology import Slice, Table
@@ -40,6 +38,7 @@ class Aggregated:
     changes: DataFrame
 
 
+@declared("aggregate(orders, key='customer', aggregates={'orders': agg.count()}, table='spending')")
 def aggregate(
     of: Reads, *, key: Key, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
 ) -> TableOperator[Aggregated]:
@@ -132,6 +131,10 @@ class KeyAggregates:
         return changed(fresh, before, self.keys, self.parts)
 
 
+@declared(
+    "cogroup({'views': views, 'orders': orders}, key='user', "
+    "aggregates={'views': {'views': agg.count()}, 'orders': {'orders': agg.count()}}, table='profiles')"
+)
 def cogroup(
     of: Mapping[str, Reads],
     *,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.bound import FinalOperator
+from kappa.operators.bound import FinalOperator, declared
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import no_late_rows
 from kappa.operators.windowed import (
@@ -34,6 +34,7 @@ _NAME = "at_most_every"
 _OWN = ("boundary", "counts_from", "origin")
 
 
+@declared("at_most_every(ticks, key='symbol', every='1 hour', table='due')")
 def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = "") -> FinalOperator[Windowed]:
     """The newest row of each key at the boundaries of a grid (Kafka Streams: a ``punctuate`` by stream time).
 

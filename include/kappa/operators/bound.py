@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from kappa.errors import TopologyError
 from kappa.topology import Slice, Table
@@ -14,8 +16,35 @@ from kappa.topology.stream import Cuts, Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+P = ParamSpec("P")
 R = TypeVar("R")
 Compute = Callable[[Slice, tuple["DataFrame", ...]], Outcome[R]]
+
+
+def declared(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Arguments that a function of an operator does not take are refused with a declaration that is right.
+
+    Args:
+        example: such a declaration.
+    """
+
+    def of(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TopologyError(
+                    f"{function.__name__}: {error}. An operator is declared with what it reads and with the name of "
+                    f"its table, and called with the slice: {example}."
+                ) from error
+            return function(*args, **kwargs)
+
+        return checked
+
+    return of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
-from kappa.operators.bound import RowsOperator, stream, timed
+from kappa.operators.bound import RowsOperator, declared, stream, timed
 from kappa.operators.frames import check_rows, check_stream, check_times
 from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
@@ -166,6 +166,7 @@ class Deduplicate:
         return key_columns(self.rows, self.key, "deduplicate")
 
 
+@declared("deduplicate(orders, key='id', within='10 minutes', table='seen')")
 def deduplicate(
     of: Reads, *, key: Key, within: str | None, table: str, emit: Emit = "first", rows: str = ""
 ) -> RowsOperator[DistinctRows]:
@@ -217,7 +218,7 @@ def deduplicate(
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[DistinctRows]:
         frontier = None if within is None else read_rows.frontier(slice)
         result = distinct(frames[0], before=slice.table(table), frontier=frontier)
-        return Outcome(result=result, changes=(result.changes,), emitted=result.rows, late=result.late)
+        return Outcome(result=result, changes=(result.changes,), emitted="rows", late=result.late)
 
     emits = stream(
         named("deduplicate", table),

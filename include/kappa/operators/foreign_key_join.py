@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from kappa.operators.bound import TableOperator, table_input
+from kappa.operators.bound import TableOperator, declared, table_input
 from kappa.operators.join_columns import JoinColumns, JoinKey, changed_rows, join_columns
 from kappa.operators.keys import Key
 from kappa.topology import Slice, Table
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _NAME = "foreign_key_join"
 
 
+@declared("foreign_key_join(orders, products, foreign_key='sku', table='named_orders')")
 def foreign_key_join(
     left: TableOperator[Any] | Table,
     right: TableOperator[Any] | Table,

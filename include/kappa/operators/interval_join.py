@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.bound import RowsOperator, stream, timed
+from kappa.operators.bound import RowsOperator, declared, stream, timed
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, join_columns
 from kappa.operators.join_side import PLACE, Side
 from kappa.operators.late import late_records, late_rows
@@ -25,6 +25,9 @@ _MICROS = "UNIX_MICROS(_event_time)"
 _TIME = "UNIX_MICROS({0}._event_time)"
 
 
+@declared(
+    "interval_join(orders, payments, key='id', within='10 minutes', tables=('waiting_orders', 'waiting_payments'))"
+)
 def interval_join(
     left: Reads,
     right: Reads,
@@ -111,7 +114,7 @@ def interval_join(
             right_frontier=rights.frontier(slice),
         )
         changes = (result.left_changes, result.right_changes)
-        return Outcome(result=result, changes=changes, emitted=result.rows, late=result.late)
+        return Outcome(result=result, changes=changes, emitted="rows", late=result.late)
 
     # A row without a partner is older than the frontier by its reach; of a pair the later record is new.
     behind = {"inner": 0, "left": ahead, "outer": max(back, ahead)}[how]

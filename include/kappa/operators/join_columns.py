@@ -226,7 +226,10 @@ def right_names(what: str, left: Iterable[str], right: Iterable[str]) -> dict[st
     shown = [*taken, *(name.lower() for name in named.values())]
     twice = sorted({name for name in shown if shown.count(name) > 1})
     if twice:
-        raise TopologyError(f"{what}: its rows would have {twice} twice. Rename a column of one side in the step.")
+        raise TopologyError(
+            f"{what}: its rows would have {twice} twice. Rename a column of one side in the step, or leave it out of "
+            "the rows of that side."
+        )
     return named
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.bound import TableOperator
+from kappa.operators.bound import TableOperator, declared
 from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, key_columns, key_ddl, of_keys
 from kappa.operators.records import is_deleted, last_of_each
@@ -131,6 +131,7 @@ class NewestBy:
         return f"newest_by(key={','.join(map(quote, self.key))}, scope={self.scope})"
 
 
+@declared("newest_by(orders, key='id', table='orders')")
 def newest_by(
     of: Reads, *, key: Key, table: str, deletions: str | None = None, rows: str = ""
 ) -> TableOperator[NewestRows]:

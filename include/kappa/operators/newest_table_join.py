@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kappa.operators.bound import RowsOperator, stream
+from kappa.operators.bound import RowsOperator, declared, stream
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns
 from kappa.operators.keys import by_content, is_present
 from kappa.operators.lookup import newest_before
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _NAME = "newest_table_join"
 
 
+@declared("newest_table_join(orders, products, key='sku', table='products')")
 def newest_table_join(
     left: Reads,
     changes: Reads,
@@ -80,7 +81,7 @@ def newest_table_join(
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[NewestTableJoined]:
         result = join(*rows, before=slice.table(table))
-        return Outcome(result=result, changes=(result.changes,), emitted=result.rows)
+        return Outcome(result=result, changes=(result.changes,), emitted="rows")
 
     return RowsOperator(
         name=_NAME,

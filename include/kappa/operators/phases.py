@@ -10,7 +10,7 @@ from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, row_of, table_of
-from kappa.operators.bound import TableOperator
+from kappa.operators.bound import TableOperator, declared
 from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.topology import Slice, Table
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _PART = Column(name="part", type="INT", nullable=False, delta="integer")
 
 
+@declared("two_phase(sales, key='city', aggregates={'sales': agg.count()}, table='revenue')")
 def two_phase(
     of: Reads,
     *,

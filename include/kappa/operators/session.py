@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.bound import FinalOperator
+from kappa.operators.bound import FinalOperator, declared
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows, no_late_rows
 from kappa.operators.windowed import (
@@ -45,6 +45,9 @@ _STORED = Part(
 _FRESH = Part(name="_fresh", type="BOOLEAN", of_row="TRUE", of_parts="BOOL_OR(_fresh)")
 
 
+@declared(
+    "session_window(clicks, key='visitor', gap='30 minutes', aggregates={'clicks': agg.count()}, table='open_visits')"
+)
 def session_window(
     of: Reads, *, key: Key, gap: str, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
 ) -> FinalOperator[Windowed]:

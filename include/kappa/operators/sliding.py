@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.bound import FinalOperator
+from kappa.operators.bound import FinalOperator, declared
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
 from kappa.operators.windowed import (
@@ -41,6 +41,7 @@ _EMITTED = Part(name="is_emitted", type="BOOLEAN NOT NULL", of_row="FALSE", of_p
 _TICK_MS = 1
 
 
+@declared("sliding_window(ticks, key='symbol', size='1 minute', aggregates={'trades': agg.count()}, table='recent')")
 def sliding_window(
     of: Reads, *, key: Key, size: str, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
 ) -> FinalOperator[Windowed]:

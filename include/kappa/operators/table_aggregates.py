@@ -10,7 +10,7 @@ from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, row_of, table_of
-from kappa.operators.bound import TableOperator, table_input
+from kappa.operators.bound import TableOperator, declared, table_input
 from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.operators.records import is_deleted
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _MEMBERS = Part(name="_members", type="BIGINT", of_row="1L", of_parts="COALESCE(SUM(_members), 0L)", undone="-1L")
 
 
+@declared("aggregate_table(people, key='city', aggregates={'people': agg.count()}, table='cities')")
 def aggregate_table(
     of: TableOperator[Any] | Table, *, key: Key, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
 ) -> TableOperator[Aggregated]:
@@ -103,7 +104,7 @@ def _aggregate_table(rows: str, of: Key, key: Key, aggregates: Mapping[str, Aggr
 
 @dataclass(frozen=True, kw_only=True)
 class TableAggregates:
-    """The operator that :func:`aggregate_table` makes; call it in the step.
+    """What :func:`aggregate_table` does, before it is bound.
 
     Attributes:
         keys: columns to group by.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kappa.operators import origin
-from kappa.operators.bound import RowsOperator, stream, timed
+from kappa.operators.bound import RowsOperator, declared, stream, timed
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, state_ddl
 from kappa.operators.join_side import PLACE, PLACE_DDL, RECORD, ROW, ROW_KEY, Side, numbered
 from kappa.operators.keys import by_content, is_present
@@ -26,6 +26,7 @@ _VERSION_DDL = ("_valid_from TIMESTAMP NOT NULL", "_is_tombstone BOOLEAN NOT NUL
 _IS_GONE = "COALESCE(_until <= GREATEST({since}, _valid_from), FALSE)"
 
 
+@declared("table_join(orders, products, key='sku', tables=('waiting_orders', 'prices'))")
 def table_join(
     left: Reads,
     versions: Reads,
@@ -100,7 +101,7 @@ def table_join(
             table_frontier=of_table.frontier(slice),
         )
         changes = (result.waiting_changes, result.version_changes)
-        return Outcome(result=result, changes=changes, emitted=result.rows, late=result.late)
+        return Outcome(result=result, changes=changes, emitted="rows", late=result.late)
 
     return RowsOperator(
         name=_NAME,
@@ -173,8 +174,7 @@ class TableJoin:
             left: rows with the left columns, ``_event_time``, ``_frontier`` and the order columns.
             versions: rows with the table's columns and the same, and ``_deleted`` where keys are deleted.
             waiting_before: the table of waiting rows before the slice.
-            versions_before: the table of versions before the slice. Two joins may share it when both are given the same
-                left frontier, that of both sources: ``slice.frontier("orders", "returns")``.
+            versions_before: the table of versions before the slice.
             left_frontier: the frontier of the left source at the end of the slice.
             table_frontier: the frontier of the table's source.
         """

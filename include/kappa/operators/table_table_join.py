@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from kappa.operators.bound import TableOperator, table_input
+from kappa.operators.bound import TableOperator, declared, table_input
 from kappa.operators.foreign_key_join import TableChanges
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, changed_rows, join_columns
 from kappa.topology import Slice, Table
@@ -33,6 +33,7 @@ _IS_THERE = {
 }
 
 
+@declared("table_table_join(names, cities, key='id', table='people')")
 def table_table_join(
     left: TableOperator[Any] | Table,
     right: TableOperator[Any] | Table,

@@ -78,7 +78,7 @@ def bound(
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[Windowed]:
         given = windows(rows[0], before=slice.table(table), frontier=of.frontier(slice))
         result = replace(given, final=timed(given.final, time))
-        return Outcome(result=result, changes=(result.changes,), emitted=result.final, late=result.late)
+        return Outcome(result=result, changes=(result.changes,), emitted="final", late=result.late)
 
     emits = stream(named(name, table), windows.schema, of, behind_ms=behind_ms)
     return FinalOperator(name=name, inputs=(of,), tables=(windows.table(table),), compute=compute, emits=emits)

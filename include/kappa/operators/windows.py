@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.bound import FinalOperator
+from kappa.operators.bound import FinalOperator, declared
 from kappa.operators.keys import Key, key_ddl, with_key
 from kappa.operators.late import RELEASED, late_rows
 from kappa.operators.windowed import (
@@ -49,6 +49,7 @@ _OWN = ("window_start", "window_end", "is_closed", "origin")
 _CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_closed)")
 
 
+@declared("tumbling_window(ticks, key='symbol', size='1 minute', aggregates={'trades': agg.count()}, table='windows')")
 def tumbling_window(
     of: Reads,
     *,
@@ -88,6 +89,10 @@ def tumbling_window(
     return _bound("tumbling_window", of, rows, key, size, size, aggregates, keep, table)
 
 
+@declared(
+    "hopping_window(ticks, key='symbol', size='1 minute', every='10 seconds', "
+    "aggregates={'trades': agg.count()}, table='windows')"
+)
 def hopping_window(
     of: Reads,
     *,

@@ -37,7 +37,7 @@ def call_step(topology: Topology, given: Slice) -> dict[str, DataFrame]:
             "return or raise an error.",
             code=str(error.code),
         ) from error
-    effects = _with_operators(topology, given, returned)
+    effects = _with_operators(topology, given, returned or {})
     declared = {member.name for member in (*topology.appends, *topology.tables)}
     if set(effects) != declared:
         raise TopologyError(

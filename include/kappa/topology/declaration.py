@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 Effects = Mapping[str, "DataFrame"]
-Step = Callable[["Slice"], Effects]
+#: Nothing where operators have all the effects.
+Step = Callable[["Slice"], Effects | None]
 _EPOCH = re.compile(r"e\d{4,}")
 
 
@@ -55,7 +56,7 @@ class Topology:
         operators: operators with their tables, see :mod:`kappa.operators`. Their tables are tables of the topology,
             and their changes and late records effects of each slice.
         step: pure function from a :class:`Slice` to its effects: a DataFrame for each table and append output that is
-            not an operator's. None where operators are all there is: each is called, in order.
+            not an operator's, or nothing. None where operators are all there is: each is called, in order.
         tables: keyed state beside that of operators.
         outputs: what is emitted.
         checks: statements about the finished state.
@@ -91,12 +92,9 @@ class Topology:
     def __post_init__(self) -> None:
         for name in ("sources", "operators", "tables", "outputs", "checks", "thresholds"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        # A copy of a topology (dataclasses.replace) brings the tables of its operators along.
-        kept = tuple(table for operator in self.operators for table in operator.tables)
-        object.__setattr__(self, "tables", (*kept, *(table for table in self.tables if table not in kept)))
+        object.__setattr__(self, "tables", _all_tables(self))
         _check_operators(self)
-        if self.step is None:
-            object.__setattr__(self, "step", step_of(self.operators))
+        object.__setattr__(self, "step", self.step or step_of(self.operators))
         # A copy of a topology (dataclasses.replace) brings the output along.
         late = Append(name=LATE_RECORDS, schema=LATE_SCHEMA)
         object.__setattr__(self, "outputs", tuple(output for output in self.outputs if output != late))
@@ -250,13 +248,24 @@ class Topology:
 def step_of(operators: Sequence[Operator[Any]]) -> Step:
     """The step of a topology that is made of operators alone."""
 
-    def call_operators(slice: Slice) -> Effects:
+    def call_operators(slice: Slice) -> None:
         """Each operator is called with the slice."""
         for operator in operators:
             operator(slice)
-        return {}
 
     return call_operators
+
+
+def _all_tables(topology: Topology) -> tuple[Table, ...]:
+    """Tables of the operators, then the others; a copy of a topology (dataclasses.replace) brings them along."""
+    for operator in topology.operators:
+        if not isinstance(operator, Operator):
+            raise TopologyError(
+                f"Topology {topology.name!r} lists {type(operator).__name__} {operator!r} among its operators. List "
+                "what a function of kappa.operators returned."
+            )
+    kept = tuple(table for operator in topology.operators for table in operator.tables)
+    return (*kept, *(table for table in topology.tables if table not in kept))
 
 
 def _check_operators(topology: Topology) -> None:
@@ -265,11 +274,6 @@ def _check_operators(topology: Topology) -> None:
         raise TopologyError(f"Topology {topology.name!r} has neither a step nor operators: it would do nothing.")
     emitted = {operator.emits for operator in topology.operators if operator.emits is not None}
     for operator in topology.operators:
-        if not isinstance(operator, Operator):
-            raise TopologyError(
-                f"Topology {topology.name!r} lists {type(operator).__name__} {operator!r} among its operators. List "
-                "what a function of kappa.operators returned."
-            )
         for item in operator.inputs:
             if isinstance(item, TableInput) and item.table not in topology.tables:
                 raise TopologyError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal
@@ -20,7 +20,7 @@ from kappa.topology.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-R = TypeVar("R")
+R = TypeVar("R", bound=Any)
 
 
 #: What an operator reads: rows of a source, what another operator emits, or several of these.
@@ -199,13 +199,13 @@ class Outcome(Generic[R]):
     Attributes:
         result: what the step gets.
         changes: those of each of its tables, in order.
-        emitted: the rows that it emits; None where it has a table alone.
+        emitted: the field of the result that has the rows that it emits; None where it has a table alone.
         late: refused records; None where it refuses none.
     """
 
     result: R
     changes: tuple[DataFrame, ...]
-    emitted: DataFrame | None = None
+    emitted: Literal["final", "rows"] | None = None
     late: DataFrame | None = None
 
 
@@ -237,7 +237,8 @@ class Operator(Generic[R]):
             rows: for each input the rows that the step made of it; None, or nothing, for all of them as they are.
 
         Raises:
-            TopologyError: it is called without a slice or twice, or the rows are not those that it reads.
+            TopologyError: it is called without a slice or twice, the topology does not list it, or the rows are not
+                those that it reads.
         """
         if not isinstance(slice, Slice):
             raise TopologyError(
@@ -249,6 +250,10 @@ class Operator(Generic[R]):
             raise TopologyError(
                 f"{self.what} is called twice in one slice: its table has one row per key. Call it once, with all rows."
             )
+        if not all(table.name in slice.tables for table in self.tables):
+            raise TopologyError(
+                f"The step called {self.what}, which is not among the topology's operators. List it: operators=[...]."
+            )
         if len(rows) > len(self.inputs):
             raise TopologyError(f"{self.what} has {len(self.inputs)} inputs and was called with {len(rows)}.")
         passed = (*rows, *(None for _ in self.inputs[len(rows) :]))
@@ -256,11 +261,13 @@ class Operator(Generic[R]):
         outcome = self.compute(slice, frames)
         slice.calls.operators.append(self)
         slice.calls.changes.update(zip((table.name for table in self.tables), outcome.changes, strict=True))
-        if self.emits is not None and outcome.emitted is not None:
-            slice.calls.emitted[self.emits] = marked(outcome.emitted, _shown(self.emits))
         if outcome.late is not None:
             slice.calls.late.append(outcome.late)
-        return outcome.result
+        if self.emits is None or outcome.emitted is None:
+            return outcome.result
+        emitted = marked(getattr(outcome.result, outcome.emitted), _shown(self.emits))
+        slice.calls.emitted[self.emits] = emitted
+        return replace(outcome.result, **{outcome.emitted: emitted})  # the step may pass them on
 
     @property
     def what(self) -> str:

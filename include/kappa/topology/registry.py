@@ -33,6 +33,7 @@ class Declared:
         reprocess: the literals of its schedule for reprocessing, ``cron`` and ``savepoint``; None for none.
         approvals: how many people have to approve an epoch of it; 1 where the file computes the number.
         call: the call that declares it, as the file has it.
+        values: name -> what the file gives it at its top level, as the file has it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Declared:
     reprocess: Mapping[str, str] | None = None
     approvals: int = 0
     call: ast.Call | None = field(default=None, repr=False, compare=False)
+    values: Mapping[str, ast.expr] = field(default_factory=dict, repr=False, compare=False)
 
 
 def declared(folder: Path) -> tuple[Declared, ...]:
@@ -126,6 +128,13 @@ def files(folder: Path) -> list[Path]:
 
 
 def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
+    values = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", None)) == "Topology":
             words = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
@@ -137,6 +146,7 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
                     reprocess=_schedule(node),
                     approvals=_approvals(node),
                     call=node,
+                    values=values,
                 )
 
 

@@ -12,20 +12,24 @@ ORDER = """
     DecidedTime BIGINT NOT NULL
 """
 
-demand = aggregate(rows=ORDER, key="sku", aggregates={"orders": agg.count(), "quantity": agg.sum("quantity")})
+order_events = Source(topic="order-events", schema=EVENT)
+demand = aggregate(
+    order_events, key="sku", aggregates={"orders": agg.count(), "quantity": agg.sum("quantity")}, table="demand"
+)
 
 
 def decide(slice: Slice) -> Effects:
     """Each order that is placed, and what is wanted of each product."""
-    placed = slice["order-events"].where("type = 'PLACED'").selectExpr("*", "CreatedTime AS DecidedTime")
-    return {"orders": placed, "demand": demand(placed, before=slice.table("demand")).changes}
+    placed = slice["order-events"].where("type = 'PLACED'")
+    demand(slice, placed)
+    return {"orders": placed.selectExpr("*", "CreatedTime AS DecidedTime")}
 
 
 orders = Topology(
     name="inventory.orders",
     version="1",
-    sources=[Source(topic="order-events", schema=EVENT)],
-    tables=[demand.table("demand")],
+    sources=[order_events],
+    operators=[demand],
     outputs=[
         Append(name="orders", schema=ORDER),
         Topic(name="orders", of="orders", key="orderID", time="DecidedTime", on_replay="versioned"),

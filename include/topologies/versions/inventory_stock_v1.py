@@ -5,10 +5,13 @@ from kappa.operators import agg, aggregate
 
 ITEM = "storeID STRING NOT NULL, sku STRING NOT NULL, type STRING NOT NULL, quantity INT NOT NULL"
 
+items = Source(topic="items", schema=ITEM)
 in_stock = aggregate(
+    items,
     rows="storeID STRING, sku STRING, moved INT",
     key=["storeID", "sku"],
     aggregates={"quantity": agg.sum("moved"), "movements": agg.count()},
+    table="stock",
 )
 
 
@@ -17,14 +20,15 @@ def move(slice: Slice) -> Effects:
     moved = slice["items"].selectExpr(
         "*", "CASE type WHEN 'RESTOCK' THEN quantity WHEN 'SALE' THEN -quantity END AS moved"
     )
-    return {"stock": in_stock(moved.where("moved IS NOT NULL"), before=slice.table("stock")).changes}
+    in_stock(slice, moved.where("moved IS NOT NULL"))
+    return {}
 
 
 stock = Topology(
     name="inventory.stock",
     version="1",
-    sources=[Source(topic="items", schema=ITEM)],
-    tables=[in_stock.table("stock")],
+    sources=[items],
+    operators=[in_stock],
     outputs=[Topic(name="stock-levels", of="stock", key=("storeID", "sku"), on_replay="reconcile")],
     step=move,
 )

@@ -3,27 +3,23 @@
 from kappa import Effects, Slice, Source, Topology
 from kappa.operators import agg, aggregate
 
-PLAY = "songID STRING NOT NULL, name STRING NOT NULL, genre STRING NOT NULL"
-
-played = aggregate(rows=PLAY, key=["songID", "name", "genre"], aggregates={"times": agg.count()})
+plays = Source(topic="plays", schema="songID STRING NOT NULL, name STRING NOT NULL, genre STRING NOT NULL")
+played = aggregate(plays, key=["songID", "name", "genre"], aggregates={"times": agg.count()}, table="songs")
 # A count only grows, so that the five greatest of all counts so far are those of five songs.
 best = aggregate(
-    rows="chart STRING, name STRING, times BIGINT", key="chart", aggregates={"songs": agg.top("name", 5, by="times")}
+    plays,
+    rows="chart STRING, name STRING, times BIGINT",
+    key="chart",
+    aggregates={"songs": agg.top("name", 5, by="times")},
+    table="charts",
 )
 
 
 def rank(slice: Slice) -> Effects:
     """A song whose count changes may rise in the chart of its genre, and of all."""
-    heard = slice["plays"].where("songID IS NOT NULL")
-    songs = played(heard, before=slice.table("songs")).changes
-    charted = songs.selectExpr("*", "EXPLODE(ARRAY(genre, 'all')) AS chart")
-    return {"songs": songs, "charts": best(charted, before=slice.table("charts")).changes}
+    songs = played(slice).changes
+    best(slice, songs.selectExpr("*", "EXPLODE(ARRAY(genre, 'all')) AS chart"))
+    return {}
 
 
-charts = Topology(
-    name="music.charts",
-    version="1",
-    sources=[Source(topic="plays", schema=PLAY)],
-    tables=[played.table("songs"), best.table("charts")],
-    step=rank,
-)
+charts = Topology(name="music.charts", version="1", sources=[plays], operators=[played, best], step=rank)

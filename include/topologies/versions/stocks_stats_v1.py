@@ -1,33 +1,30 @@
-"""Trades and the range of prices of each symbol, five seconds after five seconds."""
+"""Trades and the range of prices of each symbol, five seconds after five seconds.
 
-from kappa import Append, Effects, Slice, Source, Topic, Topology
+The table has every update of a window, the topic its last one, once.
+"""
+
+from kappa import Append, Source, Topic, Topology
 from kappa.operators import agg, tumbling_window
 
 TICK = "symbol STRING NOT NULL, CreatedTime BIGINT NOT NULL, price DECIMAL(12,2) NOT NULL"
 
+ticks = Source(topic="ticks", schema=TICK, time="CreatedTime", grace="10 seconds")
 prices = tumbling_window(
-    rows=TICK,
+    ticks,
     key="symbol",
     size="5 seconds",
     aggregates={"trades": agg.count(), "lowest": agg.min("price"), "highest": agg.max("price")},
+    table="windows",
     keep="1 hour",
 )
-
-
-def measure(slice: Slice) -> Effects:
-    """Every update of a window for the table; its last one, once, for the topic."""
-    windows = prices(slice["ticks"], before=slice.table("windows"), frontier=slice.frontier("ticks"))
-    return {"windows": windows.changes, "stats": windows.final, "late_records": windows.late}
-
 
 stats = Topology(
     name="stocks.stats",
     version="1",
-    sources=[Source(topic="ticks", schema=TICK, time="CreatedTime", grace="10 seconds")],
-    tables=[prices.table("windows")],
+    sources=[ticks],
+    operators=[prices],
     outputs=[
-        Append(name="stats", schema=prices.schema),
+        Append(name="stats", of=prices.final),
         Topic(name="stats-out", of="stats", key="symbol", time="window_end"),
     ],
-    step=measure,
 )

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from kappa.topology.declaration import step_of
 from kappa.topology.drawing.graph import Box, Graph, Kind
 from kappa.topology.event_time import LATE_RECORDS
 from kappa.topology.registry import Declared
@@ -17,26 +18,30 @@ UNREAD = "…"
 def graph_of_literals(topology: Declared) -> Graph:
     """Sources, step, tables and outputs, as far as the topology's file names them as literals.
 
-    A part that an operator declares (``totals.table("spent")``) has the name that it is called with. A list that is
+    A source, operator or other part that has a name of its own at the top of the file is read there. A list that is
     computed is one box named ``…``.
     """
     parts = _words(topology.call) if topology.call is not None else {}
-    outputs = [(_callee(node), _words(node), node) for node in _items(parts.get("outputs"))]
+    sources, operators, tables, ends = (
+        _items(parts.get(word), topology.values) for word in ("sources", "operators", "tables", "outputs")
+    )
+    outputs = [(_callee(node), _words(node), node) for node in ends]
     topics = [
         (str(_literal(words.get("of")) or ""), _topic(node)) for callee, words, node in outputs if callee == "Topic"
     ]
-    members = [_member(Kind.TABLE, node) for node in _items(parts.get("tables"))]
+    members = [table for node in operators for table in _tables_of(node)]
+    members += [_member(Kind.TABLE, node) for node in tables]
     members += [_member(Kind.OUTPUT, node) for callee, _, node in outputs if callee != "Topic"]
-    if any("grace" in _words(node) for node in _items(parts.get("sources"))):
+    if any("grace" in _words(node) for node in sources):
         members.append(Box(kind=Kind.OUTPUT, name=LATE_RECORDS))
     members = [
         replace(member, leads_to=tuple(topic for of, topic in topics if of == member.name)) for member in members
     ]
     alone = [topic for of, topic in topics if of not in {member.name for member in members}]
     step = parts.get("step")
-    center = Box(kind=Kind.STEP, name=step.id if isinstance(step, ast.Name) else UNREAD, leads_to=(*members, *alone))
-    sources = tuple(_source(node) for node in _items(parts.get("sources")))
-    return Graph(name=topology.name, version=topology.version, sources=sources, center=center)
+    name = step_of(()).__name__ if step is None else step.id if isinstance(step, ast.Name) else UNREAD
+    center = Box(kind=Kind.STEP, name=name, leads_to=(*members, *alone))
+    return Graph(name=topology.name, version=topology.version, sources=tuple(map(_source, sources)), center=center)
 
 
 def _source(node: ast.expr) -> Box:
@@ -47,6 +52,14 @@ def _source(node: ast.expr) -> Box:
     if _literal(words.get("grace")):
         details.append(f"event time {_literal(words.get('time')) or 'of Kafka'}, grace {_literal(words['grace'])}")
     return Box(kind=Kind.SOURCE, name=_name(node, "topic"), details=tuple(details))
+
+
+def _tables_of(operator: ast.expr) -> Sequence[Box]:
+    words = _words(operator)
+    names = [_literal(words[word]) for word in ("table", "tables", "deletions", "parts") if word in words]
+    each = [name for one in names for name in ([one] if isinstance(one, str) else one or [UNREAD])]
+    details = (f"state of {_callee(operator)}",) if _callee(operator) else ()
+    return [Box(kind=Kind.TABLE, name=str(name), details=details) for name in each or [UNREAD]]
 
 
 def _member(kind: Kind, node: ast.expr) -> Box:
@@ -68,15 +81,19 @@ def _key(words: Mapping[str, ast.expr]) -> tuple[str, ...]:
 
 def _name(node: ast.expr, word: str) -> str:
     found = _literal(_words(node).get(word))
-    if found is None and isinstance(node, ast.Call) and node.args:
-        found = _literal(node.args[0])
     return found if isinstance(found, str) else UNREAD
 
 
-def _items(node: ast.expr | None) -> Sequence[ast.expr]:
+def _items(node: ast.expr | None, values: Mapping[str, ast.expr]) -> Sequence[ast.expr]:
     if node is None:
         return ()
-    return node.elts if isinstance(node, ast.List | ast.Tuple) else (node,)
+    whole = _named(node, values)
+    return [_named(one, values) for one in (whole.elts if isinstance(whole, ast.List | ast.Tuple) else (whole,))]
+
+
+def _named(node: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
+    """What a name stands for."""
+    return values.get(node.id, node) if isinstance(node, ast.Name) else node
 
 
 def _callee(node: ast.expr) -> str:

@@ -1,46 +1,25 @@
 """Two streams joined by key, where their times are near each other."""
 
 TOPOLOGY = '''
-"""Each invoice with its payment, and those that are not paid in time."""
+"""Each invoice with its payments of the ten minutes after it, and those that are not paid in that time."""
 
-from kappa import Append, Effects, Slice, Source, Topic, Topology
+from kappa import Append, Source, Topic, Topology
 from kappa.operators import interval_join
 
 INVOICE = "InvoiceNumber STRING NOT NULL, TotalAmount DECIMAL(12,2) NOT NULL, CreatedTime BIGINT"
 PAYMENT = "PaymentId STRING NOT NULL, InvoiceNumber STRING NOT NULL, PaidTime BIGINT"
 TOPIC = "$name"
 
-paid = interval_join(left=INVOICE, right=PAYMENT, key="InvoiceNumber", after="10 minutes", how="left")
-
-
-def settle(slice: Slice) -> Effects:
-    """A row for each payment within ten minutes after its invoice, and for each invoice without one."""
-    joined = paid(
-        slice["pos"],
-        slice["payments"],
-        left_before=slice.table("unpaid"),
-        right_before=slice.table("payments"),
-        left_frontier=slice.frontier("pos"),
-        right_frontier=slice.frontier("payments"),
-    )
-    return {
-        "settled": joined.rows,
-        "unpaid": joined.left_changes,
-        "payments": joined.right_changes,
-        "late_records": joined.late,
-    }
-
+pos = Source(topic="pos", schema=INVOICE, time="CreatedTime", grace="10 seconds")
+payments = Source(topic="payments", schema=PAYMENT, time="PaidTime", grace="10 seconds")
+paid = interval_join(pos, payments, key="InvoiceNumber", after="10 minutes", how="left", tables=("unpaid", "payments"))
 
 topology = Topology(
     name="$name",
     version="1",
-    sources=[
-        Source(topic="pos", schema=INVOICE, time="CreatedTime", grace="10 seconds"),
-        Source(topic="payments", schema=PAYMENT, time="PaidTime", grace="10 seconds"),
-    ],
-    tables=[paid.left_table("unpaid"), paid.right_table("payments")],
-    outputs=[Append(name="settled", schema=paid.schema), Topic(name=TOPIC, of="settled", key="InvoiceNumber")],
-    step=settle,
+    sources=[pos, payments],
+    operators=[paid],
+    outputs=[Append(name="settled", of=paid.rows), Topic(name=TOPIC, of="settled", key="InvoiceNumber")],
 )
 '''
 

@@ -1,35 +1,29 @@
 """Aggregates of each key in windows of event time."""
 
 TOPOLOGY = '''
-"""What each store sells in a minute."""
+"""What each store sells in a minute: windows that are open, in a table, and a row for each that is closed."""
 
-from kappa import Append, Effects, Slice, Source, Topic, Topology
+from kappa import Append, Source, Topic, Topology
 from kappa.operators import agg, tumbling_window
 
 INVOICE = "InvoiceNumber STRING NOT NULL, StoreID STRING, TotalAmount DECIMAL(12,2) NOT NULL, CreatedTime BIGINT"
 TOPIC = "$name"
 
+pos = Source(topic="pos", schema=INVOICE, time="CreatedTime", grace="10 seconds")
 sales = tumbling_window(
-    rows=INVOICE,
+    pos,
     key="StoreID",
     size="1 minute",
     aggregates={"Invoices": agg.count(), "Amount": agg.sum("TotalAmount"), "Largest": agg.max("TotalAmount")},
+    table="windows",
 )
-
-
-def measure(slice: Slice) -> Effects:
-    """Windows that are open, in a table; a row for each that is closed; what came too late for them."""
-    windows = sales(slice["pos"], before=slice.table("windows"), frontier=slice.frontier("pos"))
-    return {"windows": windows.changes, "sales": windows.final, "late_records": windows.late}
-
 
 topology = Topology(
     name="$name",
     version="1",
-    sources=[Source(topic="pos", schema=INVOICE, time="CreatedTime", grace="10 seconds")],
-    tables=[sales.table("windows")],
-    outputs=[Append(name="sales", schema=sales.schema), Topic(name=TOPIC, of="sales", key="StoreID")],
-    step=measure,
+    sources=[pos],
+    operators=[sales],
+    outputs=[Append(name="sales", of=sales.final), Topic(name=TOPIC, of="sales", key="StoreID")],
 )
 '''
 
