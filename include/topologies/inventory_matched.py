@@ -3,7 +3,7 @@
 While no payments come at all, orders go on: ``idle_after`` tells the join that none is under way.
 """
 
-from kappa import Append, Effects, Slice, Source, Topic, Topology
+from kappa import Append, Slice, Source, Topic, Topology
 from kappa.operators import interval_join
 
 EVENT = """
@@ -33,10 +33,9 @@ paid = interval_join(
 )
 
 
-def match(slice: Slice) -> Effects:
+def match(slice: Slice) -> None:
     """A row for each payment of an order; one without a payment when none can come any more."""
     paid(slice, slice["order-events"].where("type = 'PLACED'"))
-    return {}
 
 
 matched = Topology(

@@ -1,6 +1,6 @@
 """What each shop has of each article: what came in, less what was sold."""
 
-from kappa import Effects, Slice, Source, Topic, Topology
+from kappa import Slice, Source, Topic, Topology
 from kappa.operators import agg, aggregate
 
 ITEM = "storeID STRING NOT NULL, sku STRING NOT NULL, type STRING NOT NULL, quantity INT NOT NULL"
@@ -15,13 +15,12 @@ in_stock = aggregate(
 )
 
 
-def move(slice: Slice) -> Effects:
+def move(slice: Slice) -> None:
     """Restocks add, sales subtract, however a till spells them; other movements are none of stock."""
     moved = slice["items"].selectExpr(
         "*", "CASE UPPER(type) WHEN 'RESTOCK' THEN quantity WHEN 'SALE' THEN -quantity END AS moved"
     )
     in_stock(slice, moved.where("moved IS NOT NULL"))
-    return {}
 
 
 stock = Topology(

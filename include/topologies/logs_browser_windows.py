@@ -6,7 +6,7 @@
   compute that again, so `kappa replay` refuses it.
 """
 
-from kappa import Append, Effects, Slice, Source, Topic, Topology
+from kappa import Append, Slice, Source, Topic, Topology
 from kappa.operators import agg, hopping_window
 
 EVENT = "browser STRING NOT NULL, level STRING, action STRING, CreatedTime BIGINT NOT NULL"
@@ -24,16 +24,14 @@ visits_now = hopping_window(
 )
 
 
-def watch(slice: Slice) -> Effects:
+def watch(slice: Slice) -> None:
     """Events, errors and different actions of each window."""
     visits(slice, slice["logs"].selectExpr("*", ERROR))
-    return {}
 
 
-def watch_now(slice: Slice) -> Effects:
+def watch_now(slice: Slice) -> None:
     """Events, errors and different actions of each window, by the wall clock."""
     visits_now(slice, slice["logs"].selectExpr("*", ERROR))
-    return {}
 
 
 browser_windows = Topology(

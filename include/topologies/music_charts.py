@@ -1,6 +1,6 @@
 """The five songs that are played most, of each genre and of all."""
 
-from kappa import Effects, Slice, Source, Topology
+from kappa import Slice, Source, Topology
 from kappa.operators import agg, aggregate
 
 PLAY = "songID STRING NOT NULL, name STRING NOT NULL, genre STRING NOT NULL, duration_ms BIGINT NOT NULL"
@@ -18,11 +18,10 @@ best = aggregate(
 )
 
 
-def rank(slice: Slice) -> Effects:
+def rank(slice: Slice) -> None:
     """Plays of half a minute count. A song whose count changes may rise in the chart of its genre, and of all."""
     songs = played(slice, slice["plays"].where("duration_ms >= 30000")).changes
     best(slice, songs.selectExpr("*", "EXPLODE(ARRAY(genre, 'all')) AS chart"))
-    return {}
 
 
 charts = Topology(name="music.charts", version="2", sources=[plays], operators=[played, best], step=rank)

@@ -1,6 +1,6 @@
 """What is earned by each way of payment: of each partition first, then of all."""
 
-from kappa import Check, Effects, Slice, Source, Topology
+from kappa import Check, Slice, Source, Topology
 from kappa.operators import agg, two_phase
 
 INVOICE = """
@@ -19,11 +19,10 @@ earned = two_phase(
 )
 
 
-def add_up(slice: Slice) -> Effects:
+def add_up(slice: Slice) -> None:
     """What the shop keeps of each invoice: its total without the taxes."""
     taxes = "COALESCE(CGST, 0) + COALESCE(SGST, 0) + COALESCE(CESS, 0)"
     earned(slice, slice["pos"].selectExpr("*", f"CAST(TotalAmount - ({taxes}) AS DECIMAL(15,2)) AS Net"))
-    return {}
 
 
 revenue = Topology(

@@ -194,3 +194,16 @@ def test_a_table_of_groups_follows_the_operator_that_keeps_the_table(spark: Spar
     found.pipe([tick(0), tick(1, symbol="b"), tick(2)])
 
     assert [(row["price"], row["ticks"]) for row in found.rows("prices")] == [(1, 2)]
+
+
+def test_a_null_value_deletes_its_key_without_a_word_in_the_step(spark: SparkSession) -> None:
+    products = Source(topic="products", schema="id STRING, price INT", key_schema="id STRING", tombstones=True)
+    newest_products = newest_by(products, key="id", table="products")
+    prices = aggregate_table(newest_products, key="price", aggregates={"products": agg.count()}, table="prices")
+    topology = Topology(name="test.bound", version="1", sources=[products], operators=[newest_products, prices])
+    found = TopologyDriver(topology, spark)
+    found.pipe([Input(topic="products", key=key, value={"id": key, "price": 1}) for key in "ab"])
+    found.pipe([Input(topic="products", key="a", value=None)])
+
+    assert [row["id"] for row in found.rows("products")] == ["b"]
+    assert [(row["price"], row["products"]) for row in found.rows("prices")] == [(1, 1)]

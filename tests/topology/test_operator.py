@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kappa import Append, Source, Table, Topic, Topology
@@ -133,3 +135,14 @@ def test_the_event_time_of_rows_is_as_far_behind_as_their_operators_leave_it() -
     assert twice.rows.behind_ms == 7_000
     assert windows.final.behind_ms == 7_000
     assert windows.final.topics == ("ticks", "trades")
+
+
+def test_the_author_says_what_is_masked_in_the_table_of_an_operator_and_on_which_cuts_it_depends() -> None:
+    newest = newest_by(TICKS, key="symbol", table="newest")
+    (own,) = newest.tables
+    found = topology(operators=[newest], tables=[replace(own, masked=("price",), cuts="time")])
+
+    assert [(table.name, table.masked, table.cuts) for table in found.tables] == [("newest", ("price",), "time")]
+    assert replace(found, version="2").tables == found.tables
+    with pytest.raises(TopologyError, match=r"declares table or output \['newest'\] more than once"):
+        topology(operators=[newest], tables=[Table(name="newest", key="symbol", schema="symbol STRING NOT NULL")])

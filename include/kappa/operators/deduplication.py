@@ -94,14 +94,8 @@ class Deduplicate:
             frontier: ``slice.frontier`` of the rows' source, with ``within``.
 
         Raises:
-            TopologyError: the frontier is missing where there is ``within``, or given where there is none; a column of
-                the rows is missing or of another type, or they are changes of a table.
+            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
         """
-        if (self.within_ms is None) != (frontier is None):
-            raise TopologyError(
-                f"deduplicate of {list(self.key)}: within and frontier go together. Give frontier=slice.frontier(...) "
-                "where there is a within, and only there."
-            )
         check_stream(rows, "deduplicate")
         columns = self._keys if self.sessions is None else columns_of(self.rows, "the rows of deduplicate")
         check_rows(rows, columns, "deduplicate")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.bound import TableOperator, declared
 from kappa.operators.frames import check_rows
@@ -63,16 +62,7 @@ class NewestBy:
         return Table(name=name, key=self.key, schema=schema, made_by=self._made_by)
 
     def deletions(self, name: str) -> Table:
-        """The table of keys that were deleted last, and where; only with ``scope="all"``.
-
-        Raises:
-            TopologyError: the scope is ``partition``, which needs none.
-        """
-        if self.scope != "all":
-            raise TopologyError(
-                f"newest_by of {list(self.key)}: scope={self.scope!r} keeps no deleted keys. Leave the table out, or "
-                "choose scope='all'."
-            )
+        """The table of keys that were deleted last, and where."""
         schema = f"{key_ddl(self._keys)}, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
         return Table(name=name, key=self.key, schema=schema, made_by=f"{self._made_by} deletions")
 
@@ -86,14 +76,8 @@ class NewestBy:
             deletions: that of :meth:`deletions`.
 
         Raises:
-            TopologyError: ``deletions`` is missing where the scope is ``all``, or given where it is not; a column of
-                the rows is missing or of another type.
+            TopologyError: a column of the rows is missing or of another type.
         """
-        if (self.scope == "all") != (deletions is not None):
-            raise TopologyError(
-                f"newest_by of {list(self.key)}: its scope is {self.scope!r}, and the table of deletions is "
-                f"{'missing' if deletions is None else 'given'}. Give it where the scope is 'all', and only there."
-            )
         check_rows(rows, self._columns, "newest_by")
         keys, names = quoted(self.key), quoted(column.name for column in self._columns)
         declared = rows.selectExpr(*names, *ORDER, f"{is_deleted(rows)} AS _deleted")

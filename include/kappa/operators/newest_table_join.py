@@ -122,7 +122,9 @@ class NewestTableJoin:
 
     def table(self, name: str) -> Table:
         """The newest row of each key: the KTable itself."""
-        return Table(name=name, key=self.columns.right_key, schema=ddl_of(self.columns.right), made_by=self._made_by)
+        return Table(
+            name=name, key=self.columns.right_key, schema=ddl_of(self.columns.right), made_by=self._made_by, cuts="time"
+        )
 
     def __call__(self, left: DataFrame, table: DataFrame, *, before: DataFrame) -> NewestTableJoined:
         """Join the left rows of a slice with the table.

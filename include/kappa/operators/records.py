@@ -207,8 +207,9 @@ def tombstones(df: DataFrame, *, key: Key) -> DataFrame:
 
 
 def is_deleted(df: DataFrame) -> str:
-    """SQL: whether a row deletes its key, as :func:`tombstones` marks it; rows without ``_deleted`` delete none."""
-    return "COALESCE(_deleted, FALSE)" if "_deleted" in df.columns else "FALSE"
+    """SQL: whether a row deletes its key: by ``_deleted``, else by ``_tombstone``, which rows of null values have."""
+    mark = next((name for name in ("_deleted", "_tombstone") if name in df.columns), None)
+    return "FALSE" if mark is None else f"COALESCE({mark}, FALSE)"
 
 
 def _kind(df: DataFrame, name: str) -> str:

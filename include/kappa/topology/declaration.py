@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
@@ -57,7 +57,8 @@ class Topology:
             and their changes and late records effects of each slice.
         step: pure function from a :class:`Slice` to its effects: a DataFrame for each table and append output that is
             not an operator's, or nothing. None where operators are all there is: each is called, in order.
-        tables: keyed state beside that of operators.
+        tables: keyed state beside that of operators. A table of an operator is listed only to mask columns, or to say
+            on which cuts it depends: ``replace(visits.tables[0], masked="visitor")``.
         outputs: what is emitted.
         checks: statements about the finished state.
         thresholds: how much a candidate may differ from the live epoch.
@@ -264,7 +265,13 @@ def _all_tables(topology: Topology) -> tuple[Table, ...]:
                 f"Topology {topology.name!r} lists {type(operator).__name__} {operator!r} among its operators. List "
                 "what a function of kappa.operators returned."
             )
-    kept = tuple(table for operator in topology.operators for table in operator.tables)
+    own = [table for operator in topology.operators for table in operator.tables]
+    listed = {table.name: table for table in topology.tables}
+    kept = []
+    for table in own:
+        other = listed.get(table.name, table)
+        # What is masked and how cuts matter is the author's to say: such a table is listed again.
+        kept.append(other if replace(other, masked=table.masked, cuts=table.cuts) == table else table)
     return (*kept, *(table for table in topology.tables if table not in kept))
 
 

@@ -1,6 +1,6 @@
 """Orders with the product as it was when they stood; an order of a product that is not known is left out."""
 
-from kappa import Append, Effects, Slice, Source, Topic, Topology
+from kappa import Append, Slice, Source, Topic, Topology
 from kappa.operators import table_join, tombstones
 
 ORDER = """
@@ -21,10 +21,9 @@ products = Source(
 priced = table_join(orders, products, version_rows=PRODUCT, key="sku", how="inner", tables=("waiting", "products"))
 
 
-def enrich(slice: Slice) -> Effects:
+def enrich(slice: Slice) -> None:
     """Each order with name and price of its product."""
     priced(slice, None, tombstones(slice["products"], key="sku"))
-    return {}
 
 
 enriched = Topology(

@@ -1,6 +1,6 @@
 """Orders with the payments that came within ten minutes of them; orders that were not paid are left out."""
 
-from kappa import Append, Effects, Slice, Source, Topic, Topology
+from kappa import Append, Slice, Source, Topic, Topology
 from kappa.operators import interval_join
 
 EVENT = """
@@ -26,10 +26,9 @@ paid = interval_join(
 )
 
 
-def match(slice: Slice) -> Effects:
+def match(slice: Slice) -> None:
     """A row for each payment of an order."""
     paid(slice, slice["order-events"].where("type = 'PLACED'"))
-    return {}
 
 
 matched = Topology(

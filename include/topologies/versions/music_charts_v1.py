@@ -1,6 +1,6 @@
 """The five songs that are played most, of each genre and of all."""
 
-from kappa import Effects, Slice, Source, Topology
+from kappa import Slice, Source, Topology
 from kappa.operators import agg, aggregate
 
 plays = Source(topic="plays", schema="songID STRING NOT NULL, name STRING NOT NULL, genre STRING NOT NULL")
@@ -15,11 +15,10 @@ best = aggregate(
 )
 
 
-def rank(slice: Slice) -> Effects:
+def rank(slice: Slice) -> None:
     """A song whose count changes may rise in the chart of its genre, and of all."""
     songs = played(slice).changes
     best(slice, songs.selectExpr("*", "EXPLODE(ARRAY(genre, 'all')) AS chart"))
-    return {}
 
 
 charts = Topology(name="music.charts", version="1", sources=[plays], operators=[played, best], step=rank)

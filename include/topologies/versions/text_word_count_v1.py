@@ -1,17 +1,16 @@
 """How often each word is written."""
 
-from kappa import Effects, Slice, Source, Topic, Topology
+from kappa import Slice, Source, Topic, Topology
 from kappa.operators import agg, aggregate
 
 lines = Source(topic="lines", format="string", keyed=False)
 counts = aggregate(lines, rows="word STRING", key="word", aggregates={"count": agg.count()}, table="counts_store")
 
 
-def count_words(slice: Slice) -> Effects:
+def count_words(slice: Slice) -> None:
     """Words in small letters, whatever stands between them; letters are those of ASCII."""
     words = slice["lines"].selectExpr("*", r"EXPLODE(SPLIT(LOWER(value), r'\W+')) AS word")
     counts(slice, words.where("word != ''"))
-    return {}
 
 
 word_count = Topology(

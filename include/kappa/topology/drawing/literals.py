@@ -56,7 +56,8 @@ def _source(node: ast.expr) -> Box:
 
 def _tables_of(operator: ast.expr) -> Sequence[Box]:
     words = _words(operator)
-    names = [_literal(words[word]) for word in ("table", "tables", "deletions", "parts") if word in words]
+    given = [words[word] for word in ("table", "tables", "deletions", "parts") if word in words]
+    names = [_literal(node) for node in given if not (isinstance(node, ast.Constant) and node.value is None)]
     each = [name for one in names for name in ([one] if isinstance(one, str) else one or [UNREAD])]
     details = (f"state of {_callee(operator)}",) if _callee(operator) else ()
     return [Box(kind=Kind.TABLE, name=str(name), details=details) for name in each or [UNREAD]]
