@@ -20,12 +20,20 @@ from kappa.slices.merging import is_due, merge, merge_between, unmerged
 from kappa.slices.protocol import apply_changes, commit_slice
 
 
-@settings(max_examples=25, deadline=None)
-@given(slices=slices, chance=st.randoms(use_true_random=False))
+@pytest.mark.parametrize("histories", [6, 25])
 def test_a_table_and_the_changes_since_its_last_merge_are_the_table_of_every_commit(
-    tmp_path_factory: pytest.TempPathFactory, slices: list[Changes], chance: random.Random
+    tmp_path_factory: pytest.TempPathFactory, histories: int
 ) -> None:
-    epoch = Epoch(tmp_path_factory.mktemp("epoch"), merge_seconds=3600.0)
+    @settings(max_examples=histories, deadline=None)
+    @given(slices=slices, chance=st.randoms(use_true_random=False))
+    def every_commit(slices: list[Changes], chance: random.Random) -> None:
+        assert_each_commit_reads_as_it_was(tmp_path_factory.mktemp("epoch"), slices, chance)
+
+    every_commit()
+
+
+def assert_each_commit_reads_as_it_was(base: Path, slices: list[Changes], chance: random.Random) -> None:
+    epoch = Epoch(base, merge_seconds=3600.0)
     expected: list[tuple[LedgerRow, Rows]] = []
     now: Rows = {}
     for changes in slices:

@@ -58,6 +58,18 @@ def test_every_part_is_proved_by_using_it_and_nothing_stays(monkeypatch, tmp_pat
 
 
 @pytest.mark.broker
+def test_on_a_broker_that_runs_all_but_spark_and_airflow_is_proved_and_nothing_stays(kafka, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 30))
+    monkeypatch.setattr(doctor, "_spark", lambda config, servers, topic, folder: "")
+    monkeypatch.setattr(doctor, "_airflow", lambda config: "")
+    found = doctor.checks(config(tmp_path / "home", KAPPA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers))
+    assert [proof for proof in found if not proof.ok] == []
+    assert [proof.name for proof in found] == ["java", "disk", "lake", "jars", "kafka", "times", "spark", "airflow"]
+    assert list((tmp_path / "home").rglob("*")) == []
+    assert kafka.topics("kappa.doctor.") == ()
+
+
+@pytest.mark.broker
 def test_a_source_topic_that_takes_records_of_the_far_future_is_a_warning(kafka, topic, tmp_path):
     near, far = topic(), topic(message_timestamp_after_max_ms=str(2 * 86_400_000))
     (tmp_path / "topologies").mkdir()

@@ -76,11 +76,15 @@ def test_topologies_of_the_first_cases_give_what_plain_python_gives(
     note(case, cases, "given")
 
 
-@pytest.mark.parametrize(("number", "arrow_rows"), [(0, 500_000), (1, 0)], ids=["Arrow writes", "Spark writes"])
+@pytest.mark.parametrize(
+    ("number", "arrow_rows", "narrow"),
+    [(0, 500_000, 2), (1, 0, 2), (1, 0, 0)],
+    ids=["Arrow writes", "Spark writes", "all types, Spark writes"],
+)
 def test_cases_in_large_slices_give_the_same(
-    spark: SparkSession, tmp_path: Path, number: int, arrow_rows: int, case: NoteCase
+    spark: SparkSession, tmp_path: Path, number: int, arrow_rows: int, narrow: int, case: NoteCase
 ) -> None:
-    cases = [drawn_case(FIRST - 1 - number, is_wide=True), *cases_of(number)[:2]]
+    cases = [drawn_case(FIRST - 1 - number, is_wide=True), *cases_of(number)[:narrow]]
     topology = topology_of(cases)
     driver = HeldSlices(topology, spark, tmp_path, partitions=1, small_slice=0, arrow_rows=arrow_rows)
     for batch in cut(random.Random(number), cases, 2):

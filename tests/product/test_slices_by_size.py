@@ -66,21 +66,21 @@ def test_large_records_make_slices_that_are_small_in_bytes_live_and_replayed(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any
 ) -> None:
     """Padding makes each record 10,000 bytes; a slice may have 100,000."""
-    large = [json.dumps({"id": key, "amount": 1, "pad": "x" * 10_000}).encode() for key in "abcdefgh"] * 8
+    large = [json.dumps({"id": key, "amount": 1, "pad": "x" * 10_000}).encode() for key in "abcdefgh"] * 4
     with lab(tmp_path / "lab", kafka, spark, topic(), slice_bytes=100_000) as stream:
         stream.deploy(1)
-        stream.produce(large[:32])
+        stream.produce(large[:16])
         first = stream.start_live()
         assert max(sizes(stream, first)) <= 12
         stream.wait(lambda: control.driver_status(stream.config, stream.name, first).message == "live", "streams")
-        stream.produce(large[32:])  # a micro-batch of all of them is cut too
+        stream.produce(large[16:])  # a micro-batch of all of them is cut too
         stream.settle(first)
         assert max(sizes(stream, first)) <= 12
         assert sum(sizes(stream, first)) == len(large)
         second = recomputed(stream)
         assert max(sizes(stream, second)) <= 12
         stream.await_stage(second, Stage.VERIFIED)
-        assert stream.balances(first) == dict.fromkeys("abcdefgh", 8)
+        assert stream.balances(first) == dict.fromkeys("abcdefgh", 4)
 
 
 def test_the_first_slice_of_a_replay_from_an_archive_is_as_long_as_the_others(cut_short: Lab) -> None:

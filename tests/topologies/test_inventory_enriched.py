@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kappa.topology import Topology
 
 pytestmark = pytest.mark.spark
 
@@ -82,7 +85,10 @@ def test_an_order_that_is_too_late_is_refused_and_a_late_product_counts_from_the
     assert [row["reason"] for row in driver.rows("late_records")] == ["the left row is before its frontier"]
 
 
-def test_each_order_that_stands_is_enriched_however_late_it_was_decided(spark: SparkSession) -> None:
+@pytest.mark.parametrize("version", [shipped, first_version], ids=["shipped", "version 1"])
+def test_each_order_that_stands_is_enriched_however_late_it_was_decided(
+    spark: SparkSession, version: Callable[[str], Topology]
+) -> None:
     """A further event keeps an order open, so that orders stand in another order than they were placed."""
 
     def event(number: str, kind: str, at: int) -> Input:
@@ -97,21 +103,19 @@ def test_each_order_that_stands_is_enriched_however_late_it_was_decided(spark: S
         event("o1", "PLACED", 50),
     ]
     others = [event("o3", "PLACED", 51), event("o4", "PLACED", 120), event("o5", "PLACED", 500)]
-    versions = ((shipped("inventory.orders"), ENRICHED), (first_version("inventory.orders"), ENRICHED_V1))
-    for upstream, topology in versions:
-        orders = TopologyDriver(upstream, spark)
-        for one in (*placed, *others):
-            orders.pipe([one])
-        sent = [(key, json.loads(value or b"")) for key, value in orders.sent("orders")]
-        driver = TopologyDriver(topology, spark)
-        driver.pipe([product("SKU1", 0, 2)])
-        for key, row in sent:
-            driver.pipe([Input(topic="orders", key=key, value=row, timestamp_ms=row["DecidedTime"])])
-        driver.pipe([product("SKU1", 1000, 3), order("last", 1000)])
-        assert driver.rows("late_records") == []
-        enriched = [(row["orderID"], row["CreatedTime"]) for row in driver.rows("enriched")]
-        assert sorted(enriched) == sorted((row["orderID"], row["CreatedTime"]) for _, row in sent)
-        assert {number for number, _ in enriched} >= {"o1", "o2", "o3", "o4"}
+    orders = TopologyDriver(version("inventory.orders"), spark)
+    for one in (*placed, *others):
+        orders.pipe([one])
+    sent = [(key, json.loads(value or b"")) for key, value in orders.sent("orders")]
+    driver = TopologyDriver(version("inventory.enriched"), spark)
+    driver.pipe([product("SKU1", 0, 2)])
+    for key, row in sent:
+        driver.pipe([Input(topic="orders", key=key, value=row, timestamp_ms=row["DecidedTime"])])
+    driver.pipe([product("SKU1", 1000, 3), order("last", 1000)])
+    assert driver.rows("late_records") == []
+    enriched = [(row["orderID"], row["CreatedTime"]) for row in driver.rows("enriched")]
+    assert sorted(enriched) == sorted((row["orderID"], row["CreatedTime"]) for _, row in sent)
+    assert {number for number, _ in enriched} >= {"o1", "o2", "o3", "o4"}
 
 
 def test_version_1_leaves_out_orders_of_unknown_products(spark: SparkSession) -> None:

@@ -1,8 +1,8 @@
 """Every shipped topology that keeps state gives what plain Python gives, on other random histories each day.
 
-``SEED=20261122`` plays that day again. Before a landing, each topology has three histories in memory, one for each way
-of slicing; at night one in a lake in which all slices are large; in a soak fifty under three ways, one of them in such
-a lake, and two that are longer than a slice in memory may be.
+``SEED=20261122`` plays that day again. Before a landing, each topology has one history in memory, whose keys are
+sought; at night two more, sliced in other ways, and one in a lake in which all slices are large; in a soak fifty under
+three ways, one of them in such a lake, and two that are longer than a slice in memory may be.
 """
 
 from __future__ import annotations
