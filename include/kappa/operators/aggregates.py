@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.bound import TableOperator, declared
+from kappa.operators.bound import TableOperator, declared_as
 from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, key_columns, key_ddl, quoted_names, with_key
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quote
-from kappa.topology.operator import Outcome, Reads, named, read
+from kappa.topology.operator import Outcome, Reads, label, rows_input
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Aggregated:
     changes: DataFrame
 
 
-@declared("aggregate(orders, key='customer', aggregates={'orders': agg.count()}, table='spending')")
+@declared_as("aggregate(orders, key='customer', aggregates={'orders': agg.count()}, table='spending')")
 def aggregate(
     of: Reads, *, key: Key, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
 ) -> TableOperator[Aggregated]:
@@ -69,7 +69,7 @@ def aggregate(
         >>> spent(Slice(seq=1, records={"orders": rows}, tables={"spent": before})).changes.collect()
         [Row(id='a', total=8)]
     """
-    read_rows = read(of, named("aggregate", table), rows=rows, is_timed=False)
+    read_rows = rows_input(of, label("aggregate", table), rows=rows, is_timed=False)
     aggregates_of_keys = _aggregate(read_rows.rows, key, aggregates)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
@@ -81,7 +81,7 @@ def aggregate(
         inputs=(read_rows,),
         tables=(aggregates_of_keys.table(table),),
         compute=compute,
-        row=row_of(aggregates_of_keys.keys, aggregates_of_keys.parts),
+        row=result_row(aggregates_of_keys.keys, aggregates_of_keys.parts),
     )
 
 
@@ -131,7 +131,7 @@ class KeyAggregates:
         return changed(fresh, before, self.keys, self.parts)
 
 
-@declared(
+@declared_as(
     "cogroup({'views': views, 'orders': orders}, key='user', "
     "aggregates={'views': {'views': agg.count()}, 'orders': {'orders': agg.count()}}, table='profiles')"
 )
@@ -186,7 +186,7 @@ def cogroup(
     """
     shaped = rows or {}
     inputs = {
-        name: read(one, f"{named('cogroup', table)}: {name!r}", rows=shaped.get(name, ""), is_timed=False)
+        name: rows_input(one, f"{label('cogroup', table)}: {name!r}", rows=shaped.get(name, ""), is_timed=False)
         for name, one in of.items()
     }
     group = _cogroup(key, {name: one.rows for name, one in inputs.items()}, aggregates)
@@ -200,7 +200,7 @@ def cogroup(
         inputs=tuple(inputs.values()),
         tables=(group.table(table),),
         compute=compute,
-        row=row_of(group.keys, group.parts),
+        row=result_row(group.keys, group.parts),
     )
 
 
@@ -326,7 +326,7 @@ def table_of(name: str, keys: Sequence[Column], parts: Sequence[Part], by: str) 
     return Table(name=name, key=names, schema=f"{key_ddl(keys)}, {agg.ddl_of(parts)}", made_by=by)
 
 
-def row_of(keys: Sequence[Column], parts: Sequence[Part]) -> str:
+def result_row(keys: Sequence[Column], parts: Sequence[Part]) -> str:
     """Spark DDL of a row of aggregates: without what they need to merge."""
     return f"{key_ddl(keys)}, {agg.ddl_of(agg.values(parts))}"
 

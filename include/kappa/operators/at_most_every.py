@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.bound import FinalOperator, declared
+from kappa.operators.bound import FinalOperator, declared_as
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import no_late_rows
 from kappa.operators.windowed import (
     LAST_INSTANT,
     Windowed,
-    bound,
     check_names,
     check_windowed,
     floored,
     keys_of,
     length,
     needed,
+    windowed_operator,
 )
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quoted
 from kappa.topology.durations import shown
 from kappa.topology.event_time import Frontier, Reach
-from kappa.topology.operator import Reads, named, read
+from kappa.topology.operator import Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ _NAME = "at_most_every"
 _OWN = ("boundary", "counts_from", "origin")
 
 
-@declared("at_most_every(ticks, key='symbol', every='1 hour', table='due')")
+@declared_as("at_most_every(ticks, key='symbol', every='1 hour', table='due')")
 def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = "") -> FinalOperator[Windowed]:
     """The newest row of each key at the boundaries of a grid (Kafka Streams: a ``punctuate`` by stream time).
 
@@ -68,7 +68,7 @@ def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = ""
         >>> hourly.schema
         '`id` STRING NOT NULL, boundary TIMESTAMP NOT NULL, `price` DECIMAL(12, 2)'
     """
-    read_rows = read(of, named(_NAME, table), rows=rows, is_timed=True)
+    read_rows = rows_input(of, label(_NAME, table), rows=rows, is_timed=True)
     keys = keys_of(read_rows.rows, key, _NAME, _OWN)
     names = [column.name for column in keys]
     others = tuple(column for column in columns_of(read_rows.rows, _NAME) if column.name not in names)
@@ -80,7 +80,7 @@ def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = ""
             "these columns out of rows."
         )
     at_boundaries = AtMostEvery(keys=keys, others=others, every_ms=length(every, f"{_NAME}: every"))
-    return bound(read_rows, table, at_boundaries, name=_NAME, time=LAST_INSTANT.format(end="boundary"))
+    return windowed_operator(read_rows, table, at_boundaries, name=_NAME, time=LAST_INSTANT.format(end="boundary"))
 
 
 @dataclass(frozen=True, kw_only=True)

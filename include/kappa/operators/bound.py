@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from kappa.errors import TopologyError
 from kappa.topology import Slice, Table
-from kappa.topology.operator import Input, Operator, Outcome, TableInput
-from kappa.topology.stream import Cuts, Stream
+from kappa.topology.emission import Cuts, Emission
+from kappa.topology.operator import Operator, Outcome, RowsInput, TableInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ R = TypeVar("R")
 Compute = Callable[[Slice, tuple["DataFrame", ...]], Outcome[R]]
 
 
-def declared(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def declared_as(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Arguments that a function of an operator does not take are refused with a declaration that is right.
 
     Args:
@@ -52,7 +52,7 @@ class FinalOperator(Operator[R]):
     """An operator whose rows are final when it emits them."""
 
     @property
-    def final(self) -> Stream:
+    def final(self) -> Emission:
         """These rows, for an output or another operator."""
         assert self.emits is not None
         return self.emits
@@ -63,7 +63,7 @@ class RowsOperator(Operator[R]):
     """An operator that emits rows of what it reads: joined, or without repetitions."""
 
     @property
-    def rows(self) -> Stream:
+    def rows(self) -> Emission:
         """These rows, for an output or another operator."""
         assert self.emits is not None
         return self.emits
@@ -85,9 +85,9 @@ class TableOperator(Operator[R]):
         return self.row
 
 
-def stream(
-    operator: str, schema: str, *inputs: Input, behind_ms: int | None = 0, is_timed: bool = True, cuts: Cuts = "any"
-) -> Stream:
+def emission(
+    operator: str, schema: str, *inputs: RowsInput, behind_ms: int | None = 0, is_timed: bool = True, cuts: Cuts = "any"
+) -> Emission:
     """What an operator emits.
 
     Args:
@@ -101,10 +101,10 @@ def stream(
     topics = tuple(sorted({topic for one in inputs for topic in one.topics}))
     further = max((one.behind_ms for one in inputs), default=0)
     behind = None if behind_ms is None or not is_timed else behind_ms + further
-    return Stream(operator=operator, schema=schema, topics=topics, behind_ms=behind, cuts=cuts)
+    return Emission(operator=operator, schema=schema, topics=topics, behind_ms=behind, cuts=cuts)
 
 
-def timed(rows: DataFrame, time: str | None = None) -> DataFrame:
+def with_event_time(rows: DataFrame, time: str | None = None) -> DataFrame:
     """Emitted rows with event time: what another operator reads has that, and none of it is late.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
-from kappa.operators.bound import RowsOperator, declared, stream, timed
+from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
 from kappa.operators.frames import check_rows, check_stream, check_times
 from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
@@ -19,7 +19,7 @@ from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, columns_of, quote, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier
-from kappa.topology.operator import Outcome, Reads, named, read
+from kappa.topology.operator import Outcome, Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -148,7 +148,7 @@ class Deduplicate:
         found = sessions.of_admitted(records, before=before, frontier=frontier)
         place = origin.final_at(ORDER[0], of=_FIRST)
         return DistinctRows(
-            rows=timed(
+            rows=with_event_time(
                 found.final.selectExpr(*(f"{_FIRST}.{name}" for name in columns), *place, "session_end AS _event_time")
             ),
             changes=found.changes,
@@ -160,7 +160,7 @@ class Deduplicate:
         return key_columns(self.rows, self.key, "deduplicate")
 
 
-@declared("deduplicate(orders, key='id', within='10 minutes', table='seen')")
+@declared_as("deduplicate(orders, key='id', within='10 minutes', table='seen')")
 def deduplicate(
     of: Reads, *, key: Key, within: str | None, table: str, emit: Emit = "first", rows: str = ""
 ) -> RowsOperator[DistinctRows]:
@@ -206,7 +206,7 @@ def deduplicate(
         >>> [column.name for column in final.tables[0].columns]
         ['id', 'session_start', 'session_end', 'first', 'origin']
     """
-    read_rows = read(of, named("deduplicate", table), rows=rows, is_timed=within is not None)
+    read_rows = rows_input(of, label("deduplicate", table), rows=rows, is_timed=within is not None)
     distinct = _deduplicate(read_rows.rows, key, within, emit)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[DistinctRows]:
@@ -214,8 +214,8 @@ def deduplicate(
         result = distinct(frames[0], before=slice.table(table), frontier=frontier)
         return Outcome(result=result, changes=(result.changes,), emitted="rows", late=result.late)
 
-    emits = stream(
-        named("deduplicate", table),
+    emits = emission(
+        label("deduplicate", table),
         read_rows.rows,
         read_rows,
         behind_ms=distinct.within_ms if emit == "final" else 0,

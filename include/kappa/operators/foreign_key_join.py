@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from kappa.operators.bound import TableOperator, declared, table_input
+from kappa.operators.bound import TableOperator, declared_as, table_input
 from kappa.operators.join_columns import JoinColumns, JoinKey, changed_rows, join_columns
 from kappa.operators.keys import Key
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, names_of, quoted
-from kappa.topology.operator import Outcome, named
+from kappa.topology.operator import Outcome, label
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NAME = "foreign_key_join"
 
 
-@declared("foreign_key_join(orders, products, foreign_key='sku', table='named_orders')")
+@declared_as("foreign_key_join(orders, products, foreign_key='sku', table='named_orders')")
 def foreign_key_join(
     left: TableOperator[Any] | Table,
     right: TableOperator[Any] | Table,
@@ -70,7 +70,7 @@ def foreign_key_join(
         >>> join(Slice(seq=1, records={}, tables=before), order, product).changes.collect()
         [Row(id='o1', sku='x', name='Lamp', _deleted=False)]
     """
-    what = named(_NAME, table)
+    what = label(_NAME, table)
     lefts, rights = table_input(left, what), table_input(right, what)
     join = _join(left_rows or lefts.rows, right_rows or rights.rows, lefts.table.key, foreign_key, how)
 

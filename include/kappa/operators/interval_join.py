@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.bound import RowsOperator, declared, stream, timed
+from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, join_columns
 from kappa.operators.join_side import PLACE, Side
 from kappa.operators.late import late_records, late_rows
@@ -15,7 +15,7 @@ from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier, least
-from kappa.topology.operator import Outcome, Reads, named, read
+from kappa.topology.operator import Outcome, Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ _MICROS = "UNIX_MICROS(_event_time)"
 _TIME = "UNIX_MICROS({0}._event_time)"
 
 
-@declared(
+@declared_as(
     "interval_join(orders, payments, key='id', within='10 minutes', tables=('waiting_orders', 'waiting_payments'))"
 )
 def interval_join(
@@ -90,8 +90,10 @@ def interval_join(
         >>> paid.schema
         '`id` STRING, `sku` STRING, `amount` DECIMAL(12, 2)'
     """
-    what = named(_NAME, *tables)
-    lefts, rights = (read(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (right, right_rows)))
+    what = label(_NAME, *tables)
+    lefts, rights = (
+        rows_input(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (right, right_rows))
+    )
     columns = join_columns(
         what=_NAME,
         left=lefts.rows,
@@ -123,7 +125,7 @@ def interval_join(
         inputs=(lefts, rights),
         tables=(join.left_table(left_table), join.right_table(right_table)),
         compute=compute,
-        emits=stream(what, join.schema, lefts, rights, behind_ms=behind),
+        emits=emission(what, join.schema, lefts, rights, behind_ms=behind),
     )
 
 
@@ -209,7 +211,7 @@ class IntervalJoin:
         if right_changes.unmatched is not None:
             rows = rows.unionByName(right_changes.unmatched.selectExpr(*self.columns.of_right, *PLACE))
         return IntervalJoined(
-            rows=origin.ordered(timed(rows), "contributor"),
+            rows=origin.ordered(with_event_time(rows), "contributor"),
             left_changes=left_changes.rows,
             right_changes=right_changes.rows,
             late=late_records(

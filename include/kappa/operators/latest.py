@@ -7,14 +7,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from kappa.operators import origin
-from kappa.operators.bound import TableOperator, declared
+from kappa.operators.bound import TableOperator, declared_as
 from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, key_columns, key_ddl, of_keys
 from kappa.operators.records import is_deleted, last_of_each
 from kappa.operators.sequence import content as content_of
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
-from kappa.topology.operator import Outcome, Reads, named, read
+from kappa.topology.operator import Outcome, Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -115,7 +115,7 @@ class NewestBy:
         return f"newest_by(key={','.join(map(quote, self.key))}, scope={self.scope})"
 
 
-@declared("newest_by(orders, key='id', table='orders')")
+@declared_as("newest_by(orders, key='id', table='orders')")
 def newest_by(
     of: Reads, *, key: Key, table: str, deletions: str | None = None, rows: str = ""
 ) -> TableOperator[NewestRows]:
@@ -148,7 +148,7 @@ def newest_by(
         ['id', 'amount', 'origin']
     """
     names = (table,) if deletions is None else (table, deletions)
-    read_rows = read(of, named("newest_by", *names), rows=rows, is_timed=False)
+    read_rows = rows_input(of, label("newest_by", *names), rows=rows, is_timed=False)
     keys = tuple(column.name for column in key_columns(read_rows.rows, key, "newest_by"))
     newest = NewestBy(rows=read_rows.rows, key=keys, scope="partition" if deletions is None else "all")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kappa.operators.bound import RowsOperator, declared, stream
+from kappa.operators.bound import RowsOperator, declared_as, emission
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns
 from kappa.operators.keys import by_content, is_present
 from kappa.operators.lookup import newest_before
 from kappa.operators.records import is_deleted
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
-from kappa.topology.operator import Outcome, Reads, named, read
+from kappa.topology.operator import Outcome, Reads, label, rows_input
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NAME = "newest_table_join"
 
 
-@declared("newest_table_join(orders, products, key='sku', table='products')")
+@declared_as("newest_table_join(orders, products, key='sku', table='products')")
 def newest_table_join(
     left: Reads,
     changes: Reads,
@@ -70,9 +70,9 @@ def newest_table_join(
         >>> with_names.schema
         '`id` STRING, `sku` STRING, `name` STRING'
     """
-    what = named(_NAME, table)
+    what = label(_NAME, table)
     lefts, of_table = (
-        read(of, what, rows=rows, is_timed=False) for of, rows in ((left, left_rows), (changes, table_rows))
+        rows_input(of, what, rows=rows, is_timed=False) for of, rows in ((left, left_rows), (changes, table_rows))
     )
     columns = join_columns(
         what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
@@ -88,7 +88,7 @@ def newest_table_join(
         inputs=(lefts, of_table),
         tables=(join.table(table),),
         compute=compute,
-        emits=stream(what, join.schema, lefts, is_timed=lefts.is_timed, cuts="time"),
+        emits=emission(what, join.schema, lefts, is_timed=lefts.is_timed, cuts="time"),
     )
 
 

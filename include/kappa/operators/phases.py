@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, row_of, table_of
-from kappa.operators.bound import TableOperator, declared
+from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, result_row, table_of
+from kappa.operators.bound import TableOperator, declared_as
 from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column
-from kappa.topology.operator import Outcome, Reads, named, read
+from kappa.topology.operator import Outcome, Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PART = Column(name="part", type="INT", nullable=False, delta="integer")
 
 
-@declared("two_phase(sales, key='city', aggregates={'sales': agg.count()}, table='revenue')")
+@declared_as("two_phase(sales, key='city', aggregates={'sales': agg.count()}, table='revenue')")
 def two_phase(
     of: Reads,
     *,
@@ -66,7 +66,7 @@ def two_phase(
         '`city` STRING NOT NULL, `part` INT NOT NULL, `total` BIGINT'
     """
     names = (table,) if parts is None else (table, parts)
-    read_rows = read(of, named("two_phase", *names), rows=rows, is_timed=False)
+    read_rows = rows_input(of, label("two_phase", *names), rows=rows, is_timed=False)
     phases = _two_phase(read_rows.rows, key, aggregates, salts)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[BothPhases]:
@@ -79,7 +79,7 @@ def two_phase(
         inputs=(read_rows,),
         tables=(phases.table(table), *(() if parts is None else (phases.parts_table(parts),))),
         compute=compute,
-        row=row_of(phases.keys, phases.columns),
+        row=result_row(phases.keys, phases.columns),
     )
 
 

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.bound import FinalOperator, declared
+from kappa.operators.bound import FinalOperator, declared_as
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows, no_late_rows
 from kappa.operators.windowed import (
     BEFORE_THE_FRONTIER,
     Windowed,
-    bound,
     check_windowed,
     keys_of,
     later,
     length,
     needed,
+    windowed_operator,
 )
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import shown
 from kappa.topology.event_time import Frontier
-from kappa.topology.operator import Reads, named, read
+from kappa.topology.operator import Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +45,7 @@ _STORED = Part(
 _FRESH = Part(name="_fresh", type="BOOLEAN", of_row="TRUE", of_parts="BOOL_OR(_fresh)")
 
 
-@declared(
+@declared_as(
     "session_window(clicks, key='visitor', gap='30 minutes', aggregates={'clicks': agg.count()}, table='open_visits')"
 )
 def session_window(
@@ -85,9 +85,9 @@ def session_window(
         >>> visits.schema
         '`id` STRING NOT NULL, session_start TIMESTAMP NOT NULL, session_end TIMESTAMP NOT NULL, `clicks` BIGINT'
     """
-    read_rows = read(of, named(_NAME, table), rows=rows, is_timed=True)
+    read_rows = rows_input(of, label(_NAME, table), rows=rows, is_timed=True)
     sessions = sessions_of(read_rows.rows, key, gap, aggregates)
-    return bound(read_rows, table, sessions, name=_NAME, time="session_end", behind_ms=sessions.gap_ms)
+    return windowed_operator(read_rows, table, sessions, name=_NAME, time="session_end", behind_ms=sessions.gap_ms)
 
 
 def sessions_of(rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregate]) -> SessionWindow:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.bound import FinalOperator, declared
+from kappa.operators.bound import FinalOperator, declared_as
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
 from kappa.operators.windowed import (
@@ -16,19 +16,19 @@ from kappa.operators.windowed import (
     BOUNDS,
     KNOWN,
     Windowed,
-    bound,
     check_windowed,
     floored,
     keys_of,
     later,
     length,
     needed,
+    windowed_operator,
 )
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import shown
 from kappa.topology.event_time import Frontier
-from kappa.topology.operator import Reads, named, read
+from kappa.topology.operator import Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,7 @@ _EMITTED = Part(name="is_emitted", type="BOOLEAN NOT NULL", of_row="FALSE", of_p
 _TICK_MS = 1
 
 
-@declared("sliding_window(ticks, key='symbol', size='1 minute', aggregates={'trades': agg.count()}, table='recent')")
+@declared_as("sliding_window(ticks, key='symbol', size='1 minute', aggregates={'trades': agg.count()}, table='recent')")
 def sliding_window(
     of: Reads, *, key: Key, size: str, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
 ) -> FinalOperator[Windowed]:
@@ -84,7 +84,7 @@ def sliding_window(
         >>> near.schema
         '`id` STRING NOT NULL, window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL, `events` BIGINT'
     """
-    read_rows = read(of, named(_NAME, table), rows=rows, is_timed=True)
+    read_rows = rows_input(of, label(_NAME, table), rows=rows, is_timed=True)
     keys = keys_of(read_rows.rows, key, _NAME, _OWN)
     size_ms = length(size, f"{_NAME}: size")
     names = [column.name for column in keys]
@@ -95,7 +95,7 @@ def sliding_window(
         reads=agg.read_columns(aggregates, rows=read_rows.rows, what=_NAME),
         made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
     )
-    return bound(read_rows, table, windows, name=_NAME, time="window_end")
+    return windowed_operator(read_rows, table, windows, name=_NAME, time="window_end")
 
 
 @dataclass(frozen=True, kw_only=True)

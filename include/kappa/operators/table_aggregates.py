@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, row_of, table_of
-from kappa.operators.bound import TableOperator, declared, table_input
+from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, result_row, table_of
+from kappa.operators.bound import TableOperator, declared_as, table_input
 from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.operators.records import is_deleted
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quoted
-from kappa.topology.operator import Outcome, named
+from kappa.topology.operator import Outcome, label
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MEMBERS = Part(name="_members", type="BIGINT", of_row="1L", of_parts="COALESCE(SUM(_members), 0L)", undone="-1L")
 
 
-@declared("aggregate_table(people, key='city', aggregates={'people': agg.count()}, table='cities')")
+@declared_as("aggregate_table(people, key='city', aggregates={'people': agg.count()}, table='cities')")
 def aggregate_table(
     of: TableOperator[Any] | Table, *, key: Key, aggregates: Mapping[str, Aggregate], table: str, rows: str = ""
 ) -> TableOperator[Aggregated]:
@@ -67,7 +67,7 @@ def aggregate_table(
         >>> changes.select("city", "n").orderBy("city").collect()
         [Row(city='Kochi', n=1), Row(city='Pune', n=2)]
     """
-    read_table = table_input(of, named("aggregate_table", table))
+    read_table = table_input(of, label("aggregate_table", table))
     groups = _aggregate_table(rows or read_table.rows, read_table.table.key, key, aggregates)
 
     def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
@@ -79,7 +79,7 @@ def aggregate_table(
         inputs=(read_table,),
         tables=(groups.table(table),),
         compute=compute,
-        row=row_of(groups.keys, groups.parts),
+        row=result_row(groups.keys, groups.parts),
     )
 
 

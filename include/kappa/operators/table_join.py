@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kappa.operators import origin
-from kappa.operators.bound import RowsOperator, declared, stream, timed
+from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, state_ddl
 from kappa.operators.join_side import PLACE, PLACE_DDL, RECORD, ROW, ROW_KEY, Side, numbered
 from kappa.operators.keys import by_content, is_present
@@ -15,7 +15,7 @@ from kappa.operators.records import is_deleted
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
 from kappa.topology.event_time import Frontier, Reach, least
-from kappa.topology.operator import Outcome, Reads, named, read
+from kappa.topology.operator import Outcome, Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ _VERSION_DDL = ("_valid_from TIMESTAMP NOT NULL", "_is_tombstone BOOLEAN NOT NUL
 _IS_GONE = "COALESCE(_until <= GREATEST({since}, _valid_from), FALSE)"
 
 
-@declared("table_join(orders, products, key='sku', tables=('waiting_orders', 'prices'))")
+@declared_as("table_join(orders, products, key='sku', tables=('waiting_orders', 'prices'))")
 def table_join(
     left: Reads,
     versions: Reads,
@@ -82,9 +82,9 @@ def table_join(
         >>> priced.schema
         '`id` STRING, `sku` STRING, `price` DECIMAL(12, 2)'
     """
-    what = named(_NAME, *tables)
+    what = label(_NAME, *tables)
     lefts, of_table = (
-        read(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (versions, version_rows))
+        rows_input(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (versions, version_rows))
     )
     columns = join_columns(
         what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
@@ -108,7 +108,7 @@ def table_join(
         inputs=(lefts, of_table),
         tables=(join.waiting_table(waiting_table), join.versions_table(versions_table)),
         compute=compute,
-        emits=stream(what, join.schema, lefts, of_table),
+        emits=emission(what, join.schema, lefts, of_table),
     )
 
 
@@ -241,7 +241,7 @@ class TableJoin:
         joined = read.where("_turn = 1").selectExpr("l", f"IF({is_valid}, r, NULL) AS r")
         present = joined.where("r IS NOT NULL") if columns.how == "inner" else joined
         rows = present.selectExpr(*columns.of_pair, *origin.final_at("l._event_time", "l"), "l._event_time")
-        return origin.ordered(timed(rows), "topic")
+        return origin.ordered(with_event_time(rows), "topic")
 
     @property
     def _left(self) -> Side:

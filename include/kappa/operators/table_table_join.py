@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from kappa.operators.bound import TableOperator, declared, table_input
+from kappa.operators.bound import TableOperator, declared_as, table_input
 from kappa.operators.foreign_key_join import TableChanges
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, changed_rows, join_columns
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, ddl_of, quote, quoted
-from kappa.topology.operator import Outcome, named
+from kappa.topology.operator import Outcome, label
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ _IS_THERE = {
 }
 
 
-@declared("table_table_join(names, cities, key='id', table='people')")
+@declared_as("table_table_join(names, cities, key='id', table='people')")
 def table_table_join(
     left: TableOperator[Any] | Table,
     right: TableOperator[Any] | Table,
@@ -79,7 +79,7 @@ def table_table_join(
         >>> people(Slice(seq=1, records={}, tables=before), ada.limit(0), pune).changes.collect()
         [Row(id='a', name='Ada', city='Pune', _deleted=False)]
     """
-    what = named(_NAME, table)
+    what = label(_NAME, table)
     lefts, rights = table_input(left, what), table_input(right, what)
     columns = join_columns(
         what=_NAME,

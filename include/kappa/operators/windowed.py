@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from kappa.errors import TopologyError
 from kappa.operators.agg import Part
-from kappa.operators.bound import FinalOperator, stream, timed
+from kappa.operators.bound import FinalOperator, emission, with_event_time
 from kappa.operators.frames import check_rows, check_stream, check_times
 from kappa.operators.keys import Key, key_columns
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds
 from kappa.topology.event_time import Frontier
-from kappa.topology.operator import Input, Outcome, named
+from kappa.topology.operator import Outcome, RowsInput, label
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class OnWindows(Protocol):
         """What it gives for the rows of a slice."""
 
 
-def bound(
-    of: Input, table: str, windows: OnWindows, *, name: str, time: str, behind_ms: int = 0
+def windowed_operator(
+    of: RowsInput, table: str, windows: OnWindows, *, name: str, time: str, behind_ms: int = 0
 ) -> FinalOperator[Windowed]:
     """An operator on windows with its input and its table.
 
@@ -77,10 +77,10 @@ def bound(
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[Windowed]:
         given = windows(rows[0], before=slice.table(table), frontier=of.frontier(slice))
-        result = replace(given, final=timed(given.final, time))
+        result = replace(given, final=with_event_time(given.final, time))
         return Outcome(result=result, changes=(result.changes,), emitted="final", late=result.late)
 
-    emits = stream(named(name, table), windows.schema, of, behind_ms=behind_ms)
+    emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms)
     return FinalOperator(name=name, inputs=(of,), tables=(windows.table(table),), compute=compute, emits=emits)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.bound import FinalOperator, declared
+from kappa.operators.bound import FinalOperator, declared_as
 from kappa.operators.keys import Key, key_ddl, with_key
 from kappa.operators.late import RELEASED, late_rows
 from kappa.operators.windowed import (
@@ -26,19 +26,19 @@ from kappa.operators.windowed import (
     KNOWN,
     LAST_INSTANT,
     Windowed,
-    bound,
     check_windowed,
     floored,
     keys_of,
     later,
     length,
     needed,
+    windowed_operator,
 )
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier, Reach
-from kappa.topology.operator import Reads, named, read
+from kappa.topology.operator import Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +49,9 @@ _OWN = ("window_start", "window_end", "is_closed", "origin")
 _CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_closed)")
 
 
-@declared("tumbling_window(ticks, key='symbol', size='1 minute', aggregates={'trades': agg.count()}, table='windows')")
+@declared_as(
+    "tumbling_window(ticks, key='symbol', size='1 minute', aggregates={'trades': agg.count()}, table='windows')"
+)
 def tumbling_window(
     of: Reads,
     *,
@@ -89,7 +91,7 @@ def tumbling_window(
     return _bound("tumbling_window", of, rows, key, size, size, aggregates, keep, table)
 
 
-@declared(
+@declared_as(
     "hopping_window(ticks, key='symbol', size='1 minute', every='10 seconds', "
     "aggregates={'trades': agg.count()}, table='windows')"
 )
@@ -281,9 +283,9 @@ def _bound(
     keep: str | None,
     table: str,
 ) -> FinalOperator[Windowed]:
-    read_rows = read(of, named(name, table), rows=rows, is_timed=True)
+    read_rows = rows_input(of, label(name, table), rows=rows, is_timed=True)
     windows = _windows(name, read_rows.rows, key, size, every, aggregates, keep)
-    return bound(read_rows, table, windows, name=name, time=LAST_INSTANT.format(end="window_end"))
+    return windowed_operator(read_rows, table, windows, name=name, time=LAST_INSTANT.format(end="window_end"))
 
 
 def _windows(

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
+from kappa.topology.emission import Emission
 from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
-from kappa.topology.operator import Input, Operator, TableInput
+from kappa.topology.operator import Operator, RowsInput, TableInput
 from kappa.topology.schedule import Schedule
 from kappa.topology.slice import Slice
-from kappa.topology.stream import Stream
 from kappa.topology.thresholds import Threshold, limits_of, unknown
 from kappa.topology.value_schemas import value_schema
 from kappa.topology.wire_schemas import BY_SCHEMA_ID
@@ -287,14 +287,14 @@ def _check_operators(topology: Topology) -> None:
                     f"Topology {topology.name!r}: {operator.what} reads table {item.table.name!r}, which is not among "
                     "its tables. List it, or the operator that keeps it."
                 )
-        for one in (one for item in operator.inputs if isinstance(item, Input) for one in item.of):
+        for one in (one for item in operator.inputs if isinstance(item, RowsInput) for one in item.of):
             if isinstance(one, Source) and one not in topology.sources:
                 known = sorted(source.topic for source in topology.sources)
                 raise TopologyError(
                     f"Topology {topology.name!r}: {operator.what} reads source {one.topic!r}, which is not among "
                     f"its sources {known} as declared there. List the same Source."
                 )
-            if isinstance(one, Stream) and one not in emitted:
+            if isinstance(one, Emission) and one not in emitted:
                 raise TopologyError(
                     f"Topology {topology.name!r}: {operator.what} reads what {one.operator} emits, which is not among "
                     "its operators. List that too."

@@ -11,11 +11,11 @@ from kappa.errors import TopologyError
 from kappa.topology import reserved
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise, names_of
 from kappa.topology.durations import milliseconds
+from kappa.topology.emission import Cuts, Emission
 from kappa.topology.event_time import WALL_CLOCK, Reach, check_source
 from kappa.topology.keys import check_key, check_table_key
 from kappa.topology.partitions import check_partitions
 from kappa.topology.record_types import check_record
-from kappa.topology.stream import Cuts, Stream
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.wire_schemas import (
     BY_SCHEMA_ID,
@@ -300,14 +300,14 @@ class Append:
 
     name: str
     schema: str = ""
-    of: Stream | None = field(default=None, compare=False)
+    of: Emission | None = field(default=None, compare=False)
     masked: tuple[str, ...] | list[str] = ()
     partition_by: tuple[str, ...] | list[str] = ()
     time: str | None = None
     cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
-        if self.of is not None and not isinstance(self.of, Stream):
+        if self.of is not None and not isinstance(self.of, Emission):
             raise TopologyError(
                 f"Output {self.name!r} is of {type(self.of).__name__}. Name what an operator emits: of=windows.final, "
                 "or of=joined.rows."

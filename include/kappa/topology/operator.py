@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal
+from kappa.topology.emission import Emission
 from kappa.topology.event_time import Frontier, least
 from kappa.topology.members import Source, Table
-from kappa.topology.slice import MARK, Slice, marked
-from kappa.topology.stream import Stream
+from kappa.topology.slice import MARK, Slice, with_mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,11 +24,11 @@ R = TypeVar("R", bound=Any)
 
 
 #: What an operator reads: rows of a source, what another operator emits, or several of these.
-Reads = Source | Stream | Sequence[Source | Stream]
+Reads = Source | Emission | Sequence[Source | Emission]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Input:
+class RowsInput:
     """One input of an operator.
 
     Attributes:
@@ -39,7 +39,7 @@ class Input:
     """
 
     operator: str
-    of: tuple[Source | Stream, ...]
+    of: tuple[Source | Emission, ...]
     rows: str
     is_shaped: bool
 
@@ -158,7 +158,7 @@ class TableInput:
         return found
 
 
-def read(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> Input:
+def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> RowsInput:
     """An input of an operator.
 
     Args:
@@ -171,8 +171,8 @@ def read(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> Input:
     Raises:
         TopologyError: ``of`` is something else, or has no event time where the operator needs it.
     """
-    each = (of,) if isinstance(of, Source | Stream) else tuple(of) if isinstance(of, list | tuple) else ()
-    odd = next((one for one in each if not isinstance(one, Source | Stream)), of if not each else None)
+    each = (of,) if isinstance(of, Source | Emission) else tuple(of) if isinstance(of, list | tuple) else ()
+    odd = next((one for one in each if not isinstance(one, Source | Emission)), of if not each else None)
     if odd is not None:
         raise TopologyError(
             f"{operator} is declared with {type(odd).__name__} {odd!r}. Declare it with a source or with what another "
@@ -189,7 +189,7 @@ def read(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> Input:
     added = [
         column for column in columns_of(known, f"the rows of {operator}") if (column.name, column.type) not in there
     ]
-    return Input(operator=operator, of=each, rows=known, is_shaped=bool(added) and len(each) == 1)
+    return RowsInput(operator=operator, of=each, rows=known, is_shaped=bool(added) and len(each) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,10 +224,10 @@ class Operator(Generic[R]):
     """
 
     name: str
-    inputs: tuple[Input | TableInput, ...]
+    inputs: tuple[RowsInput | TableInput, ...]
     tables: tuple[Table, ...]
     compute: Callable[[Slice, tuple[DataFrame, ...]], Outcome[R]]
-    emits: Stream | None = None
+    emits: Emission | None = None
 
     def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:
         """What the operator gives for a slice.
@@ -265,14 +265,14 @@ class Operator(Generic[R]):
             slice.calls.late.append(outcome.late)
         if self.emits is None or outcome.emitted is None:
             return outcome.result
-        emitted = marked(getattr(outcome.result, outcome.emitted), _shown(self.emits))
+        emitted = with_mark(getattr(outcome.result, outcome.emitted), _shown(self.emits))
         slice.calls.emitted[self.emits] = emitted
         return replace(outcome.result, **{outcome.emitted: emitted})  # the step may pass them on
 
     @property
     def what(self) -> str:
         """The operator with its tables, for messages."""
-        return named(self.name, *(table.name for table in self.tables))
+        return label(self.name, *(table.name for table in self.tables))
 
     @property
     def schema(self) -> str:
@@ -286,34 +286,34 @@ class Operator(Generic[R]):
         return self.emits.schema
 
 
-def named(operator: str, *tables: str) -> str:
+def label(operator: str, *tables: str) -> str:
     """An operator with its tables, for messages."""
     return f"{operator} {' and '.join(map(repr, tables))}"
 
 
-def _behind(one: Source | Stream) -> int | None:
-    if isinstance(one, Stream):
+def _behind(one: Source | Emission) -> int | None:
+    if isinstance(one, Emission):
         return one.behind_ms
     return None if one.grace is None else 0
 
 
-def _frontier(one: Source | Stream, slice: Slice) -> Frontier:
+def _frontier(one: Source | Emission, slice: Slice) -> Frontier:
     return slice.frontier(*_topics(one)).ago(_behind(one) or 0)
 
 
-def _topics(one: Source | Stream) -> tuple[str, ...]:
+def _topics(one: Source | Emission) -> tuple[str, ...]:
     return (one.topic,) if isinstance(one, Source) else one.topics
 
 
-def _shown(one: Source | Stream) -> str:
+def _shown(one: Source | Emission) -> str:
     return f"source {one.topic!r}" if isinstance(one, Source) else f"what {one.operator} emits"
 
 
-def _columns(one: Source | Stream) -> tuple[Column, ...]:
+def _columns(one: Source | Emission) -> tuple[Column, ...]:
     return one.columns if isinstance(one, Source) else columns_of(one.schema, f"what {one.operator} emits")
 
 
-def _same(each: Sequence[Source | Stream], operator: str) -> str:
+def _same(each: Sequence[Source | Emission], operator: str) -> str:
     """The schema that all inputs have."""
     schemas = [ddl_of(_columns(one)) for one in each]
     if len(set(schemas)) > 1:

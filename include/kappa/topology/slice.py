@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MARK = "kappa.of"
 
 
-def marked(rows: DataFrame, what: str) -> DataFrame:
+def with_mark(rows: DataFrame, what: str) -> DataFrame:
     """Rows that say what they are: filters and selections leave the mark where it is."""
     return rows.withMetadata("_offset", {MARK: what}) if "_offset" in rows.columns else rows
 
@@ -78,7 +78,7 @@ class Slice:
                 f"The step reads topic {topic!r}, which is not a source; sources are {sorted(self.records)}."
             )
         if topic not in self.calls.records:
-            self.calls.records[topic] = marked(self.records[topic], f"source {topic!r}")
+            self.calls.records[topic] = with_mark(self.records[topic], f"source {topic!r}")
         return self.calls.records[topic]
 
     def table(self, name: str) -> DataFrame:

@@ -12,7 +12,7 @@ Cuts = Literal["any", "time", "equal"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Stream:
+class Emission:
     """Rows that an operator emits: an output keeps them, or another operator reads them.
 
     Attributes:
