@@ -184,7 +184,7 @@ class TopologyDriver:
         for table in self.topology.tables:
             self._tables[table.name] = newest(self._tables.get(table.name), effects[table.name], table.key)
         for topic in self.topology.topics:
-            columns = self.topology.rows_of(topic).columns
+            columns = self.topology.sent_columns(topic)
             names, encode = [column.name for column in columns], output_encoder(topic, columns)
             sent = topic_records(topic, names, effects[topic.of], encode=encode)
             self._sent[topic.name].extend((record.key, record.value) for record in sent)

@@ -12,6 +12,7 @@ import pytest
 from support.oracle_aggregates import Fact, added, by_arrival, compared, grouped, history, newest, ordered
 from support.plans import executed_plan
 
+from kappa.errors import TopologyError
 from kappa.operators import agg, aggregate, aggregate_table, cogroup, newest_by, two_phase
 from kappa.operators.agg import Aggregate
 from kappa.spark.catalyst import suspects
@@ -33,6 +34,8 @@ ADDED = {
     "items": agg.sum("items"),
     "mean": agg.avg("price"),
     "mean_items": agg.avg("items"),
+    "spread": agg.variance("price"),
+    "deviation": agg.stddev("items"),
 }
 COMPARED = {
     "low": agg.min("price"),
@@ -264,6 +267,25 @@ def test_a_mean_is_rounded_half_up(rows: Callable[..., DataFrame]) -> None:
     assert (found["n"], found["price"]) == (Decimal("0.3333"), Decimal("0.003333"))
     assert found["wide"] == Decimal("0.333333333333333333")
     assert half["n"] == Decimal("0.0313")
+
+
+def test_a_variance_is_exact_where_values_are_large_and_near_each_other(rows: Callable[..., DataFrame]) -> None:
+    columns = "n BIGINT, price DECIMAL(12,2)"
+    large = [10**9 + number for number in (1, 2, 4)]
+    given = rows(columns, [(value, Decimal(value), at) for at, value in enumerate(large)])
+    asked = {"of_n": agg.variance("n"), "of_price": agg.stddev("price")}
+
+    found = of_all(given, columns, asked)
+    assert found["of_n"] == pytest.approx(7 / 3, rel=1e-15)
+    assert found["of_price"] == pytest.approx((7 / 3) ** 0.5, rel=1e-15)
+    assert of_all(given.limit(1), columns, asked)["of_n"] is None
+
+
+def test_a_variance_of_what_has_no_exact_squares_is_refused() -> None:
+    for kind, why in (("DOUBLE", "depends on the order"), ("DECIMAL(20,2)", "no DECIMAL holds its squares")):
+        source = Source(topic="facts", schema=f"id STRING, n {kind}")
+        with pytest.raises(TopologyError, match=why):
+            aggregate(source, key="id", aggregates={"n": agg.variance("n")}, table="t")
 
 
 def test_state_has_the_types_that_its_table_declares(rows: Callable[..., DataFrame], spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ def newest(facts: Iterable[Fact]) -> list[Fact]:
 
 
 def added(facts: Sequence[Fact]) -> dict[str, Any]:
-    """What can be subtracted too: ``count``, ``sum`` and ``avg``."""
+    """What can be subtracted too: ``count``, ``sum``, ``avg``, ``variance`` and ``stddev``."""
     prices, items = _known(facts, "price"), _known(facts, "items")
     return {
         "records": len(facts),
@@ -120,6 +121,8 @@ def added(facts: Sequence[Fact]) -> dict[str, Any]:
         "items": sum(items),
         "mean": _mean(prices, "0.000001"),
         "mean_items": _mean(items, "0.0001"),
+        "spread": _variance(prices),
+        "deviation": None if len(items) < 2 else math.sqrt(_variance(items) or 0),
     }
 
 
@@ -143,6 +146,12 @@ def ordered(facts: Sequence[Fact]) -> dict[str, Any]:
     """What follows the total order: ``first``, ``last`` and ``collect``."""
     words = _known(sorted(facts, key=lambda fact: fact.order), "word")
     return {"opening": words[0] if words else None, "closing": words[-1] if words else None, "listed": words[:3]}
+
+
+def _variance(values: Sequence[Any]) -> float | None:
+    """Of a sample, from exact sums."""
+    many, total, squares = len(values), sum(values), sum(value * value for value in values)
+    return None if many < 2 else float(many * squares - total * total) / (float(many) * (many - 1))
 
 
 def _known(facts: Iterable[Fact], name: str) -> list[Any]:

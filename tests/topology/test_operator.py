@@ -146,3 +146,16 @@ def test_the_author_says_what_is_masked_in_the_table_of_an_operator_and_on_which
     assert replace(found, version="2").tables == found.tables
     with pytest.raises(TopologyError, match=r"declares table or output \['newest'\] more than once"):
         topology(operators=[newest], tables=[Table(name="newest", key="symbol", schema="symbol STRING NOT NULL")])
+
+
+def test_a_topic_of_an_operators_table_has_the_columns_of_its_result_or_those_that_are_named() -> None:
+    prices = {"average": agg.avg("price"), "last": agg.last("price")}
+    by_symbol = aggregate(TICKS, key="symbol", aggregates=prices, table="prices")
+    whole = Topic(name="prices", of="prices", key="symbol")
+    found = topology(operators=[by_symbol], outputs=[whole])
+
+    assert "average__sum" in [column.name for column in by_symbol.tables[0].columns]
+    assert [column.name for column in found.sent_columns(whole)] == ["symbol", "average", "last"]
+    assert [column.name for column in found.sent_columns(replace(whole, columns="last"))] == ["last"]
+    with pytest.raises(TopologyError, match=r"topic 'prices' sends \['first'\], which are not columns of 'prices'"):
+        topology(operators=[by_symbol], outputs=[replace(whole, columns=["first"])])

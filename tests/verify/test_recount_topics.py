@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
 import pytest
 from confluent_kafka import Producer
 from support.epochs import lab, read_messages
@@ -25,8 +26,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 TOPICS = (
     OUTPUT
-    + ' Topic(name="{topic}.balances", of="balances", key="id", on_replay="reconcile"),'
-    + ' Topic(name="{topic}.story", of="moves", key="id", on_replay="versioned"),'
+    + ' Topic(name="{topic}.balances", of="balances", key="id", columns="total", on_replay="reconcile"),'
+    + ' Topic(name="{topic}.story", of="moves", key="id", columns=["id", "total"], on_replay="versioned"),'
 )
 
 
@@ -43,6 +44,11 @@ def stream(
 
 def counted(stream: Mortal, kafka: Broker, epoch: int) -> Recount:
     return recount_topics.recount_topics(stream.config, stream.paths(epoch), kafka)
+
+
+def columns_of_values(stream: Mortal, topic: str) -> set[tuple[str, ...]]:
+    messages = read_messages(stream.config.bootstrap_servers, topic)
+    return {tuple(orjson.loads(message.value())) for message in messages if message.value() is not None}
 
 
 def send(stream: Mortal, topic: str, key: bytes, value: bytes | None, seq: int | None = None) -> None:
@@ -71,6 +77,8 @@ def test_what_lacks_differs_is_there_twice_or_does_not_belong_is_named(
     stream.tell([("a", 1), ("n", 2)], minute=1)
     assert counted(stream, kafka, second).problems == ()
     assert counted(stream, kafka, first).problems == (), "what others sent to a topic is not held against an epoch"
+    assert columns_of_values(stream, f"{stream.topic}.balances") == {("total",)}
+    assert columns_of_values(stream, stream.paths(second).versioned(f"{stream.topic}.story")) == {("id", "total")}
 
     changelog, seq = stream.paths(second).changelog("balances"), stream.ledger(second).state().seq
     send(stream, changelog, b'{"id":"x"}', b'{"id":"x","total":1}', seq)

@@ -30,7 +30,7 @@ def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
     for topic in topology.topics:
         if topic.format not in BY_SCHEMA_ID:
             continue
-        schema = value_schema(topic.format, topic.name, topology.rows_of(topic).columns)
+        schema = value_schema(topic.format, topic.name, topology.sent_columns(topic))
         if schemas.registered(schemas.load(config.lake, topic.name), topic.name, schema) is not None:
             continue
         if not config.schema_registry:

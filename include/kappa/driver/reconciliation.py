@@ -260,6 +260,7 @@ def _counted(path: str, handover: int) -> Sent:
 def _records(run: EpochRun, handover: int) -> Iterator[Record]:
     for topic in run.topology.reconciled_topics:
         columns = [column.name for column in run.topology.rows_of(topic).columns]
+        sent = [column.name for column in run.topology.sent_columns(topic)]
         path, mine = run.paths.reconciled(topic.name), f"{HANDOVER.name} = {handover}"
         for rows in queries.chunks(path, None, [*columns, "_deleted"], CHUNK_ROWS, where=mine):
-            yield from topic_records(topic, columns, rows, encode=encoder_of(run, topic))
+            yield from topic_records(topic, sent, rows, encode=encoder_of(run, topic))

@@ -71,13 +71,7 @@ class RowsOperator(Operator[R]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TableOperator(Operator[R]):
-    """An operator whose result is its first table.
-
-    Attributes:
-        row: Spark DDL of the table's rows without columns of the operator's own.
-    """
-
-    row: str
+    """An operator whose result is its first table."""
 
     @property
     def schema(self) -> str:

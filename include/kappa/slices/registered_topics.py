@@ -38,9 +38,9 @@ def encoder_of(run: EpochRun, topic: Topic) -> Encode | None:
     if topic.format not in BY_SCHEMA_ID:
         return None
     number, schema = _id_and_schema(run, topic)
-    return encoder(number, schema, [column.name for column in run.topology.rows_of(topic).columns])
+    return encoder(number, schema, [column.name for column in run.topology.sent_columns(topic)])
 
 
 def _id_and_schema(run: EpochRun, topic: Topic) -> tuple[int, WriterSchema]:
-    schema = value_schema(topic.format, topic.name, run.topology.rows_of(topic).columns)
+    schema = value_schema(topic.format, topic.name, run.topology.sent_columns(topic))
     return run.engines.schemas.id_of(topic.name, schema.text, schema.kind), schema

@@ -186,7 +186,7 @@ def _parts(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[tuple
 
 
 def _records_of(run: EpochRun, topic: Topic, rows: pa.Table) -> Iterator[Record]:
-    columns = [column.name for column in run.topology.rows_of(topic).columns]
+    columns = [column.name for column in run.topology.sent_columns(topic)]
     name = run.paths.versioned(topic.name) if topic.is_versioned else topic.name
     return topic_records(topic, columns, rows, name=name, encode=encoder_of(run, topic))
 

@@ -95,7 +95,7 @@ def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[
     """
     for topic in run.topology.versioned_topics:
         member, name = run.topology.rows_of(topic), run.paths.versioned(topic.name)
-        columns = [column.name for column in member.columns]
+        columns, sent = ([column.name for column in of] for of in (member.columns, run.topology.sent_columns(topic)))
         if isinstance(member, Table):
             parts = chunks(contents_of(run.paths, committed, member.name), columns, rows)
         else:
@@ -103,7 +103,7 @@ def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[
                 run, run.paths.output(member.name), committed.delta_versions[f"outputs/{member.name}"], rows
             )
         for part in parts:
-            yield topic_records(topic, columns, part, name=name, encode=encoder_of(run, topic))
+            yield topic_records(topic, sent, part, name=name, encode=encoder_of(run, topic))
 
 
 def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
+from kappa.topology.ddl import Column, columns_of
 from kappa.topology.emission import Emission
 from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
@@ -155,8 +156,14 @@ class Topology:
                     "TIMESTAMP "
                     f"or BIGINT of {topic.of!r}: {types}."
                 )
+            unsent = sorted(set(topic.columns) - set(names))
+            if unsent:
+                raise TopologyError(
+                    f"Topology {self.name!r}: topic {topic.name!r} sends {unsent}, which are not columns of "
+                    f"{topic.of!r}: {names}."
+                )
             if topic.format in BY_SCHEMA_ID:  # every column has a type and a name there, or it raises
-                value_schema(topic.format, topic.name, rows[topic.of].columns)
+                value_schema(topic.format, topic.name, self.sent_columns(topic))
             _check_expiring(self.name, topic, rows[topic.of])
             _check_reconciled(self.name, topic, rows[topic.of])
             if topic.name in {source.topic for source in self.sources}:
@@ -216,6 +223,15 @@ class Topology:
         """What a topic is made of."""
         members: dict[str, Append | Table] = {member.name: member for member in (*self.appends, *self.tables)}
         return members[topic.of]
+
+    def sent_columns(self, topic: Topic) -> tuple[Column, ...]:
+        """Columns of the values of a topic."""
+        kept = self.rows_of(topic).columns
+        results = {operator.tables[0].name: operator.row for operator in self.operators if operator.row}
+        row = columns_of(results[topic.of], f"table {topic.of!r}") if topic.of in results else kept
+        names = topic.columns or [column.name for column in row]
+        by_name = {column.name: column for column in kept}
+        return tuple(by_name[name] for name in names)
 
     def depending_on_cuts(self, *, by_arrival: bool) -> frozenset[str]:
         """Tables and append outputs whose rows may differ between two ways to cut the log: both by time, or one of them

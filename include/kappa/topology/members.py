@@ -351,6 +351,8 @@ class Topic:
     Attributes:
         name: the topic's name.
         of: name of the append output or table whose rows are sent; a deleted key sends a null value.
+        columns: what a value holds. Empty for all columns; of an operator's table those of its result, without what it
+            keeps to compute that.
         key: column whose value, as text, is the record's key; several are joined as a JSON array.
         on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch
             sends all that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by
@@ -374,9 +376,11 @@ class Topic:
     on_replay: OnReplay = "hold"
     time: str | None = None
     format: TopicFormat = "json"
+    columns: tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", names_of(self.key))
+        object.__setattr__(self, "columns", names_of(self.columns))
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name):
             raise TopologyError(
                 f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."

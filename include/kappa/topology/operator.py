@@ -221,6 +221,7 @@ class Operator(Generic[R]):
         tables: its state.
         compute: what it gives for a slice and the rows of its inputs.
         emits: what it emits; None where it has a table alone.
+        row: Spark DDL of the rows of its first table without columns of its own; empty where those are not a result.
     """
 
     name: str
@@ -228,6 +229,7 @@ class Operator(Generic[R]):
     tables: tuple[Table, ...]
     compute: Callable[[Slice, tuple[DataFrame, ...]], Outcome[R]]
     emits: Emission | None = None
+    row: str = ""
 
     def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:
         """What the operator gives for a slice.

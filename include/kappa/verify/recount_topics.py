@@ -180,7 +180,7 @@ class _Count:
         if topic.format == "json":
             return True
         known = {number: one for number, one in schemas.load(self.paths.lake, topic.name).items() if one.subject}
-        columns = self.topology.rows_of(topic).columns
+        columns = self.topology.sent_columns(topic)
         schema = value_schema(topic.format, topic.name, columns)
         mine = [one.id for one in known.values() if schemas.is_same(one.schema, schema)]
         if mine:
@@ -190,10 +190,11 @@ class _Count:
 
     def _table(self, topic: Topic, name: str, table: Table) -> None:
         columns = [column.name for column in table.columns]
+        sent = [column.name for column in self.topology.sent_columns(topic)]
 
         def expected() -> Iterator[Record]:
             for rows in chunks(contents_of(self.paths, self.committed, table.name), columns, _ROWS):
-                yield from topic_records(topic, columns, rows, name=name, encode=self.encode)
+                yield from topic_records(topic, sent, rows, name=name, encode=self.encode)
 
         def moved() -> set[bytes]:
             changes, since = self.paths.changes(table.name), f"_seq > {self.committed.seq}"
@@ -201,7 +202,7 @@ class _Count:
             return {
                 record.key or b""
                 for rows in parts
-                for record in topic_records(topic, columns, rows, name=name, encode=self.encode)
+                for record in topic_records(topic, sent, rows, name=name, encode=self.encode)
             }
 
         self._fold(f"topic {name}", name, table.name, expected, lambda _: False, moved)
@@ -264,6 +265,7 @@ class _Count:
         """Look for each row of an append output among the records of its topic."""
         start, end = self.broker.low_watermarks([name]), self.broker.decided_ends([name])
         columns = [column.name for column in of.columns]
+        sent = [column.name for column in self.topology.sent_columns(topic)]
         runs = [
             (run.facts.seq, run.facts.last)
             for run in rollup.runs_of(self.state)
@@ -278,7 +280,7 @@ class _Count:
         for share in _shares(start, end):
             expected: Counter[bytes] = Counter()
             for part in queries.chunks(path, version, columns, _ROWS, where=wanted):
-                for record in topic_records(topic, columns, part, name=name, encode=self.encode):
+                for record in topic_records(topic, sent, part, name=name, encode=self.encode):
                     if share(record.key, record.value):
                         expected[_digest(record.value, record.key, decode=self.decode)] += 1
             rows += expected.total()
