@@ -9,7 +9,7 @@ from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, join_columns
-from kappa.operators.join_side import PLACE, Side
+from kappa.operators.join_side import PARTNER, PLACE, Side, identity
 from kappa.operators.late import late_records, late_rows
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, quoted
@@ -104,7 +104,13 @@ def interval_join(
         of_streams=True,
     )
     back, ahead = _reach(within, before, after)
-    join = IntervalJoin(columns=columns, before_ms=back, after_ms=ahead)
+    join = IntervalJoin(
+        columns=columns,
+        before_ms=back,
+        after_ms=ahead,
+        is_left_emitted=lefts.is_emitted,
+        is_right_emitted=rights.is_emitted,
+    )
     left_table, right_table = tables
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[IntervalJoined]:
@@ -155,11 +161,15 @@ class IntervalJoin:
         columns: columns of both sides and of the joined rows.
         before_ms: how much earlier than the left row the right one may be.
         after_ms: how much later.
+        is_left_emitted: whether left rows are what another operator emits.
+        is_right_emitted: whether right rows are.
     """
 
     columns: JoinColumns
     before_ms: int
     after_ms: int
+    is_left_emitted: bool = False
+    is_right_emitted: bool = False
 
     @property
     def schema(self) -> str:
@@ -207,9 +217,9 @@ class IntervalJoin:
             rights, right_before, lefts, left_before, frontier=left_frontier, lesser=lesser
         )
         if left_changes.unmatched is not None:
-            rows = rows.unionByName(left_changes.unmatched.selectExpr(*self.columns.of_left, *PLACE))
+            rows = rows.unionByName(left_changes.unmatched.selectExpr(*self.columns.of_left, *PLACE, PARTNER))
         if right_changes.unmatched is not None:
-            rows = rows.unionByName(right_changes.unmatched.selectExpr(*self.columns.of_right, *PLACE))
+            rows = rows.unionByName(right_changes.unmatched.selectExpr(*self.columns.of_right, *PLACE, PARTNER))
         return IntervalJoined(
             rows=origin.ordered(with_event_time(rows), "contributor"),
             left_changes=left_changes.rows,
@@ -235,8 +245,19 @@ class IntervalJoin:
         on = F.expr(f"{self.columns.is_equal} AND l._cell = r._cell AND {is_near}")
         *place, _ = (f"l.{name}" for name in PLACE)
         return lefts.join(rights, on, "inner").selectExpr(
-            *self.columns.of_pair, *place, "GREATEST(l._event_time, r._event_time) AS _event_time"
+            *self.columns.of_pair,
+            *place,
+            "GREATEST(l._event_time, r._event_time) AS _event_time",
+            f"CONCAT_WS('|', {', '.join(self._partner)}) AS {PARTNER}",
         )
+
+    @property
+    def _partner(self) -> list[str]:
+        """SQL of what tells pairs of one left record apart: what else names the left row, and all that names the right
+        one.
+        """
+        left = [f"l.{PARTNER}"] if self.is_left_emitted else []
+        return [*left, *(f"CAST(r.{name} AS STRING)" for name in identity(is_emitted=self.is_right_emitted))]
 
     @property
     def _width(self) -> int:
@@ -257,6 +278,7 @@ class IntervalJoin:
             ahead_ms=self.after_ms,
             is_tracked=self.columns.how != "inner",
             keeps_all=self.columns.how != "inner",
+            is_emitted=self.is_left_emitted,
         )
 
     @property
@@ -269,6 +291,7 @@ class IntervalJoin:
             ahead_ms=self.before_ms,
             is_tracked=self.columns.how == "outer",
             keeps_all=self.columns.how == "outer",
+            is_emitted=self.is_right_emitted,
         )
 
     @property

@@ -24,8 +24,11 @@ PLACE = (*ORDER, "_event_time")
 RECORD = ("_topic", "_partition", "_offset")
 #: Which of a record's rows a row of state is: a step may make several of one record, with one key or with none.
 ROW = "_row"
-#: The key of rows that are kept by record.
-ROW_KEY = (*RECORD, ROW)
+#: Of a pair, which record the right row is of: pairs of one left record come in several slices.
+PARTNER = "_partner"
+#: What names the rows of a record that come in one slice: of what an operator emits, those final at one time, or of one
+#: partner.
+EMITTED = (*RECORD, "_order_timestamp", PARTNER)
 #: The types of place and row. A state table is keyed by them: these are columns and no struct.
 PLACE_DDL = (
     "_order_timestamp TIMESTAMP NOT NULL",
@@ -38,14 +41,31 @@ PLACE_DDL = (
 _MET = "_has_met"
 
 
-def numbered(rows: DataFrame, columns: Iterable[Column]) -> DataFrame:
-    """Rows with their number among those of their record, in order of what is in them.
+def identity(*, is_emitted: bool) -> tuple[str, ...]:
+    """Columns that name the rows of a record which come in one slice; with :data:`ROW` they name one row."""
+    return EMITTED if is_emitted else RECORD
+
+
+def identity_ddl(*, is_emitted: bool) -> tuple[str, ...]:
+    """The types of place, row and what else names a row of state."""
+    return (*PLACE_DDL, f"{PARTNER} STRING NOT NULL") if is_emitted else PLACE_DDL
+
+
+def place_of(rows: DataFrame, *, is_emitted: bool) -> tuple[str, ...]:
+    """SQL of a row's place, and of what else names it in a state."""
+    if not is_emitted:
+        return PLACE
+    return (*PLACE, f"COALESCE({PARTNER}, '') AS {PARTNER}" if PARTNER in rows.columns else f"'' AS {PARTNER}")
+
+
+def numbered(rows: DataFrame, columns: Iterable[Column], *, is_emitted: bool = False) -> DataFrame:
+    """Rows with their number among those of their record that come in one slice, in order of what is in them.
 
     The latest time comes first: when rows of earlier times are left out, the others keep their numbers.
     """
     order = ["_event_time DESC", *by_content({column.name: column.delta for column in columns})]
-    number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(RECORD)} ORDER BY {', '.join(order)})"
-    return rows.selectExpr("*", f"{number} AS {ROW}")
+    of = ", ".join(identity(is_emitted=is_emitted))
+    return rows.selectExpr("*", f"ROW_NUMBER() OVER (PARTITION BY {of} ORDER BY {', '.join(order)}) AS {ROW}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +94,7 @@ class Side:
         ahead_ms: how much later.
         is_tracked: whether it is kept which rows have had a partner.
         keeps_all: whether rows without a partner are emitted, those with a null key too.
+        is_emitted: whether its rows are what another operator emits.
     """
 
     columns: tuple[Column, ...]
@@ -83,17 +104,24 @@ class Side:
     ahead_ms: int
     is_tracked: bool
     keeps_all: bool
+    is_emitted: bool = False
 
     def table(self, name: str, made_by: str, *, is_bounded: bool = True) -> Table:
         """The rows that may still meet a partner; ``is_bounded``: see :class:`~kappa.topology.event_time.Reach`."""
         met = [f"{_MET} BOOLEAN NOT NULL"] if self.is_tracked else []
-        schema = state_ddl(self.columns, *PLACE_DDL, *met)
+        schema = state_ddl(self.columns, *identity_ddl(is_emitted=self.is_emitted), *met)
         reach = Reach(ms=max(self.back_ms, self.ahead_ms), is_bounded=is_bounded)
-        return Table(name=name, key=ROW_KEY, schema=schema, made_by=made_by, expires=True, reach=reach)
+        key = (*identity(is_emitted=self.is_emitted), ROW)
+        return Table(name=name, key=key, schema=schema, made_by=made_by, expires=True, reach=reach)
 
     def admitted(self, rows: DataFrame) -> DataFrame:
         """Rows that are not late, and that have a key where one is needed."""
-        return self._its_own(rows).where(IS_IN_TIME).selectExpr(*quoted(c.name for c in self.columns), *PLACE)
+        place = place_of(rows, is_emitted=self.is_emitted)
+        return self._its_own(rows).where(IS_IN_TIME).selectExpr(*quoted(c.name for c in self.columns), *place)
+
+    def numbered(self, rows: DataFrame) -> DataFrame:
+        """Rows with their number, see :func:`numbered`."""
+        return numbered(rows, self.columns, is_emitted=self.is_emitted)
 
     def refused(self, rows: DataFrame) -> DataFrame:
         """The same of those that are late."""
@@ -123,10 +151,10 @@ class Side:
         is_over = frontier.is_past("_event_time", by_ms=self.ahead_ms)  # no partner can come any more
         if not self.is_tracked:
             gone = before.where(is_over).selectExpr("*", "TRUE AS _deleted")
-            kept = numbered(rows.where(f"NOT {is_over}"), self.columns).selectExpr("*", "FALSE AS _deleted")
+            kept = self.numbered(rows.where(f"NOT {is_over}")).selectExpr("*", "FALSE AS _deleted")
             return SideChanges(rows=gone.unionByName(kept, allowMissingColumns=True))
         is_final = lesser.is_past("_event_time", by_ms=self.ahead_ms)
-        kept = numbered(rows.where(f"NOT {is_final}"), self.columns)
+        kept = self.numbered(rows.where(f"NOT {is_final}"))
         passing = rows.where(is_final).selectExpr("*", f"CAST(NULL AS INT) AS {ROW}")
         checked = self._checked(kept.unionByName(passing), before, others, others_before)
         goes = f"({is_final} OR ({_MET} AND {is_over}))"
@@ -135,7 +163,8 @@ class Side:
         changed = touched.selectExpr("* EXCEPT (_is_new)", f"{goes} AS _deleted")
         gone = before.where(f"{_MET} AND {is_over}").selectExpr("*", "TRUE AS _deleted")
         unmatched = checked.where(f"{is_final} AND NOT {_MET}").alias("l")
-        place = [*origin.final_at(later("_event_time", self.ahead_ms), "l"), "_event_time"]
+        partner = f"{PARTNER}" if self.is_emitted else f"'' AS {PARTNER}"
+        place = [*origin.final_at(later("_event_time", self.ahead_ms), "l"), "_event_time", partner]
         return SideChanges(
             rows=gone.unionByName(changed),
             unmatched=unmatched.selectExpr(*quoted(column.name for column in self.columns), *place),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from kappa.operators import origin
 from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, state_ddl
-from kappa.operators.join_side import PLACE, PLACE_DDL, RECORD, ROW, ROW_KEY, Side, numbered
+from kappa.operators.join_side import ROW, Side, identity, identity_ddl, place_of
 from kappa.operators.keys import by_content, is_present
 from kappa.operators.late import late_rows
 from kappa.operators.records import is_deleted
@@ -89,7 +89,7 @@ def table_join(
     columns = join_columns(
         what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
     )
-    join = TableJoin(columns=columns)
+    join = TableJoin(columns=columns, is_left_emitted=lefts.is_emitted, is_version_emitted=of_table.is_emitted)
     waiting_table, versions_table = tables
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[TableJoined]:
@@ -136,9 +136,13 @@ class TableJoin:
 
     Attributes:
         columns: columns of both sides and of the joined rows.
+        is_left_emitted: whether left rows are what another operator emits.
+        is_version_emitted: whether versions are.
     """
 
     columns: JoinColumns
+    is_left_emitted: bool = False
+    is_version_emitted: bool = False
 
     @property
     def schema(self) -> str:
@@ -154,9 +158,16 @@ class TableJoin:
         key = self.columns.right_key
         # A deletion is a version as well, without values.
         columns = [column if column.name in key else replace(column, nullable=True) for column in self.columns.right]
-        schema = state_ddl(columns, *PLACE_DDL, *_VERSION_DDL)
+        schema = state_ddl(columns, *identity_ddl(is_emitted=self.is_version_emitted), *_VERSION_DDL)
         reach = Reach(ms=0, is_bounded=False)
-        return Table(name=name, key=(*key, *ROW_KEY), schema=schema, made_by=self._made_by, expires=True, reach=reach)
+        return Table(
+            name=name,
+            key=(*key, *identity(is_emitted=self.is_version_emitted), ROW),
+            schema=schema,
+            made_by=self._made_by,
+            expires=True,
+            reach=reach,
+        )
 
     def __call__(
         self,
@@ -183,7 +194,7 @@ class TableJoin:
         is_due = lesser.is_past("_event_time")
         known = self._known(versions, versions_before)
         is_gone = _IS_GONE.format(since=lesser.sql)
-        waiting = numbered(admitted.where(f"NOT {is_due}"), self.columns.left).selectExpr("*", "FALSE AS _deleted")
+        waiting = self._left.numbered(admitted.where(f"NOT {is_due}")).selectExpr("*", "FALSE AS _deleted")
         due = waiting_before.drop(ROW).unionByName(admitted).where(is_due)
         gone = waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")
         return TableJoined(
@@ -199,7 +210,7 @@ class TableJoin:
         """All versions, with ``_is_new`` and ``_until``, the time from which a greater one is valid."""
         new = versions.where(is_present(self.columns.right_key)).selectExpr(
             *quoted(column.name for column in self.columns.right),
-            *PLACE,
+            *place_of(versions, is_emitted=self.is_version_emitted),
             f"CAST(NULL AS INT) AS {ROW}",
             "GREATEST(_event_time, _frontier) AS _valid_from",
             f"{is_deleted(versions)} AS _is_tombstone",
@@ -213,8 +224,8 @@ class TableJoin:
             f"MIN(_valid_from) OVER (PARTITION BY {keys} ORDER BY {backwards} "
             "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         )
-        # Versions of one record are there in one slice, or were there in one before: their numbers never change.
-        record = ", ".join(RECORD)
+        # Versions of one name are there in one slice, or were there in one before: their numbers never change.
+        record = ", ".join(identity(is_emitted=self.is_version_emitted))
         number = f"ROW_NUMBER() OVER (PARTITION BY {keys}, {record} ORDER BY {backwards})"
         return both.selectExpr("*", f"{until} AS _until").selectExpr(
             f"* EXCEPT ({ROW})", f"IF(_is_new, {number}, {ROW}) AS {ROW}"
@@ -253,6 +264,7 @@ class TableJoin:
             ahead_ms=0,
             is_tracked=False,
             keeps_all=self.columns.how == "left",
+            is_emitted=self.is_left_emitted,
         )
 
     @property

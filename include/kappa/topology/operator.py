@@ -54,6 +54,11 @@ class RowsInput:
         return all(_behind(one) is not None for one in self.of)
 
     @property
+    def is_emitted(self) -> bool:
+        """Whether another operator emits the rows, so that those of one record may come in several slices."""
+        return any(isinstance(one, Emission) for one in self.of)
+
+    @property
     def behind_ms(self) -> int:
         """How far behind the frontier of the sources the event time of a later row may be, in milliseconds."""
         return max(_behind(one) or 0 for one in self.of)

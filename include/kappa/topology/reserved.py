@@ -22,8 +22,8 @@ _OF_READERS = "_value _dead _raw _state _read _bytes _rows _reached"
 _OF_OPERATORS = """
     _also _at _before _begins _cell _changed _closes _earlier _expired _fresh _from _gone _has_earlier _has_met
     _has_next _is_change _is_changed _is_gone _is_last _is_new _is_tombstone _key_partition _kept _known _latest _left
-    _meets _moved _new _newest _old _one _other _place _right _row _run _seen _start _stored _turn _until _valid_from
-    _was
+    _meets _moved _new _newest _old _one _other _partner _place _right _row _run _seen _start _stored _turn _until
+    _valid_from _was
 """
 #: What checks, queries and comparisons have beside declared columns.
 _OF_QUERIES = "_changes _changes_newest _effect _here _n _part _rank _rows_of_key _table"
