@@ -8,7 +8,16 @@ import pytest
 
 from kappa import Append, Source, Table, Topic, Topology
 from kappa.errors import TopologyError
-from kappa.operators import agg, aggregate, aggregate_table, hopping_window, interval_join, newest_by, tumbling_window
+from kappa.operators import (
+    agg,
+    aggregate,
+    aggregate_table,
+    hopping_window,
+    interval_join,
+    newest_by,
+    newest_table_join,
+    tumbling_window,
+)
 
 TICK = "symbol STRING, price BIGINT, at BIGINT"
 TICKS = Source(topic="ticks", schema=TICK, time="at", grace="10 seconds")
@@ -159,3 +168,14 @@ def test_a_topic_of_an_operators_table_has_the_columns_of_its_result_or_those_th
     assert [column.name for column in found.sent_columns(replace(whole, columns="last"))] == ["last"]
     with pytest.raises(TopologyError, match=r"topic 'prices' sends \['first'\], which are not columns of 'prices'"):
         topology(operators=[by_symbol], outputs=[replace(whole, columns=["first"])])
+
+
+def test_what_comes_of_rows_that_depend_on_cuts_depends_on_them_too() -> None:
+    joined = newest_table_join(TICKS, TRADES, key="symbol", table="trades", table_rows="symbol STRING")
+    minutes = tumbling_window(joined.rows, table="minutes", **MINUTE)
+    counts = aggregate(minutes.final, key="symbol", aggregates=COUNT, table="counts")
+    groups = aggregate_table(counts, key="trades", aggregates={"symbols": agg.count()}, table="groups")
+
+    assert [one.tables[0].cuts for one in (joined, minutes, counts, groups)] == ["time"] * 4
+    assert Append(name="minutes", of=minutes.final).cuts == "time"
+    assert tumbling_window(TICKS, table="minutes", **MINUTE).tables[0].cuts == "any"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from kappa.errors import TopologyError
 from kappa.topology import Slice, Table
-from kappa.topology.emission import Cuts, Emission
+from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.operator import Operator, Outcome, RowsInput, TableInput
 
 if TYPE_CHECKING:
@@ -90,12 +90,13 @@ def emission(
         inputs: what it reads.
         behind_ms: how far behind the frontier of its inputs the event time of a later row may be.
         is_timed: whether the rows have event time.
-        cuts: under which cuts of the log the rows are the same.
+        cuts: under which cuts of the log the rows are the same, where those of the inputs are.
     """
     topics = tuple(sorted({topic for one in inputs for topic in one.topics}))
     further = max((one.behind_ms for one in inputs), default=0)
     behind = None if behind_ms is None or not is_timed else behind_ms + further
-    return Emission(operator=operator, schema=schema, topics=topics, behind_ms=behind, cuts=cuts)
+    depends = strictest([cuts, *(one.cuts for one in inputs)])
+    return Emission(operator=operator, schema=schema, topics=topics, behind_ms=behind, cuts=depends)
 
 
 def with_event_time(rows: DataFrame, time: str | None = None) -> DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 #: Under which cuts of the log the rows of a table or output are the same. ``any``: all, so that a replay gives what the
 #: live stream gave. ``time``: those by time, as two replays have them. ``equal``: the same slices only. Where an epoch
@@ -29,3 +30,9 @@ class Emission:
     topics: tuple[str, ...]
     behind_ms: int | None
     cuts: Cuts = "any"
+
+
+def strictest(cuts: Iterable[Cuts]) -> Cuts:
+    """The cuts under which rows are the same that come of several parts."""
+    order: tuple[Cuts, ...] = get_args(Cuts)
+    return max(cuts, key=order.index, default="any")

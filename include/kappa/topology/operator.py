@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal
-from kappa.topology.emission import Emission
+from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.event_time import Frontier, least
 from kappa.topology.members import Source, Table
 from kappa.topology.slice import MARK, Slice, with_mark
@@ -57,6 +57,11 @@ class RowsInput:
     def is_emitted(self) -> bool:
         """Whether another operator emits the rows, so that those of one record may come in several slices."""
         return any(isinstance(one, Emission) for one in self.of)
+
+    @property
+    def cuts(self) -> Cuts:
+        """Under which cuts of the log the rows are the same."""
+        return strictest(one.cuts for one in self.of if isinstance(one, Emission))
 
     @property
     def behind_ms(self) -> int:
@@ -137,6 +142,11 @@ class TableInput:
     table: Table
     rows: str
 
+    @property
+    def cuts(self) -> Cuts:
+        """Under which cuts of the log the table is the same."""
+        return self.table.cuts
+
     def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
         """The changes of the slice.
 
@@ -169,7 +179,7 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
     Args:
         of: a source, what another operator emits, or several of these.
         operator: the operator, for messages.
-        rows: Spark DDL of the rows; empty for all columns of what is read. A column that this lacks comes from the
+        rows: Spark DDL of the rows; empty for all columns of what is read. One that this does not have comes from the
             step.
         is_timed: whether the operator needs event time.
 
@@ -180,8 +190,8 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
     odd = next((one for one in each if not isinstance(one, Source | Emission)), of if not each else None)
     if odd is not None:
         raise TopologyError(
-            f"{operator} is declared with {type(odd).__name__} {odd!r}. Declare it with a source or with what another "
-            f"operator emits, and name its table: {operator}(orders, ..., table='{operator}s')."
+            f"{operator} is declared with {type(odd).__name__} {odd!r}. Declare it with a source, or with what another "
+            "operator emits: hours.final, paid.rows."
         )
     for one in each:
         if is_timed and _behind(one) is None:
@@ -235,6 +245,12 @@ class Operator(Generic[R]):
     compute: Callable[[Slice, tuple[DataFrame, ...]], Outcome[R]]
     emits: Emission | None = None
     row: str = ""
+
+    def __post_init__(self) -> None:
+        # What comes of rows that depend on cuts depends on them too.
+        own = strictest(one.cuts for one in self.inputs)
+        kept = tuple(replace(table, cuts=strictest([own, table.cuts])) for table in self.tables)
+        object.__setattr__(self, "tables", kept)
 
     def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:
         """What the operator gives for a slice.
