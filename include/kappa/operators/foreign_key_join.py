@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.operators.bound import TableOperator, declared_as, table_input
 from kappa.operators.join_columns import JoinColumns, JoinKey, changed_rows, join_columns
+from kappa.operators.joined_tables import TableChanges, tables_operator
 from kappa.operators.keys import Key
-from kappa.topology import Slice, Table
+from kappa.topology import Table
 from kappa.topology.ddl import ddl_of, names_of, quoted
-from kappa.topology.operator import Outcome, label
+from kappa.topology.operator import label
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,19 +74,7 @@ def foreign_key_join(
     what = label(_NAME, table)
     lefts, rights = table_input(left, what), table_input(right, what)
     join = _join(left_rows or lefts.rows, right_rows or rights.rows, lefts.table.key, foreign_key, how)
-
-    def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[TableChanges]:
-        result = join(
-            *changes,
-            left_before=slice.table(lefts.table.name),
-            right_before=slice.table(rights.table.name),
-            before=slice.table(table),
-        )
-        return Outcome(result=result, changes=(result.changes,))
-
-    return TableOperator(
-        name=_NAME, inputs=(lefts, rights), tables=(join.table(table),), compute=compute, row=join.schema
-    )
+    return tables_operator(_NAME, join, lefts, rights, table)
 
 
 def _join(left: str, right: str, key: Key, foreign_key: JoinKey, how: Literal["inner", "left"]) -> ForeignKeyJoin:
@@ -93,17 +82,6 @@ def _join(left: str, right: str, key: Key, foreign_key: JoinKey, how: Literal["i
         what=_NAME, left=left, right=right, key=foreign_key, how=how, allowed=("inner", "left"), required=key
     )
     return ForeignKeyJoin(columns=columns, key=names_of(key))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableChanges:
-    """What a join of tables gives for a slice.
-
-    Attributes:
-        changes: rows of the result's table; those that go have ``_deleted``.
-    """
-
-    changes: DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)

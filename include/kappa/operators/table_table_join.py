@@ -8,11 +8,11 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from kappa.operators.bound import TableOperator, declared_as, table_input
-from kappa.operators.foreign_key_join import TableChanges
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, changed_rows, join_columns
-from kappa.topology import Slice, Table
+from kappa.operators.joined_tables import TableChanges, tables_operator
+from kappa.topology import Table
 from kappa.topology.ddl import Column, ddl_of, quote, quoted
-from kappa.topology.operator import Outcome, label
+from kappa.topology.operator import label
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,20 +89,7 @@ def table_table_join(
         how=how,
         allowed=("inner", "left", "outer"),
     )
-    join = TableTableJoin(columns=columns)
-
-    def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[TableChanges]:
-        result = join(
-            *changes,
-            left_before=slice.table(lefts.table.name),
-            right_before=slice.table(rights.table.name),
-            before=slice.table(table),
-        )
-        return Outcome(result=result, changes=(result.changes,))
-
-    return TableOperator(
-        name=_NAME, inputs=(lefts, rights), tables=(join.table(table),), compute=compute, row=join.schema
-    )
+    return tables_operator(_NAME, TableTableJoin(columns=columns), lefts, rights, table)
 
 
 @dataclass(frozen=True, kw_only=True)

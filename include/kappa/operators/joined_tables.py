@@ -1,0 +1,65 @@
+"""What joins of two tables have in common: how they are bound, and what they give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from kappa.operators.bound import TableOperator
+from kappa.topology import Slice, Table
+from kappa.topology.operator import Outcome, TableInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableChanges:
+    """What a join of tables gives for a slice.
+
+    Attributes:
+        changes: rows of the result's table; those that go have ``_deleted``.
+    """
+
+    changes: DataFrame
+
+
+class TablesJoin(Protocol):
+    """A join of two tables before it is bound."""
+
+    @property
+    def schema(self) -> str:
+        """DDL of the result's rows."""
+
+    def table(self, name: str) -> Table:
+        """The result."""
+
+    def __call__(
+        self, left: DataFrame, right: DataFrame, *, left_before: DataFrame, right_before: DataFrame, before: DataFrame
+    ) -> TableChanges:
+        """The changes of the result, by those of both tables."""
+
+
+def tables_operator(
+    name: str, join: TablesJoin, left: TableInput, right: TableInput, table: str
+) -> TableOperator[TableChanges]:
+    """A join of two tables with both and its result.
+
+    Args:
+        name: the operator, for messages.
+        join: the join.
+        left: the left table.
+        right: the right one.
+        table: the name of the result.
+    """
+
+    def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[TableChanges]:
+        result = join(
+            *changes,
+            left_before=slice.table(left.table.name),
+            right_before=slice.table(right.table.name),
+            before=slice.table(table),
+        )
+        return Outcome(result=result, changes=(result.changes,))
+
+    return TableOperator(name=name, inputs=(left, right), tables=(join.table(table),), compute=compute, row=join.schema)
