@@ -378,16 +378,16 @@ def hold(spark: SparkSession, name: str, *, seed: int) -> None:
 
     last = f"out_{len(composition.operators) - 1}"
     known = {output: rows for output, rows in found.items() if output != last}
-    wanted = [row for row in composition.oracle(known, in_time(log)) if not is_open(row)]
-    assert in_order(row for row in found[last] if row["id"] != "z") == in_order(wanted)
+    wanted = [row for row in composition.oracle(known, in_time(log)) if not is_of_the_end(row)]
+    assert in_order(row for row in found[last] if not is_of_the_end(row)) == in_order(wanted)
     assert len(wanted) > 3
 
     for slices in (3, 6):
         assert run(composition.topology(), spark, cut(chance, log, slices)) == found
 
 
-def is_open(row: Row) -> bool:
-    """Whether it is of the record of the end, or of what that has not closed yet."""
+def is_of_the_end(row: Row) -> bool:
+    """Whether it comes of the record of the end, behind which nothing closes."""
     return bool(row["id"] == "z")
 
 

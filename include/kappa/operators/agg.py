@@ -360,9 +360,9 @@ def _spread(what: str, column: str, of_variance: str) -> Aggregate:
         whole = f"CAST({s} AS DECIMAL({_DIGITS}, {scale}))"
         exact = f"TRY_SUBTRACT(TRY_MULTIPLY(CAST({n} AS DECIMAL(20, 0)), {q}), TRY_MULTIPLY({whole}, {whole}))"
         rounded = f"GREATEST({n} * CAST({q} AS DOUBLE) - CAST({s} AS DOUBLE) * CAST({s} AS DOUBLE), 0D)"
-        found = f"COALESCE(CAST({exact} AS DOUBLE), {rounded}) / (CAST({n} AS DOUBLE) * ({n} - 1L))"
+        quotient = f"COALESCE(CAST({exact} AS DOUBLE), {rounded}) / (CAST({n} AS DOUBLE) * ({n} - 1L))"
         value = Part(
-            name=name, type="DOUBLE", derived=f"IF({n} < 2L, NULL, {of_variance.format(found)})", is_value=True
+            name=name, type="DOUBLE", derived=f"IF({n} < 2L, NULL, {of_variance.format(quotient)})", is_value=True
         )
         return value, many, total, squares
 

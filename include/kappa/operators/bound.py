@@ -9,16 +9,15 @@ from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from kappa.errors import TopologyError
-from kappa.topology import Slice, Table
+from kappa.topology import Table
 from kappa.topology.emission import Cuts, Emission, strictest
-from kappa.topology.operator import Operator, Outcome, RowsInput, TableInput
+from kappa.topology.operator import Operator, RowsInput, TableInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Compute = Callable[[Slice, tuple["DataFrame", ...]], Outcome[R]]
 
 
 def declared_as(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -80,7 +79,7 @@ class TableOperator(Operator[R]):
 
 
 def emission(
-    operator: str, schema: str, *inputs: RowsInput, behind_ms: int | None = 0, is_timed: bool = True, cuts: Cuts = "any"
+    operator: str, schema: str, *inputs: RowsInput, behind_ms: int = 0, is_timed: bool = True, cuts: Cuts = "any"
 ) -> Emission:
     """What an operator emits.
 
@@ -94,7 +93,7 @@ def emission(
     """
     topics = tuple(sorted({topic for one in inputs for topic in one.topics}))
     further = max((one.behind_ms for one in inputs), default=0)
-    behind = None if behind_ms is None or not is_timed else behind_ms + further
+    behind = behind_ms + further if is_timed else None
     depends = strictest([cuts, *(one.cuts for one in inputs)])
     return Emission(operator=operator, schema=schema, topics=topics, behind_ms=behind, cuts=depends)
 

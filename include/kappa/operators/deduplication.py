@@ -218,7 +218,7 @@ def deduplicate(
         label("deduplicate", table),
         read_rows.rows,
         read_rows,
-        behind_ms=distinct.within_ms if emit == "final" else 0,
+        behind_ms=(distinct.within_ms or 0) if emit == "final" else 0,
         is_timed=read_rows.is_timed,
     )
     kept = (distinct.table(table),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,16 +58,6 @@ def place_of(rows: DataFrame, *, is_emitted: bool) -> tuple[str, ...]:
     return (*PLACE, f"COALESCE({PARTNER}, '') AS {PARTNER}" if PARTNER in rows.columns else f"'' AS {PARTNER}")
 
 
-def numbered(rows: DataFrame, columns: Iterable[Column], *, is_emitted: bool = False) -> DataFrame:
-    """Rows with their number among those of their record that come in one slice, in order of what is in them.
-
-    The latest time comes first: when rows of earlier times are left out, the others keep their numbers.
-    """
-    order = ["_event_time DESC", *by_content({column.name: column.delta for column in columns})]
-    of = ", ".join(identity(is_emitted=is_emitted))
-    return rows.selectExpr("*", f"ROW_NUMBER() OVER (PARTITION BY {of} ORDER BY {', '.join(order)}) AS {ROW}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class SideChanges:
     """What becomes of a side in a slice.
@@ -120,8 +110,13 @@ class Side:
         return self._its_own(rows).where(IS_IN_TIME).selectExpr(*quoted(c.name for c in self.columns), *place)
 
     def numbered(self, rows: DataFrame) -> DataFrame:
-        """Rows with their number, see :func:`numbered`."""
-        return numbered(rows, self.columns, is_emitted=self.is_emitted)
+        """Rows with their number among those of their record that come in one slice, in order of what is in them.
+
+        The latest time comes first: when rows of earlier times are left out, the others keep their numbers.
+        """
+        order = ["_event_time DESC", *by_content({column.name: column.delta for column in self.columns})]
+        of = ", ".join(identity(is_emitted=self.is_emitted))
+        return rows.selectExpr("*", f"ROW_NUMBER() OVER (PARTITION BY {of} ORDER BY {', '.join(order)}) AS {ROW}")
 
     def refused(self, rows: DataFrame) -> DataFrame:
         """The same of those that are late."""
@@ -163,7 +158,7 @@ class Side:
         changed = touched.selectExpr("* EXCEPT (_is_new)", f"{goes} AS _deleted")
         gone = before.where(f"{_MET} AND {is_over}").selectExpr("*", "TRUE AS _deleted")
         unmatched = checked.where(f"{is_final} AND NOT {_MET}").alias("l")
-        partner = f"{PARTNER}" if self.is_emitted else f"'' AS {PARTNER}"
+        partner = PARTNER if self.is_emitted else f"'' AS {PARTNER}"
         place = [*origin.final_at(later("_event_time", self.ahead_ms), "l"), "_event_time", partner]
         return SideChanges(
             rows=gone.unionByName(changed),

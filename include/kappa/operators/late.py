@@ -32,7 +32,17 @@ def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
         reason: why it refused them, for people. ``released: `` stands before it where the frontier is that of a release
             of the partition: without it, the record would have been measured by an earlier time.
     """
-    return _as_kept(df, operator, reason)
+    from pyspark.sql import functions as F
+
+    kept = quoted(name for name in df.columns if not is_reserved(name))
+    return df.select(
+        F.lit(operator).alias("operator"),
+        as_released(df, F.lit(reason)).alias("reason"),
+        F.expr("_event_time AS event_time"),
+        F.expr("_frontier AS frontier"),
+        F.expr(f"to_json(STRUCT({', '.join(kept)})) AS record"),
+        *ORDER,
+    )
 
 
 def no_late_records(df: DataFrame) -> DataFrame:
@@ -45,21 +55,7 @@ def no_late_records(df: DataFrame) -> DataFrame:
 
 def no_late_rows(df: DataFrame, *, operator: str) -> DataFrame:
     """What an operator that refuses nothing gives as its late records."""
-    return _as_kept(df.where("FALSE"), operator, "")
-
-
-def _as_kept(df: DataFrame, operator: str, reason: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    kept = quoted(name for name in df.columns if not is_reserved(name))
-    return df.select(
-        F.lit(operator).alias("operator"),
-        as_released(df, F.lit(reason)).alias("reason"),
-        F.expr("_event_time AS event_time"),
-        F.expr("_frontier AS frontier"),
-        F.expr(f"to_json(STRUCT({', '.join(kept)})) AS record"),
-        *ORDER,
-    )
+    return late_rows(df.where("FALSE"), operator=operator, reason="")
 
 
 def as_released(df: DataFrame, reason: Column) -> Column:

@@ -158,19 +158,19 @@ class TableInput:
             TopologyError: the operator of the table was not called yet, or the changes are passed and it has one.
         """
         changes, name = slice.calls.changes.get(self.table.name), self.table.name
-        if changes is None and passed is None:
-            raise TopologyError(
-                f"{self.operator} reads table {name!r}, whose changes are not there yet. Call its operator first, or "
-                "pass the changes that the step returns for it."
-            )
-        if changes is not None and passed is not None and passed is not changes:
+        if changes is None:
+            if passed is None:
+                raise TopologyError(
+                    f"{self.operator} reads table {name!r}, whose changes are not there yet. Call its operator first, "
+                    "or pass the changes that the step returns for it."
+                )
+            return passed
+        if passed is not None and passed is not changes:
             raise TopologyError(
                 f"{self.operator} was passed rows for table {name!r}, whose operator has its changes. Call it without "
                 "them."
             )
-        found = passed if changes is None else changes
-        assert found is not None
-        return found
+        return changes
 
 
 def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> RowsInput:
@@ -199,12 +199,10 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
                 f"{operator} needs event time, and {_shown(one)} has none. "
                 + ("Say how late a record may be: grace='10 seconds'." if isinstance(one, Source) else "Use a source.")
             )
-    known = rows or _same(each, operator)
-    there = {(column.name, column.type) for one in each[:1] for column in _columns(one)}
-    added = [
-        column for column in columns_of(known, f"the rows of {operator}") if (column.name, column.type) not in there
-    ]
-    return RowsInput(operator=operator, of=each, rows=known, is_shaped=bool(added) and len(each) == 1)
+    ddl = rows or _same(each, operator)
+    there = {(column.name, column.type) for column in _columns(each[0])}
+    is_added = any((one.name, one.type) not in there for one in columns_of(ddl, f"the rows of {operator}"))
+    return RowsInput(operator=operator, of=each, rows=ddl, is_shaped=is_added and len(each) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
