@@ -31,8 +31,10 @@ from kappa.offsets.releases import Releases
 from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed, time_of
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.operators.origin import Order, order_of
+from kappa.replay.chains import Final
 from kappa.slices.contract import check_rows
 from kappa.slices.effects import collect, conformed
+from kappa.slices.final_times import final_times, promised
 from kappa.slices.records import in_memory
 from kappa.slices.state import newest
 from kappa.slices.step import call_step
@@ -42,7 +44,7 @@ from kappa.spark.parsing.batches import Start
 from kappa.spark.session import frame_of, local_session, tune
 from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
-from kappa.topology.event_time import frontier_of
+from kappa.topology.event_time import Frontier, frontier_of, least
 from kappa.topology.shapes import timings_of
 
 if TYPE_CHECKING:
@@ -91,6 +93,8 @@ class TopologyDriver:
     Attributes:
         released: where each slice ended, with the idle partitions that it released.
         dead_letters: records that did not parse: topic, partition, offset, value and reason.
+        final: versioned topic output whose readers can follow it -> up to when its rows are final; None while the
+            sources have no frontier. Pass it on to the driver of a topology that reads the topic.
         orders: append output -> the order in which its operator declares that its rows come to a topic; None of rows
             that say nothing.
     """
@@ -107,12 +111,15 @@ class TopologyDriver:
         self.topology = topology
         self.dead_letters: list[dict[str, Any]] = []
         self.orders: dict[str, Order | None] = {}
+        self.final: dict[str, datetime | None] = {}
         self._session = session
         self._now = now
         self._seq = 0
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._times: dict[str, dict[int, int]] = {}
         self._stream_times: dict[str, dict[int, int]] = {}
+        self._followed: dict[str, int] = {}
+        self._promised: dict[str, Final] = {}
         self._known = partitions or {}
         self._copied = released
         self.released: list[tuple[Offsets, Releases]] = []
@@ -138,8 +145,13 @@ class TopologyDriver:
         self._now += by
         return self._now
 
-    def pipe(self, inputs: Iterable[Input]) -> None:
+    def pipe(self, inputs: Iterable[Input], *, final: Mapping[str, datetime | None] | None = None) -> None:
         """Run one slice of exactly these records; those of one partition in the order given.
+
+        Args:
+            inputs: the records.
+            final: source that follows a topology -> up to when its rows are final after the slice, as that topology's
+                driver has it; of one that is not named, what it was.
 
         Raises:
             TopologyError: a record's topic is not a source, or an effect is not what the topology declares.
@@ -153,6 +165,7 @@ class TopologyDriver:
                 f"{strangers} are no sources of {self.topology.name!r}; it reads {list(self.topology.source_topics)}."
             )
         self._seq += 1
+        self._followed |= {topic: _millis(at) for topic, at in (final or {}).items() if at is not None}
         self._hold_frontiers()
         tune(self._session, is_small=True)
         found = self._releases(timed)
@@ -162,12 +175,7 @@ class TopologyDriver:
         }
         before = {table.name: self._before(table.name) for table in self.topology.tables}
         frontiers = {
-            source.topic: frontier_of(
-                self._stream_times.get(source.topic, {}),
-                self._partitions(source.topic),
-                source.grace_ms,
-                least_frontiers(self._floors.get(source.topic, {})),
-            )
+            source.topic: self._frontier(source, source.grace_ms)
             for source in self.topology.sources
             if source.grace_ms is not None
         }
@@ -176,7 +184,9 @@ class TopologyDriver:
         frames = conformed(self.topology, returned)
         effects = collect(frames)
         self.orders = {append.name: _order(returned[append.name]) for append in self.topology.appends}
-        check_rows(self.topology, returned, frames, effects)
+        check_rows(self.topology, returned, frames, effects, promised(self.topology, self._promised))
+        self._promised = final_times(self.topology, lambda topics: least(frontiers[topic] for topic in topics))
+        self.final = {topic: None if one.ms is None else _time(one.ms) for topic, one in self._promised.items()}
         for append in self.topology.appends:
             rows = effects[append.name]
             known = self._outputs.get(append.name)
@@ -188,6 +198,13 @@ class TopologyDriver:
             names, encode = [column.name for column in columns], output_encoder(topic, columns)
             sent = topic_records(topic, names, effects[topic.of], encode=encode)
             self._sent[topic.name].extend((record.key, record.value) for record in sent)
+
+    def _frontier(self, source: Source, grace_ms: int) -> Frontier:
+        topic = source.topic
+        if source.follows_upstream:
+            return Frontier(ms=self._followed.get(topic))
+        floors = least_frontiers(self._floors.get(topic, {}))
+        return frontier_of(self._stream_times.get(topic, {}), self._partitions(topic), grace_ms, floors)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Rows of a table, sorted by key, or of an append output, in the order of the records they come from."""
@@ -245,7 +262,7 @@ class TopologyDriver:
 
     def _records(self, source: Source, inputs: list[Input], found: Releases) -> DataFrame:
         topic = source.topic
-        is_timed = source.grace is not None
+        is_timed = source.has_event_time
         known = releases.merged([found, *(told for _, told in self.released)])
         start = Start(
             timestamps=self._times.get(topic, {}),
@@ -304,6 +321,10 @@ def _millis(at: datetime) -> int:
     return (at - BEGIN) // timedelta(milliseconds=1)
 
 
+def _time(ms: int) -> datetime:
+    return BEGIN + timedelta(milliseconds=ms)
+
+
 def assert_slice_invariant(
     topology: Topology,
     inputs: Iterable[Input],
@@ -326,7 +347,8 @@ def assert_slice_invariant(
     dozens of records, not thousands.
 
     Args:
-        inputs: records of its sources; those of one partition in the order given. One without a time is of 1970.
+        inputs: records of its sources; those of one partition in the order given. One without a time is of 1970. Of a
+            source that follows a topology, that is the time of the row: up to then rows are final after each slice.
         cuts: how many random ways, each at one to four times.
         seed: which random ways.
         by_arrival: also cut each partition at a place of its own, so that partitions and topics lag each other. Of
@@ -360,9 +382,21 @@ def _run(
     for one in (one for part in slices for one in part):
         partitions[one.topic] = max(partitions[one.topic], one.partition + 1)
     driver = TopologyDriver(topology, session, partitions=partitions, released=released)
-    for part in slices:
-        driver.pipe(one.item for one in part)
+    for n, part in enumerate(slices):
+        driver.pipe((one.item for one in part), final=_final(topology, slices, n))
     return driver
+
+
+def _final(topology: Topology, slices: Sequence[Sequence[Placed[Input]]], n: int) -> dict[str, datetime]:
+    """Up to when the rows of topics that are followed may be final after a slice: as late as those behind it allow."""
+    found = {}
+    for topic in (source.topic for source in topology.sources if source.follows_upstream):
+        times = [[time_of(one.item) for one in part if one.topic == topic] for part in slices]
+        still_to_come = [ms for part in times[n + 1 :] for ms in part]
+        so_far = [ms for part in times[: n + 1] for ms in part]
+        if still_to_come or so_far:
+            found[topic] = _time(min(still_to_come or [max(so_far)]))
+    return found
 
 
 def _released(

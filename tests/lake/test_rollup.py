@@ -26,6 +26,7 @@ from kappa.offsets.releases import releases_detail
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.certificate import Certificate, MoveFacts, Sends
 from kappa.replay.certify import certify
+from kappa.replay.chains import Final
 from kappa.topology.shapes import Timing, graces_of
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -317,7 +318,11 @@ def test_facts_of_a_chained_epoch_go_on_where_the_roll_up_ended() -> None:
             rows_parsed=3 * (n > 0),
             code="c",
             ranges=(OffsetRange(topic="own", partition=0, start=3 * max(0, n - 1), end=3 * n),),
-            detail={"roots": {"pos": {"0": 2 * n}}, "sent": {"mine": {"0": 7 * n}}},
+            detail={
+                "roots": {"pos": {"0": 2 * n}},
+                "sent": {"mine": {"0": 7 * n}},
+                "final": {"mine": {"time": "window_end", "ms": 1_000 * n}},
+            },
         )
         for n in range(RECENT + 30)
     ]
@@ -326,7 +331,9 @@ def test_facts_of_a_chained_epoch_go_on_where_the_roll_up_ended() -> None:
     assert warm.rolled is not None
     assert extended((), runs_of(cold)) == extended((), runs_of(state_of(rows)))
     assert certify("a", (), {1: tuple(r.facts for r in runs_of(cold))}).at == certify("a", (), {1: whole}).at
-    assert [standing for _, standing in rollup.sent_before(cold)] == [rows[24].standing, rows[1].standing]
+    before = rollup.sent_before(cold)
+    assert [one.standing for one in before] == [rows[24].standing, rows[1].standing]
+    assert [one.final for one in before] == [{"mine": Final(time="window_end", ms=1_000 * n)} for n in (24, 1)]
 
 
 # Real ledgers

@@ -9,6 +9,7 @@ from kappa.offsets.vector import Offsets
 from kappa.replay.chains import (
     Binding,
     ChainFacts,
+    Final,
     SentEnd,
     UpstreamFacts,
     is_at,
@@ -28,6 +29,7 @@ from kappa.replay.rules.chain import (
     upstream_behind,
     upstream_cycle,
     upstream_missing,
+    upstream_not_followed,
     upstream_not_live_yet,
     upstream_not_read,
     upstream_silent,
@@ -101,6 +103,16 @@ def test_what_a_source_may_be_bound_to() -> None:
     assert upstream_silent("a", 1, True) == [] and upstream_silent("a", 1, False)[0].code == "upstream-silent"
     assert upstream_cycle("b", {"a"}) == [] and upstream_cycle("b", {"a", "b"})[0].code == "upstream-cycle"
     assert upstream_not_read(["a"], ["a"]) == [] and upstream_not_read(["x"], ["a"])[0].code == "upstream-not-read"
+
+
+def test_a_source_without_grace_follows_what_its_upstream_says_by_the_same_column() -> None:
+    binding = CHAIN.bound["story"]
+    assert upstream_not_followed("story", binding, "window_end", Final(time="window_end", ms=None)) == []
+    silent = upstream_not_followed("story", binding, "window_end", None)
+    other = upstream_not_followed("story", binding, "window_end", Final(time="window_start", ms=5))
+    assert [finding.code for finding in (*silent, *other)] == ["upstream-not-followed"] * 2
+    assert "epoch 2 says of no time of it what is final" in silent[0].message
+    assert "says by 'window_start' what is final in it" in other[0].message
 
 
 def test_one_root_topic_is_reached_in_one_way_only() -> None:

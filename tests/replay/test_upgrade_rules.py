@@ -165,6 +165,39 @@ def test_other_operators_and_other_times_are_refused_with_what_they_were(
     assert words in finding.message and "--to-datetime" in finding.remedy
 
 
+def told(time: str | None) -> Topology:
+    moves = Source(topic="moves", schema="id STRING, at TIMESTAMP", time="at", grace="1 minute")
+    hours = tumbling_window(moves, key="id", size="1 hour", aggregates={"n": agg.count()}, table="hours")
+    outputs = [
+        Append(name="counts", of=hours.final),
+        Topic(name="told", of="counts", key="id", time=time, on_replay="versioned"),
+    ]
+    return Topology(name="shop.hours", version="1", sources=[moves], operators=[hours], outputs=outputs)
+
+
+def test_a_topic_that_others_may_follow_goes_on_to_say_what_is_final() -> None:
+    assert upgrade_rules.needs_replay(told("window_end"), told("window_end")) == []
+    assert upgrade_rules.needs_replay(told(None), told("window_end")) == []
+    for after in (told(None), told("window_start")):
+        (finding,) = upgrade_rules.needs_replay(told("window_end"), after)
+        assert finding.code == "upgrade-changes-topics"
+        assert "topic 'told' no longer says by 'window_end' what is final" in finding.message
+
+
+def followed(**how: str) -> Topology:
+    counts = Source(topic="told", schema="id STRING, window_end TIMESTAMP", of="shop.hours", time="window_end", **how)
+    days = tumbling_window(counts, key="id", size="1 day", aggregates={"n": agg.count()}, table="days")
+    outputs = [Append(name="counts", of=days.final)]
+    return Topology(name="shop.days", version="1", sources=[counts], operators=[days], outputs=outputs)
+
+
+def test_a_source_with_grace_is_no_source_that_follows_its_upstream() -> None:
+    (finding,) = upgrade_rules.needs_replay(followed(grace="1 minute"), followed())
+    assert finding.code == "upgrade-changes-time"
+    assert "source 'told' follows shop.hours now, and has a grace before" in finding.message
+    assert upgrade_rules.needs_replay(followed(), followed()) == []
+
+
 @pytest.mark.parametrize(
     ("grace", "effect"), [("1 hour", "what is closed stays closed"), ("1 second", "closes with the next slice")]
 )

@@ -116,6 +116,19 @@ def _(here: Site) -> Provoked:
     )
 
 
+@provokes("upstream-not-followed")
+def _(here: Site) -> Provoked:
+    above = told_live(here)  # its rows are not what an operator emits
+    source = 'Source(topic="{story}", schema="id STRING NOT NULL, at BIGINT NOT NULL", of="{of}", time="at")'
+    here.deploy(sources=source.format(story=f"{here.topic}.story", of=above.name))
+    return Provoked(
+        command="plan NAME",
+        numbers={"topology": above.name, "epoch": 1},
+        says="says of no time of it what is final",
+        remedy="grace='10 seconds'",
+    )
+
+
 @provokes("upstream-cycle")
 def _(here: Site) -> Provoked:
     above = told_live(here)

@@ -64,7 +64,7 @@ def schema_name(source: Source) -> str | None:
         return None
     content: list[Any] = [_PARSING, [[column.name, column.type, column.nullable] for column in source.columns]]
     content.append([source.key_schema, source.key_format, source.tombstones, source.timestamps])
-    if source.grace is not None and source.time is not None and not source.is_wall_clock:
+    if source.has_event_time and source.time is not None and not source.is_wall_clock:
         content.append([source.time, source.ahead_ms])
     return f"parsed_{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]}"
 

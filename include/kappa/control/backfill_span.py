@@ -89,7 +89,7 @@ def member_of(topology: Topology, of: Append | Table, tables: Sequence[Table], s
         time = own.pop()
     if time is None:
         return None
-    timed = {source.topic for source in topology.sources if source.grace is not None}
+    timed = {source.topic for source in topology.sources if source.has_event_time}
     return Member(
         name=of.name,
         time=time,

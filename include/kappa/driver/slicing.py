@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -67,6 +67,12 @@ class Slices:
     @cached_property
     def _old_objects(self) -> OldObjects:
         return OldObjects(self._context.session)
+
+    @cached_property
+    def _followed(self) -> set[str]:
+        """Versioned topics whose frontier is that of a source."""
+        bound = self._context.upstreams.topics
+        return {bound[one.topic] for one in self._context.topology.sources if one.follows_upstream}
 
     @property
     def most(self) -> int:
@@ -167,7 +173,7 @@ class Slices:
         is_large = not is_small(ranges, self._context.config.small_slice)
         if goal is not None and is_large and self.cuts.by_log_alone and not is_shrunk(state):
             foresee = partial(self._foresee, goal, is_moving=sends == "live")
-        self.run(ranges, sends=sends, what=what, roots=cut.standing, foresee=foresee)
+        self.run(ranges, sends=sends, what=what, roots=cut.standing, frontiers=cut.frontiers, foresee=foresee)
 
     def _foresee(self, goal: Offsets, plan: LedgerRow, effects: LedgerRow, *, is_moving: bool) -> Sequence[OffsetRange]:
         """What the slice after a planned one will read on the way to a goal; nothing where that cannot be told.
@@ -193,6 +199,7 @@ class Slices:
         what: str,
         raw: DataFrame | None = None,
         roots: Offsets | None = None,
+        frontiers: Mapping[str, int] | None = None,
         foresee: Foresight | None = None,
     ) -> None:
         """One slice, from planned to committed.
@@ -203,6 +210,7 @@ class Slices:
             what: said of it in the heartbeat and the log.
             raw: its records, where a streaming query has them already.
             roots: where it ends in root topics; None where it reads no versioned topic.
+            frontiers: versioned topic -> up to when its rows are final there; those that a source follows are kept.
             foresee: tells what the next one will read.
 
         Raises:
@@ -229,6 +237,7 @@ class Slices:
             roots=roots,
             releases=released,
             floors=floors,
+            frontiers={topic: ms for topic, ms in (frontiers or {}).items() if topic in self._followed},
             set_aside=aside,
             foresee=foresee,
         )

@@ -27,10 +27,12 @@ class Cut:
     Attributes:
         end: next offset of every topic that is read.
         standing: the same in root topics; None where no versioned topic is read, and ``end`` is it.
+        frontiers: versioned topic -> up to when its rows are final there, epoch milliseconds.
     """
 
     end: Offsets
     standing: Offsets | None = None
+    frontiers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -127,9 +129,11 @@ def _upto(ahead: Mapping[Key, Sequence[SentEnd]], goal: Offsets) -> dict[Key, li
 
 def _cut(state: LedgerState, ahead: Mapping[Key, Sequence[SentEnd]], direct: Offsets, most: int | None) -> Cut | None:
     end, standing = state.position, state.standing
+    frontiers: dict[str, int] = {}
     for sent in ahead.values():
         one = (sent[-1] if sent else None) if most is None else next_end(sent, state.position, most)
         if one is not None:
             end, standing = end.merge(one.ends), standing.merge(one.standing)
+            frontiers |= {topic: final.ms for topic, final in one.final.items() if final.ms is not None}
     standing = standing.merge(direct)
-    return None if standing == state.standing else Cut(end=end.merge(direct), standing=standing)
+    return None if standing == state.standing else Cut(end=end.merge(direct), standing=standing, frontiers=frontiers)

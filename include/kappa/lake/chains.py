@@ -6,17 +6,19 @@ The rules are in :mod:`kappa.replay.rules.chain`; here is where ledgers and the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import sent_before
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, topics_of
+from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, final_from_detail, topics_of
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding
 from kappa.replay.request import ReplayRequest
@@ -26,6 +28,7 @@ from kappa.replay.rules.chain import (
     removal_refusals,
     upstream_cycle,
     upstream_missing,
+    upstream_not_followed,
     upstream_not_live_yet,
     upstream_not_read,
     upstream_silent,
@@ -112,23 +115,32 @@ def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEn
     some way apart.
     """
     upto = 0 if state.rolled is None else state.rolled.detail["upto"]
-    early: list[tuple[Offsets, Offsets]] = []
+    early: list[SentEnd] = []
     for row in reversed(state.commits):
         if row.seq == 0:
             break
         if "sent" not in row.detail:
             return
         if row.n <= upto:  # those that are rows still lie between the places that the roll-up names
-            early.append((Offsets.from_json(row.detail["sent"]), row.standing))
+            early.append(_sent_end(row, row.standing))
             continue
-        yield SentEnd(ends=Offsets.from_json(row.detail["sent"]).only(topics), standing=row.standing)
-    known = {standing for _, standing in early}
-    early += [place for place in sent_before(state) if place[1] not in known]
-    for ends, standing in sorted(early, key=lambda place: sum(end for _, end in place[0].items()), reverse=True):
-        yield SentEnd(ends=ends.only(topics), standing=standing)
+        yield _of_topics(_sent_end(row, row.standing), topics)
+    standings = {one.standing for one in early}
+    early += [one for one in sent_before(state) if one.standing not in standings]
+    for one in sorted(early, key=lambda one: sum(end for _, end in one.ends.items()), reverse=True):
+        yield _of_topics(one, topics)
     if state.baseline is not None and "sent" in state.baseline.detail and state.baseline.seq == 0:
-        ends = Offsets.from_json(state.baseline.detail["sent"]).only(topics)
-        yield SentEnd(ends=ends, standing=state.commits[0].standing)
+        yield _of_topics(_sent_end(state.baseline, state.commits[0].standing), topics)
+
+
+def _sent_end(row: LedgerRow, standing: Offsets) -> SentEnd:
+    ends = Offsets.from_json(row.detail["sent"])
+    return SentEnd(ends=ends, standing=standing, final=final_from_detail(row.detail))
+
+
+def _of_topics(one: SentEnd, topics: Collection[str]) -> SentEnd:
+    final = {topic: until for topic, until in one.final.items() if topic in topics}
+    return replace(one, ends=one.ends.only(topics), final=final)
 
 
 def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: TopologyFacts | None) -> ChainFacts:
@@ -158,6 +170,12 @@ def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: Topolo
     )
     chain = ChainFacts(bound=bound, upstreams=upstreams, direct=direct)
     silent = [found for one in upstreams for found in upstream_silent(one.topology, one.epoch, bool(one.sent))]
+    final = {topic: until for one in upstreams for topic, until in (one.sent[-1].final if one.sent else {}).items()}
+    spoken = {one.topology for one in upstreams if one.sent}
+    for name, binding in sorted(bound.items()):
+        column = sources[name].follows
+        if column is not None and binding.topology in spoken:
+            silent += upstream_not_followed(name, binding, column, final.get(binding.topic))
     return ChainFacts(bound=bound, upstreams=upstreams, direct=direct, findings=(*silent, *upstream_twice(chain)))
 
 

@@ -189,6 +189,8 @@ _SET_ASIDE = Field(
 )
 _FLOORS = Field("object", "topic -> partition -> offset -> frontier, behind which none goes back from there on")
 _SENT = Field("offsets", "ends of the epoch's versioned topics")
+_FINAL = Field("object", "versioned topic -> column of its `time`, and `ms` up to which its rows are final")
+_FRONTIERS = Field("object", "versioned topic that is read -> up to when its rows are final, epoch milliseconds")
 _BACKFILL = Field("object", "of a replacement: fields of event `backfill`, and `n`, its number")
 _BYTES = Field("number", "bytes of the values that were read")
 _FILES = Field("object", "place -> data file that came to it -> hash of what the file holds")
@@ -199,6 +201,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
     "plan": {
         "archived": _ARCHIVED,
         "roots": _ROOTS,
+        "frontiers": _FRONTIERS,
         "releases": _RELEASES,
         "floors": _FLOORS,
         "set_aside": _SET_ASIDE,
@@ -214,7 +217,9 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "releases": _RELEASES,
         "set_aside": _SET_ASIDE,
         "floors": _FLOORS,
+        "frontiers": _FRONTIERS,
         "sent": _SENT,
+        "final": _FINAL,
         "folded": Field("object", "table -> slice up to which its version has the changes, and the key"),
         "files": _FILES,
         "backfill": _BACKFILL,
@@ -236,7 +241,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "miscounted": Field("object", "records that did not add up"),
         "backfill": _BACKFILL,
     },
-    "baseline": {"sent": _SENT},
+    "baseline": {"sent": _SENT, "final": _FINAL},
     "yield": {"handover": _HANDOVER, "at": _STANDING},
     "resume": {
         "handover": _HANDOVER,
@@ -249,7 +254,9 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "at": Field("offsets", "where its last slice ends"),
         "savepoint": _SAVEPOINT,
         "masked": _MASKED,
-        "times": Field("topic -> object", "`time` and `grace_ms` of each source with event time"),
+        "times": Field(
+            "topic -> object", "`time` and `grace_ms` of each source with event time, and which topology it `follows`"
+        ),
         "floors": _FLOORS,
     },
     "maintain": {
@@ -266,7 +273,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "commits": Field("number", "how many slices they committed"),
         "standing": _STANDING,
         "runs": Field("list", "slices that read on from one another, as one"),
-        "sent": Field("list", "some of the ends of versioned topics"),
+        "sent": Field("list", "some of the ends of versioned topics, where it stood, and up to when they were final"),
         "releases": _RELEASES,
         "set_aside": _SET_ASIDE,
         "floors": _FLOORS,

@@ -125,6 +125,12 @@ class LedgerRow:
         return releases.from_dict(self.detail.get("releases", {}))
 
     @property
+    def frontiers(self) -> Mapping[str, int]:
+        """Versioned topic that is read and followed -> up to when its rows are final after the slice."""
+        found: Mapping[str, int] = self.detail.get("frontiers", {})
+        return found
+
+    @property
     def set_aside(self) -> SetAsides:
         """Records that its slice sets aside; of a seed and a roll-up all before it."""
         return set_asides.from_list(self.detail.get("set_aside", ()))
@@ -161,6 +167,8 @@ def plan_hash(row: LedgerRow) -> str:
     said = {name: row.detail.get(name) for name in ("roots", "archived")}
     if row.is_replacement:
         said["backfill"] = row.detail["backfill"]
+    if "frontiers" in row.detail:
+        said["frontiers"] = row.detail["frontiers"]
     if row.releases:
         said["releases"] = row.detail["releases"]
     if "set_aside" in row.detail:

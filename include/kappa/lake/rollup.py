@@ -16,6 +16,7 @@ from kappa.lake.slice_runs import Run, extended
 from kappa.offsets import floors, releases, set_asides
 from kappa.offsets.vector import Offsets, ranges_from_json
 from kappa.replay.certificate import SliceFacts
+from kappa.replay.chains import SentEnd, final_from_detail
 
 if TYPE_CHECKING:
     from kappa.lake.ledger_rows import LedgerRow
@@ -134,10 +135,17 @@ def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> 
     return tuple(found)
 
 
-def sent_before(state: LedgerState) -> list[tuple[Offsets, Offsets]]:
-    """Where an epoch had filled its versioned topics, of rolled-up commits: ends and standing, newest first."""
+def sent_before(state: LedgerState) -> list[SentEnd]:
+    """Where an epoch had filled its versioned topics, of rolled-up commits, newest first."""
     told = state.rolled.detail.get("sent", ()) if state.rolled is not None else ()
-    return [(Offsets.from_json(ends), Offsets.from_json(standing)) for ends, standing in reversed(told)]
+    return [
+        SentEnd(
+            ends=Offsets.from_json(ends),
+            standing=Offsets.from_json(standing),
+            final=final_from_detail({"final": final[0]} if final else {}),
+        )
+        for ends, standing, *final in reversed(told)
+    ]
 
 
 def _rolled_runs(state: LedgerState) -> tuple[Run, ...]:
@@ -169,7 +177,10 @@ def _seconds(row: LedgerRow) -> float:
 
 
 def _sent(commits: Iterable[LedgerRow]) -> Iterable[list[Mapping[str, Any]]]:
-    return ([row.detail["sent"], row.standing.as_dict()] for row in commits if row.seq and "sent" in row.detail)
+    for row in commits:
+        if row.seq and "sent" in row.detail:
+            final = [row.detail["final"]] if "final" in row.detail else []
+            yield [row.detail["sent"], row.standing.as_dict(), *final]
 
 
 def _thinned(places: Iterable[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:

@@ -80,7 +80,8 @@ def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = ""
             "these columns out of rows."
         )
     at_boundaries = AtMostEvery(keys=keys, others=others, every_ms=length(every, f"{_NAME}: every"))
-    return windowed_operator(read_rows, table, at_boundaries, name=_NAME, time=LAST_INSTANT.format(end="boundary"))
+    last = LAST_INSTANT.format(end="boundary")
+    return windowed_operator(read_rows, table, at_boundaries, name=_NAME, time=last, times={"boundary": 0})
 
 
 @dataclass(frozen=True, kw_only=True)

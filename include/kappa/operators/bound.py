@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -79,7 +79,13 @@ class TableOperator(Operator[R]):
 
 
 def emission(
-    operator: str, schema: str, *inputs: RowsInput, behind_ms: int = 0, is_timed: bool = True, cuts: Cuts = "any"
+    operator: str,
+    schema: str,
+    *inputs: RowsInput,
+    behind_ms: int = 0,
+    times: Mapping[str, int] | None = None,
+    is_timed: bool = True,
+    cuts: Cuts = "any",
 ) -> Emission:
     """What an operator emits.
 
@@ -88,6 +94,7 @@ def emission(
         schema: Spark DDL of the rows.
         inputs: what it reads.
         behind_ms: how far behind the frontier of its inputs the event time of a later row may be.
+        times: columns that hold a time -> how far behind that frontier it may be in a later slice.
         is_timed: whether the rows have event time.
         cuts: under which cuts of the log the rows are the same, where those of the inputs are.
     """
@@ -95,7 +102,8 @@ def emission(
     further = max((one.behind_ms for one in inputs), default=0)
     behind = behind_ms + further if is_timed else None
     depends = strictest([cuts, *(one.cuts for one in inputs)])
-    return Emission(operator=operator, schema=schema, topics=topics, behind_ms=behind, cuts=depends)
+    known = {column: ms + further for column, ms in (times or {}).items()} if is_timed else {}
+    return Emission(operator=operator, schema=schema, topics=topics, behind_ms=behind, times=known, cuts=depends)
 
 
 def with_event_time(rows: DataFrame, time: str | None = None) -> DataFrame:

@@ -214,11 +214,13 @@ def deduplicate(
         result = distinct(frames[0], before=slice.table(table), frontier=frontier)
         return Outcome(result=result, changes=(result.changes,), emitted="rows", late=result.late)
 
+    behind_ms = (distinct.within_ms or 0) if emit == "final" else 0
     emits = emission(
         label("deduplicate", table),
         read_rows.rows,
         read_rows,
-        behind_ms=(distinct.within_ms or 0) if emit == "final" else 0,
+        behind_ms=behind_ms,
+        times=read_rows.times_passed_on(behind_ms),
         is_timed=read_rows.is_timed,
     )
     kept = (distinct.table(table),)

@@ -126,12 +126,13 @@ def interval_join(
 
     # A row without a partner is older than the frontier by its reach; of a pair the later record is new.
     behind = {"inner": 0, "left": ahead, "outer": max(back, ahead)}[how]
+    times = {} if how == "outer" else lefts.times_passed_on(ahead)  # of a pair the left record may be the earlier one
     return RowsOperator(
         name=_NAME,
         inputs=(lefts, rights),
         tables=(join.left_table(left_table), join.right_table(right_table)),
         compute=compute,
-        emits=emission(what, join.schema, lefts, rights, behind_ms=behind),
+        emits=emission(what, join.schema, lefts, rights, behind_ms=behind, times=times),
     )
 
 

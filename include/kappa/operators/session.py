@@ -87,7 +87,9 @@ def session_window(
     """
     read_rows = rows_input(of, label(_NAME, table), rows=rows, is_timed=True)
     sessions = sessions_of(read_rows.rows, key, gap, aggregates)
-    return windowed_operator(read_rows, table, sessions, name=_NAME, time="session_end", behind_ms=sessions.gap_ms)
+    gap_ms = sessions.gap_ms  # a session may begin any time before it ends
+    times = {"session_end": gap_ms}
+    return windowed_operator(read_rows, table, sessions, name=_NAME, time="session_end", times=times, behind_ms=gap_ms)
 
 
 def sessions_of(rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregate]) -> SessionWindow:

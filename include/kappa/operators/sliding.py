@@ -95,7 +95,8 @@ def sliding_window(
         reads=agg.read_columns(aggregates, rows=read_rows.rows, what=_NAME),
         made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
     )
-    return windowed_operator(read_rows, table, windows, name=_NAME, time="window_end")
+    times = {"window_start": size_ms, "window_end": 0}
+    return windowed_operator(read_rows, table, windows, name=_NAME, time="window_end", times=times)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,7 +108,7 @@ def table_join(
         inputs=(lefts, of_table),
         tables=(join.waiting_table(waiting_table), join.versions_table(versions_table)),
         compute=compute,
-        emits=emission(what, join.schema, lefts, of_table),
+        emits=emission(what, join.schema, lefts, of_table, times=lefts.times_passed_on()),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -62,7 +62,7 @@ class OnWindows(Protocol):
 
 
 def windowed_operator(
-    of: RowsInput, table: str, windows: OnWindows, *, name: str, time: str, behind_ms: int = 0
+    of: RowsInput, table: str, windows: OnWindows, *, name: str, time: str, times: Mapping[str, int], behind_ms: int = 0
 ) -> FinalOperator[Windowed]:
     """An operator on windows with its input and its table.
 
@@ -72,7 +72,8 @@ def windowed_operator(
         windows: the operator.
         name: its name, for messages.
         time: SQL of the event time of the rows that are final.
-        behind_ms: how far that may be behind the frontier in a later slice.
+        times: columns that hold a time -> how far behind the frontier it may be in a later slice.
+        behind_ms: the same of the event time.
     """
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[Windowed]:
@@ -80,7 +81,7 @@ def windowed_operator(
         result = replace(given, final=with_event_time(given.final, time))
         return Outcome(result=result, changes=(result.changes,), emitted="final", late=result.late)
 
-    emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms)
+    emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms, times=times)
     return FinalOperator(name=name, inputs=(of,), tables=(windows.table(table),), compute=compute, emits=emits)
 
 

@@ -285,7 +285,9 @@ def _bound(
 ) -> FinalOperator[Windowed]:
     read_rows = rows_input(of, label(name, table), rows=rows, is_timed=True)
     windows = _windows(name, read_rows.rows, key, size, every, aggregates, keep)
-    return windowed_operator(read_rows, table, windows, name=name, time=LAST_INSTANT.format(end="window_end"))
+    times = {"window_start": windows.size_ms, "window_end": 0}
+    last = LAST_INSTANT.format(end="window_end")
+    return windowed_operator(read_rows, table, windows, name=name, time=last, times=times)
 
 
 def _windows(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from kappa.errors import LedgerError
 from kappa.offsets.vector import Offsets
@@ -41,16 +42,31 @@ class Binding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Final:
+    """Up to when the rows of a versioned topic are final after a commit: none that is earlier is sent any more.
+
+    Attributes:
+        time: the column that holds the time of a row.
+        ms: epoch milliseconds; None while the sources of the rows have no frontier.
+    """
+
+    time: str
+    ms: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SentEnd:
     """What an epoch had sent to its versioned topics when it stood somewhere.
 
     Attributes:
         ends: next offset of its versioned topics after a commit's transaction.
         standing: up to where of the root topics that commit has read.
+        final: versioned topic -> up to when its rows are final; of topics that readers can follow.
     """
 
     ends: Offsets
     standing: Offsets
+    final: Mapping[str, Final] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +101,21 @@ class ChainFacts:
     upstreams: tuple[UpstreamFacts, ...] = ()
     direct: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+
+def final_detail(final: Mapping[str, Final]) -> dict[str, Any]:
+    """What a ledger row says of it; nothing where there is none."""
+    return {"final": {topic: asdict(one) for topic, one in sorted(final.items())}} if final else {}
+
+
+def final_from_detail(detail: Mapping[str, Any]) -> dict[str, Final]:
+    """Read what :func:`final_detail` gave."""
+    return {topic: Final(**one) for topic, one in detail.get("final", {}).items()}
+
+
+def frontiers_detail(frontiers: Mapping[str, int]) -> dict[str, Any]:
+    """What a ledger row says of the frontiers that a slice takes over; nothing where there are none."""
+    return {"frontiers": dict(sorted(frontiers.items()))} if frontiers else {}
 
 
 def bindings_as_dict(bound: Mapping[str, Binding]) -> dict[str, dict[str, object]]:

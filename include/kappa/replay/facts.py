@@ -28,6 +28,7 @@ class SourceFacts:
         of: the topology whose versioned topic output it is, if it is one.
         is_wall_clock: whether a record's event time is when its slice was planned.
         has_event_time: whether records can be late.
+        follows: the column by whose time the topology that it is of says what is final; None where it is not asked.
         has_idle: whether its windows do not wait for partitions without new records.
         time_in_ms: the column whose number is the event time in epoch milliseconds, if it is one.
     """
@@ -37,6 +38,7 @@ class SourceFacts:
     of: str | None = None
     is_wall_clock: bool = False
     has_event_time: bool = False
+    follows: str | None = None
     has_idle: bool = False
     time_in_ms: str | None = None
 
@@ -349,7 +351,8 @@ def topology_facts(topology: Topology, code: str, mask: str = "", schemas: Schem
                 keyed=source.keyed,
                 of=source.of,
                 is_wall_clock=source.is_wall_clock,
-                has_event_time=source.grace is not None and not source.is_wall_clock,
+                has_event_time=source.has_event_time and not source.is_wall_clock,
+                follows=source.time if source.follows_upstream else None,
                 has_idle=source.idle_after is not None,
                 time_in_ms=_time_in_ms(source),
             )
@@ -384,4 +387,4 @@ def _output(topology: Topology, topic: Topic) -> OutputFacts:
 
 def _time_in_ms(source: Source) -> str | None:
     types = {column.name: column.type for column in source.columns}
-    return source.time if source.grace is not None and types.get(source.time or "") == "BIGINT" else None
+    return source.time if source.has_event_time and types.get(source.time or "") == "BIGINT" else None

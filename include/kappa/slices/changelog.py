@@ -105,7 +105,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
             writer=run.writer,
             at=clock.now(),
             code=run.code,
-            detail=sent_ends(run, "versioned", None),
+            detail=sent_ends(run, "versioned", committed, None),
         )
     )
 

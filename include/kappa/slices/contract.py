@@ -17,8 +17,10 @@ from kappa.errors import TopologyError
 from kappa.operators.origin import ORIGIN
 from kappa.operators.records import is_deleted
 from kappa.slices import nested_nulls, partition_values
+from kappa.slices.final_times import Promise
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import Column, quote, quoted
+from kappa.topology.event_time import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +85,7 @@ def check_rows(
     effects: Mapping[str, DataFrame],
     frames: Mapping[str, DataFrame],
     rows: Mapping[str, pa.Table] | None,
+    promises: Mapping[str, Sequence[Promise]] | None = None,
 ) -> None:
     """Raise where rows of an effect are not what the topology declares. Writes nothing.
 
@@ -91,14 +94,17 @@ def check_rows(
         effects: as the step returned them, by name: these know the records that rows come from.
         frames: the same in declared columns.
         rows: the rows of all frames; None where they are too large for the driver's memory.
+        promises: output -> what readers of its topics were told before.
 
     Raises:
         TopologyError: a column that is NOT NULL lacks a value in a row that removes nothing, a table has two rows of a
-            key, or a partition cannot have a value. Names effect, column, count, and the place of one record.
+            key, a partition cannot have a value, or a row is earlier than what its readers were told. Names effect,
+            column, count, and the place of one record.
     """
     members: list[Append | Table] = [*topology.appends, *topology.tables]
     for member in members:
-        name, rules = member.name, rules_of(member)
+        name = member.name
+        rules = (*rules_of(member), *map(_kept, (promises or {}).get(name, ())))
         key = member.key if isinstance(member, Table) else ()
         tally = _counted(frames[name], rules, key) if rows is None else _counted_in_memory(rows[name], rules, key)
         what = f"Effect {name!r} of {topology.name!r}"
@@ -162,6 +168,29 @@ def _rules(member: Append | Table, column: Column) -> list[Rule]:
             )
         )
     return found
+
+
+def _kept(promise: Promise) -> Rule:
+    """No row is earlier than what readers of a topic were told to be final."""
+    at = quote(promise.time)
+    until = shown(promise.ms)
+    return Rule(
+        column=promise.time,
+        condition=f"COALESCE(CAST({at} AS TIMESTAMP) < timestamp_millis({promise.ms}L), FALSE)",
+        found=partial(_earlier, promise.time, promise.ms),
+        spares_deleted=False,
+        problem=f"have a {promise.time!r} before {until}, up to which readers of topic {promise.topic!r} have closed "
+        "their windows",
+        remedy="Leave the column as the operator emitted it, or declare the topic with another time.",
+    )
+
+
+def _earlier(name: str, ms: int, rows: pa.Table) -> pa.ChunkedArray | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    limit = pa.scalar(ms * 1000, pa.timestamp("us", "UTC")).cast(rows[name].type)
+    return pc.fill_null(pc.less(rows[name], limit), False)
 
 
 def _counted_in_memory(rows: pa.Table, rules: Sequence[Rule], key: Sequence[str]) -> Tally:

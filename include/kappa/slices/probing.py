@@ -18,6 +18,7 @@ from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import OffsetRange, ranges_end
 from kappa.slices.contract import check_rows
 from kappa.slices.effects import collect, conformed
+from kappa.slices.final_times import promises
 from kappa.slices.reading import Reading
 from kappa.slices.run import EpochRun
 from kappa.slices.step import call_step
@@ -108,7 +109,9 @@ class Probe:
             mask_key=engines.mask_key,
             schemas=engines.schemas,
             released=state.released,
+            floored=state.floored,
         )
+        self._promises = promises(run, committed)
 
     def __enter__(self) -> Self:
         self._reading.__enter__()
@@ -144,7 +147,7 @@ class Probe:
         try:
             effects = call_step(run.topology, given)
             frames = conformed(run.topology, effects)
-            check_rows(run.topology, effects, frames, collect(frames))
+            check_rows(run.topology, effects, frames, collect(frames), self._promises)
         except Transient:
             raise
         except Exception as error:  # whatever a step or an engine raises

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -30,6 +31,7 @@ from kappa.offsets.releases import Releases, merged, releases_detail
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.replay.certificate import Sends
+from kappa.replay.chains import frontiers_detail
 from kappa.slices.ahead import ReadAhead, Wanted
 from kappa.slices.lines import Lines
 from kappa.slices.merging import is_due, merge, unmerged
@@ -58,6 +60,7 @@ def run_slice(
     releases: Releases | None = None,
     set_aside: SetAsides = (),
     floors: Floors | None = None,
+    frontiers: Mapping[str, int] | None = None,
     foresee: Foresight | None = None,
 ) -> LedgerRow:
     """Take one slice from planned to committed.
@@ -75,6 +78,7 @@ def run_slice(
         releases: partitions without new records that hold no frontier back from this slice on.
         set_aside: records of the ranges that are dead letters by a decision, and that the step does not get.
         floors: behind what frontiers do not go back from this slice on.
+        frontiers: versioned topic that is followed -> up to when its rows are final, epoch milliseconds.
         foresee: tells what the slice after this one will read, so that it is read while this one is sent, merged and
             committed.
 
@@ -98,6 +102,7 @@ def run_slice(
         releases=releases,
         set_aside=set_aside,
         floors=floors,
+        frontiers=frontiers,
     )
     if tuple(plan.ranges) != tuple(ranges):
         raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
@@ -115,6 +120,7 @@ def plan_slice(
     releases: Releases | None = None,
     set_aside: SetAsides = (),
     floors: Floors | None = None,
+    frontiers: Mapping[str, int] | None = None,
 ) -> LedgerRow:
     """Line 1: put the ranges of the next slice on record.
 
@@ -148,6 +154,7 @@ def plan_slice(
                 **releases_detail(releases or {}),
                 **set_asides.detail(set_aside),
                 **floors_detail(floors or {}),
+                **frontiers_detail(frontiers or {}),
             },
         )
     )
@@ -191,7 +198,7 @@ def _read_ahead(
     for source in run.topology.sources:
         mine = tuple(item for item in ranges if item.topic == source.topic)
         if mine and not source.has_schema_ids and not source.is_wall_clock:
-            is_timed, topic = source.grace is not None, source.topic
+            is_timed, topic = source.has_event_time, source.topic
             start = Start(
                 timestamps=effects.max_timestamps.get(topic, {}),
                 stream_times=effects.stream_times.get(topic, {}) if is_timed else {},
@@ -243,7 +250,7 @@ def commit_slice(
     entries = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
     files = make_durable(run.paths, run.ledger.state().recorded, versions)
-    names = ("roots", "releases", "set_aside", "floors")
+    names = ("roots", "frontiers", "releases", "set_aside", "floors")
     carried = {name: plan.detail[name] for name in names if name in plan.detail}
     row = run.ledger.append(
         LedgerRow(
@@ -270,7 +277,7 @@ def commit_slice(
                 "seconds": {**(seconds or {}), "commit": round(time.monotonic() - started, 6)},
                 **archived_detail(archived_ranges(plan)),
                 **carried,
-                **sent_ends(run, plan.sends, committed),
+                **sent_ends(run, plan.sends, replace(effects, ranges=plan.ranges, detail=plan.detail), committed),
                 **({MERGED: entries} if entries else {}),
             },
         )

@@ -112,6 +112,7 @@ class Reading:
         self._plan = plan
         self._timestamps = {topic: dict(parts) for topic, parts in committed.max_timestamps.items()}
         self._stream_times = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
+        self._followed = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
         self._released = merged([released or {}, plan.releases])
         self._floored = merged([floored or {}, plan.floors])
         self._raw = raw
@@ -180,6 +181,9 @@ class Reading:
         topic = self._topic(source)
         partitions = [r.partition for r in self._plan.ranges if r.topic == topic]
         reached = times_after(self._stream_times.get(topic, {}), self._released.get(topic, {}))
+        if source.follows_upstream:  # its records say nothing of those that are still to come
+            final = self._plan.frontiers.get(topic)
+            reached = self._followed.get(topic, {}) if final is None else dict.fromkeys(partitions, final)
         self._stream_times[topic] = reached
         return frontier_of(reached, partitions, grace_ms, least_frontiers(self._floored.get(topic, {})))
 
@@ -192,7 +196,7 @@ class Reading:
         topic = self._topic(source)
         now_ms, aside = self._now_ms, self._aside(topic)
         start = Start(timestamps=dict(self._timestamps.get(topic, {})), now_ms=now_ms, aside=aside)
-        if source.grace is None:
+        if not source.has_event_time:
             return start
         times, released = dict(self._stream_times.get(topic, {})), self._released.get(topic, {})
         return replace(start, stream_times=times, released=released, floors=self._floored.get(topic, {}))
@@ -259,7 +263,7 @@ class Reading:
         start, archive = self._start(source), self._archives[self._topic(source)]
         archived = of_archive(self._session, archive, source, ranges, start, self._begun, self._look_up(source))
         self._held.extend(archived.persisted)
-        if source.grace is not None or archived.persisted:
+        if source.has_event_time or archived.persisted:
             # Where there is event time, the frontier has to be known before the step is called.
             self._noted(source, start, archived.count())
         else:
@@ -282,7 +286,7 @@ class Reading:
         self._set_aside += self._checked(source, records)
         topic, after = self._topic(source), records.after(start)
         self._timestamps[topic] = dict(after.timestamps)
-        if source.grace is not None:
+        if source.has_event_time:
             self._stream_times[topic] = dict(after.stream_times)
 
     def _checked(self, source: Source, records: Records) -> int:

@@ -190,7 +190,7 @@ def of_archive(
     frame = rows({}) if is_parsed else resolved(source, rows, look_up)
     persisted = () if is_parsed else (frame,)
     good = frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
-    if source.grace is not None:
+    if source.has_event_time:
         good = timed(good, source, start).selectExpr(*quoted(row_columns(source)))
 
     def count() -> Records:

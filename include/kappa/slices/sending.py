@@ -19,6 +19,7 @@ from kappa.offsets.releases import merged
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.replay.certificate import Sends
+from kappa.replay.chains import final_detail, final_from_detail
 from kappa.topology import ORDER, Topic, Topology
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only, timings_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 from kappa.lake import queries
+from kappa.slices.final_times import final_after
 from kappa.slices.places import place_of
 from kappa.slices.registered_topics import encoder_of
 from kappa.slices.run import EpochRun
@@ -147,18 +149,24 @@ def _floors(run: EpochRun, of: LedgerRow) -> dict[str, dict[int, int]]:
     return that_hold(known, of.stream_times, graces)
 
 
-def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str, Any]:
-    """What a row says of the ends of the epoch's versioned topics, for those that read them; nothing where it has none.
+def sent_ends(run: EpochRun, sends: Sends, of: LedgerRow, before: LedgerRow | None) -> dict[str, Any]:
+    """What a row says of the epoch's versioned topics, for those that read them; nothing where it has none: their ends,
+    and up to when their rows are final.
 
     Called after the row's transaction. No other epoch writes to these topics. Their ends are what was sent up to here,
     also where another driver sent it and died. Slices that send nothing there carry on what the row before says.
+
+    Args:
+        of: says what the row's slice read, and how far event time has come.
+        before: the commit before it; None where there is none.
     """
     names = sorted(run.paths.versioned(topic.name) for topic in run.topology.versioned_topics)
     if not names:
         return {}
     if sends == "held":
-        return {"sent": before.detail["sent"]} if before is not None and "sent" in before.detail else {}
-    return {"sent": run.engines.broker.settled_ends(names).as_dict()}
+        return {name: before.detail[name] for name in ("sent", "final") if before is not None and name in before.detail}
+    final = final_after(run, of, final_from_detail(before.detail) if before is not None else {})
+    return {"sent": run.engines.broker.settled_ends(names).as_dict(), **final_detail(final)}
 
 
 def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:

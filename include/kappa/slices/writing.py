@@ -17,6 +17,7 @@ from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import ranges_end
 from kappa.slices.contract import check_rows
 from kappa.slices.effects import collect, conformed, shared, with_seq
+from kappa.slices.final_times import promises
 from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
 from kappa.spark.session import is_too_large, tune
 from kappa.topology import Slice, Topology
@@ -84,7 +85,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         frames = conformed(run.topology, effects)
         reading.count_aside()
         rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not kept)
-        check_rows(run.topology, effects, frames, rows)
+        check_rows(run.topology, effects, frames, rows, promises(run, committed))
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
         crash_point("effects.dead_letters", plan.seq)
         run.scratch.written = write_frames(run, plan, frames, rows)

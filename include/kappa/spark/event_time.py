@@ -47,6 +47,8 @@ def timed(rows: DataFrame, source: Source, start: Start) -> DataFrame:
     frontiers = {partition: reached - source.grace_ms for partition, reached in start.stream_times.items()}
     if least := _that_may_hold(start.floors, frontiers):
         frontier = f"GREATEST({frontier}, {_least_sql(least)})"
+    if source.follows_upstream:  # see kappa.spark.parsing.batches
+        frontier = "CAST(NULL AS BIGINT)"
     columns = {
         "_event_time": event_time,
         "_frontier": f"timestamp_millis({frontier})",
@@ -73,7 +75,7 @@ def latest_time_of_archive(source: Source, is_good: str, now_ms: int) -> Column:
 def _latest(source: Source, is_good: str, time: str) -> Column:
     from pyspark.sql import functions as F
 
-    if source.grace is None:
+    if not source.has_event_time:
         return F.lit(None).cast("bigint").alias(EVENT_MS)
     moves = f"{is_good} AND NOT _tombstone" if source.tombstones else is_good
     return F.expr(f"MAX(IF({moves}, unix_millis({time}), NULL)) AS {EVENT_MS}")

@@ -179,14 +179,14 @@ class Topology:
         """Whether one of its sources has event time: records can then be late, and ``late_records`` keeps those that
         are.
         """
-        return any(source.grace is not None for source in self.sources)
+        return any(source.has_event_time for source in self.sources)
 
     @property
     def idle_after(self) -> dict[str, int | None]:
         """Source with event time, in a topic that every epoch reads -> by how many milliseconds a partition without new
         records may be behind until it counts as idle; None where none does.
         """
-        timed = (s for s in self.sources if s.grace is not None and s.of is None and not s.is_wall_clock)
+        timed = (s for s in self.sources if s.has_event_time and s.of is None and not s.is_wall_clock)
         return {source.topic: source.idle_after_ms for source in timed}
 
     @property
@@ -232,6 +232,14 @@ class Topology:
         names = topic.columns or [column.name for column in row]
         by_name = {column.name: column for column in kept}
         return tuple(by_name[name] for name in names)
+
+    def followed(self, topic: Topic) -> Emission | None:
+        """What an operator emits into a topic whose time says what is final; None where readers cannot follow it."""
+        rows = self.rows_of(topic)
+        emitted = rows.of if isinstance(rows, Append) else None
+        if emitted is None or topic.time not in emitted.times:
+            return None
+        return emitted if topic.time in {column.name for column in self.sent_columns(topic)} else None
 
     def depending_on_cuts(self, *, by_arrival: bool) -> frozenset[str]:
         """Tables and append outputs whose rows may differ between two ways to cut the log: both by time, or one of them

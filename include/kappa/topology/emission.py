@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 #: Under which cuts of the log the rows of a table or output are the same. ``any``: all, so that a replay gives what the
@@ -22,6 +22,8 @@ class Emission:
         topics: topics of the sources that the rows come from, sorted.
         behind_ms: how far behind the frontier of these sources the event time of a later row may be, in milliseconds;
             None where rows have no event time.
+        times: columns that hold a time -> how far behind that frontier it may be in a later slice, in milliseconds.
+            What reads a topic of these rows by one of them knows by it what is final.
         cuts: see :data:`Cuts`.
     """
 
@@ -29,6 +31,7 @@ class Emission:
     schema: str
     topics: tuple[str, ...]
     behind_ms: int | None
+    times: Mapping[str, int] = field(default_factory=dict)
     cuts: Cuts = "any"
 
 

@@ -147,7 +147,12 @@ def check_source(source: Source) -> None:
             f"Source {source.topic!r} has idle_after={source.idle_after!r} and {what}. Only a topic with event time "
             "that every epoch reads has idle partitions: leave idle_after out."
         )
-    if source.grace is None:
+    if source.follows_upstream and source.tombstones:
+        raise TopologyError(
+            f"Source {source.topic!r} has tombstones=True and follows {source.of!r}, which sends no null value to a "
+            "topic that can be followed. Leave tombstones out, or say how late a record may be: grace='10 seconds'."
+        )
+    if not source.has_event_time:
         if source.time is not None:
             raise TopologyError(
                 f"Source {source.topic!r} names time={source.time!r} and no grace. Say how late a record may be: "

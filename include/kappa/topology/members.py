@@ -88,7 +88,9 @@ class Source:
         time: column that holds the event time, TIMESTAMP or BIGINT in epoch milliseconds; None for Kafka's timestamp. A
             record without it is a dead letter. ``wall clock`` is when its slice was planned; a replay is then refused.
         grace: how late a record may be, for example ``10 seconds``. With it the step gets ``_event_time`` and
-            ``_frontier``, and the topology an output ``late_records``. None for a source without event time.
+            ``_frontier``, and the topology an output ``late_records``. None for a source without event time, and for
+            one that is ``of`` a topology and has a ``time``: its frontier is then what that topology's operator says of
+            its rows, none is late, and ``_frontier`` is null.
         ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of
             a distant year would make all that follow it late.
         idle_after: by how much the event time of a partition without new records may be behind the greatest of the
@@ -179,7 +181,19 @@ class Source:
     @property
     def grace_ms(self) -> int | None:
         """How late a record may be, in milliseconds; None where the source has no event time."""
+        if self.follows_upstream:
+            return 0
         return None if self.grace is None else milliseconds(self.grace, f"Source {self.topic!r}: grace")
+
+    @property
+    def follows_upstream(self) -> bool:
+        """Whether the topology that it is of says what is final in it."""
+        return self.of is not None and self.time is not None and self.grace is None and not self.is_wall_clock
+
+    @property
+    def has_event_time(self) -> bool:
+        """Whether its records have event time."""
+        return self.grace is not None or self.follows_upstream
 
     @property
     def idle_after_ms(self) -> int | None:

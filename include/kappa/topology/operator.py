@@ -6,7 +6,7 @@ it with the slice. The rows, the table before the slice, the frontier and the la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -67,6 +67,17 @@ class RowsInput:
     def behind_ms(self) -> int:
         """How far behind the frontier of the sources the event time of a later row may be, in milliseconds."""
         return max(_behind(one) or 0 for one in self.of)
+
+    def times_passed_on(self, behind_ms: int = 0) -> dict[str, int]:
+        """Columns that hold a time, which no row is without -> how far behind the frontier of the rows it may be
+        in a later slice, in milliseconds, where they are emitted as they are.
+
+        Args:
+            behind_ms: how far the event time of what is emitted may be behind that of the rows.
+        """
+        each = [{column: ms - self.behind_ms for column, ms in _times(one).items()} for one in self.of]
+        shared = set.intersection(*map(set, each)) & {column.name for column in columns_of(self.rows, self.operator)}
+        return {column: max(0, *(times[column] for times in each)) + behind_ms for column in sorted(shared)}
 
     def frontier(self, slice: Slice) -> Frontier:
         """The event time that all rows of later slices have at least."""
@@ -195,10 +206,7 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
         )
     for one in each:
         if is_timed and _behind(one) is None:
-            raise TopologyError(
-                f"{operator} needs event time, and {_shown(one)} has none. "
-                + ("Say how late a record may be: grace='10 seconds'." if isinstance(one, Source) else "Use a source.")
-            )
+            raise TopologyError(f"{operator} needs event time, and {_shown(one)} has none. {_way_to_time(one)}")
     ddl = rows or _same(each, operator)
     there = {(column.name, column.type) for column in _columns(each[0])}
     is_added = any((one.name, one.type) not in there for one in columns_of(ddl, f"the rows of {operator}"))
@@ -315,7 +323,22 @@ def label(operator: str, *tables: str) -> str:
 def _behind(one: Source | Emission) -> int | None:
     if isinstance(one, Emission):
         return one.behind_ms
-    return None if one.grace is None else 0
+    return 0 if one.has_event_time else None
+
+
+def _times(one: Source | Emission) -> Mapping[str, int]:
+    """Columns that hold a time -> how far behind the frontier of the sources it may be; no row is without."""
+    if isinstance(one, Emission):
+        return one.times
+    own = {column.name for column in one.columns if column.name == one.time}
+    return dict.fromkeys(own, 0) if one.has_event_time and not one.tombstones else {}
+
+
+def _way_to_time(one: Source | Emission) -> str:
+    if isinstance(one, Emission):
+        return "Use a source."
+    by_upstream = "" if one.of is None else f", or, to follow {one.of}, name the column of its time: time='window_end'"
+    return f"Say how late a record may be: grace='10 seconds'{by_upstream}."
 
 
 def _frontier(one: Source | Emission, slice: Slice) -> Frontier:

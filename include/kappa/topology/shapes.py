@@ -16,10 +16,12 @@ class Timing:
     Attributes:
         time: as :attr:`kappa.topology.Source.time`.
         grace_ms: how late a record may be, milliseconds.
+        follows: the topology that says what is final; empty where the records say it.
     """
 
     time: str | None
     grace_ms: int
+    follows: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,9 @@ class Shape:
 def timings_of(sources: Iterable[Source]) -> dict[str, Timing]:
     """Time and grace of the sources that have event time, by topic."""
     return {
-        source.topic: Timing(time=source.time, grace_ms=source.grace_ms)
+        source.topic: Timing(
+            time=source.time, grace_ms=source.grace_ms, follows=(source.of or "") if source.follows_upstream else ""
+        )
         for source in sources
         if source.grace_ms is not None
     }
@@ -85,6 +89,8 @@ def changed_times(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> 
         was, now = before.get(topic), after.get(topic)
         if was is None or now is None:
             found.append(f"source {topic!r} has {'event time now' if was is None else 'no event time any more'}")
+        elif was.follows != now.follows:
+            found.append(f"source {topic!r} {_follows(now)} now, and {_follows(was)} before")
         elif was.time != now.time:
             found.append(f"source {topic!r} takes its time from {_clock(now)}, not from {_clock(was)}")
     return found
@@ -92,7 +98,7 @@ def changed_times(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> 
 
 def changed_graces(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> list[tuple[str, int, int]]:
     """Topic, old and new grace in milliseconds, of those whose grace is another."""
-    both = sorted(before.keys() & after.keys())
+    both = [topic for topic in sorted(before.keys() & after.keys()) if before[topic].follows == after[topic].follows]
     pairs = [(topic, before[topic].grace_ms, after[topic].grace_ms) for topic in both]
     return [(topic, was, now) for topic, was, now in pairs if was != now]
 
@@ -101,14 +107,21 @@ def _clock(timing: Timing) -> str:
     return "Kafka's timestamp" if timing.time is None else repr(timing.time)
 
 
+def _follows(timing: Timing) -> str:
+    return f"follows {timing.follows}" if timing.follows else "has a grace"
+
+
 def timings_as_dict(timings: Mapping[str, Timing]) -> dict[str, Any]:
     """Timings as JSON values."""
-    return {topic: asdict(timing) for topic, timing in timings.items()}
+    return {
+        topic: {name: value for name, value in asdict(timing).items() if name != "follows" or value}
+        for topic, timing in timings.items()
+    }
 
 
 def timings_from_dict(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Timing]:
     """Read what :func:`timings_as_dict` gave."""
-    return {topic: Timing(time=timing["time"], grace_ms=timing["grace_ms"]) for topic, timing in values.items()}
+    return {topic: Timing(**timing) for topic, timing in values.items()}
 
 
 def graces_of(shapes: Mapping[str, Shape]) -> dict[str, int]:

@@ -119,11 +119,11 @@ def _without_rows(session: SparkSession, topology: Topology) -> Slice:
         records={s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources},
         tables={t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables},
         secret=SHORTEST * "-",
-        frontiers={s.topic: Frontier(ms=0) for s in topology.sources if s.grace is not None},
+        frontiers={s.topic: Frontier(ms=0) for s in topology.sources if s.has_event_time},
     )
 
 
 def _record_ddl(source: Source) -> str:
     columns = [f"{quote(column.name)} {column.type}" for column in source.columns]
-    times = [f"{name} {kind}" for name, kind in EVENT_COLUMNS.items() if source.grace is not None]
+    times = [f"{name} {kind}" for name, kind in EVENT_COLUMNS.items() if source.has_event_time]
     return ", ".join([*columns, *(f"{name} {RECORD_COLUMNS[name]}" for name in source.record_columns), *times])

@@ -7,7 +7,7 @@ there, and what is not resumed goes with the epoch, or by ``kappa housekeeping``
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.floors import Floors
 from kappa.offsets.releases import Releases, copied
 from kappa.offsets.set_asides import SetAsides
-from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.determinism import Determinism, other_size
 from kappa.replay.plan import ReplayPlan
 from kappa.slices.abandoning import abandon_slice
@@ -114,16 +114,33 @@ def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
     releases: Releases = {}
     floors: Floors = {}
     aside: SetAsides = ()
+    frontiers: Mapping[str, int] = {}
     if run.copied is not None:
+        frontiers = _frontiers(run, run.copied, ranges_end(ranges))
         state, own = run.copied.state(), run.ledger.state()
         aside = set_asides.within(state.set_aside, ranges)
         if run.topology.has_event_time:
             floors = copied(state.floors, own.floored, ranges)
         if run.topology.idle_after:
             releases = copied(state.releases, own.released, ranges)
-    row = run_slice(run, ranges, sends="held", logged=False, releases=releases, set_aside=aside, floors=floors)
+    row = run_slice(
+        run, ranges, sends="held", logged=False, releases=releases, set_aside=aside, floors=floors, frontiers=frontiers
+    )
     crash_point("recomputed.slice", row.seq)
     return row
+
+
+def _frontiers(run: EpochRun, copied: Ledger, end: Offsets) -> dict[str, int]:
+    """Up to when rows of followed topics are final by an offset, as the slices of the epoch took it over."""
+    followed = {run.bound[one.topic] for one in run.topology.sources if one.follows_upstream and one.topic in run.bound}
+    found: dict[str, int] = {}
+    for piece in copied.history() if followed else ():
+        for row in reversed(piece):
+            if row.kind == "commit" and end.dominates(ranges_end(row.ranges).only(end.topics)):
+                found = {topic: ms for topic, ms in row.frontiers.items() if topic in followed} | found
+            if len(found) == len(followed):
+                return found
+    return found
 
 
 def advance(

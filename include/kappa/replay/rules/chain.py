@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kappa.offsets.vector import Offsets
-from kappa.replay.chains import Binding, ChainFacts, Key, overlapping, roots
+from kappa.replay.chains import Binding, ChainFacts, Final, Key, overlapping, roots
 from kappa.replay.facts import LiveFacts
 from kappa.replay.findings import Finding, refusals, refuses, warns
 from kappa.replay.stages import Stage
@@ -114,6 +114,37 @@ def upstream_missing(
 def upstream_not_live_yet(of: str, epoch: int, live: int | None) -> list[Finding]:
     """A first epoch goes live by itself, and a live epoch reads live epochs only."""
     return [] if epoch == live else [_FIRST_READS_LIVE(topology=of, epoch=epoch, live=live)]
+
+
+UPSTREAM_NOT_FOLLOWED = refuses(
+    "upstream-not-followed",
+    "Source {source!r} has time={column!r} and no grace, so it follows {topology!r}, whose epoch {epoch} {says}.",
+    "Say how late its rows may be: grace='10 seconds'; or let {topology!r} send them with a time that an operator "
+    "bounds, then `kappa replay {topology}`.",
+    meaning="a source of another topology has a `time` and no grace, and that one does not say up to when its rows "
+    "are final: they are not what an operator emits, the topic has no `time`, or another one, or the epoch is of an "
+    "earlier release",
+    way_out="give the source a grace, or `Topic(time=...)` of the other topology a column of the windows.",
+)
+
+
+def upstream_not_followed(source: str, binding: Binding, column: str, final: Final | None) -> list[Finding]:
+    """The epoch that is read does not say up to when rows are final by that column.
+
+    Args:
+        source: the topic output that is read.
+        binding: the epoch, and its topic.
+        column: the time of the source.
+        final: what the epoch says of the topic.
+    """
+    if final is not None and final.time == column:
+        return []
+    says = "says of no time of it what is final" if final is None else f"says by {final.time!r} what is final in it"
+    return [
+        UPSTREAM_NOT_FOLLOWED(
+            {"source": source, "column": column, "says": says}, topology=binding.topology, epoch=binding.epoch
+        )
+    ]
 
 
 UPSTREAM_NOT_VERSIONED = refuses(

@@ -24,6 +24,7 @@ def needs_replay(before: Topology, after: Topology) -> list[Finding]:
         *operators_changed(before.tables, after.tables),
         *outputs_changed(before.appends, after.appends),
         *topics_changed(before.topics, after.topics),
+        *followed_changed(before, after),
     ]
 
 
@@ -152,8 +153,8 @@ UPGRADE_CHANGES_TOPICS = refuses(
     "upgrade-changes-topics",
     "The deployed code sends other records: {said}. Consumers would meet both in one topic.",
     f"{_REPLAY} Its cutover begins to send at an exact offset.",
-    meaning="a topic output came, went, is made of something else, keyed in another way, or means something else on a "
-    "replay",
+    meaning="a topic output came, went, is made of something else, keyed in another way, means something else on a "
+    "replay, or no longer says up to when its rows are final",
 )
 
 
@@ -172,6 +173,22 @@ def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Find
                 f"{list(old[name].key)}"
             )
     return _changes(UPGRADE_CHANGES_TOPICS, found)
+
+
+def followed_changed(before: Topology, after: Topology) -> list[Finding]:
+    """Topics of which the old code says up to when rows are final, and the new code no more, or by another column."""
+    old, new = (
+        {topic.name: topic.time for topic in one.versioned_topics if one.followed(topic) is not None}
+        for one in (before, after)
+    )
+    return _changes(
+        UPGRADE_CHANGES_TOPICS,
+        [
+            f"topic {name!r} no longer says by {time!r} what is final, which its readers may close windows by"
+            for name, time in old.items()
+            if new.get(name) != time
+        ],
+    )
 
 
 UPGRADE_SAME_CODE = refuses(

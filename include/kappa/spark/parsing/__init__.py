@@ -64,7 +64,7 @@ def layout_of(source: Source, schemas: WriterSchemas | None = None) -> Layout:
 
 def row_columns(source: Source) -> list[str]:
     """All columns of a source's rows, those of event time among them."""
-    return [*source.row_columns, *(EVENT_COLUMNS if source.grace is not None else ())]
+    return [*source.row_columns, *(EVENT_COLUMNS if source.has_event_time else ())]
 
 
 def frame_of_records(raw: DataFrame, layout: Layout, start: Start) -> DataFrame:
@@ -87,7 +87,7 @@ def frame_of_records(raw: DataFrame, layout: Layout, start: Start) -> DataFrame:
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return counted(given, lambda read: placed(read, layout, start))
 
-    timed = f", {_ddl(EVENT_COLUMNS)}" if source.grace is not None else ""
+    timed = f", {_ddl(EVENT_COLUMNS)}" if source.has_event_time else ""
     added = f"_dead STRING, _order_timestamp TIMESTAMP{timed}, _read BIGINT, _bytes BIGINT"
     records = raw.select(*columns_to_read(source))
     rows = records.mapInArrow(batches, StructType([*_parsed_fields(records, source), *_fields(added)]))
@@ -110,7 +110,7 @@ def rows_of_records(records: pa.Table, layout: Layout, start: Start) -> Parsed:
 
     source = layout.source
     stream = StreamTime(start.stream_times, start.released)
-    is_timed = source.grace is not None
+    is_timed = source.has_event_time
     given = records.to_batches() or [pa.RecordBatch.from_pylist([], schema=records.schema)]
     rows = pa.Table.from_batches(list(placed(given, layout, start, stream if is_timed else None)))
     rows = rows.append_column("_topic", pa.repeat(pa.scalar(source.topic), rows.num_rows))

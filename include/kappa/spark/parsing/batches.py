@@ -235,7 +235,7 @@ def placed(
         Terminal: the offsets of a partition do not grow.
     """
     maximum = RunningMaximum({partition: millis * 1000 for partition, millis in start.timestamps.items()})
-    if layout.source.grace is not None and stream is None:
+    if layout.source.has_event_time and stream is None:
         stream = StreamTime(start.stream_times, start.released)
     read = reader(layout)
     for batch in batches:
@@ -343,7 +343,7 @@ def _reasoned(dead: pa.StringArray, reasons: Sequence[tuple[str, Mask]]) -> pa.S
 
 def _untimely(columns: Mapping[str, pa.Array], timestamps: pa.Array, is_null: Mask, source: Source) -> pa.StringArray:
     """Why the event time of a record makes it a dead letter; null where it does not."""
-    if source.grace is None or source.time is None or source.is_wall_clock:
+    if not source.has_event_time or source.time is None or source.is_wall_clock:
         return pa.nulls(len(timestamps), pa.string())
     own = columns[source.time]
     is_millis = pa.types.is_integer(own.type)
@@ -400,7 +400,9 @@ def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Sta
         at = np.flatnonzero(partitions == partition)
         frontier[at] = np.maximum(frontier[at], _least(by_offset, offsets[at]))
     rows = batch.append_column("_event_time", pa.array(own).cast(kind))
-    rows = rows.append_column("_frontier", pa.array(frontier).cast(kind))
+    # What the upstream epoch has passed says nothing of a record of its own: it was in time there.
+    of_rows = pa.array(frontier, mask=np.full(len(frontier), source.follows_upstream))
+    rows = rows.append_column("_frontier", of_rows.cast(kind))
     return rows.append_column("_is_released", pa.array(is_released))
 
 

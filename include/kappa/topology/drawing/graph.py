@@ -81,6 +81,8 @@ def _source(source: Source) -> Box:
         details.append(f"the versioned topic of {source.of}")
     if source.grace is not None:
         details.append(f"event time {source.time or 'of Kafka'}, grace {source.grace}, ahead {source.ahead}")
+    if source.follows_upstream:
+        details.append(f"event time {source.time}, final as {source.of} says")
     if source.headers:
         details.append("with headers")
     if not source.keyed:
