@@ -23,6 +23,7 @@ import typer.core
 import typer.main
 from support.processes import QUICK_JVM
 
+from kappa import operators
 from kappa.cli import app
 from kappa.cli.options import actor
 from kappa.config import PREFIX, Config
@@ -60,6 +61,7 @@ PAGES = (
     ROOT / "docs" / "queries.md",
     ROOT / "docs" / "limits.md",
     ROOT / "docs" / "benchmarks.md",
+    *sorted((ROOT / "docs" / "operators").glob("*.md")),
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
 
@@ -256,6 +258,20 @@ def test_a_page_is_made_of_the_declarations(name: str) -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.PAGE.read_text() == script.page(), f"make it anew: python scripts/{name}.py"
+
+
+def test_the_reference_is_made_of_the_docstrings_and_has_every_operator() -> None:
+    spec = importlib.util.spec_from_file_location("operators_page", ROOT / "scripts" / "operators_page.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    sys.modules["operators_page"] = script  # dataclasses look their module up
+    spec.loader.exec_module(script)
+    for path, text in script.pages().items():
+        assert path.read_text() == text, "make it anew: python scripts/operators_page.py"
+    named = [name for family in script.FAMILIES for name in family.names]
+    assert sorted([*named, "agg"]) == sorted(operators.__all__)
+    assert {file.stem for file in script.DRAWINGS.iterdir()} == set(named)
+    assert {family.path for family in script.FAMILIES} == set((ROOT / "docs" / "operators").glob("*.md"))
 
 
 def test_the_glossary_has_at_most_forty_words() -> None:
