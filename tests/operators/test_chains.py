@@ -27,7 +27,7 @@ from support.compositions import (
 
 from kappa import Append, Source, Topic, Topology
 from kappa.errors import TopologyError
-from kappa.operators import agg, deduplicate, interval_join, session_window, tumbling_window
+from kappa.operators import agg, deduplicate, interval_join, newest_table_join, session_window, tumbling_window
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 
 if TYPE_CHECKING:
@@ -180,6 +180,10 @@ def test_a_topic_can_be_followed_by_columns_whose_distance_an_operator_knows() -
     assert first.rows.times == {"lefts_at": 0} and last.rows.times == {"lefts_at": 3_000}
     assert pairs.rows.times == {"lefts_at": 4_000}  # the left record of a pair may be the earlier one
     assert outer.rows.times == {}  # which has no left record where there is no pair
+    # These refuse no row as late, so that any may come.
+    named = newest_table_join(LEFT, RIGHT, key="id", table="newest")
+    ever = deduplicate(LEFT, key="id", within=None, table="ids")
+    assert named.rows.times == ever.rows.times == {}
 
     can = {time: windows(time=time, on_replay="versioned") for time in (None, "window_end", "amount")}
     found = {time: one.followed(one.versioned_topics[0]) is not None for time, one in can.items()}

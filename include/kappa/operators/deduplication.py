@@ -220,7 +220,7 @@ def deduplicate(
         read_rows.rows,
         read_rows,
         behind_ms=behind_ms,
-        times=read_rows.times_passed_on(behind_ms),
+        times={} if within is None else read_rows.times_passed_on(behind_ms),  # without it no row is refused as late
         is_timed=read_rows.is_timed,
     )
     kept = (distinct.table(table),)

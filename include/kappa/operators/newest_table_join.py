@@ -88,7 +88,7 @@ def newest_table_join(
         inputs=(lefts, of_table),
         tables=(join.table(table),),
         compute=compute,
-        emits=emission(what, join.schema, lefts, times=lefts.times_passed_on(), is_timed=lefts.is_timed, cuts="time"),
+        emits=emission(what, join.schema, lefts, is_timed=lefts.is_timed, cuts="time"),
     )
 
 
