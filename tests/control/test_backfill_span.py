@@ -27,6 +27,7 @@ from kappa.offsets.vector import OffsetRange
 from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window
 from kappa.replay.determinism import Twice
 from kappa.testing import Input, TopologyDriver
+from kappa.topology.grid import CalendarGrid, EvenGrid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,12 +157,25 @@ def test_a_commit_that_was_rolled_up_is_there_to_go_on_with_its_times(rolled: Ep
 
 
 def test_an_edge_off_the_grid_names_the_points_beside_it() -> None:
-    hour, half = 3_600_000, timedelta(minutes=30)
-    assert off_grid(T0, [hour, 2 * hour]) is None
+    hour, half = EvenGrid(size_ms=7_200_000, every_ms=3_600_000), timedelta(minutes=30)
+    two_hours = EvenGrid(size_ms=7_200_000, every_ms=7_200_000)
+    assert off_grid(T0, [hour, two_hours]) is None
     assert off_grid(T0 + half, [hour]) == (hour, T0, T0 + 2 * half)
     assert off_grid(T0 + timedelta(microseconds=1), [hour]) == (hour, T0, T0 + 2 * half)
     early = datetime(1969, 12, 31, 23, 30, tzinfo=UTC)
     assert off_grid(early, [hour]) == (hour, early - half, early + half)
+
+
+def test_edges_of_local_days_are_on_their_grid_and_those_of_utc_are_not() -> None:
+    days = CalendarGrid(unit="day", zone="Europe/Berlin")
+    begin, end = datetime(2026, 3, 28, 23, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)
+    assert off_grid(begin, [days]) is None and off_grid(end, [days]) is None
+    assert off_grid(datetime(2026, 3, 29, tzinfo=UTC), [days]) == (days, begin, end)
+    micro = timedelta(microseconds=1)
+    assert off_grid(end - micro, [days]) == (days, begin, end)
+    weeks = CalendarGrid(unit="week", zone="Europe/Berlin", week_begins="sunday")
+    assert off_grid(begin, [days, weeks]) is None  # the 29th was a Sunday
+    assert off_grid(end, [days, weeks]) == (weeks, begin, datetime(2026, 4, 4, 22, tzinfo=UTC))
 
 
 def test_edges_are_widened_to_whole_milliseconds() -> None:
@@ -195,7 +209,7 @@ def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
         name="windows",
         time="window_start",
         reach_ms=7_200_000,
-        grids_ms=(3_600_000,),
+        grids=(EvenGrid(size_ms=7_200_000, every_ms=3_600_000),),
         sources=("ticks",),
         tables=("open",),
         is_bounded=True,
@@ -203,7 +217,7 @@ def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
     assert member_of(made, outputs[1], tables[:1], ("ticks",)) is None
     found = member_of(made, outputs[2], tables[1:], ("ticks",))
     # Two tables of one join reach once.
-    assert found is not None and (found.time, found.reach_ms, found.grids_ms) == ("at", 300_000, ())
+    assert found is not None and (found.time, found.reach_ms, found.grids) == ("at", 300_000, ())
     # A window of what was joined reaches further.
     assert (found := member_of(made, outputs[0], tables, ("ticks",))) is not None and found.reach_ms == 7_500_000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -148,7 +148,31 @@ def instant(ms: int) -> datetime:
 def hopping(
     slices: Sequence[Sequence[Tick]], *, grace: int, size: int, every: int, keep: int | None = None, partitions: int = 2
 ) -> Found:
-    """Windows of a grid; a window refuses what comes when its end is not after the frontier at the record."""
+    """Windows of equal steps."""
+
+    def held_by(at: int) -> dict[int, int]:
+        first = next(start for start in range(at - size + 1, at + 1) if start % every == 0)
+        return {start: start + size for start in range(first, at + 1, every)}
+
+    return windows_of(slices, held_by, grace=grace, keep=keep, is_apart=every == size, partitions=partitions)
+
+
+def windows_of(
+    slices: Sequence[Sequence[Tick]],
+    held_by: Callable[[int], dict[int, int]],
+    *,
+    grace: int,
+    keep: int | None = None,
+    is_apart: bool,
+    partitions: int = 2,
+) -> Found:
+    """Windows; one refuses what comes when its end is not after the frontier at the record.
+
+    Args:
+        held_by: of a time, the start of each window that it is in, with the end.
+        is_apart: whether that is one window.
+    """
+    ends: dict[int, int] = {}
     found, placing = Found(), Placing(grace=grace, partitions=partitions)
     windows: dict[tuple[str, int], list[Tick]] = {}
     closed: set[tuple[str, int]] = set()
@@ -156,11 +180,11 @@ def hopping(
         for tick in placing.place(batch):
             if tick.symbol is None:
                 continue
-            first = next(start for start in range(tick.at - size + 1, tick.at + 1) if start % every == 0)
-            starts = range(first, tick.at + 1, every)
-            refused = [start for start in starts if start + size <= tick.frontier]
+            starts = held_by(tick.at)
+            ends |= starts
+            refused = [start for start in starts if ends[start] <= tick.frontier]
             if refused:
-                said = f"{len(refused)} of its {len(starts)} windows are closed" if every < size else ""
+                said = "" if is_apart else f"{len(refused)} of its {len(starts)} windows are closed"
                 found.late.append((said or "its window is closed", tick.partition, tick.offset))
             for start in starts:
                 if start not in refused:
@@ -171,16 +195,16 @@ def hopping(
             row = {
                 "symbol": symbol,
                 "window_start": instant(start),
-                "window_end": instant(start + size),
+                "window_end": instant(ends[start]),
                 **summary(ticks),
             }
             row = rows[symbol, start] = {**row, "origin": origin(ticks)}
-            if frontier is None or start + size > frontier:
+            if frontier is None or ends[start] > frontier:
                 continue
             if (symbol, start) not in closed:
-                found.final.append(emitted(row, final=start + size))
+                found.final.append(emitted(row, final=ends[start]))
                 closed.add((symbol, start))
-            if keep is None or start + size + keep <= frontier:
+            if keep is None or ends[start] + keep <= frontier:
                 del windows[symbol, start], rows[symbol, start]
         if keep is not None:
             rows = {at: {**row, "is_closed": at in closed} for at, row in rows.items()}
@@ -248,14 +272,25 @@ def sliding(slices: Sequence[Sequence[Tick]], *, grace: int, size: int, partitio
 
 
 def at_most_every(slices: Sequence[Sequence[Tick]], *, grace: int, every: int, partitions: int = 2) -> Found:
-    """The last record of each key and cell of the grid; what is late counts at the frontier."""
+    """The last record of each key before each of equal steps."""
+    return at_boundaries(slices, lambda at: (at // every + 1) * every, grace=grace, partitions=partitions)
+
+
+def at_boundaries(
+    slices: Sequence[Sequence[Tick]], after: Callable[[int], int], *, grace: int, partitions: int = 2
+) -> Found:
+    """The last record of each key before each boundary; what is late counts at the frontier.
+
+    Args:
+        after: of a time, the boundary that comes after it.
+    """
     found, placing = Found(), Placing(grace=grace, partitions=partitions)
     standing: dict[tuple[str, int], Tick] = {}
     for batch in slices:
         for tick in placing.place(batch):
             if tick.symbol is None:
                 continue
-            cell = (tick.symbol, (max(tick.at, tick.frontier) // every + 1) * every)
+            cell = (tick.symbol, after(max(tick.at, tick.frontier)))
             held = standing.setdefault(cell, tick)
             if _counts(tick) > _counts(held):
                 standing[cell] = tick

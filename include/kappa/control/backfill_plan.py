@@ -29,7 +29,7 @@ from kappa.replay.determinism import Twice
 from kappa.replay.findings import Finding, refusals
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.slices.cuts import time_index
-from kappa.topology import durations, registry
+from kappa.topology import registry
 from kappa.verify.inspection import dependencies
 
 if TYPE_CHECKING:
@@ -283,11 +283,11 @@ def _off_grid(wanted: Backfill, members: Sequence[Member]) -> list[Finding]:
     found = []
     for member in members:
         for edge, at in (("--from", wanted.begin), ("--to", wanted.end)):
-            miss = off_grid(at, member.grids_ms)
+            miss = off_grid(at, member.grids)
             if miss is not None:
                 grid, before, after = miss
                 nearest = (before.isoformat(), after.isoformat())
-                found += backfill_rules.off_grid(member.name, edge, at.isoformat(), durations.shown(grid), nearest)
+                found += backfill_rules.off_grid(member.name, edge, at.isoformat(), grid.every_text, nearest)
     return found
 
 

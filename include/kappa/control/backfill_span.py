@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.past_commits import Condition, PastCommits, newest_of, oldest_of
 from kappa.topology import Append, Table, Topology
+from kappa.topology.grid import Grid
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -25,7 +26,7 @@ class Member:
     Attributes:
         time: the column of that time.
         reach_ms: how far in event time the records lie that a row is made from.
-        grids_ms: steps of the grids on which its rows lie.
+        grids: where the windows begin that its rows are of.
         sources: topics, as the step knows them, whose records it is made from.
         tables: the state that it comes of.
         is_bounded: whether it can be computed without the state from before the interval.
@@ -34,7 +35,7 @@ class Member:
     name: str
     time: str
     reach_ms: int
-    grids_ms: tuple[int, ...]
+    grids: tuple[Grid, ...]
     sources: tuple[str, ...]
     tables: tuple[str, ...]
     is_bounded: bool
@@ -94,7 +95,7 @@ def member_of(topology: Topology, of: Append | Table, tables: Sequence[Table], s
         name=of.name,
         time=time,
         reach_ms=sum(reach.ms for _, reach in reaches),
-        grids_ms=tuple(sorted({reach.grid_ms for _, reach in reaches if reach.grid_ms is not None})),
+        grids=tuple(sorted({r.grid for _, r in reaches if r.grid is not None}, key=lambda grid: grid.text)),
         sources=tuple(topic for topic in sources if topic in timed),
         tables=tuple(table.name for table in tables),
         is_bounded=all(reach.is_bounded for _, reach in reaches),
@@ -157,14 +158,12 @@ def span(
     return Span(since=since, until=until)
 
 
-def off_grid(at: datetime, grids_ms: Iterable[int]) -> tuple[int, datetime, datetime] | None:
-    """A grid on which a time does not lie, with the points of it before and after; None where it lies on all."""
-    micros = (at - _EPOCH) // timedelta(microseconds=1)
-    for grid in grids_ms:
-        past = micros % (grid * 1000)
-        if past:
-            before = at - timedelta(microseconds=past)
-            return grid, before, before + timedelta(milliseconds=grid)
+def off_grid(at: datetime, grids: Iterable[Grid]) -> tuple[Grid, datetime, datetime] | None:
+    """A grid on which a time does not lie, with the starts of windows before and after; None where it lies on all."""
+    for grid in grids:
+        before, after = grid.around(at)
+        if before != at:
+            return grid, before, after
     return None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.bound import FinalOperator, declared_as
+from kappa.operators.grids import grid_of
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import no_late_rows
 from kappa.operators.windowed import (
@@ -15,16 +16,14 @@ from kappa.operators.windowed import (
     Windowed,
     check_names,
     check_windowed,
-    floored,
     keys_of,
-    length,
     needed,
     windowed_operator,
 )
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quoted
-from kappa.topology.durations import shown
 from kappa.topology.event_time import Frontier, Reach
+from kappa.topology.grid import Grid
 from kappa.topology.operator import Reads, label, rows_input
 
 if TYPE_CHECKING:
@@ -35,13 +34,23 @@ _OWN = ("boundary", "counts_from", "origin")
 
 
 @declared_as("at_most_every(ticks, key='symbol', every='1 hour', table='due')")
-def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = "") -> FinalOperator[Windowed]:
+def at_most_every(
+    of: Reads,
+    *,
+    key: Key,
+    every: str,
+    table: str,
+    zone: str | None = None,
+    week_begins: str | None = None,
+    rows: str = "",
+) -> FinalOperator[Windowed]:
     """The newest row of each key at the boundaries of a grid (Kafka Streams: a ``punctuate`` by stream time).
 
-    Boundaries are the multiples of ``every`` since 1970-01-01T00:00:00Z. A key that had rows since the boundary before
-    is emitted once, when the frontier of a slice's end has reached the boundary, with the row that counts last before
-    it. A row counts from its event time, or from the frontier at it where that is later: no row is late. Of rows that
-    count from the same time the last in the total order is taken, of rows of one record the greatest.
+    Boundaries are the multiples of ``every`` since 1970-01-01T00:00:00Z; with ``zone`` the beginnings of days, weeks or
+    months there, as :func:`~kappa.operators.hopping_window` has them. A key that had rows since the boundary before is
+    emitted once, when the frontier of a slice's end has reached the boundary, with the row that counts last before it.
+    A row counts from its event time, or from the frontier at it where that is later: no row is late. Of rows that count
+    from the same time the last in the total order is taken, of rows of one record the greatest.
 
     Columns of the table: the key, ``boundary TIMESTAMP``, the other columns of ``rows``, ``counts_from TIMESTAMP``,
     ``origin``; key: the key and ``boundary``. Columns that are emitted: the same without ``counts_from`` and
@@ -51,8 +60,10 @@ def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = ""
     Args:
         of: the source, or what another operator emits.
         key: column or columns; a row without a key is left out.
-        every: from one boundary to the next one.
+        every: from one boundary to the next one; with ``zone`` "1 day", "1 week", or months that divide a year.
         table: the name of its table.
+        zone: name of the time zone whose days, weeks or months boundaries begin; None for equal steps in UTC.
+        week_begins: with weeks, the day with which one begins; a Monday by default.
         rows: Spark DDL of the columns that are emitted, the key's included, with what the step adds; empty for all
             columns of what is read.
 
@@ -79,7 +90,9 @@ def at_most_every(of: Reads, *, key: Key, every: str, table: str, rows: str = ""
             f"{_NAME}: columns {maps} hold a MAP. Maps have no order, which tells the rows of one record apart. Leave "
             "these columns out of rows."
         )
-    at_boundaries = AtMostEvery(keys=keys, others=others, every_ms=length(every, f"{_NAME}: every"))
+    at_boundaries = AtMostEvery(
+        keys=keys, others=others, grid=grid_of(_NAME, every, every, zone=zone, week_begins=week_begins)
+    )
     last = LAST_INSTANT.format(end="boundary")
     return windowed_operator(read_rows, table, at_boundaries, name=_NAME, time=last, times={"boundary": 0})
 
@@ -91,12 +104,12 @@ class AtMostEvery:
     Attributes:
         keys: key columns.
         others: the other columns that are emitted.
-        every_ms: from one boundary to the next one.
+        grid: where the boundaries are: where its windows begin.
     """
 
     keys: tuple[Column, ...]
     others: tuple[Column, ...]
-    every_ms: int
+    grid: Grid
 
     def table(self, name: str) -> Table:
         """The state as a table of that name."""
@@ -105,9 +118,9 @@ class AtMostEvery:
             name=name,
             key=[*names, "boundary"],
             schema=f"{self.schema}, counts_from TIMESTAMP NOT NULL, origin {origin.ORIGIN_TYPE}",
-            made_by=f"{_NAME}(key={names}, every={shown(self.every_ms)})",
+            made_by=f"{_NAME}(key={names}, {self.grid.boundaries_text})",
             expires=True,
-            reach=Reach(ms=self.every_ms, grid_ms=self.every_ms, column="boundary"),
+            reach=Reach(ms=self.grid.longest_ms, grid=self.grid, column="boundary"),
         )
 
     @property
@@ -152,11 +165,12 @@ class AtMostEvery:
     def _fresh(self, rows: DataFrame) -> DataFrame:
         """Rows with the boundary at which they are due."""
         counts_from = "GREATEST(_event_time, _frontier)"
-        boundary = f"{floored(f'UNIX_MICROS({counts_from})', self.every_ms)} + {self.every_ms * 1000}L"
-        return with_key(rows, self.keys).selectExpr(
+        timed = with_key(rows, self.keys).selectExpr(
             *quoted_names(self.keys),
-            f"TIMESTAMP_MICROS({boundary}) AS boundary",
             *quoted(column.name for column in self.others),
             f"{counts_from} AS counts_from",
             f"{origin.OF_ROW} AS origin",
+        )
+        return timed.selectExpr("*", f"{self.grid.last('counts_from')} AS _start").selectExpr(
+            "* EXCEPT (_start)", f"{self.grid.end('_start')} AS boundary"
         )

@@ -17,7 +17,6 @@ from kappa.operators.windowed import (
     KNOWN,
     Windowed,
     check_windowed,
-    floored,
     keys_of,
     later,
     length,
@@ -28,6 +27,7 @@ from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import shown
 from kappa.topology.event_time import Frontier
+from kappa.topology.grid import floored
 from kappa.topology.operator import Reads, label, rows_input
 
 if TYPE_CHECKING:

@@ -154,16 +154,6 @@ def length(text: str, what: str) -> int:
     return found
 
 
-def floored(micros: str, every_ms: int) -> str:
-    """SQL: the last point of a grid, in epoch microseconds, that is not after a time; before 1970 too.
-
-    Args:
-        micros: SQL of the time, epoch microseconds.
-        every_ms: the grid's step; it begins at the epoch.
-    """
-    return f"({micros} - PMOD({micros}, {every_ms * 1000}L))"
-
-
 #: SQL: the last instant of a window, the event time of its row. Its end is the first one of the next window.
 LAST_INSTANT = "TIMESTAMP_MICROS(UNIX_MICROS({end}) - 1L)"
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kappa.errors import TopologyError
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.bound import FinalOperator, declared_as
+from kappa.operators.grids import grid_of
 from kappa.operators.keys import Key, key_ddl, with_key
 from kappa.operators.late import RELEASED, late_rows
 from kappa.operators.windowed import (
@@ -27,10 +27,7 @@ from kappa.operators.windowed import (
     LAST_INSTANT,
     Windowed,
     check_windowed,
-    floored,
     keys_of,
-    later,
-    length,
     needed,
     windowed_operator,
 )
@@ -38,13 +35,12 @@ from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier, Reach
+from kappa.topology.grid import Grid
 from kappa.topology.operator import Reads, label, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: In so many windows a record may be.
-_MOST_WINDOWS = 5_000
 _OWN = ("window_start", "window_end", "is_closed", "origin")
 _CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_closed)")
 
@@ -60,19 +56,24 @@ def tumbling_window(
     aggregates: Mapping[str, Aggregate],
     table: str,
     keep: str | None = None,
+    zone: str | None = None,
+    week_begins: str | None = None,
     rows: str = "",
 ) -> FinalOperator[Windowed]:
     """Aggregates of each key in windows that follow each other (Kafka Streams: ``TimeWindows`` without ``advanceBy``).
 
-    It is a :func:`hopping_window` whose windows do not overlap: each record is in one.
+    It is a :func:`hopping_window` whose windows do not overlap: each record is in one. With ``zone`` a window is a day,
+    a week, a month, a quarter or a year of the calendar there: a local day has 23, 24 or 25 hours.
 
     Args:
         of: the source, or what another operator emits.
         key: column or columns; a row without a key is left out.
-        size: how long a window is.
+        size: how long a window is; with ``zone`` "1 day", "1 week", or months that divide a year.
         aggregates: by the name of their column.
         table: the name of its table.
         keep: how long, in event time, the row of a closed window stays in the table; None for not at all.
+        zone: name of the time zone whose calendar is meant; None for equal steps since 1970-01-01T00:00:00Z.
+        week_begins: with weeks, the day with which one begins; a Monday by default.
         rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
@@ -87,8 +88,12 @@ def tumbling_window(
         ... )
         >>> hours.schema
         '`id` STRING NOT NULL, window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL, `events` BIGINT'
+        >>> local = {"size": "1 week", "zone": "Europe/Berlin", "aggregates": {"events": agg.count()}}
+        >>> tumbling_window(events, key="id", table="weeks", **local).tables[0].made_by.partition(", keep")[0]
+        "tumbling_window(key=['id'], size=1 week, every=1 week, zone=Europe/Berlin, week_begins=monday"
     """
-    return _bound("tumbling_window", of, rows, key, size, size, aggregates, keep, table)
+    grid = grid_of("tumbling_window", size, size, zone=zone, week_begins=week_begins)
+    return _bound("tumbling_window", of, rows, key, grid, aggregates, keep, table)
 
 
 @declared_as(
@@ -104,12 +109,18 @@ def hopping_window(
     aggregates: Mapping[str, Aggregate],
     table: str,
     keep: str | None = None,
+    zone: str | None = None,
+    week_begins: str | None = None,
     rows: str = "",
 ) -> FinalOperator[Windowed]:
     """Aggregates of each key in windows that overlap (Kafka Streams: ``TimeWindows.advanceBy``).
 
     A window begins at each multiple of ``every`` since 1970-01-01T00:00:00Z, before it too, and holds the records from
-    its start up to, not including, its end.
+    its start up to, not including, its end. A week of 7 days then begins on a Thursday.
+
+    With ``zone`` a window begins with each day, week, month, quarter or year of the calendar there, and ends where a
+    later one begins. A day begins at midnight, at the first one where the clock shows it twice, and where it is put
+    past midnight, at that instant. The rules are those of the Java that computes the slice.
 
     A window refuses a record when its end is not after the frontier at the record; the other windows of the record take
     it. A record that a window refused makes one late record. What comes out of order otherwise counts as if it had come
@@ -123,11 +134,14 @@ def hopping_window(
     Args:
         of: the source, or what another operator emits.
         key: column or columns; a row without a key is left out.
-        size: how long a window is.
-        every: from one window's start to the next one's; at most ``size``.
+        size: how long a window is; with ``zone`` a multiple of ``every``.
+        every: from one window's start to the next one's; at most ``size``. With ``zone`` "1 day", "1 week", or months
+            that divide a year.
         aggregates: by the name of their column.
         table: the name of its table.
         keep: how long, in event time, the row of a closed window stays in the table; None for not at all.
+        zone: name of the time zone whose calendar is meant; None for equal steps.
+        week_begins: with weeks, the day with which one begins; a Monday by default.
         rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
@@ -141,7 +155,8 @@ def hopping_window(
         >>> hopping_window(events, key="id", table="windows", **every).tables[0].made_by
         "hopping_window(key=['id'], size=10 seconds, every=5 seconds, keep=None, events=count())"
     """
-    return _bound("hopping_window", of, rows, key, size, every, aggregates, keep, table)
+    grid = grid_of("hopping_window", size, every, zone=zone, week_begins=week_begins)
+    return _bound("hopping_window", of, rows, key, grid, aggregates, keep, table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +166,7 @@ class HoppingWindow:
     Attributes:
         name: the operator, for people.
         keys: key columns.
-        size_ms: how long a window is.
-        every_ms: from one window's start to the next one's.
+        grid: where windows begin, and how long they are.
         keep_ms: how long a closed window's row stays; None for not at all.
         parts: columns of the aggregates.
         reads: columns that the aggregates read.
@@ -161,8 +175,7 @@ class HoppingWindow:
 
     name: str
     keys: tuple[Column, ...]
-    size_ms: int
-    every_ms: int
+    grid: Grid
     keep_ms: int | None
     parts: tuple[Part, ...]
     reads: tuple[Column, ...]
@@ -172,7 +185,7 @@ class HoppingWindow:
         """The state as a table of that name."""
         closed = () if self.keep_ms is None else (_CLOSED,)
         columns = f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN, *closed))}"
-        reach = Reach(ms=self.size_ms, grid_ms=self.every_ms, column="window_start", keep_ms=self.keep_ms)
+        reach = Reach(ms=self.grid.longest_ms, grid=self.grid, column="window_start", keep_ms=self.keep_ms)
         return Table(name=name, key=self._group, schema=columns, made_by=self.made_by, expires=True, reach=reach)
 
     @property
@@ -196,7 +209,8 @@ class HoppingWindow:
         keyed = with_key(rows, self.keys)
         fresh = agg.lifted(self._opened(keyed), quoted(self._group), self._merging)
         whole = agg.merged(fresh, self._needed(fresh, before, frontier), self._group, self._merging)
-        whole = whole.selectExpr("*", f"{later('window_start', self.size_ms)} AS window_end")
+        whole = whole.selectExpr("*", f"{self.grid.last('window_start')} AS _start")
+        whole = whole.selectExpr("* EXCEPT (_start)", f"{self.grid.end('_start')} AS window_end")
         goes, closes = self._goes(frontier), self._closes(frontier)
         columns = [*quoted(self._group), "window_end"]
         changes = [*columns, *quoted(part.name for part in self.parts), "origin", f"({goes}) AS _deleted"]
@@ -222,12 +236,16 @@ class HoppingWindow:
 
     def _opened(self, keyed: DataFrame) -> DataFrame:
         """Rows with each window that takes them."""
-        first, last = self._first_open("_event_time", "_frontier"), self._last("_event_time")
-        taken = keyed.where(f"{first} <= {last}").drop("window_start")  # rows of windows have their own
-        if self.every_ms == self.size_ms:
-            return taken.selectExpr("*", f"TIMESTAMP_MICROS({last}) AS window_start")
-        starts = taken.selectExpr("*", f"EXPLODE(SEQUENCE({first}, {last}, {self.every_ms * 1000}L)) AS _start")
-        return starts.selectExpr("*", "TIMESTAMP_MICROS(_start) AS window_start")
+        points = keyed.drop("window_start").selectExpr(  # rows of windows have their own
+            "*",
+            f"{self._first_open('_event_time', '_frontier')} AS _begins",
+            f"{self.grid.last('_event_time')} AS _start",
+        )
+        taken = points.where("_begins <= _start")
+        if not self.grid.is_apart:
+            each = f"EXPLODE(SEQUENCE(_begins, _start, {self.grid.step}L)) AS _start"
+            taken = taken.selectExpr("* EXCEPT (_start)", each).where(self.grid.is_window("_start"))
+        return taken.selectExpr("* EXCEPT (_begins, _start)", f"{self.grid.start('_start')} AS window_start")
 
     def _needed(self, fresh: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
         """Rows of the state that the slice's records are in, and those that it closes or removes."""
@@ -246,30 +264,26 @@ class HoppingWindow:
 
     def _late(self, keyed: DataFrame) -> DataFrame:
         """One row for each record that a window refused."""
-        is_refused = f"{self._first_open('_event_time', '_frontier')} > {self._first('_event_time')}"
+        is_refused = f"{self._first_open('_event_time', '_frontier')} > {self.grid.first('_event_time')}"
         late = late_rows(keyed.where(is_refused), operator=self.name, reason="its window is closed")
-        if self.every_ms == self.size_ms:
+        if self.grid.is_apart:
             return late
-        first, last, step = self._first("event_time"), self._last("event_time"), self.every_ms * 1000
-        closed = f"(LEAST({self._first_open('event_time', 'frontier')}, {last} + {step}L) - {first}) DIV {step}L"
-        of = f"({last} - {first}) DIV {step}L + 1"
+        late = late.selectExpr(
+            "*",
+            f"{self.grid.first('event_time')} AS _begins",
+            f"{self.grid.last('event_time')} AS _start",
+            f"{self.grid.first('frontier')} AS _valid_from",
+        )
+        step = self.grid.step
+        closed = f"(LEAST(GREATEST(_begins, _valid_from), _start + {step}L) - _begins) DIV {step}L"
+        of = f"(_start - _begins) DIV {step}L + 1"
         released = f"IF(STARTSWITH(reason, '{RELEASED}'), '{RELEASED}', '')"
         reason = f"CONCAT({released}, {closed}, ' of its ', {of}, ' windows are closed') AS reason"
-        return late.selectExpr("* EXCEPT (reason)", reason)
-
-    def _first(self, time: str) -> str:
-        """SQL: where the first window with a time begins, epoch microseconds; windows are a grid's steps apart."""
-        return (
-            f"({floored(f'(UNIX_MICROS({time}) - {self.size_ms * 1000}L)', self.every_ms)} + {self.every_ms * 1000}L)"
-        )
-
-    def _last(self, time: str) -> str:
-        """SQL: where the last one begins."""
-        return floored(f"UNIX_MICROS({time})", self.every_ms)
+        return late.selectExpr("* EXCEPT (reason, _begins, _start, _valid_from)", reason)
 
     def _first_open(self, time: str, frontier: str) -> str:
         """SQL: where the first one begins whose end is after the frontier; a window with the frontier in it is that."""
-        return f"GREATEST({self._first(time)}, {self._first(frontier)})"
+        return f"GREATEST({self.grid.first(time)}, {self.grid.first(frontier)})"
 
 
 def _bound(
@@ -277,44 +291,29 @@ def _bound(
     of: Reads,
     rows: str,
     key: Key,
-    size: str,
-    every: str,
+    grid: Grid,
     aggregates: Mapping[str, Aggregate],
     keep: str | None,
     table: str,
 ) -> FinalOperator[Windowed]:
     read_rows = rows_input(of, label(name, table), rows=rows, is_timed=True)
-    windows = _windows(name, read_rows.rows, key, size, every, aggregates, keep)
-    times = {"window_start": windows.size_ms, "window_end": 0}
+    windows = _windows(name, read_rows.rows, key, grid, aggregates, keep)
+    times = {"window_start": grid.longest_ms, "window_end": 0}
     last = LAST_INSTANT.format(end="window_end")
     return windowed_operator(read_rows, table, windows, name=name, time=last, times=times)
 
 
 def _windows(
-    name: str, rows: str, key: Key, size: str, every: str, aggregates: Mapping[str, Aggregate], keep: str | None
+    name: str, rows: str, key: Key, grid: Grid, aggregates: Mapping[str, Aggregate], keep: str | None
 ) -> HoppingWindow:
     keys = keys_of(rows, key, name, _OWN)
-    size_ms, every_ms = length(size, f"{name}: size"), length(every, f"{name}: every")
     keep_ms = None if keep is None else milliseconds(keep, f"{name}: keep")
-    if every_ms > size_ms:
-        raise TopologyError(
-            f"{name}: a window of {shown(size_ms)} every {shown(every_ms)} leaves out the records in between. Use an "
-            "every of at most the size."
-        )
-    if -(-size_ms // every_ms) > _MOST_WINDOWS:
-        raise TopologyError(
-            f"{name}: each record would be in {-(-size_ms // every_ms):,} windows of {shown(size_ms)}, one every "
-            f"{shown(every_ms)}, and a row of state in each. At most {_MOST_WINDOWS:,} are taken: use a longer every, "
-            "a shorter size, or a sliding_window, which has a window at each record.",
-            windows=-(-size_ms // every_ms),
-        )
     taken = [*_OWN, *(column.name for column in keys)]
-    made_by = f"{name}(key={[column.name for column in keys]}, size={shown(size_ms)}, every={shown(every_ms)}, "
+    made_by = f"{name}(key={[column.name for column in keys]}, {grid.text}, "
     return HoppingWindow(
         name=name,
         keys=keys,
-        size_ms=size_ms,
-        every_ms=every_ms,
+        grid=grid,
         keep_ms=keep_ms,
         parts=agg.parts_of(aggregates, rows=rows, what=name, taken=taken),
         reads=agg.read_columns(aggregates, rows=rows, what=name),

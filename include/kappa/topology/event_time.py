@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
+from kappa.topology.grid import Grid
 
 if TYPE_CHECKING:
     from kappa.topology.members import Source
@@ -38,14 +39,14 @@ class Reach:
 
     Attributes:
         ms: at most so many milliseconds from the row's own time, either way.
-        grid_ms: rows lie on a grid of this step, which begins at 1970; None where they do not.
+        grid: where the windows begin that rows are of; None where they are of none.
         column: the row's own time, in its table and in what it emits; None where that is the time of a record.
         keep_ms: how long past its ``window_end`` a row that is final stays in its table; None where it goes at once.
         is_bounded: whether records beyond do not matter. Otherwise rows need the state from before them.
     """
 
     ms: int
-    grid_ms: int | None = None
+    grid: Grid | None = None
     column: str | None = None
     keep_ms: int | None = None
     is_bounded: bool = True
