@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 #: Names that Python's database may have and Java's has not.
 _NOT_IN_JAVA = ("Factory", "GMT+0", "GMT-0", "ROC", "localtime")
 _SECOND = timedelta(seconds=1)
+#: Between these years clocks were put over midnight; what rules say of later years does not.
+_YEARS = (1840, 2040)
+_STEP = timedelta(days=12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossing:
+    """A change of a clock over a midnight: from before it to after it, or back.
+
+    Attributes:
+        day: the day that this midnight begins.
+        at: the instant of the change.
+        again: the instant at which the clock showed midnight again; None where it was put forward and did not show it.
+    """
+
+    day: date
+    at: datetime
+    again: datetime | None
 
 
 def objection(zone: object) -> str:
@@ -59,6 +80,45 @@ def day_begin(day: date, zone: str) -> datetime:
         middle = (first + last + 1) // 2
         first, last = (middle, last) if past(begin - middle * _SECOND) >= timedelta(0) else (first, middle - 1)
     return begin - first * _SECOND
+
+
+@lru_cache(maxsize=1000)
+def crossings(zone: str) -> tuple[Crossing, ...]:
+    """Changes of a zone's clock over a midnight. Hardly a zone has one.
+
+    Args:
+        zone: name of the zone.
+
+    Examples:
+        >>> crossings("Europe/Berlin")
+        ()
+        >>> crossings("America/Toronto")[0].at.isoformat()
+        '1919-03-31T04:30:00+00:00'
+    """
+    crossed = []
+    for at in _changes(zone):
+        before, after = (at - _SECOND).astimezone(ZoneInfo(zone)), at.astimezone(ZoneInfo(zone))
+        old, new = (before.replace(tzinfo=None) + _SECOND, after.replace(tzinfo=None))
+        midnight = datetime.combine(max(old, new).date(), time())
+        if min(old, new) < midnight < max(old, new):
+            again = None if old < new else at + (midnight - new)
+            crossed.append(Crossing(day=midnight.date(), at=at, again=again))
+    return tuple(crossed)
+
+
+def _changes(zone: str) -> Iterator[datetime]:
+    """When the offset of a zone changed, to the second."""
+    there, at = ZoneInfo(zone), datetime(_YEARS[0], 1, 1, tzinfo=UTC)
+    while at.year < _YEARS[1]:
+        before = at.astimezone(there).utcoffset()
+        if (at + _STEP).astimezone(there).utcoffset() != before:
+            first, last = 0, _STEP // _SECOND
+            while last - first > 1:
+                middle = (first + last) // 2
+                is_before = (at + middle * _SECOND).astimezone(there).utcoffset() == before
+                first, last = (middle, last) if is_before else (first, middle)
+            yield at + last * _SECOND
+        at += _STEP
 
 
 def _hint(zone: object) -> str:

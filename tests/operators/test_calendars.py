@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
+from support import oracle_windows
 from support.oracle_calendars import MICRO, clock, instant, micros
-from support.oracle_windows import TICK, TOPIC
-from support.windowing import ms
+from support.oracle_windows import TICK, TOPIC, Tick
+from support.windowing import SUMMARY, assert_as_expected, led, ms, pipe, rows, tick
 
-from kappa import Source, zones
-from kappa.operators import agg
+from kappa import Append, Source, Topology, zones
+from kappa.errors import TopologyError
+from kappa.operators import agg, at_most_every, hopping_window, tumbling_window
+from kappa.testing import TopologyDriver
 from kappa.topology.grid import CalendarGrid
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TICKS = Source(topic=TOPIC, schema=TICK, time="at", grace="1 second")
 COUNT = {"trades": agg.count()}
@@ -62,10 +67,6 @@ def at(text: str, zone: str = BERLIN) -> int:
     return ms(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC))
 
 
-def in_zone(grid: CalendarGrid, zone: str) -> CalendarGrid:
-    return CalendarGrid(unit=grid.unit, count=grid.count, size=grid.size, zone=zone, week_begins=grid.week_begins)
-
-
 def samples(zone: str, first: int, most: int, chance: random.Random) -> list[datetime]:
     """Times around changes of a zone's clock, and around midnights near them."""
     found, changes = [], clock(zone, first).changes
@@ -83,35 +84,50 @@ def assert_at_changes(spark: SparkSession, chosen: Iterable[str], first: int, mo
     """
     chance = random.Random(first)
     times = [(zone, micros(one)) for zone in chosen for one in samples(zone, first, most, chance)]
-    frame = spark.createDataFrame(times, "zone STRING, us BIGINT").selectExpr("*", "TIMESTAMP_MICROS(us) AS at")
-    columns = []
-    for name, grid in GRIDS.items():
-        one = lambda text: text.replace(f"'{BERLIN}'", "zone")  # noqa: E731
-        frame = frame.selectExpr("*", f"{one(grid.last('at'))} AS {name}_n")
-        frame = frame.selectExpr("*", f"{one(grid.start(f'{name}_n'))} AS a", f"{one(grid.end(f'{name}_n'))} AS b")
-        walls = ", ".join(
-            f"UNIX_MICROS(FROM_UTC_TIMESTAMP({time}, zone)) - UNIX_MICROS({time})"
-            for time in ("at", "a", "b", "a - INTERVAL 1 MICROSECOND", "b - INTERVAL 1 MICROSECOND")
-        )
-        frame = frame.selectExpr(
-            "* EXCEPT (a, b)", f"STRUCT(UNIX_MICROS(a) AS a, UNIX_MICROS(b) AS b, ARRAY({walls}) AS walls) AS {name}"
-        )
-        columns.append(name)
+    # Zones whose clocks never crossed midnight have one expression: their name is a column.
+    odd = sorted({zone for zone, _ in times if zones.crossings(zone)})
+    parts = [([one for one in times if one[0] not in odd], BERLIN, "zone")]
+    parts += [([one for one in times if one[0] == zone], zone, f"'{zone}'") for zone in odd]
+    frames = [located(spark, some, zone, name) for some, zone, name in parts]
     compared, others = 0, 0
-    for row in frame.select("zone", "us", *columns).collect():
-        for name in columns:
-            grid, found, when = in_zone(GRIDS[name], row.zone), row[name], instant(row.us)
+    for row in reduce(lambda one, other: one.union(other), frames).collect():
+        for name, given in GRIDS.items():
+            grid, found, when = replace(given, zone=row.zone), row[name], instant(row.us)
             (expected,) = clock(row.zone, first).windows(when, grid)
             said = f"{name} of {row.zone} at {when}"
             assert grid.around(when) == (expected[0], grid.around(expected[1])[0]), said
             looked = (row.us, found.a, found.b, found.a - 1, found.b - 1)
             there = [instant(us).astimezone(ZoneInfo(row.zone)).utcoffset() for us in looked]
-            if [wall * MICRO for wall in found.walls] != there:
+            if [offset * MICRO for offset in found.offsets] != there:
                 others += 1
                 continue
             compared += 1
             assert (instant(found.a), instant(found.b)) == expected, said
     assert compared > 20 * others
+
+
+def located(spark: SparkSession, times: list[tuple[str, int]], zone: str, name: str) -> DataFrame:
+    """Start and end of the windows of each grid that times are in, as Spark has them, with Java's offsets there.
+
+    Args:
+        times: zones and epoch microseconds.
+        zone: the zone of the grids.
+        name: SQL of it that takes its place.
+    """
+
+    def of(sql: str) -> str:
+        return sql.replace(f"'{zone}'", name)
+
+    frame = spark.createDataFrame(times, "zone STRING, us BIGINT").selectExpr("*", "TIMESTAMP_MICROS(us) AS at")
+    for word, grid in GRIDS.items():
+        here = replace(grid, zone=zone)
+        frame = frame.selectExpr("*", f"{of(here.last('at'))} AS n")
+        frame = frame.selectExpr("* EXCEPT (n)", f"{of(here.start('n'))} AS a", f"{of(here.end('n'))} AS b")
+        looked = ("at", "a", "b", "a - INTERVAL 1 MICROSECOND", "b - INTERVAL 1 MICROSECOND")
+        offsets = [f"UNIX_MICROS(FROM_UTC_TIMESTAMP({time}, zone)) - UNIX_MICROS({time})" for time in looked]
+        found = f"STRUCT(UNIX_MICROS(a) AS a, UNIX_MICROS(b) AS b, ARRAY({', '.join(offsets)}) AS offsets) AS {word}"
+        frame = frame.selectExpr("* EXCEPT (a, b)", found)
+    return frame
 
 
 @pytest.mark.spark
@@ -122,6 +138,215 @@ def test_windows_begin_at_local_midnight_at_each_change_of_the_clock(spark: Spar
 @pytest.mark.soak
 @pytest.mark.spark
 def test_windows_begin_at_local_midnight_at_each_change_in_every_zone(spark: SparkSession) -> None:
-    every = spark.range(1)._jvm.java.time.ZoneId.getAvailableZoneIds()  # type: ignore[union-attr]
+    every = spark._jvm.java.time.ZoneId.getAvailableZoneIds()  # type: ignore[union-attr]
     known = sorted(zone for zone in available_timezones() if not zones.objection(zone) and zone in every)
     assert_at_changes(spark, known, 1850, 1000)
+
+
+def calendar_ticks(seed: int, days: list[str], *, slices: int = 2) -> list[list[Tick]]:
+    """Slices of random records over days of Berlin, two partitions, some of them hours late."""
+    chance = random.Random(seed)
+    batches: list[list[Tick]] = [[] for _ in range(slices * len(days))]
+    for number, day in enumerate(days):
+        begin = at(day)
+        for partition in (0, 1):
+            for minute in sorted(chance.sample(range(3 * 24 * 60), 30)):
+                sent = begin + minute * 60_000
+                late_by = chance.choice([0, 0, 0, 20, 90, 26 * 60]) * 60_000 + chance.choice([0, 1])
+                one = tick(chance.choice("ab"), sent - late_by, chance.randint(1, 9), partition=partition, sent=sent)
+                batches[number * slices + minute * slices // (3 * 24 * 60)].append(one)
+    end = at("2027-06-01")
+    return [*batches, [tick("z", end, 0, partition=partition, sent=end) for partition in (0, 1)]]
+
+
+def held_by(grid: CalendarGrid) -> Any:
+    def windows(when: int) -> dict[int, int]:
+        return {ms(start): ms(end) for start, end in clock(grid.zone).windows(instant(when * 1000), grid)}
+
+    return windows
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+def test_windows_of_a_calendar_take_refuse_close_and_keep_like_others(spark: SparkSession) -> None:
+    kept = partial(tumbling_window, key="symbol", size="1 day", zone=BERLIN, aggregates=SUMMARY, keep="36 hours")
+    hops = partial(hopping_window, key="symbol", size="3 days", every="1 day", zone=BERLIN, aggregates=SUMMARY)
+    paced = partial(at_most_every, key="symbol", every="1 month", zone=BERLIN)
+    days, three = CalendarGrid(unit="day", zone=BERLIN), CalendarGrid(unit="day", size=3, zone=BERLIN)
+    months = held_by(CalendarGrid(unit="month", zone=BERLIN))
+    history = calendar_ticks(1, ["2026-03-28", "2026-10-24"])
+    hour = 3_600_000
+    assert_as_expected(
+        led(spark, {"kept": kept, "hops": hops, "paced": paced}, grace="1 hour"),
+        history,
+        {
+            "kept": oracle_windows.windows_of(history, held_by(days), grace=hour, keep=36 * hour, is_apart=True),
+            "hops": oracle_windows.windows_of(history, held_by(three), grace=hour, is_apart=False),
+            "paced": oracle_windows.at_boundaries(history, lambda when: next(iter(months(when).values())), grace=hour),
+        },
+        said="seed 1",
+    )
+
+
+def days_of(driver: TopologyDriver, name: str) -> list[tuple[str, float, int]]:
+    """Local start, hours and count of windows."""
+    found = []
+    for row in driver.rows(name):
+        start, hours = row["window_start"], (row["window_end"] - row["window_start"]) / timedelta(hours=1)
+        found.append((f"{start.astimezone(ZoneInfo(BERLIN)):%Y-%m-%d %H:%M}", hours, row["trades"]))
+    return sorted(found)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+def test_local_days_have_23_and_25_hours_and_come_of_hours(spark: SparkSession) -> None:
+    hours = tumbling_window(TICKS, key="symbol", size="1 hour", aggregates=COUNT, table="hours")
+    summed = {"trades": agg.sum("trades")}
+    days = tumbling_window(
+        hours.final,
+        key="symbol",
+        size="1 day",
+        zone=BERLIN,
+        aggregates=summed,
+        table="days",
+        rows="symbol STRING, trades BIGINT",
+    )
+    weeks = tumbling_window(
+        TICKS, key="symbol", size="1 week", zone=BERLIN, week_begins="sunday", aggregates=COUNT, table="weeks"
+    )
+    months = hopping_window(
+        TICKS, key="symbol", size="1 month", every="1 month", zone=BERLIN, aggregates=COUNT, table="months"
+    )
+    outputs = [Append(name=f"{one.tables[0].name}_final", of=one.final) for one in (days, weeks, months)]
+    topology = Topology(
+        name="a.days", version="1", sources=[TICKS], operators=[hours, days, weeks, months], outputs=outputs
+    )
+    driver = TopologyDriver(topology, spark)
+    each = [at(f"2026-{month}-01") + hour * 3_600_000 for month in ("03", "10") for hour in range(31 * 24)]
+    for batch in ([*each, at("2026-12-01")], [at("2027-01-02")]):
+        driver.pipe(tick("a", when, sent=when).input for when in batch)
+    found = days_of(driver, "days_final")
+    assert ("2026-03-29 00:00", 23.0, 23) in found and ("2026-10-25 00:00", 25.0, 25) in found
+    assert {
+        (hours, count) for day, hours, count in found if day[5:10] not in ("03-29", "04-01", "10-25", "10-31", "12-01")
+    } == {(24.0, 24)}
+    assert ("2026-03-29 00:00", 167.0, 71) in days_of(driver, "weeks_final")
+    assert [(day, hours) for day, hours, _ in days_of(driver, "months_final")] == [
+        ("2026-03-01 00:00", 743.0),
+        ("2026-10-01 00:00", 745.0),
+        ("2026-12-01 00:00", 744.0),
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+def test_a_day_that_a_zone_left_out_has_no_window(spark: SparkSession) -> None:
+    apia = partial(hopping_window, key="symbol", size="2 days", every="1 day", zone="Pacific/Apia", aggregates=COUNT)
+    driver = led(spark, {"pairs": apia}, grace="90 days", partitions=1)
+    before, after = at("2011-12-29T12:00", "Pacific/Apia"), at("2011-12-31T12:00", "Pacific/Apia")
+    pipe(driver, tick("a", before, sent=before), tick("b", after, sent=after))
+    days = [
+        at(f"{day}T00:00", "Pacific/Apia")
+        for day in ("2011-12-28", "2011-12-29", "2011-12-31", "2012-01-01", "2012-01-02")
+    ]
+    assert rows(driver, "pairs", "symbol", "window_start", "window_end") == sorted(
+        [("a", days[0], days[2]), ("a", days[1], days[2]), ("b", days[2], days[3] + 86_400_000)], key=repr
+    )
+
+
+@pytest.mark.spark
+def test_years_far_away_and_before_1970_have_windows(spark: SparkSession) -> None:
+    times = [
+        -9 * 10**18,
+        -62_135_596_800_000_000,
+        -1,
+        0,
+        253_402_300_799_999_999,
+        1_700_000_000_000_000_000,
+        9 * 10**18,
+    ]
+    frame = spark.createDataFrame([(us,) for us in times], "us BIGINT").selectExpr("us", "TIMESTAMP_MICROS(us) AS at")
+    for grid in GRIDS.values():
+        pointed = frame.selectExpr("*", f"{grid.last('at')} AS n")
+        for row in pointed.selectExpr(
+            "us", f"UNIX_MICROS({grid.start('n')}) AS a", f"UNIX_MICROS({grid.end('n')}) AS b"
+        ).collect():
+            assert row.a <= row.us < row.b and row.b - row.a <= grid.longest_ms * 1000
+    nothing = spark.range(1).selectExpr(f"{GRIDS['month'].last('CAST(NULL AS TIMESTAMP)')} AS n").collect()
+    assert nothing[0].n is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"zone": "Europe/Berln"},
+            "zone 'Europe/Berln' is not a time zone of the database. Did you mean 'Europe/Berlin'",
+        ),
+        ({"zone": "berlin"}, "Did you mean 'Europe/Berlin'"),
+        ({"zone": "europe/berlin"}, "Did you mean 'Europe/Berlin'"),
+        ({"zone": ""}, "'' is not a time zone of the database. Write a place"),
+        ({"zone": 1}, "1 is not a time zone"),
+        ({"zone": "../UTC"}, "is not a time zone"),
+        ({"zone": "Europe"}, "is not a time zone"),
+        ({"size": "1 hour"}, "and not every '1 hour'. .* leave zone out"),
+        ({"size": "2 days"}, "and not every '2 days'"),
+        ({"size": "5 months"}, "and not every '5 months'"),
+        ({"size": "1 day 2 hours"}, "and not every '1 day 2 hours'"),
+        ({"size": "0 days"}, "and not every '0 days'"),
+        ({"size": "1 month", "zone": None}, "size '1 month' has no length of its own. Name the zone"),
+        ({"size": "1 week", "zone": None, "week_begins": "monday"}, "without a zone. .* a Thursday. Name the zone"),
+        ({"size": "1 week", "week_begins": "Mondey"}, "'Mondey' is not a day of the week. Did you mean 'monday'"),
+        ({"size": "1 week", "week_begins": "x"}, "Write one of monday, tuesday"),
+        ({"week_begins": "monday"}, "windows begin every 1 day in Europe/Berlin. Leave it out"),
+    ],
+)
+def test_a_calendar_that_does_not_fit_is_refused_when_the_operator_is_made(changed: dict[str, Any], said: str) -> None:
+    given = {"key": "symbol", "size": "1 day", "aggregates": COUNT, "table": "windows", "zone": BERLIN}
+    with pytest.raises(TopologyError, match=said):
+        tumbling_window(TICKS, **{**given, **changed})
+
+
+@pytest.mark.parametrize(
+    ("size", "every", "said"),
+    [
+        ("1 month", "1 week", "a window of '1 month' does not end where another begins"),
+        ("10 days", "1 week", "is a multiple of it"),
+        ("1 month", "3 months", "is a multiple of it"),
+        ("1 day", "1 week", "is a multiple of it"),
+        ("0 days", "1 day", "is a multiple of it"),
+        ("6000 days", "1 day", "each record would be in 6,000 windows"),
+        ("12 hours", "1 hour", "and not every '1 hour'"),
+    ],
+)
+def test_sizes_that_do_not_fit_a_calendars_step_are_refused(size: str, every: str, said: str) -> None:
+    with pytest.raises(TopologyError, match=said):
+        hopping_window(TICKS, key="symbol", size=size, every=every, zone=BERLIN, aggregates=COUNT, table="windows")
+
+
+def test_state_names_its_zone_and_where_its_weeks_begin() -> None:
+    def made_by(size: str, **more: Any) -> str:
+        made = tumbling_window(TICKS, key="symbol", size=size, aggregates=COUNT, table="windows", **more)
+        return made.tables[0].made_by.removeprefix("tumbling_window(key=['symbol'], ").partition(", keep=")[0]
+
+    assert made_by("1 day") == "size=1 day, every=1 day"
+    assert made_by("1 day", zone="UTC") == "size=1 day, every=1 day, zone=UTC"
+    assert made_by("7 days", zone=BERLIN) == "size=1 week, every=1 week, zone=Europe/Berlin, week_begins=monday"
+    assert made_by("1 year", zone=BERLIN) == "size=12 months, every=12 months, zone=Europe/Berlin"
+    hops = hopping_window(
+        TICKS,
+        key="symbol",
+        size="2 weeks",
+        every="1 week",
+        week_begins="sunday",
+        zone=BERLIN,
+        aggregates=COUNT,
+        table="w",
+    )
+    assert "size=2 weeks, every=1 week, zone=Europe/Berlin, week_begins=sunday" in hops.tables[0].made_by
+    paced = at_most_every(TICKS, key="symbol", every="1 day", zone=BERLIN, table="due")
+    assert paced.tables[0].made_by == "at_most_every(key=['symbol'], every=1 day, zone=Europe/Berlin)"
+    assert (
+        at_most_every(TICKS, key="symbol", every="1 day", table="due").tables[0].made_by
+        == "at_most_every(key=['symbol'], every=1 day)"
+    )

@@ -16,7 +16,7 @@ from kappa.topology import durations
 from kappa.topology.ddl import literal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_MICROS = 86_400_000_000
+_DAY_SECONDS = 86_400
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 WEEKDAYS: tuple[Weekday, ...] = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -211,22 +211,31 @@ class CalendarGrid:
         """SQL: that of the last one: the unit of the local day, or the next one where a clock was put back over its
         beginning.
         """
-        wall = self._wall(time)
-        local = self._point_of_day(f"({wall} - PMOD({wall}, {_DAY_MICROS}L)) DIV {_DAY_MICROS}L")
-        return f"({local} + IF({self.start(f'{local} + 1L')} <= {time}, 1L, 0L))"
+        day = f"FLOOR(UNIX_SECONDS(FROM_UTC_TIMESTAMP({time}, {literal(self.zone)})) / {_DAY_SECONDS})"
+        back = [
+            f"ARRAY({_micros(one.at)}L, {_micros(one.again)}L)"
+            for one in zones.crossings(self.zone)
+            if one.again is not None and self._is_first(one.day)
+        ]
+        if not back:
+            return self._point_of_day(day)
+        within = f"UNIX_MICROS({time}) >= c[0] AND UNIX_MICROS({time}) < c[1]"
+        return f"({self._point_of_day(day)} + IF(EXISTS(ARRAY({', '.join(back)}), c -> {within}), 1L, 0L))"
 
     def start(self, point: str) -> str:
-        """SQL: where the window of a point begins."""
-        midnight, zone = f"({self._first_day(point)} * {_DAY_MICROS}L)", literal(self.zone)
-        begin = f"TO_UTC_TIMESTAMP(TIMESTAMP_MICROS({midnight}), {zone})"
-        # A midnight within a gap is taken by the offset from before. Where the gap began earlier, the day did too.
-        micros, over = f"UNIX_MICROS({begin})", f"{self._wall(begin)} - {midnight}"
-        is_past = f"{self._wall(f'TIMESTAMP_MICROS({micros} - (a + SHIFTLEFT(1L, 17 - i)) * 1000000L)')} >= {midnight}"
-        back = f"AGGREGATE(SEQUENCE(1, 17), 0L, (a, i) -> IF({is_past}, a + SHIFTLEFT(1L, 17 - i), a))"
-        is_first = f"{self._wall(f'TIMESTAMP_MICROS({micros} - 1L)')} < {midnight}"
-        return (
-            f"CASE WHEN {over} = 0L OR {is_first} THEN {begin} ELSE TIMESTAMP_MICROS({micros} - {back} * 1000000L) END"
-        )
+        """SQL: where the window of a point begins. Java takes the first of two midnights, and for one that a clock left
+        out from its beginning on, the instant at which it was put.
+        """
+        midnight = f"TIMESTAMP_SECONDS({self._first_day(point)} * {_DAY_SECONDS}L)"
+        begin = f"TO_UTC_TIMESTAMP({midnight}, {literal(self.zone)})"
+        earlier = [
+            f"{self._number(one.day)}L, {_micros(one.at)}L"
+            for one in zones.crossings(self.zone)
+            if one.again is None and self._is_first(one.day)
+        ]
+        if not earlier:
+            return begin
+        return f"COALESCE(TIMESTAMP_MICROS(TRY_ELEMENT_AT(MAP({', '.join(earlier)}), {point})), {begin})"
 
     def is_window(self, point: str) -> str:
         """SQL: whether a window begins at a point: no day is that a zone left out."""
@@ -263,16 +272,16 @@ class CalendarGrid:
         """The day of 1970 with which a week begins: the first one was a Thursday."""
         return WEEKDAYS.index(self.week_begins or "monday") - WEEKDAYS.index("thursday")
 
-    def _wall(self, time: str) -> str:
-        """SQL: what the zone's clock shows, microseconds since it showed 1970."""
-        return f"UNIX_MICROS(FROM_UTC_TIMESTAMP({time}, {literal(self.zone)}))"
+    def _is_first(self, day: date) -> bool:
+        """Whether a unit begins with a day."""
+        return self._number(day - timedelta(days=1)) < self._number(day)
 
     def _point_of_day(self, day: str) -> str:
         """SQL: the point of a day, counted since 1970. Days are few enough for doubles."""
         if self.unit == "day":
-            return f"({day})"
+            return day
         if self.unit == "week":
-            return f"FLOOR((({day}) - {self._week_shift}) / 7)"
+            return f"FLOOR(({day} - {self._week_shift}) / 7)"
         there = f"DATE_FROM_UNIX_DATE(CAST({day} AS INT))"
         return f"FLOOR(((YEAR({there}) - 1970) * 12 + MONTH({there}) - 1) / {self.count})"
 
@@ -287,3 +296,7 @@ class CalendarGrid:
     def _shown(self, steps: int) -> str:
         count = steps * self.count
         return f"{count} {self.unit}{'s' if count > 1 else ''}"
+
+
+def _micros(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
