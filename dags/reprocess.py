@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from airflow.sdk import CronTriggerTimetable, chain
 
+from kappa import zones
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa.topology.schedule import is_cron
@@ -21,14 +22,16 @@ from kappa_airflow.reprocess import Conclude, PlanReprocess, StartReprocess
 
 for topology in declared(Config.from_env().topologies):
     schedule = topology.reprocess or {}
-    if not is_cron(schedule.get("cron")):  # none; or a wrong one, which is an error of the topology's file
+    zone = schedule.get("zone", "UTC")
+    # None; or a wrong one, which is an error of the topology's file.
+    if not is_cron(schedule.get("cron")) or zones.objection(zone):
         continue
     with topology_dag(
         "reprocess",
         topology,
         doc=__doc__,
         # Without a start date and with no run for a time that has passed: what was declared now does not begin now.
-        schedule=CronTriggerTimetable(schedule["cron"], timezone="UTC", run_immediately=timedelta(0)),
+        schedule=CronTriggerTimetable(schedule["cron"], timezone=zone, run_immediately=timedelta(0)),
         catchup=False,
         is_paused_upon_creation=False,
         max_active_runs=1,

@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from kappa.errors import UsageError
+from kappa.offsets.notation import local_time
 from kappa_airflow.drivers import actor, terminal_errors_fail
 from kappa_airflow.forms import backfill_form, check_form, reason_of
 from kappa_airflow.replay import ReplayTask
@@ -28,6 +30,8 @@ SAYS_EVERY_SECONDS = 10.0
 
 class BackfillInterval(ReplayTask):
     """Computes the run's data interval again beside the live stream, and has the live epoch's driver replace its rows.
+
+    Where the form names a zone, it is the local days that have the interval's dates.
 
     Idempotent: killed, it goes on with what it computed. Cleared, it computes the interval anew and replaces the same
         rows.
@@ -50,6 +54,8 @@ class BackfillInterval(ReplayTask):
             LazySession(config=self._config(), name=f"kappa backfill {self.topology}") as spark,
         ):
             check_form(list(backfill_form()), getattr(context["dag_run"], "conf", None) or {})
+            if form.get("zone"):
+                begin, end = local_days(begin, end, form["zone"].strip())
             wanted = backfill_plan.propose(spark.config, spark, self.topology, begin, end, form.get("outputs") or ())
             for line in wanted.render():
                 tell = self.log.warning if line.strip().startswith(("warning", "REFUSED")) else self.log.info
@@ -101,6 +107,27 @@ def saying(log: Callable[..., None]) -> Iterator[Callable[[str], None]]:
     finally:
         is_over.set()
         thread.join()
+
+
+def local_days(begin: datetime, end: datetime, zone: str) -> tuple[datetime, datetime]:
+    """The interval of the days of a zone that have the dates of days in UTC.
+
+    Args:
+        begin: the beginning of a day in UTC.
+        end: another one.
+        zone: name of the zone.
+
+    Raises:
+        UsageError: the zone is none, or the times are not midnights.
+    """
+    midnights = (begin.astimezone(UTC), end.astimezone(UTC))
+    if any(at.time() != time() for at in midnights):
+        raise UsageError(
+            f"The run is of {begin.isoformat()} to {end.isoformat()}, which are not whole days, and its form names "
+            f"zone {zone!r}. Leave the zone out, or create runs of days: airflow backfill create."
+        )
+    first, last = (local_time(f"{at:%Y-%m-%d}", zone) for at in midnights)
+    return first, last
 
 
 def _interval(context: Context) -> tuple[datetime, datetime]:

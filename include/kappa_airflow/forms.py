@@ -266,6 +266,13 @@ def backfill_form() -> dict[str, Param]:
             title="Outputs",
             description="Append outputs whose rows are replaced, one a line; all of them where none is named.",
         ),
+        "zone": Param(
+            None,
+            type=["null", "string"],
+            title="Zone",
+            description="Time zone whose days are meant, like Europe/Berlin: of a run the local day of its date. Empty "
+            "for UTC.",
+        ),
         "reason": Param(
             None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
         ),

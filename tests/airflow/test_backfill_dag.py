@@ -15,6 +15,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.timetables.base import DataInterval, TimeRestriction
 
+from kappa.errors import UsageError
 from kappa_airflow import backfill
 from kappa_airflow.backfill import BackfillInterval, saying
 from kappa_airflow.timetables import BackfillTimetable
@@ -126,3 +127,15 @@ def test_an_interval_is_what_airflow_hands_over_in_times_of_python() -> None:
     given: Any = {"data_interval_start": FIRST, "data_interval_end": LAST}
     begin, end = backfill._interval(given)
     assert {type(begin), type(end)} == {datetime} and (begin, end) == (FIRST, LAST)
+
+
+def test_a_run_with_a_zone_is_of_the_local_day_of_its_date() -> None:
+    begin, end = datetime(2026, 10, 25, tzinfo=UTC), datetime(2026, 10, 26, tzinfo=UTC)
+    assert backfill.local_days(begin, end, "Europe/Berlin") == (
+        datetime(2026, 10, 24, 22, tzinfo=UTC),
+        datetime(2026, 10, 25, 23, tzinfo=UTC),
+    )
+    with pytest.raises(UsageError, match=r"are not whole days, and its form names zone 'Europe/Berlin'. Leave"):
+        backfill.local_days(begin + timedelta(hours=1), end, "Europe/Berlin")
+    with pytest.raises(UsageError, match="'Europe/Berln' is not a time zone"):
+        backfill.local_days(begin, end, "Europe/Berln")

@@ -209,6 +209,28 @@ def test_a_schedule_of_five_fields_is_taken_as_airflow_takes_it(cron: str) -> No
     assert Schedule(cron=cron).cron == cron
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berln", "", "CEST", "+02:00"])
+def test_a_schedule_in_no_zone_is_refused(zone: str) -> None:
+    with pytest.raises(TopologyError, match="Schedule '@daily': zone .* is not a time zone of the database"):
+        Schedule(cron="@daily", zone=zone)
+
+
+def test_a_schedule_of_a_zone_is_read_from_the_file_and_comes_at_its_local_time(tmp_path: Any) -> None:
+    folder = tmp_path / "others"
+    folder.mkdir()
+    text = "Topology(name='demo.{0}', version='1', reprocess=Schedule(cron='0 3 * * *', zone={1}))"
+    for name, zone in (("good", "'Europe/Berlin'"), ("wrong", "'Europe/Berln'"), ("computed", "ZONE")):
+        (folder / f"{name}.py").write_text(text.format(name, zone))
+    assert [item.reprocess and item.reprocess["zone"] for item in declared(folder)] == [
+        "",
+        "Europe/Berlin",
+        "Europe/Berln",
+    ]
+    found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
+    assert found["errors"] == {}
+    assert [name for name in found["dags"] if "reprocess" in name] == ["reprocess__demo.good"]  # type: ignore[attr-defined]
+
+
 def test_a_schedule_is_read_from_the_file_and_a_wrong_one_takes_no_dag_down(tmp_path: Any) -> None:
     folder = tmp_path / "others"
     folder.mkdir()

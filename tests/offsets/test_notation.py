@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -126,3 +126,42 @@ def test_a_savepoint_has_a_name_that_is_no_number_and_no_time(text: str) -> None
     assert notation.savepoint_name("a" * 100) == "a" * 100
     with pytest.raises(UsageError, match="cannot be called"):
         notation.savepoint_name(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "utc"),
+    [
+        ("2026-03-29", "Europe/Berlin", "2026-03-28T23:00"),
+        ("2026-03-30", "Europe/Berlin", "2026-03-29T22:00"),
+        ("2026-10-26", "Europe/Berlin", "2026-10-25T23:00"),
+        ("2018-11-04", "America/Sao_Paulo", "2018-11-04T03:00"),  # it began at one o'clock
+        ("2023-04-28", "Africa/Cairo", "2023-04-27T22:00"),
+        ("2011-12-30", "Pacific/Apia", "2011-12-30T10:00"),  # it was left out
+        ("2006-10-29", "America/St_Johns", "2006-10-29T02:30"),  # it began, went back for an hour, and began
+        ("1919-03-31", "America/Toronto", "1919-03-31T04:30"),  # the clock was put from 23:30 to 0:30
+        ("2026-03-29T06:00", "Europe/Berlin", "2026-03-29T04:00"),
+        ("2026-03-29 06:00", "Europe/Berlin", "2026-03-29T04:00"),
+        ("2026-03-29T06:00:00Z", "Europe/Berlin", "2026-03-29T06:00"),
+        ("2026-10-25T02:30:00+01:00", "Europe/Berlin", "2026-10-25T01:30"),
+        ("2026-03-29", "UTC", "2026-03-29T00:00"),
+    ],
+)
+def test_days_and_times_are_of_the_zone_that_is_named(text: str, zone: str, utc: str) -> None:
+    assert notation.local_time(text, zone) == datetime.fromisoformat(f"{utc}:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "said"),
+    [
+        ("2026-03-29", "Europe/Berln", "The zone 'Europe/Berln' is not a time zone .* 'Europe/Berlin'"),
+        ("yesterday", "UTC", "'yesterday' is not a day or a time"),
+        ("2026-02-30", "UTC", "is not a day or a time"),
+        ("2026-03-29T02:30", "Europe/Berlin", r"showed 2026-03-29T02:30 never. .*01:30:00\+00:00 or .*00:30:00\+00:00"),
+        ("2026-10-25T02:30", "Europe/Berlin", r"showed 2026-10-25T02:30 twice. .*00:30:00\+00:00 or .*01:30:00\+00:00"),
+        ("0001-01-01", "Europe/Berlin", "beyond the years 1 to 9999"),
+        ("9999-12-31T23:00", "America/New_York", "beyond the years 1 to 9999"),
+    ],
+)
+def test_days_and_times_that_a_zone_does_not_have_are_refused(text: str, zone: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        notation.local_time(text, zone)

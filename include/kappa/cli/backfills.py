@@ -7,10 +7,16 @@ from typing import Annotated
 import typer
 
 from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
-from kappa.offsets.notation import parsed_time
+from kappa.offsets.notation import local_time, parsed_time
 
-From = Annotated[str, typer.Option("--from", help="Beginning of the interval, like 2026-03-01T00:00:00Z.")]
+From = Annotated[
+    str, typer.Option("--from", help="Beginning of the interval, like 2026-03-01T00:00:00Z, or 2026-03-01 with --zone.")
+]
 To = Annotated[str, typer.Option("--to", help="End of the interval, exclusive, like 2026-03-02T00:00:00Z.")]
+Zone = Annotated[
+    str | None,
+    typer.Option(help="Time zone of days, and of times without an offset, in --from and --to, like Europe/Berlin."),
+]
 Outputs = Annotated[
     list[str] | None,
     typer.Option(
@@ -28,6 +34,7 @@ def backfill(
     topology: Topology,
     begin: From,
     end: To,
+    zone: Zone = None,
     output: Outputs = None,
     reason: Reason = "",
     execute: Execute = False,
@@ -46,9 +53,10 @@ def backfill(
     from kappa.spark.session import LazySession
 
     chosen = config()
+    first, last = (parsed_time(text) if zone is None else local_time(text, zone) for text in (begin, end))
     said = (lambda _: None) if json else (lambda line: say(f"  {line}"))
     with LazySession(config=chosen, name=f"kappa backfill {topology}") as spark:
-        wanted = backfill_plan.propose(chosen, spark, topology, parsed_time(begin), parsed_time(end), output or ())
+        wanted = backfill_plan.propose(chosen, spark, topology, first, last, output or ())
         if not json:
             say(wanted.render())
         if wanted.refusals:
@@ -61,7 +69,8 @@ def backfill(
             if json:
                 say_json(wanted)
                 return
-            again = "".join(f" --output {name}" for name in output or ())
+            again = f" --zone {zone}" if zone else ""
+            again += "".join(f" --output {name}" for name in output or ())
             say(f"Nothing was changed. To do it: kappa backfill {topology} --from {begin} --to {end}{again} --execute")
             return
         computed = backfills.compute(chosen, spark, wanted, said)

@@ -6,9 +6,11 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from kappa import zones
 from kappa.errors import UsageError
 from kappa.offsets.vector import Offsets, TopicPartition
 
@@ -34,6 +36,43 @@ def parsed_time(text: str) -> datetime:
     if found.tzinfo is None:
         raise UsageError(f"The time {text!r} has no zone. Write it as {text}Z or with an offset like +02:00.")
     return found.astimezone(UTC)
+
+
+def local_time(text: str, zone: str) -> datetime:
+    """A day or a time of a zone, in UTC; a day is its first instant. A time with an offset is what it says.
+
+    Args:
+        text: ISO 8601, like ``2026-03-29`` or ``2026-03-29T06:00``.
+        zone: name of the zone.
+
+    Raises:
+        UsageError: it is none, the zone is none, or its clock showed that time twice or never.
+    """
+    wrong = zones.objection(zone)
+    if wrong:
+        raise UsageError(f"The zone {wrong}")
+    try:
+        day = None if "T" in text or " " in text else date.fromisoformat(text)
+        local = datetime.fromisoformat(text) if day is None else None
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a day or a time. Write it like 2026-03-29 or 2026-03-29T06:00.") from error
+    try:
+        if local is None:
+            assert day is not None
+            return zones.day_begin(day, zone)
+        if local.tzinfo is not None:
+            return local.astimezone(UTC)
+        first, second = (local.replace(tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC) for fold in (0, 1))
+    except OverflowError as error:
+        raise UsageError(f"{text!r} in {zone} is beyond the years 1 to 9999.") from error
+    if first != second:
+        # Of a time that is shown twice the first one has the greater offset; of one that is never shown, the lesser.
+        how = "twice" if first < second else "never"
+        raise UsageError(
+            f"The clock of {zone} showed {text} {how}. Write it with an offset: "
+            f"{first.isoformat()} or {second.isoformat()}."
+        )
+    return first
 
 
 def utc(at: datetime) -> str:

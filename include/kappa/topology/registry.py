@@ -30,7 +30,7 @@ class Declared:
         name: the topology's name.
         version: its version.
         file: the file that declares it.
-        reprocess: the literals of its schedule for reprocessing, ``cron`` and ``savepoint``; None for none.
+        reprocess: the literals of its schedule for reprocessing, ``cron``, ``savepoint`` and ``zone``; None for none.
         approvals: how many people have to approve an epoch of it; 1 where the file computes the number.
         call: the call that declares it, as the file has it.
         values: name -> what the file gives it at its top level, as the file has it.
@@ -153,8 +153,11 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
 def _schedule(topology: ast.Call) -> Mapping[str, str] | None:
     for keyword in topology.keywords:
         if keyword.arg == "reprocess" and isinstance(keyword.value, ast.Call):
-            words = {k.arg: k.value.value for k in keyword.value.keywords if isinstance(k.value, ast.Constant)}
-            return {str(name): str(value) for name, value in words.items()}
+            # What is no literal is not left out: a zone would be another one then.
+            return {
+                str(word.arg): str(word.value.value) if isinstance(word.value, ast.Constant) else ""
+                for word in keyword.value.keywords
+            }
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kappa import zones
 from kappa.errors import TopologyError
 
 
@@ -14,23 +15,33 @@ class Schedule:
     Write it as a literal in the topology's file: schedulers read the file and do not import it.
 
     Attributes:
-        cron: when, as five fields or ``@daily`` and the like, in UTC.
+        cron: when, as five fields or ``@daily`` and the like.
         savepoint: name of the savepoint of the live epoch that it starts from; empty for the beginning.
+        zone: name of the time zone that ``cron`` is in.
 
     Examples:
         >>> from kappa import Schedule
         >>> Schedule(cron="0 3 * * 0").cron
         '0 3 * * 0'
+        >>> Schedule(cron="0 3 * * 0", zone="Europe/Berlin").zone
+        'Europe/Berlin'
+
+    Raises:
+        TopologyError: ``cron`` or ``zone`` is none.
     """
 
     cron: str
     savepoint: str = ""
+    zone: str = "UTC"
 
     def __post_init__(self) -> None:
         if not is_cron(self.cron):
             raise TopologyError(
                 f"Schedule {self.cron!r} is no cron expression: write five fields, like '0 3 * * *', or @daily."
             )
+        wrong = zones.objection(self.zone)
+        if wrong:
+            raise TopologyError(f"Schedule {self.cron!r}: zone {wrong}")
 
 
 def is_cron(text: object) -> bool:

@@ -80,10 +80,11 @@ def without_time(topology: str, tables: Mapping[str, Sequence[str]]) -> list[Fin
 BACKFILL_OFF_GRID = refuses(
     "backfill-off-grid",
     "{edge} {at} lies within a window of {output!r}: windows begin every {step}.",
-    "Choose {before} or {after}. Runs of Airflow are days in UTC; `kappa backfill` takes any edge.",
+    "Choose {before} or {after}. Runs of Airflow are days in UTC, or in the zone that the form names; `kappa backfill` "
+    "takes any edge.",
     meaning="an edge of the interval lies between two windows' beginnings: the window would be replaced by half",
-    way_out="Choose an edge on the grid; the message names the nearest two. Runs of Airflow are days in UTC; `kappa "
-    "backfill` takes any edges.",
+    way_out="Choose an edge on the grid; the message names the nearest two. Runs of Airflow are days in UTC, or in the "
+    "zone that the form names; `kappa backfill` takes any edges, and days of a `--zone`.",
 )
 
 
