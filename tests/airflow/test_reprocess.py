@@ -211,24 +211,8 @@ def test_a_schedule_of_five_fields_is_taken_as_airflow_takes_it(cron: str) -> No
 
 @pytest.mark.parametrize("zone", ["Europe/Berln", "", "CEST", "+02:00"])
 def test_a_schedule_in_no_zone_is_refused(zone: str) -> None:
-    with pytest.raises(TopologyError, match="Schedule '@daily': zone .* is not a time zone of the database"):
+    with pytest.raises(TopologyError, match=r"Schedule '@daily': zone .* is not a time zone of the database"):
         Schedule(cron="@daily", zone=zone)
-
-
-def test_a_schedule_of_a_zone_is_read_from_the_file_and_comes_at_its_local_time(tmp_path: Any) -> None:
-    folder = tmp_path / "others"
-    folder.mkdir()
-    text = "Topology(name='demo.{0}', version='1', reprocess=Schedule(cron='0 3 * * *', zone={1}))"
-    for name, zone in (("good", "'Europe/Berlin'"), ("wrong", "'Europe/Berln'"), ("computed", "ZONE")):
-        (folder / f"{name}.py").write_text(text.format(name, zone))
-    assert [item.reprocess and item.reprocess["zone"] for item in declared(folder)] == [
-        "",
-        "Europe/Berlin",
-        "Europe/Berln",
-    ]
-    found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
-    assert found["errors"] == {}
-    assert [name for name in found["dags"] if "reprocess" in name] == ["reprocess__demo.good"]  # type: ignore[attr-defined]
 
 
 def test_a_schedule_is_read_from_the_file_and_a_wrong_one_takes_no_dag_down(tmp_path: Any) -> None:
@@ -236,13 +220,22 @@ def test_a_schedule_is_read_from_the_file_and_a_wrong_one_takes_no_dag_down(tmp_
     folder.mkdir()
     text = "Topology(name='demo.{0}', version='1', reprocess=Schedule(cron='{1}', savepoint='s'))"
     (folder / "good.py").write_text(text.format("good", "0 3 * * *"))
+    zoned = "Topology(name='demo.{0}', version='1', reprocess=Schedule(cron='0 3 * * *', zone={1}))"
+    for name, zone in (("local", "'Europe/Berlin'"), ("nowhere", "'Europe/Berln'"), ("other", "ZONE")):
+        (folder / f"{name}.py").write_text(zoned.format(name, zone))
     (folder / "wrong.py").write_text(text.format("wrong", "never"))
     (folder / "none.py").write_text("Topology(name='demo.none', version='1')")
     assert [item.reprocess for item in declared(folder)] == [
         {"cron": "0 3 * * *", "savepoint": "s"},
+        {"cron": "0 3 * * *", "zone": "Europe/Berlin"},
         None,
+        {"cron": "0 3 * * *", "zone": "Europe/Berln"},
+        {"cron": "0 3 * * *", "zone": ""},
         {"cron": "never", "savepoint": "s"},
     ]
     found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
     assert found["errors"] == {}
-    assert [name for name in found["dags"] if "reprocess" in name] == ["reprocess__demo.good"]  # type: ignore[attr-defined]
+    assert [name for name in found["dags"] if "reprocess" in name] == [  # type: ignore[attr-defined]
+        "reprocess__demo.good",
+        "reprocess__demo.local",
+    ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import oracle_joins, oracle_windows
-from support.windowing import SUMMARY, led, ms
+from support.windowing import SUMMARY, led, ms, tick
 
 from kappa import Append, Source, Topology
 from kappa.control.backfill_plan import Computed
@@ -23,6 +23,7 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.past_commits import commit_with
 from kappa.lake.rollup import is_due, rolled_up
+from kappa.offsets.notation import local_time
 from kappa.offsets.vector import OffsetRange
 from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window
 from kappa.replay.determinism import Twice
@@ -407,6 +408,30 @@ def versions_held(spark: SparkSession, seed: int, *, slices: int = 6, records: i
     member = member_of(topology, output, topology.tables, list(graces))
     assert member is not None and not member.is_bounded
     return held(history, [member], range(0, 20_000, 500), chance)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+def test_local_days_over_both_changes_of_a_clock_come_out_as_in_the_whole_history(spark: SparkSession) -> None:
+    zone, chance = "Europe/Berlin", random.Random(2026)
+    days = partial(tumbling_window, key="symbol", size="1 day", zone=zone, aggregates=SUMMARY)
+    topology = led(spark, {"days": days}, grace="3 hours").topology
+    slices = []
+    for day in (-3, -1, 0, 1, 209, 210, 211, 213, 214):  # around 2026-03-29 and 2026-10-25
+        begin = ms(datetime(2026, 3, 29, tzinfo=UTC) + day * timedelta(days=1))
+        batch = []
+        for number, at in enumerate(sorted(begin + chance.randint(0, 86_399_999) for _ in range(10))):
+            late = chance.choice([0, 0, 7_200_000, 14_400_000])
+            batch.append(tick("a", at - late, sent=at, partition=number % 2).input)
+        slices.append(batch)
+    history = History(topology=topology, session=spark, partitions={oracle_windows.TOPIC: 2}, slices=slices)
+    member = member_of(topology, topology.appends[0], topology.tables, [oracle_windows.TOPIC])
+    assert member is not None
+    for first, last, hours in (("2026-03-29", "2026-03-30", 23), ("2026-10-25", "2026-10-26", 25)):
+        begun, ended = local_time(first, zone), local_time(last, zone)
+        assert ended - begun == timedelta(hours=hours)
+        assert off_grid(begun, member.grids) is None and off_grid(ended, member.grids) is None
+        assert held(history, [member], [ms(begun), ms(ended)], chance) == (1, 1)
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""Local days over both changes of a clock, computed again beside a live stream: of 23 and 25 hours, equal to a replay."""
+"""Local days over both changes of a clock, of 23 and 25 hours, computed again beside a live stream: as by a replay."""
 
 from __future__ import annotations
 
