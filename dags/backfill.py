@@ -1,11 +1,11 @@
 """Compute days of a topology's append outputs again and replace them in the live epoch, beside the live stream.
 
-`airflow backfill create` makes one run a day, in UTC, or of the zone that the form names: `--dag-run-conf '{"zone":
-"Europe/Berlin"}'`. The scheduler makes none. Each run reads again what the rows of
-its day are made from, from the log or an archive, and computes them with the code of the live epoch: rows of one record
-each, of windows whose step divides a day, and of joins by event time. The rows are replaced in one commit, between two
-slices of the stream. Topics get nothing, and tables stay as they are. Windows of other steps, of seven hours or a week:
-`kappa backfill`, whose edges may be any. The task is safe to clear.
+`airflow backfill create` makes one run a day, in UTC; the scheduler makes none. With a zone, `--dag-run-conf '{"zone":
+"Europe/Berlin"}'`, a run computes the local day of its date. Each run reads again what the rows of its day are made
+from, from the log or an archive, and computes them with the code of the live epoch: rows of one record each, of windows
+whose step divides a day, and of joins by event time. The rows are replaced in one commit, between two slices of the
+stream. Topics get nothing, and tables stay as they are. Windows of other steps, of seven hours or a week: `kappa
+backfill`, whose edges may be any. The task is safe to clear.
 """
 
 from __future__ import annotations
