@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 #: Names that Python's database may have and Java's has not.
@@ -96,29 +96,62 @@ def crossings(zone: str) -> tuple[Crossing, ...]:
         '1919-03-31T04:30:00+00:00'
     """
     crossed = []
-    for at in _changes(zone):
-        before, after = (at - _SECOND).astimezone(ZoneInfo(zone)), at.astimezone(ZoneInfo(zone))
-        old, new = (before.replace(tzinfo=None) + _SECOND, after.replace(tzinfo=None))
+    for change in _changes(zone):
+        new = (change.at + change.after).replace(tzinfo=None)
+        old = (change.at + change.before).replace(tzinfo=None)
         midnight = datetime.combine(max(old, new).date(), time())
         if min(old, new) < midnight < max(old, new):
-            again = None if old < new else at + (midnight - new)
-            crossed.append(Crossing(day=midnight.date(), at=at, again=again))
+            again = None if old < new else change.at + (midnight - new)
+            crossed.append(Crossing(day=midnight.date(), at=change.at, again=again))
     return tuple(crossed)
 
 
-def _changes(zone: str) -> Iterator[datetime]:
-    """When the offset of a zone changed, to the second."""
-    there, at = ZoneInfo(zone), datetime(_YEARS[0], 1, 1, tzinfo=UTC)
+@lru_cache(maxsize=1000)
+def put_back(zone: str, days: int) -> timedelta:
+    """How far a zone's clock was put back at most within so many days, which are longer by that than days of 24 hours.
+
+    Args:
+        zone: name of the zone.
+        days: how many days.
+
+    Examples:
+        >>> put_back("Europe/Berlin", 1), put_back("UTC", 31)
+        (datetime.timedelta(seconds=3600), datetime.timedelta(0))
+    """
+    changes, longest = _changes(zone), timedelta(0)
+    for number, first in enumerate(changes):
+        for last in takewhile(lambda one: one.at - first.at <= timedelta(days=days + 1), changes[number:]):  # noqa: B023
+            longest = max(longest, first.before - last.after)
+    return longest
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Change:
+    """A change of a zone's offset, to the second."""
+
+    at: datetime
+    before: timedelta
+    after: timedelta
+
+
+@lru_cache(maxsize=1000)
+def _changes(zone: str) -> tuple[_Change, ...]:
+    there, at, changes = ZoneInfo(zone), datetime(_YEARS[0], 1, 1, tzinfo=UTC), list[_Change]()
+
+    def offset(at: datetime) -> timedelta:
+        return at.astimezone(there).utcoffset() or timedelta(0)
+
     while at.year < _YEARS[1]:
-        before = at.astimezone(there).utcoffset()
-        if (at + _STEP).astimezone(there).utcoffset() != before:
+        before = offset(at)
+        if offset(at + _STEP) != before:
             first, last = 0, _STEP // _SECOND
             while last - first > 1:
                 middle = (first + last) // 2
-                is_before = (at + middle * _SECOND).astimezone(there).utcoffset() == before
-                first, last = (middle, last) if is_before else (first, middle)
-            yield at + last * _SECOND
+                first, last = (middle, last) if offset(at + middle * _SECOND) == before else (first, middle)
+            changed = at + last * _SECOND
+            changes.append(_Change(at=changed, before=before, after=offset(changed)))
         at += _STEP
+    return tuple(changes)
 
 
 def _hint(zone: object) -> str:

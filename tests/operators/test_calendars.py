@@ -102,6 +102,7 @@ def assert_at_changes(spark: SparkSession, chosen: Iterable[str], first: int, mo
                 others += 1
                 continue
             compared += 1
+            assert found.b - found.a <= grid.longest_ms * 1000, said
             assert (instant(found.a), instant(found.b)) == expected, said
     assert compared > 20 * others
 

@@ -17,7 +17,7 @@ from kappa.topology.ddl import literal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_SECONDS = 86_400
-_DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
+_DAY_MS = 86_400_000
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 WEEKDAYS: tuple[Weekday, ...] = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 Unit = Literal["day", "week", "month"]
@@ -178,8 +178,9 @@ class CalendarGrid:
 
     @property
     def longest_ms(self) -> int:
-        """How long a window is at most: its days, and the hour that a clock is put back."""
-        return _DAYS[self.unit] * self.count * self.size * _DAY_MS + _HOUR_MS
+        """How long a window is at most: its days, and the hours that a clock was put back within them."""
+        days = _DAYS[self.unit] * self.count * self.size
+        return days * _DAY_MS + zones.put_back(self.zone, days) // timedelta(milliseconds=1)
 
     @property
     def is_apart(self) -> bool:
