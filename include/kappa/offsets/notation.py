@@ -34,7 +34,8 @@ def parsed_time(text: str) -> datetime:
     except ValueError as error:
         raise UsageError(f"{text!r} is not a time. Write it like 2026-03-01T00:00:00Z.") from error
     if found.tzinfo is None:
-        raise UsageError(f"The time {text!r} has no zone. Write it as {text}Z or with an offset like +02:00.")
+        full = text if len(text) > len("2026-03-01") else f"{text}T00:00:00"
+        raise UsageError(f"The time {text!r} has no zone. Write it as {full}Z or with an offset like +02:00.")
     return found.astimezone(UTC)
 
 
