@@ -60,7 +60,7 @@ def schema_name(source: Source) -> str | None:
     None where nothing is gained or nothing can be kept: text and bytes, formats with ids of schemas, which an archiver
     does not know, and names of fields that Delta does not take.
     """
-    if source.format != "json" or source.has_schema_ids or not _can_be_kept(source.columns):
+    if source.envelope != "none" or source.format != "json" or source.has_schema_ids or not _can_be_kept(source.columns):
         return None
     content: list[Any] = [_PARSING, [[column.name, column.type, column.nullable] for column in source.columns]]
     content.append([source.key_schema, source.key_format, source.tombstones, source.timestamps])

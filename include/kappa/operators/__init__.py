@@ -3,6 +3,7 @@
 from kappa.operators import agg
 from kappa.operators.aggregates import aggregate, cogroup
 from kappa.operators.at_most_every import at_most_every
+from kappa.operators.cdc import cdc_table
 from kappa.operators.deduplication import deduplicate
 from kappa.operators.foreign_key_join import foreign_key_join
 from kappa.operators.interval_join import interval_join
@@ -25,6 +26,7 @@ __all__ = [
     "aggregate",
     "aggregate_table",
     "at_most_every",
+    "cdc_table",
     "cogroup",
     "deduplicate",
     "foreign_key_join",

@@ -25,6 +25,7 @@ ORDERS: dict[str, Order] = {
     "aggregate": "none",
     "aggregate_table": "none",
     "at_most_every": "topic",
+    "cdc_table": "key",
     "cogroup": "none",
     "deduplicate": "key",
     "foreign_key_join": "none",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kappa.spark.parsing.batches import Released, Start
 from kappa.topology import Source
 from kappa.topology.ddl import quote
+from kappa.topology.envelopes import timeless
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,7 +31,8 @@ def timed(rows: DataFrame, source: Source, start: Start) -> DataFrame:
 
     assert source.grace_ms is not None
     own = _time_sql(source, start.now_ms)
-    moving = f"unix_millis({own})" if not source.tombstones else f"IF(_tombstone, NULL, unix_millis({own}))"
+    without = timeless(source)
+    moving = f"unix_millis({own})" if without is None else f"IF({without}, NULL, unix_millis({own}))"
     reached = [f"MAX({moving}) OVER (PARTITION BY _partition ORDER BY _offset)"]
     if start.stream_times:
         carried = ", ".join(f"{partition}, {millis}L" for partition, millis in sorted(start.stream_times.items()))
@@ -41,8 +43,8 @@ def timed(rows: DataFrame, source: Source, start: Start) -> DataFrame:
     # Null where a partition has had nothing but null values so far.
     with_times = rows.withColumn("_reached", F.expr(f"GREATEST({', '.join(reached)})"))
     event_time = own
-    if source.tombstones and source.time is not None and not source.is_wall_clock:
-        event_time = f"IF(_tombstone, LEAST({own}, timestamp_millis(_reached)), {own})"
+    if without is not None and source.time is not None and not source.is_wall_clock:
+        event_time = f"IF({without}, LEAST({own}, timestamp_millis(_reached)), {own})"
     frontier = f"COALESCE(_reached, unix_millis({own})) - {source.grace_ms}L"
     frontiers = {partition: reached - source.grace_ms for partition, reached in start.stream_times.items()}
     if least := _that_may_hold(start.floors, frontiers):
@@ -77,7 +79,8 @@ def _latest(source: Source, is_good: str, time: str) -> Column:
 
     if not source.has_event_time:
         return F.lit(None).cast("bigint").alias(EVENT_MS)
-    moves = f"{is_good} AND NOT _tombstone" if source.tombstones else is_good
+    without = timeless(source)
+    moves = is_good if without is None else f"{is_good} AND NOT ({without})"
     return F.expr(f"MAX(IF({moves}, unix_millis({time}), NULL)) AS {EVENT_MS}")
 
 
@@ -108,4 +111,4 @@ def _time_sql(source: Source, now_ms: int) -> str:
         return f"timestamp_millis({now_ms}L)"
     kinds = {column.name: column.type for column in source.columns}
     own = quote(source.time)
-    return f"COALESCE({own if kinds[source.time] == 'TIMESTAMP' else f'timestamp_millis({own})'}, _timestamp)"
+    return f"COALESCE({f'timestamp_millis({own})' if kinds.get(source.time) == 'BIGINT' else own}, _timestamp)"

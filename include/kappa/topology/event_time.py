@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
+from kappa.topology.envelopes import CHANGE_COLUMNS, SOURCE_TIME
 from kappa.topology.grid import Grid
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ def check_source(source: Source) -> None:
     if source.time is None or source.is_wall_clock:
         return
     types = {column.name: column.type for column in source.columns}
+    if source.envelope != "none":
+        types[SOURCE_TIME] = CHANGE_COLUMNS[SOURCE_TIME]
     if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):
         found = (
             f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"

@@ -12,6 +12,7 @@ from kappa.topology import reserved
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise, names_of
 from kappa.topology.durations import milliseconds
 from kappa.topology.emission import Cuts, Emission
+from kappa.topology.envelopes import CHANGE_COLUMNS, Decimals, Envelope, check_envelope
 from kappa.topology.event_time import WALL_CLOCK, Reach, check_source
 from kappa.topology.keys import check_key, check_table_key
 from kappa.topology.partitions import check_partitions
@@ -38,7 +39,7 @@ _LONGEST_VERSIONED = 240
 #: What a replay means to the readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
 #: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` and ``_tombstone``,
-#: whether the record has no value, only where the source asks for them. ``_order_timestamp`` is the running maximum of
+#: whether the record has no value, only where the source asks for them, and those of changes where it has an envelope. ``_order_timestamp`` is the running maximum of
 #: ``_timestamp`` within the partition (UTC, milliseconds); records are totally ordered by (_order_timestamp, _topic,
 #: _partition, _offset).
 RECORD_COLUMNS = {
@@ -50,6 +51,7 @@ RECORD_COLUMNS = {
     "_timestamp": "TIMESTAMP",
     "_order_timestamp": "TIMESTAMP",
     "_tombstone": "BOOLEAN",
+    **CHANGE_COLUMNS,
 }
 
 
@@ -79,6 +81,12 @@ class Source:
             registry's wire format), or ``int`` and ``long``, the four and eight bytes of Kafka's own serializers.
         tombstones: whether a null value is a row, which deletes its key: with the columns of ``key_schema``, all others
             null, and ``_tombstone`` true. Otherwise a null value is a dead letter.
+        envelope: ``debezium``: values are records of changes of a database, and a row is what the change left, for a
+            deletion the columns of the key. The records have the columns of
+            :data:`kappa.topology.envelopes.CHANGE_COLUMNS` beside; :func:`kappa.operators.cdc_table` makes a table of
+            them. Keys are then in the format of the values, where ``key_format`` does not say otherwise.
+        decimals: of an envelope, what text is in a DECIMAL column where no schema beside it says so: ``precise`` (base64
+            of the digits; the column has the source's scale), ``string`` or ``double``, as ``decimal.handling.mode``.
         timestamps: what a number is in a TIMESTAMP column: ``epoch_seconds``, ``epoch_ms`` or ``epoch_us``. ``text``:
             times are text with a date, and a number makes a dead letter.
         headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times
@@ -114,6 +122,8 @@ class Source:
     key_schema: str = ""
     key_format: KeyFormat = "text"
     tombstones: bool = False
+    envelope: Envelope = "none"
+    decimals: Decimals = "precise"
     timestamps: Timestamps = "text"
     headers: bool = False
     of: str | None = None
@@ -144,6 +154,9 @@ class Source:
                 "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
         object.__setattr__(self, "record", names_of(self.record))
+        if self.envelope != "none" and self.key_format == "text":
+            object.__setattr__(self, "key_format", self.format)
+        check_envelope(self)
         check_record(self)
         check_key(self)
         check_source(self)
@@ -219,6 +232,7 @@ class Source:
     def record_columns(self) -> tuple[str, ...]:
         """Those of :data:`RECORD_COLUMNS` that its records have."""
         asked_for = {"_headers": self.headers, "_tombstone": self.tombstones}
+        asked_for |= dict.fromkeys(CHANGE_COLUMNS, self.envelope != "none")
         return tuple(name for name in RECORD_COLUMNS if asked_for.get(name, True))
 
     @property

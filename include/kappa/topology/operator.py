@@ -226,7 +226,7 @@ class Outcome(Generic[R]):
 
     result: R
     changes: tuple[DataFrame, ...]
-    emitted: Literal["final", "rows"] | None = None
+    emitted: Literal["final", "rows", "versions"] | None = None
     late: DataFrame | None = None
 
 

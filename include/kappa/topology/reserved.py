@@ -13,6 +13,7 @@ from kappa.errors import TopologyError
 #: :data:`kappa.topology.event_time.EVENT_COLUMNS`.
 _OF_RECORDS = """
     _key _headers _topic _partition _offset _timestamp _order_timestamp _event_time _frontier _is_released _tombstone
+    _operation _position _source_time _unchanged
 """
 #: What Delta tables of an epoch have beside declared columns.
 OF_TABLES = frozenset({"_seq", "_deleted", "_handover"})
@@ -20,10 +21,10 @@ OF_TABLES = frozenset({"_seq", "_deleted", "_handover"})
 _OF_READERS = "_value _dead _raw _state _read _bytes _rows _reached"
 #: What operators have beside the columns of rows and keys.
 _OF_OPERATORS = """
-    _also _at _before _begins _cell _changed _closes _earlier _expired _fresh _from _gone _has_earlier _has_met
-    _has_next _is_change _is_changed _is_gone _is_last _is_new _is_tombstone _key_partition _kept _known _latest _left
-    _meets _moved _new _newest _old _one _other _partner _place _right _row _run _seen _start _stored _turn _until
-    _valid_from _was
+    _also _any _at _before _begins _by_truncate _cell _changed _closes _earlier _expired _fresh _from _gone _had_mark _had_row _has_earlier
+    _has_met    _has_next _is_change _is_changed _is_gone _is_last _is_new _is_tombstone _key_partition _kept _known _latest _left
+    _meets _mine _moved _new _newest _old _one _other _partner _place _record _right _row _run _seen _source _start _stays _stored _turn _until
+    _valid_from _was _was_gone
 """
 #: What checks, queries and comparisons have beside declared columns.
 _OF_QUERIES = "_changes _changes_newest _effect _here _n _part _rank _rows_of_key _table"

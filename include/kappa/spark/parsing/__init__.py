@@ -16,6 +16,7 @@ from kappa.spark.parsing import avro
 from kappa.spark.parsing.batches import Layout, Start, StreamTime, beside, counted, placed, reader, size_of
 from kappa.topology import Source
 from kappa.topology.ddl import Column, ddl_of, quoted
+from kappa.topology.envelopes import CHANGE_COLUMNS
 from kappa.topology.event_time import EVENT_COLUMNS
 from kappa.topology.members import RECORD_COLUMNS
 from kappa.topology.wire_schemas import BY_SCHEMA_ID, WriterSchema, WriterSchemas
@@ -210,6 +211,7 @@ def _parsed_fields(records: DataFrame, source: Source) -> list[StructField]:
         *(_fields(nullable_ddl(source.columns)) if source.columns else ()),
         *(StructField(name, kind) for name, kind in kinds.items()),
         *(_fields(tombstone) if source.tombstones else ()),
+        *(_fields(_ddl(CHANGE_COLUMNS)) if source.envelope != "none" else ()),
     ]
 
 

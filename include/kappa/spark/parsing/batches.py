@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from kappa.errors import Terminal
 from kappa.spark.parsing.decoders import Decode, decoder, key_decoder, texts
+from kappa.topology.envelopes import CHANGE_COLUMNS, OF_KEY, SOURCE_TIME, WITH_ROW
 from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
@@ -262,18 +263,25 @@ def reader(layout: Layout) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     def read(batch: pa.RecordBatch) -> pa.RecordBatch:
         is_null = batch["_value"].is_null().to_numpy(zero_copy_only=False)
         rows, dead = values(batch["_value"])
-        columns = dict(zip(layout.value_kind.names, rows.flatten(), strict=True))
+        columns = dict(zip(rows.type.names, rows.flatten(), strict=True))
+        has_no_row, has_no_key = is_null, np.zeros(len(is_null), dtype=np.bool_)
+        if source.envelope != "none":
+            has_no_row, has_no_key = (~_is_one_of(columns["_operation"], some) for some in (WITH_ROW, OF_KEY))
         if keys is not None:
-            dead = _with_keys(columns, batch["_key"], dead, is_null, layout, keys)
-        dead = _reasoned(dead, [(ABSENT.format(name), ~is_null & _is_absent(columns[name])) for name in required])
-        if not source.tombstones:
+            dead = _with_keys(columns, batch["_key"], dead, has_no_row, has_no_key, layout, keys)
+        lacking = [(ABSENT.format(name), ~has_no_row & _is_lacking(columns, name)) for name in required]
+        dead = _reasoned(dead, lacking)
+        if not source.tombstones and source.envelope == "none":
             dead = _reasoned(dead, [(NO_VALUE, is_null)])
-        dead = pc.coalesce(dead, _untimely(columns, batch["_timestamp"], is_null, source))
+        is_timeless = has_no_row if source.time != SOURCE_TIME else is_null
+        dead = pc.coalesce(dead, _untimely(columns, batch["_timestamp"], is_timeless, source))
         value = pc.if_else(pc.is_valid(dead), batch["_value"], pa.scalar(None, pa.binary()))
         changed = {"_key": texts(batch["_key"]), "_value": value}
         others = {name: changed.get(name, batch[name]) for name in batch.schema.names}
         if source.tombstones:
             others["_tombstone"] = pa.array(is_null)
+        if source.envelope != "none":
+            others |= {name: columns[name] for name in CHANGE_COLUMNS}
         made = {**{name: columns[name] for name in layout.kind.names}, **others, "_dead": dead}
         return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
 
@@ -310,13 +318,14 @@ def _with_keys(
     columns: dict[str, pa.Array],
     keys: pa.BinaryArray,
     dead: pa.StringArray,
-    is_null: Mask,
+    has_no_row: Mask,
+    has_no_key: Mask,
     layout: Layout,
     read: Decode,
 ) -> pa.StringArray:
     """Take columns that a value lacks from the key; why records are dead letters then."""
     names = layout.key_kind.names
-    is_lacking = is_null.copy()
+    is_lacking = has_no_row.copy()
     for name in names:
         is_lacking |= _is_absent(columns[name]) if name in columns else True
     places = np.flatnonzero(is_lacking)
@@ -326,7 +335,20 @@ def _with_keys(
     for column in layout.key_kind:
         of_keys = rows.field(column.name).take(back)
         columns[column.name] = pc.coalesce(columns[column.name], of_keys) if column.name in columns else of_keys
-    return _reasoned(dead, [(NO_KEY.format(name), _is_absent(columns[name])) for name in names])
+    return _reasoned(dead, [(NO_KEY.format(name), ~has_no_key & _is_absent(columns[name])) for name in names])
+
+
+def _is_one_of(operations: pa.StringArray, some: Sequence[str]) -> Mask:
+    return np.asarray(pc.is_in(operations, pa.array(some)).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _is_lacking(columns: Mapping[str, pa.Array], name: str) -> Mask:
+    """Whether a column is null, and not since a change left it as it was."""
+    is_absent = _is_absent(columns[name])
+    if "_unchanged" in columns and is_absent.any():
+        left = [name in (names or ()) for names in columns["_unchanged"].to_pylist()]
+        is_absent &= ~np.array(left, dtype=np.bool_)
+    return is_absent
 
 
 def _is_absent(values: pa.Array) -> Mask:
@@ -341,7 +363,9 @@ def _reasoned(dead: pa.StringArray, reasons: Sequence[tuple[str, Mask]]) -> pa.S
     return dead
 
 
-def _untimely(columns: Mapping[str, pa.Array], timestamps: pa.Array, is_null: Mask, source: Source) -> pa.StringArray:
+def _untimely(
+    columns: Mapping[str, pa.Array], timestamps: pa.Array, is_timeless: Mask, source: Source
+) -> pa.StringArray:
     """Why the event time of a record makes it a dead letter; null where it does not."""
     if not source.has_event_time or source.time is None or source.is_wall_clock:
         return pa.nulls(len(timestamps), pa.string())
@@ -350,8 +374,8 @@ def _untimely(columns: Mapping[str, pa.Array], timestamps: pa.Array, is_null: Ma
     millis = own if is_millis else pc.divide(pc.cast(own, pa.timestamp("us", "UTC")).cast("int64"), 1000)
     known = pc.fill_null(millis, 0).to_numpy(zero_copy_only=False)
     latest = timestamps.cast(pa.int64()).to_numpy() // 1000 + source.ahead_ms
-    is_absent = ~is_null & _is_absent(own)
-    is_far = ~is_null & ((known > latest) | (known < EARLIEST_MS))
+    is_absent = ~is_timeless & _is_absent(own)
+    is_far = ~is_timeless & ((known > latest) | (known < EARLIEST_MS))
     reasons = np.where(is_absent, NO_TIME.format(source.time), TOO_FAR.format(source.time))
     return pa.array(reasons, pa.string(), mask=~(is_absent | is_far))
 
@@ -387,6 +411,8 @@ def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Sta
     is_null = batch["_value"].is_null().to_numpy(zero_copy_only=False) & ~is_good
     if source.tombstones:
         is_null = batch["_tombstone"].to_numpy(zero_copy_only=False)
+    if source.envelope != "none":
+        is_null = _has_no_time(batch["_operation"], source) & is_good
     own = _own_times(batch, source, of_kafka, start.now_ms)
     partitions, offsets = batch["_partition"].to_numpy().astype(np.int64), batch["_offset"].to_numpy()
     reached, is_released = stream.follow(partitions, offsets, own, is_good & ~is_null)
@@ -404,6 +430,13 @@ def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Sta
     of_rows = pa.array(frontier, mask=np.full(len(frontier), source.follows_upstream))
     rows = rows.append_column("_frontier", of_rows.cast(kind))
     return rows.append_column("_is_released", pa.array(is_released))
+
+
+def _has_no_time(operations: pa.StringArray, source: Source) -> Mask:
+    """What :func:`kappa.topology.envelopes.timeless` says of records of changes."""
+    if source.time is None or source.is_wall_clock or source.time == SOURCE_TIME:
+        return _is_absent(operations)
+    return ~_is_one_of(operations, WITH_ROW)
 
 
 def _own_times(batch: pa.RecordBatch, source: Source, of_kafka: Ints, now_ms: int) -> Ints:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.errors import TopologyError
-from kappa.spark.parsing import avro, json_schema, json_values
+from kappa.spark.parsing import avro, debezium, json_schema, json_values
+from kappa.spark.parsing.debezium_values import Forms
 from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Deco
         kind: the columns of its values, all nullable.
         schemas: of formats with ids of schemas, the schemas that are known.
     """
+    if source.envelope != "none":
+        return _changes(kind, source, schemas)
     if source.format == "avro":
         return _avro(kind, schemas, records=source.record, defaults=_defaults(source, kind))
     if source.format == "json_schema":
@@ -50,7 +53,9 @@ def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> 
     """How the keys of a source are read; None where it names no columns of theirs."""
     if not source.key_schema:
         return None
-    if source.key_format == "avro":
+    if source.envelope != "none":
+        read = _keys_of_changes(kind, source, schemas)
+    elif source.key_format == "avro":
         read = _avro(kind, schemas)
     elif source.key_format == "json_schema":
         read = partial(_wire_json, kind=kind, source=source, schemas=schemas)
@@ -61,6 +66,26 @@ def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> 
     else:
         read = partial(_number, kind=kind, size=_BYTES[source.key_format])
     return partial(_of_key, read=read)
+
+
+def _changes(kind: pa.StructType, source: Source, schemas: WriterSchemas) -> Decode:
+    """How records of changes are read: the columns of the row, and those of the change."""
+    read = partial(debezium.decoded, kind=kind, forms=_forms(source))
+    return _read_as(source.format, read, schemas)
+
+
+def _keys_of_changes(kind: pa.StructType, source: Source, schemas: WriterSchemas) -> Decode:
+    read = partial(debezium.decoded_keys, kind=kind, forms=_forms(source))
+    return _read_as(source.key_format, read, schemas)
+
+
+def _read_as(format: str, read: Decode, schemas: WriterSchemas) -> Decode:
+    """The same of values that begin with the id of a schema, where the format says so."""
+    return partial(json_schema.decoded, schemas=schemas, decode=read) if format == "json_schema" else read
+
+
+def _forms(source: Source) -> Forms:
+    return Forms(decimals=source.decimals, timestamps=source.timestamps)
 
 
 def texts(values: pa.BinaryArray) -> pa.StringArray:

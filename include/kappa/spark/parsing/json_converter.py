@@ -39,7 +39,8 @@ HALF = "{} holds half a surrogate pair"
 ABSENT = "{} is NOT NULL and absent"
 
 _SPACE = " \t\r\n"
-_UNITS: dict[str, int] = {"epoch_seconds": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
+#: Microseconds of a number in a column of TIMESTAMP.
+UNITS: dict[str, int] = {"epoch_seconds": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 _IS_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -212,7 +213,7 @@ def _scalar(kind: pa.DataType, timestamps: Timestamps, at: str) -> Convert:
     if pa.types.is_boolean(kind):
         return partial(_boolean, unfit)
     if pa.types.is_timestamp(kind):
-        return _timestamp(unfit, DIGITS.format(at), _UNITS.get(timestamps))
+        return _timestamp(unfit, DIGITS.format(at), UNITS.get(timestamps))
     number, text = _grammars(kind)
     return _of(unfit, number, text)
 

@@ -6,6 +6,7 @@ value never depends on the values beside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,18 +31,44 @@ def decoded(
     places = np.flatnonzero(is_left)
     if not len(places):
         return rows, reasons
-    made: list[Any] = []
     row_of = convert(kind, timestamps)
-    for place, value in zip(places.tolist(), values.take(pa.array(places)).to_pylist(), strict=True):
+    others = _built(values.take(pa.array(places)), places, kind, lambda value: row_of(tree(value)), reasons)
+    return _merged(rows, others, is_left), reasons
+
+
+def built(
+    values: pa.BinaryArray, kind: pa.StructType, row_of: Callable[[bytes], Any]
+) -> tuple[pa.StructArray, pa.StringArray]:
+    """A row for each value by a function of it alone, and why it is a dead letter; rows of those, and of nulls, are null.
+
+    Args:
+        values: bytes of any content.
+        kind: the columns, all nullable.
+        row_of: gives the row, or raises UnfitError with the reason.
+    """
+    reasons: list[str | None] = [None] * len(values)
+    rows = _built(values, np.arange(len(values)), kind, row_of, reasons)
+    return rows, pa.array(reasons, pa.string())
+
+
+def _built(
+    values: pa.BinaryArray,
+    places: Any,
+    kind: pa.StructType,
+    row_of: Callable[[bytes], Any],
+    reasons: list[str | None],
+) -> pa.StructArray:
+    made: list[Any] = []
+    for place, value in zip(places.tolist(), values.to_pylist(), strict=True):
         try:
-            made.append(row_of(tree(value)))
+            made.append(None if value is None else row_of(value))
         except UnfitError as error:
             made.append(None)
             reasons[place] = str(error)
         except Exception:  # whatever hostile bytes raise, they are the fault of this value alone
             made.append(None)
             reasons[place] = NOT_JSON
-    return _merged(rows, _array(made, kind, places, reasons), is_left), reasons
+    return _array(made, kind, places, reasons)
 
 
 def _array(rows: list[Any], kind: pa.StructType, places: Any, reasons: list[str | None]) -> pa.StructArray:

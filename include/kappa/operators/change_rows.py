@@ -1,0 +1,58 @@
+"""Records of changes as operators read them: those of keys, and those that empty the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators import origin
+from kappa.operators.frames import check_rows
+from kappa.operators.keys import with_key
+from kappa.topology.ddl import Column
+from kappa.topology.envelopes import CHANGE_COLUMNS, OF_KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: The place of a record: its position in the source's log, and of equal ones the place in the total order.
+PLACE = f"STRUCT(_position AS position, {origin.OF_ROW} AS origin)"
+#: Spark DDL of the table of truncates: of each topic the last one.
+TRUNCATES = f"topic STRING NOT NULL, position STRING, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
+
+
+def check_changes(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
+    """The rows are records of changes, with their columns.
+
+    Raises:
+        TopologyError: they are not.
+    """
+    missing = [name for name in CHANGE_COLUMNS if name not in rows.columns]
+    if missing:
+        raise TopologyError(
+            f"{operator}: the rows lack {missing}, which records of changes have. Hand over rows of its source, and keep "
+            "these columns where the step selects."
+        )
+    check_rows(rows, columns, operator)
+
+
+def of_slice(rows: DataFrame, key: Iterable[Column]) -> tuple[DataFrame, DataFrame]:
+    """Records of one key each, and truncates. Messages, and null values after deletions, say nothing of a row."""
+    operations = ", ".join(f"'{operation}'" for operation in OF_KEY)
+    return with_key(rows.where(f"_operation IN ({operations})"), key), rows.where("_operation = 't'")
+
+
+def marked_truncates(truncates: DataFrame, before: DataFrame) -> DataFrame:
+    """The changes of the table of truncates: those of a slice that are newer.
+
+    Args:
+        truncates: those of the slice.
+        before: the table before it.
+    """
+    new = truncates.selectExpr("_topic AS topic", f"{PLACE} AS _place").groupBy("topic").agg({"_place": "max"})
+    new = new.toDF("topic", "_place")
+    known = before.selectExpr("topic", f"STRUCT(position, {origin.ORIGIN} AS origin) AS _known")
+    newer = new.join(known, on="topic", how="left").where("_known IS NULL OR _place > _known")
+    return newer.selectExpr(
+        "topic", "_place.position AS position", f"_place.origin AS {origin.ORIGIN}", "FALSE AS _deleted"
+    )
