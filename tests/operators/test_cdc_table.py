@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.changes import sent
+from support.changes import LEFT, drawn_changes, folded, sent
 
 from kappa import Source, Topology
 from kappa.operators import cdc_table
@@ -19,7 +21,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 CHANGES = Source(
     topic="changes", schema="id BIGINT, name STRING NOT NULL, note STRING, n INT", key_schema="id BIGINT", envelope="debezium"
 )
-LEFT = "__debezium_unavailable_value"
 
 
 def driver(spark: SparkSession) -> TopologyDriver:
@@ -52,3 +53,26 @@ def test_the_newest_row_by_position_stays(spark: SparkSession) -> None:
     found.pipe([sent("c", {"id": 2}, {"name": "b", "n": 1}, lsn=20), sent("c", {"id": 3}, {"name": "x"}, lsn=30)])
     assert table(found) == [(3, "x", None, None)]
     assert found.dead_letters == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_stays_is_what_the_records_say_in_the_order_of_their_positions(spark: SparkSession, seed: int) -> None:
+    log, rows = drawn_changes(seed, keys=25, length=240, partitions=2)
+    cut, whole = driver(spark), driver(spark)
+    ends = sorted(random.Random(seed).sample(range(1, len(log)), 4))
+
+    def expected(records: list[Input]) -> list[tuple[Any, ...]]:
+        return sorted((at, row["name"], row["note"], row["n"]) for at, row in folded(records, "id").items())
+
+    for begin, end in pairwise([0, *ends, len(log)]):
+        cut.pipe(log[begin:end])
+        assert table(cut) == expected(log[:end])
+    whole.pipe(log)
+
+    assert folded(log, "id") == {at: {"id": at, **row} for at, row in rows.items()}
+    for name in ("customers", "customers_deleted", "customers_truncated"):
+        assert by_key(cut.rows(name)) == by_key(whole.rows(name))
+
+
+def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: str(row.get("id")))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The place of a record: its position in the source's log, and of equal ones the place in the total order.
 PLACE = f"STRUCT(_position AS position, {origin.OF_ROW} AS origin)"
+#: The same of a row of state.
+STORED_PLACE = f"STRUCT(position, {origin.ORIGIN} AS origin)"
 #: Spark DDL of the table of truncates: of each topic the last one.
 TRUNCATES = f"topic STRING NOT NULL, position STRING, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
 
@@ -51,7 +53,7 @@ def marked_truncates(truncates: DataFrame, before: DataFrame) -> DataFrame:
     """
     new = truncates.selectExpr("_topic AS topic", f"{PLACE} AS _place").groupBy("topic").agg({"_place": "max"})
     new = new.toDF("topic", "_place")
-    known = before.selectExpr("topic", f"STRUCT(position, {origin.ORIGIN} AS origin) AS _known")
+    known = before.selectExpr("topic", f"{STORED_PLACE} AS _known")
     newer = new.join(known, on="topic", how="left").where("_known IS NULL OR _place > _known")
     return newer.selectExpr(
         "topic", "_place.position AS position", f"_place.origin AS {origin.ORIGIN}", "FALSE AS _deleted"

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa.operators import origin
-from kappa.operators.change_rows import PLACE, TRUNCATES, check_changes, marked_truncates, of_slice
+from kappa.operators.change_rows import PLACE, STORED_PLACE, TRUNCATES, check_changes, marked_truncates, of_slice
 from kappa.operators.keys import BY_KEYS, key_ddl, quoted_names
-from kappa.topology import Table
-from kappa.topology.ddl import Column, ddl_of, literal, quote, quoted
+from kappa.topology import ORDER, Table
+from kappa.topology.ddl import Column, literal, quote
 from kappa.topology.envelopes import CHANGE_COLUMNS
 from kappa.topology.reserved import is_reserved
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 #: Types of a fixed size, which no database keeps beside the row: a record always holds them.
 _FIXED = frozenset({"byte", "short", "integer", "long", "float", "double", "boolean", "date", "timestamp"})
-_CARRIED = f"ARRAY<STRUCT<column: STRING, position: STRING, origin: {origin.ORIGIN_TYPE}>>"
-#: What a row of the union below comes from: the state, a record, a truncate.
-_STATE, _RECORD, _TRUNCATE = 0, 1, 2
+_CARRIED = f"ARRAY<STRUCT<column: STRING, place: STRUCT<position: STRING, origin: {origin.ORIGIN_TYPE}>>>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,7 @@ class ChangeTable:
 
     @property
     def row(self) -> str:
-        """Spark DDL of the rows; of a log that begins in the middle a column may be null that the source has not so."""
+        """Spark DDL of the rows; where a log begins in the middle, a column may be null that the source has not so."""
         rest = ", ".join(f"{quote(column.name)} {column.type}" for column in self._rest)
         return ", ".join([key_ddl(self.key), *([rest] if rest else [])])
 
@@ -71,11 +69,11 @@ class ChangeTable:
         """
         place = f"position STRING, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
         made_by, names = f"cdc_table(key={','.join(quoted_names(self.key))})", [column.name for column in self.key]
+        kept = f"{self.row}, {place}" + (f", carried {_CARRIED}" if self._carriable else "")
+        gone = f"{key_ddl(self.key)}, {place}"
         return (
-            Table(name=name, key=names, schema=f"{self.row}, {place}, carried {_CARRIED}", made_by=made_by),
-            Table(
-                name=f"{name}_deleted", key=names, schema=f"{key_ddl(self.key)}, {place}", made_by=f"{made_by} deletions"
-            ),
+            Table(name=name, key=names, schema=kept, made_by=made_by),
+            Table(name=f"{name}_deleted", key=names, schema=gone, made_by=f"{made_by} deletions"),
             Table(name=f"{name}_truncated", key="topic", schema=TRUNCATES, made_by=f"{made_by} truncates"),
         )
 
@@ -93,122 +91,147 @@ class ChangeTable:
         """
         check_changes(rows, self.columns, "cdc_table")
         records, truncates = of_slice(rows, self.key)
-        read = self._along_arrival(rows, records, truncates, before, deleted, truncated)
-        last = read.where("_has_next IS NULL")
-        keys, values = quoted_names(self.key), quoted_names(self._rest)
+        own = self._of_records(records, _of_record(rows))
+        stored = self._of_state(before, deleted)
+        whole = self._whole(own, stored, truncates, truncated)
+        keys = quoted_names(self.key)
         place = ["_newest.position AS position", f"_newest.origin AS {origin.ORIGIN}"]
-        is_new = "(_known IS NULL OR _newest <> _known)"
-        moved = last.selectExpr("*", f"{self._carried_on} AS carried").where(
-            f"(NOT _gone AND ({is_new} OR carried <> _was)) OR (_gone AND _had_row)"
-        )
-        changes = moved.selectExpr(*keys, *values, *place, "carried", "_gone AS _deleted")
-        marks = last.selectExpr("*", "(_gone AND NOT _by_truncate) AS _stays").where(
-            f"(_stays AND (NOT _had_mark OR {is_new})) OR (NOT _stays AND _had_mark)"
-        )
-        record = [f"_record.{quote(name)} AS {quote(name)}" for name in _of_record(rows)]
-        versions = read.where(
-            f"_source >= {_RECORD} AND _place = _newest AND (NOT _gone OR NOT COALESCE(_was_gone, TRUE))"
-        ).selectExpr(*keys, *values, "_gone AS _deleted", *record)
+        carried = ["carried"] if self._carriable else []
+        is_moved = "(_known IS NULL OR _newest <> _known" + (" OR carried <> _was)" if self._carriable else ")")
+        changes = whole.where(f"IF(_stays, {is_moved}, _had_row)")
+        # A truncate keeps away what is older for all keys: a deleted key needs no mark of its own then.
+        marks = whole.selectExpr("*", "_gone AND NOT _is_cleared AS _is_marked")
+        marks = marks.where("IF(_is_marked, NOT _had_mark OR _newest <> _known, _had_mark)")
         return ChangedRows(
-            changes=changes,
-            deletions=marks.selectExpr(*keys, *place, "NOT _stays AS _deleted"),
+            changes=changes.selectExpr(*keys, *quoted_names(self._rest), *place, *carried, "NOT _stays AS _deleted"),
+            deletions=marks.selectExpr(*keys, *place, "NOT _is_marked AS _deleted"),
             truncates=marked_truncates(truncates, truncated),
-            versions=origin.ordered(versions, "key"),
+            versions=self._versions(own, stored, truncates, truncated, _of_record(rows)),
         )
 
-    def _along_arrival(
-        self,
-        rows: DataFrame,
-        records: DataFrame,
-        truncates: DataFrame,
-        before: DataFrame,
-        deleted: DataFrame,
-        truncated: DataFrame,
-    ) -> DataFrame:
-        """What is known of each key in its state and record after record, in the total order."""
-        keys, names = quoted_names(self.key), [column.name for column in self.key]
-        record = f"STRUCT({', '.join(map(quote, _of_record(rows)))}) AS _record"
-        values = quoted_names(self._rest)
-        nothing = [f"CAST(NULL AS {column.type}) AS {quote(column.name)}" for column in self._rest]
-        own = records.selectExpr(
-            *keys, *values, "_unchanged", "_operation = 'd' AS _gone", f"{PLACE} AS _place", f"{_RECORD} AS _source",
-            f"{origin.OF_ROW} AS _seen", record,
-        )  # fmt: skip
-        mine = own.selectExpr(*keys, "TRUE AS _mine").distinct()
-        of_state = f"STRUCT(position, {origin.ORIGIN} AS origin) AS _place"
-        stored = before.selectExpr(
-            *keys, *values, "carried AS _was", "TRANSFORM(carried, c -> c.column) AS _unchanged", "FALSE AS _gone",
-            of_state,
-        ).unionByName(deleted.selectExpr(*keys, *nothing, "TRUE AS _gone", of_state), allowMissingColumns=True)  # fmt: skip
-        state = self._touched(stored, mine, truncates, names).selectExpr("* EXCEPT (_mine, _any)", f"{_STATE} AS _source")
-        all_truncates = truncates.selectExpr(
-            f"{PLACE} AS _place", f"{origin.OF_ROW} AS _seen", record
-        ).unionByName(truncated.selectExpr(of_state), allowMissingColumns=True)  # fmt: skip
-        from pyspark.sql import functions as F
-
-        touched = mine.select(*keys).union(state.select(*keys)).distinct()
-        cleared = touched.crossJoin(F.broadcast(all_truncates)).selectExpr(
-            "*", *nothing, "TRUE AS _gone", f"{_TRUNCATE} AS _source"
-        )
-        union = state.unionByName(own, allowMissingColumns=True)
-        for part in (self._carried_before(state), cleared):
-            union = union.unionByName(part, allowMissingColumns=True)
-        return self._run(union)
-
-    def _touched(self, stored: DataFrame, mine: DataFrame, truncates: DataFrame, key: list[str]) -> DataFrame:
-        """State of the slice's keys; all of it where the slice has a truncate."""
-        from pyspark.sql import functions as F
-
-        is_large = stored.sparkSession.conf.get(BY_KEYS, "false") == "true"
-        found = stored.join(F.broadcast(mine) if is_large else mine, on=key, how="left")
-        return found.crossJoin(F.broadcast(truncates.selectExpr("COUNT(*) > 0 AS _any"))).where("_mine OR _any")
-
-    def _carried_before(self, state: DataFrame) -> DataFrame:
-        """For each value that a row of the state carries on, what the record that gave it would say."""
-        keys = quoted_names(self.key)
-        names = quoted(column.name for column in self._carriable)
-        every = f"ARRAY({', '.join(literal(column.name) for column in self._carriable)})"
-        given = f"ARRAY_EXCEPT(CAST({every} AS ARRAY<STRING>), ARRAY(_one.column)) AS _unchanged"
-        spread = state.selectExpr(*keys, *names, "_source", "EXPLODE(_was) AS _one").where("_one.origin IS NOT NULL")
-        return spread.selectExpr(
-            *keys, *names, given, "STRUCT(_one.position, _one.origin) AS _place", "FALSE AS _gone", "_source"
-        )
-
-    def _run(self, union: DataFrame) -> DataFrame:
-        keys = quoted_names(self.key)
-        order = f"PARTITION BY {', '.join(keys)} ORDER BY _seen, _source, _place"
-        so_far = f"OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
-        until = f"OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        carried = []
-        for number, column in enumerate(self._carriable):
-            gives = f"IF(ARRAY_CONTAINS(COALESCE(_unchanged, ARRAY()), {literal(column.name)}), NULL, _place)"
-            name = quote(column.name)
-            carried += [f"MAX_BY({name}, {gives}) {so_far} AS {name}", f"MAX({gives}) {so_far} AS _key_{number}"]
-        kept = [f"MAX_BY({quote(c.name)}, _place) {so_far} AS {quote(c.name)}" for c in self._kept]
-        is_row = f"_source = {_STATE} AND _was IS NOT NULL"
-        is_mark = f"_source = {_STATE} AND _gone"
-        return union.selectExpr(
-            *keys, *kept, *carried, "_source", "_record", "_place",
-            f"MAX(_place) {so_far} AS _newest",
-            f"MAX_BY(_gone, _place) {so_far} AS _gone",
-            f"MAX_BY(_gone, _place) {until} AS _was_gone",
-            f"MAX_BY(_source = {_TRUNCATE}, _place) {so_far} AS _by_truncate",
-            f"COALESCE(BOOL_OR({is_row}) {so_far}, FALSE) AS _had_row",
-            f"COALESCE(BOOL_OR({is_mark}) {so_far}, FALSE) AS _had_mark",
-            f"MAX(IF({is_row} OR {is_mark}, _place, NULL)) {so_far} AS _known",
-            f"MAX_BY(_was, IF({is_row}, _place, NULL)) {so_far} AS _was",
-            f"LEAD(TRUE) OVER ({order}) AS _has_next",
-        )  # fmt: skip
-
-    @property
-    def _carried_on(self) -> str:
-        """SQL: what a row carries on, and from which record; null where that has not come."""
-        each = [
-            f"IF(_key_{number} <=> _newest, NULL, STRUCT({literal(column.name)} AS column, "
-            f"_key_{number}.position AS position, _key_{number}.origin AS origin))"
+    def _of_records(self, records: DataFrame, names: list[str]) -> DataFrame:
+        """Records with, for each column that may be carried on, the place at which they give its value."""
+        given = [
+            f"IF(ARRAY_CONTAINS(COALESCE(_unchanged, ARRAY()), {literal(column.name)}), NULL, {PLACE}) AS _key_{number}"
             for number, column in enumerate(self._carriable)
         ]
-        return f"CAST(FILTER(ARRAY({', '.join(each)}), c -> c IS NOT NULL) AS {_CARRIED})"
+        was = [f"CAST(NULL AS {_CARRIED}) AS _was"] if self._carriable else []
+        return records.selectExpr(
+            *quoted_names(self.columns), "_operation = 'd' AS _gone", f"{PLACE} AS _place", "0 AS _source", *given, *was,
+            f"STRUCT({', '.join(map(quote, names))}) AS _record",
+        )  # fmt: skip
+
+    def _of_state(self, before: DataFrame, deleted: DataFrame) -> DataFrame:
+        """Rows of the state in the same columns, but for the last: of the table ``_source`` is 1, of deleted keys 2."""
+        given = []
+        for number, column in enumerate(self._carriable):
+            is_it = f"c -> c.column = {literal(column.name)}"
+            of_older = f"GET(FILTER(carried, {is_it}), 0).place"
+            given.append(f"IF(EXISTS(carried, {is_it}), {of_older}, {STORED_PLACE}) AS _key_{number}")
+        at = f"{STORED_PLACE} AS _place"
+        was, was_not = (["carried AS _was"], [f"CAST(NULL AS {_CARRIED})"]) if self._carriable else ([], [])
+        names = {column.name for column in self.key}
+        nothing = [
+            quote(c.name) if c.name in names else f"CAST(NULL AS {c.type}) AS {quote(c.name)}" for c in self.columns
+        ]
+        rows = before.selectExpr(*quoted_names(self.columns), "FALSE AS _gone", at, "1 AS _source", *given, *was)
+        of_deleted = [f"{STORED_PLACE} AS _key_{number}" for number in range(len(self._carriable))]
+        return rows.union(deleted.selectExpr(*nothing, "TRUE AS _gone", at, "2 AS _source", *of_deleted, *was_not))
+
+    def _whole(self, own: DataFrame, stored: DataFrame, truncates: DataFrame, truncated: DataFrame) -> DataFrame:
+        """What is known of each key that the slice touches: its last record, and each column's last value."""
+        from pyspark.sql import functions as F
+
+        keys = quoted_names(self.key)
+        cleared = truncates.selectExpr(f"{PLACE} AS _cleared").union(truncated.selectExpr(STORED_PLACE))
+        last = F.broadcast(cleared.selectExpr("MAX(_cleared) AS _cleared"))
+        mine = own.selectExpr(*keys, "TRUE AS _mine").distinct()
+        is_large = stored.sparkSession.conf.get(BY_KEYS, "false") == "true"
+        marked = stored.join(F.broadcast(mine) if is_large else mine, on=[c.name for c in self.key], how="left")
+        older = ["_place", *(f"_key_{number}" for number in range(len(self._carriable)))]
+        is_hit = " OR ".join(f"{place} < _cleared" for place in older)
+        touched = marked.crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
+        union = own.drop("_record").crossJoin(last).unionByName(touched)
+        kept = [f"MAX_BY({quote(c.name)}, _place) AS {quote(c.name)}" for c in self._kept]
+        carried = [
+            part
+            for number, c in enumerate(self._carriable)
+            for part in (f"MAX_BY({quote(c.name)}, _key_{number}) AS {quote(c.name)}", f"MAX(_key_{number}) AS _key_{number}")
+        ]
+        was = ["MAX_BY(_was, _place) FILTER (WHERE _source = 1) AS _was"] if self._carriable else []
+        found = union.groupBy(*map(F.expr, keys)).agg(
+            *map(
+                F.expr,
+                [
+                    *kept,
+                    *carried,
+                    *was,
+                    "MAX(_place) AS _newest",
+                    "MAX_BY(_gone, _place) AS _gone",
+                    "MAX(_cleared) AS _cleared",
+                    "COALESCE(BOOL_OR(_source = 1), FALSE) AS _had_row",
+                    "COALESCE(BOOL_OR(_source = 2), FALSE) AS _had_mark",
+                    "MAX(_place) FILTER (WHERE _source > 0) AS _known",
+                ],
+            )
+        )
+        return self._after_truncates(found)
+
+    def _after_truncates(self, found: DataFrame) -> DataFrame:
+        """A truncate gives nulls too, at its place and for every key."""
+        is_cleared = "COALESCE(_newest < _cleared, FALSE)"
+        others = [
+            f"IF(_key_{number} < _cleared, NULL, {quote(c.name)}) AS {quote(c.name)}"
+            for number, c in enumerate(self._carriable)
+        ]
+        each = [
+            f"IF(_key_{number} <=> _newest, NULL, STRUCT({literal(c.name)} AS column, GREATEST(_key_{number}, _cleared) "
+            "AS place))"
+            for number, c in enumerate(self._carriable)
+        ]
+        carried = [f"CAST(FILTER(ARRAY({', '.join(each)}), c -> c IS NOT NULL) AS {_CARRIED}) AS carried"] if each else []
+        was = ["_was"] if each else []
+        return found.selectExpr(
+            *quoted_names(self.key), *quoted_names(self._kept), *others, *carried, *was, "_newest", "_gone", "_known",
+            "_had_row", "_had_mark", f"{is_cleared} AS _is_cleared", f"NOT _gone AND NOT {is_cleared} AS _stays",
+        )  # fmt: skip
+
+    def _versions(
+        self, own: DataFrame, stored: DataFrame, truncates: DataFrame, truncated: DataFrame, record: list[str]
+    ) -> DataFrame:
+        """The row that each record left, as it was when the record came: along the total order."""
+        from pyspark.sql import functions as F
+
+        keys = quoted_names(self.key)
+        clearing = truncates.selectExpr(
+            f"{PLACE} AS _place", f"STRUCT({', '.join(map(quote, record))}) AS _record"
+        ).unionByName(truncated.selectExpr(f"{STORED_PLACE} AS _place"), allowMissingColumns=True)
+        cleared = own.select(*keys).union(stored.select(*keys)).distinct().crossJoin(F.broadcast(clearing))
+        of_each = [f"_place AS _key_{number}" for number in range(len(self._carriable))]
+        parts = [stored, own, cleared.selectExpr("*", "TRUE AS _gone", *of_each)]
+        union = parts[0]
+        for part in parts[1:]:
+            union = union.unionByName(part, allowMissingColumns=True)
+        seen = ", ".join(f"_record.{name}" for name in ORDER)
+        window = f"PARTITION BY {', '.join(keys)} ORDER BY {seen}, _place"
+        so_far = f"OVER ({window} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+        until = f"OVER ({window} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        places = {c.name: "_place" for c in self._kept}
+        places |= {c.name: f"_key_{number}" for number, c in enumerate(self._carriable)}
+        read = union.selectExpr(
+            *keys, *(f"MAX_BY({quote(c.name)}, {places[c.name]}) {so_far} AS {quote(c.name)}" for c in self._rest),
+            "_record", "_place", "_gone", f"MAX(_place) {so_far} AS _newest",
+            f"COALESCE(MAX_BY(_gone, _place) {until}, TRUE) AS _was_gone",
+        )  # fmt: skip
+        return origin.ordered(
+            read.where("_record IS NOT NULL AND _place = _newest AND NOT (_gone AND _was_gone)").selectExpr(
+                *keys,
+                *quoted_names(self._rest),
+                "_gone AS _deleted",
+                *(f"_record.{quote(name)} AS {quote(name)}" for name in record),
+            ),
+            "key",
+        )
 
     @cached_property
     def _rest(self) -> tuple[Column, ...]:
@@ -220,7 +243,7 @@ class ChangeTable:
 
     @cached_property
     def _kept(self) -> tuple[Column, ...]:
-        return tuple(column for column in self._rest if column.delta in _FIXED)
+        return tuple(column for column in self._rest if column not in self._carriable)
 
 
 def _of_record(rows: DataFrame) -> list[str]:
