@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.changes import LEFT, drawn_changes, folded, sent
+from support.changes import LEFT, drawn_changes, folded, histories, sent
 
 from kappa import Source, Topology
 from kappa.operators import cdc_table
@@ -23,8 +23,8 @@ CHANGES = Source(
 )
 
 
-def driver(spark: SparkSession) -> TopologyDriver:
-    customers = cdc_table(CHANGES, key="id", table="customers")
+def driver(spark: SparkSession, *, history: bool = False) -> TopologyDriver:
+    customers = cdc_table(CHANGES, key="id", table="customers", history=history)
     return TopologyDriver(
         Topology(name="test.cdc", version="1", sources=[CHANGES], operators=[customers]), spark, partitions={"changes": 2}
     )
@@ -75,4 +75,23 @@ def test_what_stays_is_what_the_records_say_in_the_order_of_their_positions(spar
 
 
 def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: str(row.get("id")))
+    return sorted(rows, key=lambda row: str((row.get("id"), row.get("_version"))))
+
+
+def test_a_history_has_the_rows_of_all_times(spark: SparkSession) -> None:
+    log, rows = drawn_changes(3, keys=12, length=120, partitions=2)
+    cut, whole = driver(spark, history=True), driver(spark, history=True)
+    ends = sorted(random.Random(3).sample(range(1, len(log)), 4))
+    columns = ("id", "name", "note", "n", "valid_from", "valid_to", "is_current")
+
+    def held(found: TopologyDriver) -> list[tuple[Any, ...]]:
+        return sorted((tuple(row[name] for name in columns) for row in found.rows("customers")), key=str)
+
+    for begin, end in pairwise([0, *ends, len(log)]):
+        cut.pipe(log[begin:end])
+        assert held(cut) == sorted(histories(log[:end], "id"), key=str)
+    whole.pipe(log)
+
+    assert {row[0]: row[1] for row in held(whole) if row[-1]} == {at: row["name"] for at, row in rows.items()}
+    for name in ("customers", "customers_deleted", "customers_truncated"):
+        assert by_key(cut.rows(name)) == by_key(whole.rows(name))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from kappa.testing import Input
@@ -41,25 +42,63 @@ def folded(records: Iterable[Input], key: str) -> dict[Any, dict[str, Any]]:
         records: with equal timestamps, so that their total order is that of partition and offset.
         key: the key column.
     """
+    rows: dict[Any, dict[str, Any]] = {}
+    for _, payload, at in _in_order(records, key):
+        if payload["op"] == "t":
+            rows.clear()
+        elif payload["op"] == "d":
+            rows.pop(at, None)
+        else:
+            rows[at] = _resolved(payload["after"], rows.get(at, {}))
+    return rows
+
+
+def histories(records: Iterable[Input], key: str) -> list[tuple[Any, ...]]:
+    """All rows that records describe: their values, from when to when they held, and whether they still do.
+
+    Args:
+        records: as above.
+        key: the key column.
+    """
+    events: dict[Any, list[tuple[Any, dict[str, Any]]]] = {}
+    changes = list(_in_order(records, key))
+    keys = {at for _, payload, at in changes if payload["op"] != "t"}
+    for place, payload, at in changes:
+        for one in keys if payload["op"] == "t" else {at}:
+            mine = events.setdefault(one, [])
+            if mine and mine[-1][0][:2] == place[:2]:
+                mine.pop()  # it came twice
+            mine.append((place, payload))
+    held = []
+    for mine in events.values():
+        row: dict[str, Any] = {}
+        for number, (_, payload) in enumerate(mine):
+            row = _resolved(payload["after"], row) if payload["op"] in ("c", "u", "r") else {}
+            later = _time(mine[number + 1][1]) if number + 1 < len(mine) else None
+            if row:
+                held.append((*row.values(), _time(payload), later, number + 1 == len(mine)))
+    return held
+
+
+def _in_order(records: Iterable[Input], key: str) -> list[tuple[Any, dict[str, Any], Any]]:
+    """Changes with their places and keys, sorted by place."""
     offsets: dict[int, int] = {}
     changes = []
     for record in records:
         offset = offsets[record.partition] = offsets.get(record.partition, -1) + 1
         payload = json.loads(record.value or "null")
         if payload is not None:
-            lsn = payload["source"]["lsn"]
-            place = (lsn, payload["op"] != "r", record.partition, offset)
+            place = (payload["source"]["lsn"], payload["op"] != "r", record.partition, offset)
             changes.append((place, payload, None if record.key is None else json.loads(record.key)[key]))
-    rows: dict[Any, dict[str, Any]] = {}
-    for _, payload, at in sorted(changes, key=lambda change: change[0]):
-        if payload["op"] == "t":
-            rows.clear()
-        elif payload["op"] == "d":
-            rows.pop(at, None)
-        elif payload["op"] in ("c", "u", "r"):
-            before = rows.get(at, {})
-            rows[at] = {name: before.get(name) if value == LEFT else value for name, value in payload["after"].items()}
-    return rows
+    return sorted(changes, key=lambda change: change[0])
+
+
+def _resolved(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    return {name: before.get(name) if value == LEFT else value for name, value in after.items()}
+
+
+def _time(payload: dict[str, Any]) -> datetime:
+    return datetime.fromtimestamp(payload["source"]["ts_ms"] / 1000, UTC)
 
 
 def drawn_changes(seed: int, *, keys: int, length: int, partitions: int) -> tuple[list[Input], dict[Any, dict[str, Any]]]:

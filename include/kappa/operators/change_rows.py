@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 #: The place of a record: its position in the source's log, and of equal ones the place in the total order.
 PLACE = f"STRUCT(_position AS position, {origin.OF_ROW} AS origin)"
-#: The same of a row of state.
-STORED_PLACE = f"STRUCT(position, {origin.ORIGIN} AS origin)"
+PLACE_TYPE = f"STRUCT<position: STRING, origin: {origin.ORIGIN_TYPE}>"
+#: What tells the records of a key apart: the position; where the source has none, the place in the total order.
+VERSION = (
+    "IF(_position <> '', _position, CONCAT_WS('/', LPAD(CAST(UNIX_MICROS(_order_timestamp) AS STRING), 20, '0'), _topic, "
+    "LPAD(CAST(_partition AS STRING), 10, '0'), LPAD(CAST(_offset AS STRING), 20, '0')))"
+)
 #: Spark DDL of the table of truncates: of each topic the last one.
-TRUNCATES = f"topic STRING NOT NULL, position STRING, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
+TRUNCATES = f"topic STRING NOT NULL, _place {PLACE_TYPE}"
 
 
 def check_changes(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
@@ -53,8 +57,6 @@ def marked_truncates(truncates: DataFrame, before: DataFrame) -> DataFrame:
     """
     new = truncates.selectExpr("_topic AS topic", f"{PLACE} AS _place").groupBy("topic").agg({"_place": "max"})
     new = new.toDF("topic", "_place")
-    known = before.selectExpr("topic", f"{STORED_PLACE} AS _known")
+    known = before.selectExpr("topic", "_place AS _known")
     newer = new.join(known, on="topic", how="left").where("_known IS NULL OR _place > _known")
-    return newer.selectExpr(
-        "topic", "_place.position AS position", f"_place.origin AS {origin.ORIGIN}", "FALSE AS _deleted"
-    )
+    return newer.selectExpr("topic", "_place", "FALSE AS _deleted")

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa.operators import origin
-from kappa.operators.change_rows import PLACE, STORED_PLACE, TRUNCATES, check_changes, marked_truncates, of_slice
+from kappa.operators.change_rows import PLACE, PLACE_TYPE, TRUNCATES, check_changes, marked_truncates, of_slice
 from kappa.operators.keys import BY_KEYS, key_ddl, quoted_names
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import Column, literal, quote
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Types of a fixed size, which no database keeps beside the row: a record always holds them.
 _FIXED = frozenset({"byte", "short", "integer", "long", "float", "double", "boolean", "date", "timestamp"})
-_CARRIED = f"ARRAY<STRUCT<column: STRING, place: STRUCT<position: STRING, origin: {origin.ORIGIN_TYPE}>>>"
+_CARRIED = f"ARRAY<STRUCT<column: STRING, place: {PLACE_TYPE}>>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +67,9 @@ class ChangeTable:
 
         The last two keep away records that are older than a deletion and come later.
         """
-        place = f"position STRING, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
+        place = f"_place {PLACE_TYPE}"
         made_by, names = f"cdc_table(key={','.join(quoted_names(self.key))})", [column.name for column in self.key]
-        kept = f"{self.row}, {place}" + (f", carried {_CARRIED}" if self._carriable else "")
+        kept = f"{self.row}, {place}" + (f", _carried {_CARRIED}" if self._carriable else "")
         gone = f"{key_ddl(self.key)}, {place}"
         return (
             Table(name=name, key=names, schema=kept, made_by=made_by),
@@ -95,16 +95,15 @@ class ChangeTable:
         stored = self._of_state(before, deleted)
         whole = self._whole(own, stored, truncates, truncated)
         keys = quoted_names(self.key)
-        place = ["_newest.position AS position", f"_newest.origin AS {origin.ORIGIN}"]
-        carried = ["carried"] if self._carriable else []
-        is_moved = "(_known IS NULL OR _newest <> _known" + (" OR carried <> _was)" if self._carriable else ")")
+        carried = ["_carried"] if self._carriable else []
+        is_moved = "(_known IS NULL OR _newest <> _known" + (" OR _carried <> _was)" if self._carriable else ")")
         changes = whole.where(f"IF(_stays, {is_moved}, _had_row)")
         # A truncate keeps away what is older for all keys: a deleted key needs no mark of its own then.
         marks = whole.selectExpr("*", "_gone AND NOT _is_cleared AS _is_marked")
         marks = marks.where("IF(_is_marked, NOT _had_mark OR _newest <> _known, _had_mark)")
         return ChangedRows(
-            changes=changes.selectExpr(*keys, *quoted_names(self._rest), *place, *carried, "NOT _stays AS _deleted"),
-            deletions=marks.selectExpr(*keys, *place, "NOT _is_marked AS _deleted"),
+            changes=changes.selectExpr(*keys, *quoted_names(self._rest), "_newest AS _place", *carried, "NOT _stays AS _deleted"),
+            deletions=marks.selectExpr(*keys, "_newest AS _place", "NOT _is_marked AS _deleted"),
             truncates=marked_truncates(truncates, truncated),
             versions=self._versions(own, stored, truncates, truncated, _of_record(rows)),
         )
@@ -126,24 +125,23 @@ class ChangeTable:
         given = []
         for number, column in enumerate(self._carriable):
             is_it = f"c -> c.column = {literal(column.name)}"
-            of_older = f"GET(FILTER(carried, {is_it}), 0).place"
-            given.append(f"IF(EXISTS(carried, {is_it}), {of_older}, {STORED_PLACE}) AS _key_{number}")
-        at = f"{STORED_PLACE} AS _place"
-        was, was_not = (["carried AS _was"], [f"CAST(NULL AS {_CARRIED})"]) if self._carriable else ([], [])
+            of_older = f"GET(FILTER(_carried, {is_it}), 0).place"
+            given.append(f"IF(EXISTS(_carried, {is_it}), {of_older}, _place) AS _key_{number}")
+        was, was_not = (["_carried AS _was"], [f"CAST(NULL AS {_CARRIED})"]) if self._carriable else ([], [])
         names = {column.name for column in self.key}
         nothing = [
             quote(c.name) if c.name in names else f"CAST(NULL AS {c.type}) AS {quote(c.name)}" for c in self.columns
         ]
-        rows = before.selectExpr(*quoted_names(self.columns), "FALSE AS _gone", at, "1 AS _source", *given, *was)
-        of_deleted = [f"{STORED_PLACE} AS _key_{number}" for number in range(len(self._carriable))]
-        return rows.union(deleted.selectExpr(*nothing, "TRUE AS _gone", at, "2 AS _source", *of_deleted, *was_not))
+        rows = before.selectExpr(*quoted_names(self.columns), "FALSE AS _gone", "_place", "1 AS _source", *given, *was)
+        of_deleted = [f"_place AS _key_{number}" for number in range(len(self._carriable))]
+        return rows.union(deleted.selectExpr(*nothing, "TRUE AS _gone", "_place", "2 AS _source", *of_deleted, *was_not))
 
     def _whole(self, own: DataFrame, stored: DataFrame, truncates: DataFrame, truncated: DataFrame) -> DataFrame:
         """What is known of each key that the slice touches: its last record, and each column's last value."""
         from pyspark.sql import functions as F
 
         keys = quoted_names(self.key)
-        cleared = truncates.selectExpr(f"{PLACE} AS _cleared").union(truncated.selectExpr(STORED_PLACE))
+        cleared = truncates.selectExpr(f"{PLACE} AS _cleared").union(truncated.select("_place"))
         last = F.broadcast(cleared.selectExpr("MAX(_cleared) AS _cleared"))
         mine = own.selectExpr(*keys, "TRUE AS _mine").distinct()
         is_large = stored.sparkSession.conf.get(BY_KEYS, "false") == "true"
@@ -189,7 +187,7 @@ class ChangeTable:
             "AS place))"
             for number, c in enumerate(self._carriable)
         ]
-        carried = [f"CAST(FILTER(ARRAY({', '.join(each)}), c -> c IS NOT NULL) AS {_CARRIED}) AS carried"] if each else []
+        carried = [f"CAST(FILTER(ARRAY({', '.join(each)}), c -> c IS NOT NULL) AS {_CARRIED}) AS _carried"] if each else []
         was = ["_was"] if each else []
         return found.selectExpr(
             *quoted_names(self.key), *quoted_names(self._kept), *others, *carried, *was, "_newest", "_gone", "_known",
@@ -205,7 +203,7 @@ class ChangeTable:
         keys = quoted_names(self.key)
         clearing = truncates.selectExpr(
             f"{PLACE} AS _place", f"STRUCT({', '.join(map(quote, record))}) AS _record"
-        ).unionByName(truncated.selectExpr(f"{STORED_PLACE} AS _place"), allowMissingColumns=True)
+        ).unionByName(truncated.select("_place"), allowMissingColumns=True)
         cleared = own.select(*keys).union(stored.select(*keys)).distinct().crossJoin(F.broadcast(clearing))
         of_each = [f"_place AS _key_{number}" for number in range(len(self._carriable))]
         parts = [stored, own, cleared.selectExpr("*", "TRUE AS _gone", *of_each)]
