@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pytest
 from support.changes import change
 
-from kappa.spark.parsing import debezium
+from kappa.spark.parsing import debezium, debezium_avro
 from kappa.spark.parsing.debezium_positions import position_of
 from kappa.spark.parsing.debezium_values import Forms
+from kappa.topology.wire_schemas import WriterSchema
 
 CONNECT, DEBEZIUM = "org.apache.kafka.connect.data", "io.debezium.time"
 DECIMAL = pa.decimal128(10, 2)
@@ -26,7 +28,7 @@ def read(payload: Any, kind: pa.DataType = pa.int64(), **forms: Any) -> tuple[di
     """The row of a value with one column ``x``, and why it is a dead letter."""
     value = None if payload is None else payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     rows, reasons = debezium.decoded(
-        pa.array([value], pa.binary()), kind=pa.struct([("x", kind)]), forms=Forms(**forms)
+        pa.array([value], pa.binary()), kind=pa.struct([("x", kind)]), forms=Forms(**forms), read=debezium.unwrapped
     )
     return rows.to_pylist()[0], reasons.to_pylist()[0]
 
@@ -195,3 +197,94 @@ def test_positions_sort_as_the_log_of_the_source_does(in_order: list[tuple[dict[
 
 def test_the_position_of_another_connector_is_empty() -> None:
     assert position_of({"connector": "mongodb", "ord": 1}, "c") == ""
+
+
+ENVELOPE = {
+    "type": "record", "name": "Envelope", "namespace": "shop.public.customers", "connect.name": "shop.public.customers.Envelope",
+    "fields": [
+        {"name": "before", "default": None, "type": ["null", {
+            "type": "record", "name": "Value", "connect.name": "shop.public.customers.Value",
+            "fields": [
+                {"name": "id", "type": "long"},
+                {"name": "name", "type": ["null", "string"], "default": None},
+                {"name": "amount", "default": None, "type": ["null", {
+                    "type": "bytes", "scale": 2, "precision": 10, "logicalType": "decimal", "connect.version": 1,
+                    "connect.parameters": {"scale": "2"}, "connect.name": "org.apache.kafka.connect.data.Decimal",
+                }]},
+                {"name": "rate", "default": None, "type": ["null", {
+                    "type": "record", "name": "VariableScaleDecimal", "namespace": "io.debezium.data",
+                    "connect.name": "io.debezium.data.VariableScaleDecimal",
+                    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+                }]},
+                {"name": "born", "default": None, "type": ["null", {"type": "int", "connect.name": "io.debezium.time.Date"}]},
+                {"name": "at", "default": None, "type": ["null", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}]},
+                {"name": "short", "default": None, "type": ["null", {"type": "long", "connect.name": "io.debezium.time.Timestamp"}]},
+                {"name": "bin", "default": None, "type": ["null", "bytes"]},
+                {"name": "tags", "default": None, "type": ["null", {"type": "array", "items": ["null", "string"]}]},
+                {"name": "ratio", "default": None, "type": ["null", "double"]},
+            ],
+        }]},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "source", "type": {
+            "type": "record", "name": "Source", "namespace": "io.debezium.connector.postgresql",
+            "fields": [
+                {"name": "connector", "type": "string"}, {"name": "ts_ms", "type": "long"},
+                {"name": "sequence", "type": ["null", "string"], "default": None},
+                {"name": "lsn", "type": ["null", "long"], "default": None},
+            ],
+        }},
+        {"name": "op", "type": "string"},
+    ],
+}  # fmt: skip
+COLUMNS = pa.struct(
+    [
+        ("id", pa.int64()), ("name", pa.string()), ("amount", DECIMAL), ("rate", DECIMAL), ("born", pa.date32()), ("at", TIME),
+        ("short", TIME), ("bin", pa.binary()), ("tags", pa.list_(pa.string())), ("ratio", pa.float64()),
+    ]
+)  # fmt: skip
+
+
+def in_avro(payload: Any, number: int = 7) -> bytes:
+    import fastavro
+
+    datum = io.BytesIO()
+    plain = json.loads(json.dumps(ENVELOPE).replace("logicalType", "other"))
+    fastavro.schemaless_writer(datum, fastavro.parse_schema(plain), payload)
+    return b"\0" + number.to_bytes(4) + datum.getvalue()
+
+
+def test_avro_is_read_as_the_json_with_its_schema_is() -> None:
+    known = debezium_avro.writers({7: WriterSchema(text=json.dumps(ENVELOPE)), 8: None})
+    row = {
+        "id": 1, "name": PLACEHOLDER, "amount": b"\x04\xd2", "rate": {"scale": 1, "value": b"{"}, "born": 20_513,
+        "at": MICROS, "short": MICROS // 1000, "bin": b"\x01", "tags": ["a", None], "ratio": float("inf"),
+    }  # fmt: skip
+    source = {"connector": "postgresql", "ts_ms": 5, "sequence": None, "lsn": 7}
+    values = [
+        in_avro({"before": None, "after": row, "source": source, "op": "u"}),
+        in_avro({"before": {"id": 1}, "after": None, "source": source, "op": "d"}),
+        in_avro({"before": None, "after": row, "source": source, "op": "u"}, 8),
+        in_avro({"before": None, "after": row, "source": source, "op": "u"}, 9),
+        b"{}",
+        None,
+    ]
+
+    rows, reasons = debezium.decoded(
+        pa.array(values, pa.binary()), kind=COLUMNS, forms=Forms(), read=lambda value: debezium_avro.datum(value, known)
+    )
+
+    first, second, *_ = rows.to_pylist()
+    assert reasons.to_pylist() == [
+        None,
+        None,
+        "schema 8 is not in the schema registry",
+        "unresolved schema 9",
+        "the value does not begin with zero and the id of a schema",
+        None,
+    ]
+    assert {name: first[name] for name in COLUMNS.names} == {
+        "id": 1, "name": None, "amount": Decimal("12.34"), "rate": Decimal("12.30"), "born": date(2026, 3, 1), "at": NOON,
+        "short": NOON.replace(microsecond=123_000), "bin": b"\x01", "tags": ["a", None], "ratio": float("inf"),
+    }  # fmt: skip
+    assert (first["_operation"], first["_unchanged"]) == ("u", ["name"])
+    assert (second["_operation"], second["_position"], second["id"]) == ("d", first["_position"], None)

@@ -16,13 +16,14 @@ import socket
 import subprocess
 import tarfile
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from support.airflow_stack import wait_for
 
 from kappa.spark.jars import Jar, ensure, find_java
 
@@ -57,7 +58,11 @@ CREATE TABLE customers (
 ALTER TABLE customers ALTER COLUMN note SET STORAGE EXTERNAL;
 ALTER TABLE customers ALTER COLUMN bin SET STORAGE EXTERNAL;
 CREATE TABLE stock (sku TEXT, place INT, n INT, PRIMARY KEY (sku, place));
+CREATE TABLE letters (id INT PRIMARY KEY, body TEXT, n INT);
+ALTER TABLE letters ALTER COLUMN body SET STORAGE EXTERNAL;
+ALTER TABLE letters REPLICA IDENTITY FULL;
 CREATE TABLE marks (id INT PRIMARY KEY);
+INSERT INTO letters VALUES (1, repeat('l', 3000), 1), (2, repeat('m', 3000), 1);
 INSERT INTO customers VALUES
     (1, 'ada', repeat('a', 3000), 12.50, 1.25, '1815-12-10', '2026-03-01 10:00:00.123', '2026-03-01 10:00:00.123456',
      '2026-03-01 10:00:00.5+02', TRUE, 1, 0.1, decode(repeat('00ff', 1500), 'hex'), ARRAY['x', NULL, 'y"'],
@@ -80,6 +85,8 @@ UPDATE customers SET name = 'ivy 1' WHERE id = 9;
 UPDATE customers SET name = 'ivy 2', rate = 0.5 WHERE id = 9;
 COMMIT;
 UPDATE stock SET n = n + 1;
+UPDATE letters SET id = 10 WHERE id = 1;
+UPDATE letters SET n = 2 WHERE id = 2;
 INSERT INTO marks VALUES (1);
 """
 _KILLED = """
@@ -105,7 +112,7 @@ INSERT INTO marks VALUES (3);
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """Records of the topics of two tables, as texts, and the rows that the database had at the end, as JSON.
+    """Records of the topics of three tables, as texts, and the rows that the database had at the end, as JSON.
 
     Attributes:
         records: each with ``topic``, ``key`` and ``value``.
@@ -158,7 +165,7 @@ def _recording(jars: Path, home: Path, port: int, way: str, settings: Mapping[st
     _run(jars, port, way, _DOWN, home)
     with _engine(jars, given, out, kill=False):
         _await(lambda: _has_mark(out, 3), out)
-    tables = ("customers", "stock")
+    tables = ("customers", "stock", "letters")
     rows = {
         table: [json.loads(row) for row in _run(jars, port, way, f"SELECT to_jsonb(t) FROM {table} t;\n", home)]
         for table in tables
@@ -183,7 +190,7 @@ def _settings(home: Path, port: int, way: str, settings: Mapping[str, str]) -> d
         "plugin.name": "pgoutput",
         "slot.name": way,
         "publication.autocreate.mode": "filtered",
-        "table.include.list": "public.customers,public.stock,public.marks",
+        "table.include.list": "public.customers,public.stock,public.letters,public.marks",
         "skipped.operations": "none",
         **settings,
     }
@@ -199,11 +206,11 @@ def _has_mark(out: Path, number: int) -> bool:
 
 
 def _await(is_over: Any, out: Path, engine: subprocess.Popen[bytes] | None = None) -> None:
-    deadline = time.monotonic() + 120
-    while not is_over():
+    def is_there() -> bool:
         assert engine is None or engine.poll() is None, "the engine ended"
-        assert time.monotonic() < deadline, f"not recorded within two minutes: {out}"
-        time.sleep(0.1)
+        return bool(is_over())
+
+    wait_for(is_there, 120, f"records in {out}")
 
 
 @contextmanager
@@ -269,13 +276,14 @@ def _postgres(jars: Path, home: Path) -> Iterator[int]:
             [home / "postgres/bin/postgres", "-D", data, *options], stdout=log, stderr=log, cwd=data, **as_user
         )
     try:
-        deadline = time.monotonic() + 60
-        while True:
+
+        def answers() -> bool:
             assert server.poll() is None, (home / "postgres.log").read_text()
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
-            assert time.monotonic() < deadline, "the server does not answer"
-            time.sleep(0.1)
+                return True
+            return False
+
+        wait_for(answers, 60, "the server answers")
         yield port
     finally:
         server.terminate()

@@ -48,10 +48,10 @@ UNFIT = "{} does not fit its declared type"
 UNRESOLVED = "unresolved schema "
 
 #: Zero and the id.
-_HEADER = 5
+HEADER = 5
 #: Where a logical type is kept while a schema is read: fastavro would turn values into Python's dates, which have fewer
 #: years.
-_LOGICAL = "kappa.logicalType"
+LOGICAL = "kappa.logicalType"
 _MOST = 10**38
 #: Arrow's names of types, where Spark has others.
 _SAID = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
@@ -81,7 +81,7 @@ class Reader:
 
 def schema_id(value: bytes) -> int | None:
     """The id with which a value begins; None where it has another form."""
-    return int.from_bytes(value[1:_HEADER]) if len(value) >= _HEADER and value[0] == 0 else None
+    return int.from_bytes(value[1:HEADER]) if len(value) >= HEADER and value[0] == 0 else None
 
 
 def ids_of(values: pa.Array | pa.ChunkedArray) -> set[int]:
@@ -131,7 +131,7 @@ def decoded(
             reasons[place] = reader
             continue
         datum = io.BytesIO(value)
-        datum.seek(_HEADER)
+        datum.seek(HEADER)
         try:
             row: Any = fastavro.schemaless_reader(datum, reader.schema, None)
         except Exception:  # whatever hostile bytes raise
@@ -173,9 +173,9 @@ def _reader(
     if schema.kind != "AVRO":
         return NOT_AVRO.format(number, schema.kind)
     try:
-        parsed, names = _parsed(schema)
-        record = names.get(parsed, parsed) if isinstance(parsed, str) else parsed
-        _check_size(record, names, ())
+        made, names = parsed(schema)
+        record = names.get(made, made) if isinstance(made, str) else made
+        check_size(record, names, ())
         if not isinstance(record, dict) or record["type"] not in ("record", "error"):
             raise UnfitError("it is no record")
         if records and not {record["name"], record["name"].rpartition(".")[2]} & set(records):
@@ -187,10 +187,10 @@ def _reader(
         return UNFIT_SCHEMA.format(number, error)
     except Exception as error:  # a registry takes schemas that fastavro does not
         return UNREADABLE.format(number, type(error).__name__)
-    return Reader(schema=parsed, converts=converts, lacking=lacking)
+    return Reader(schema=made, converts=converts, lacking=lacking)
 
 
-def _parsed(schema: WriterSchema) -> tuple[Any, dict[str, Any]]:
+def parsed(schema: WriterSchema) -> tuple[Any, dict[str, Any]]:
     """A schema as fastavro takes it, and its named types."""
     import fastavro
 
@@ -216,7 +216,7 @@ def _plain(schema: Any) -> Any:
         return schema
     kept = {name: part for name, part in schema.items() if name not in ("default", "aliases", "doc", "logicalType")}
     if "logicalType" in schema:
-        kept[_LOGICAL] = schema["logicalType"]
+        kept[LOGICAL] = schema["logicalType"]
     for part in ("type", "items", "values"):
         if part in kept:
             kept[part] = _plain(kept[part])
@@ -225,7 +225,7 @@ def _plain(schema: Any) -> Any:
     return kept
 
 
-def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> int:
+def check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> int:
     """Fewest bytes that a value of the schema takes.
 
     Raises:
@@ -238,22 +238,22 @@ def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> 
         schema = names[schema]
     if isinstance(schema, list):
         for part in schema:
-            _check_size(part, names, within)
+            check_size(part, names, within)
         return 1
     kind = schema["type"]
     if kind in ("record", "error"):
         if schema["name"] in within:
             raise UnfitError(f"type {schema['name']} is within itself")
-        return sum(_check_size(field["type"], names, (*within, schema["name"])) for field in schema["fields"])
+        return sum(check_size(field["type"], names, (*within, schema["name"])) for field in schema["fields"])
     if kind == "array":
-        if _check_size(schema["items"], names, within) == 0:
+        if check_size(schema["items"], names, within) == 0:
             raise UnfitError("an array has items without bytes")
     elif kind == "map":
-        _check_size(schema["values"], names, within)
+        check_size(schema["values"], names, within)
     elif kind == "fixed":
         return int(schema["size"])
     elif isinstance(kind, (dict, list)):
-        return _check_size(kind, names, within)
+        return check_size(kind, names, within)
     return 0 if kind == "null" else 1
 
 
@@ -269,7 +269,7 @@ def _convert(schema: Any, kind: pa.DataType, names: dict[str, Any], at: str) -> 
         schema = schema["type"]
     if isinstance(schema, list):
         return _of_union(schema, kind, names, at)
-    written, logical = schema["type"], schema.get(_LOGICAL)
+    written, logical = schema["type"], schema.get(LOGICAL)
     if written == "null":
         return None
     if written in ("record", "error") and pa.types.is_struct(kind):

@@ -1,10 +1,11 @@
-"""Records of changes as rows: Debezium's envelope in JSON, with the schema part or without it, record by record.
+"""Records of changes as rows: Debezium's envelope, record by record; JSON with the schema part or without it.
 
 A record that is no such change, or whose row does not fit, is a dead letter with its reason.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from kappa.spark.parsing.debezium_positions import NoPositionError, position_of
 from kappa.spark.parsing.debezium_values import Forms, Hint, fields_of, is_unchanged, plain, reader
-from kappa.spark.parsing.json_converter import NOT_JSON, UnfitError, tree
+from kappa.spark.parsing.json_converter import UnfitError, tree
 from kappa.spark.parsing.json_values import built
 from kappa.topology.envelopes import OPERATIONS, WITH_ROW
 
@@ -32,6 +33,8 @@ NO_AFTER = "after is absent, and op says that there is a row"
 NO_SOURCE = "source is absent"
 NO_POSITION = "source.{} is absent or no position of its connector"
 NO_KEY = "the value is no object of key columns"
+Read = Callable[[bytes], "tuple[dict[str, Any] | None, Hint]"]
+
 _MOST_MICROS = 2**63 - 1
 
 
@@ -54,44 +57,48 @@ class Change:
     fields: Hint
 
 
-def decoded(values: pa.BinaryArray, *, kind: pa.StructType, forms: Forms) -> tuple[pa.StructArray, pa.StringArray]:
+def decoded(
+    values: pa.BinaryArray, *, kind: pa.StructType, forms: Forms, read: Read
+) -> tuple[pa.StructArray, pa.StringArray]:
     """A row and its change for each value, and why it is a dead letter; rows of those, and of nulls, are null.
 
     Args:
         values: bytes of any content.
         kind: the declared columns, all nullable.
         forms: in which forms values are where no schema beside them says so.
+        read: gives what a value holds, and its schema: :func:`unwrapped`, or what reads Avro.
     """
-    whole = pa.struct([*kind, *CHANGE_FIELDS])
-    return built(values, whole, lambda value: _row(value, kind, forms))
+
+    def row(value: bytes) -> dict[str, Any]:
+        payload, schema = read(value)
+        if payload is None:
+            return {}
+        change = change_of(payload, schema)
+        made, unchanged = ({}, []) if change.after is None else _columns(change.after, kind, change.fields, forms)
+        return {
+            **made,
+            "_operation": change.operation,
+            "_position": change.position,
+            "_source_time": change.time,
+            "_unchanged": unchanged,
+        }
+
+    return built(values, pa.struct([*kind, *CHANGE_FIELDS]), row)
 
 
-def decoded_keys(keys: pa.BinaryArray, *, kind: pa.StructType, forms: Forms) -> tuple[pa.StructArray, pa.StringArray]:
-    """A row for each key, with the schema part or without it, and why it cannot be read."""
+def decoded_keys(
+    keys: pa.BinaryArray, *, kind: pa.StructType, forms: Forms, read: Read
+) -> tuple[pa.StructArray, pa.StringArray]:
+    """A row for each key, and why it cannot be read."""
 
     def row(key: bytes) -> dict[str, Any]:
-        payload, schema = _unwrapped(tree(key))
+        payload, schema = read(key)
         if payload is None:
             raise UnfitError(NO_KEY)
         made, _ = _columns(payload, kind, schema, forms)
         return made
 
     return built(keys, kind, row)
-
-
-def _row(value: bytes, kind: pa.StructType, forms: Forms) -> dict[str, Any]:
-    payload, schema = _unwrapped(tree(value))
-    if payload is None:
-        return {}
-    change = change_of(payload, schema)
-    made, unchanged = ({}, []) if change.after is None else _columns(change.after, kind, change.fields, forms)
-    return {
-        **made,
-        "_operation": change.operation,
-        "_position": change.position,
-        "_source_time": change.time,
-        "_unchanged": unchanged,
-    }
 
 
 def change_of(payload: dict[str, Any], schema: Hint) -> Change:
@@ -133,8 +140,13 @@ def _source_time(block: dict[str, Any]) -> int | None:
     return None
 
 
-def _unwrapped(found: dict[str, Any]) -> tuple[dict[str, Any] | None, Hint]:
-    """The payload, and the schema that stands beside it; the object itself where there is none."""
+def unwrapped(value: bytes) -> tuple[dict[str, Any] | None, Hint]:
+    """The payload of a JSON value, and the schema that stands beside it; the object itself where there is none.
+
+    Raises:
+        UnfitError: it is no object.
+    """
+    found = tree(value)
     if found.keys() == {"schema", "payload"}:
         schema, payload = found["schema"], found["payload"]
         if (schema is None or type(schema) is dict) and (payload is None or type(payload) is dict):
@@ -165,4 +177,4 @@ def _readers(kind: pa.StructType, schema: bytes, forms: Forms) -> dict[str, Any]
     return {field.name: reader(field.type, hints.get(field.name, {}), forms, field.name) for field in kind}
 
 
-__all__ = ["CHANGE_FIELDS", "Change", "NOT_JSON", "change_of", "decoded", "decoded_keys"]
+__all__ = ["CHANGE_FIELDS", "Change", "change_of", "decoded", "decoded_keys", "unwrapped"]

@@ -28,7 +28,7 @@ _AS_UUID = str(uuid.UUID(bytes=hashlib.md5(PLACEHOLDER.encode(), usedforsecurity
 _AS_MAP = {PLACEHOLDER: PLACEHOLDER}
 _TEXTS = {PLACEHOLDER, _AS_BASE64, _AS_UUID}
 
-_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 #: Microseconds of one, by the name of a schema.
 _UNIT_OF = {
     "io.debezium.time.Timestamp": 1_000,
@@ -152,7 +152,7 @@ def _checked(read: Convert, unfit: str) -> Convert:
 
 
 def _decimal(kind: pa.Decimal128Type, hint: Hint, forms: Forms) -> Convert:
-    is_bytes = hint.get("name") == _DECIMAL if hint else forms.decimals == "precise"
+    is_bytes = hint.get("name") == DECIMAL if hint else forms.decimals == "precise"
     scale = _scale(hint, kind.scale)
 
     def read(value: Any) -> Any:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.errors import TopologyError
-from kappa.spark.parsing import avro, debezium, json_schema, json_values
+from kappa.spark.parsing import avro, debezium, debezium_avro, json_schema, json_values
 from kappa.spark.parsing.debezium_values import Forms
 from kappa.topology.wire_schemas import WriterSchemas
 
@@ -54,7 +54,7 @@ def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> 
     if not source.key_schema:
         return None
     if source.envelope != "none":
-        read = _keys_of_changes(kind, source, schemas)
+        read = _in_envelope(debezium.decoded_keys, source.key_format, kind, source, schemas)
     elif source.key_format == "avro":
         read = _avro(kind, schemas)
     elif source.key_format == "json_schema":
@@ -70,18 +70,17 @@ def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> 
 
 def _changes(kind: pa.StructType, source: Source, schemas: WriterSchemas) -> Decode:
     """How records of changes are read: the columns of the row, and those of the change."""
-    read = partial(debezium.decoded, kind=kind, forms=_forms(source))
-    return _read_as(source.format, read, schemas)
+    return _in_envelope(debezium.decoded, source.format, kind, source, schemas)
 
 
-def _keys_of_changes(kind: pa.StructType, source: Source, schemas: WriterSchemas) -> Decode:
-    read = partial(debezium.decoded_keys, kind=kind, forms=_forms(source))
-    return _read_as(source.key_format, read, schemas)
-
-
-def _read_as(format: str, read: Decode, schemas: WriterSchemas) -> Decode:
-    """The same of values that begin with the id of a schema, where the format says so."""
-    return partial(json_schema.decoded, schemas=schemas, decode=read) if format == "json_schema" else read
+def _in_envelope(
+    read: Callable[..., Any], format: str, kind: pa.StructType, source: Source, schemas: WriterSchemas
+) -> Decode:
+    if format == "avro":
+        known = debezium_avro.writers(schemas)
+        return partial(read, kind=kind, forms=_forms(source), read=lambda value: debezium_avro.datum(value, known))
+    of_json = partial(read, kind=kind, forms=_forms(source), read=debezium.unwrapped)
+    return partial(json_schema.decoded, schemas=schemas, decode=of_json) if format == "json_schema" else of_json
 
 
 def _forms(source: Source) -> Forms:
