@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from kappa.errors import TopologyError
@@ -109,7 +109,8 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
         changes = (result.changes, result.deletions, result.truncates)
         return Outcome(result=result, changes=changes, emitted=None if history else "versions")
 
-    emitted = None if history else emission(what, kept.row, read_rows, is_timed=read_rows.is_timed, cuts="time")
+    versions = emission(what, kept.row, read_rows, is_timed=read_rows.is_timed, cuts="time")
+    emitted = None if history else replace(versions, deletes=True)
     return ChangeTableOperator(
         name=_NAME, inputs=(read_rows,), tables=tables, compute=compute, row=kept.row, emits=emitted
     )

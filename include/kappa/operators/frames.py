@@ -44,11 +44,12 @@ def check_rows(rows: DataFrame, columns: Iterable[Column], operator: str) -> Non
 
 
 def check_stream(rows: DataFrame, operator: str) -> None:
-    """The rows are those of a stream: no changes of a table, and no null values of a topic that is read as one.
+    """The rows are those of a stream: no changes of a table, of a database or of a topic that is read as one.
 
     Raises:
-        TopologyError: they have ``_deleted`` or ``_tombstone``.
+        TopologyError: they have ``_deleted``, ``_operation`` or ``_tombstone``.
     """
+    check_rows_of_tables(rows, operator)
     if "_deleted" in rows.columns:
         raise TopologyError(
             f"{operator}: the rows have _deleted, so they are changes of a table, of which an update would count as "
@@ -60,6 +61,20 @@ def check_stream(rows: DataFrame, operator: str) -> None:
             f"{operator}: the rows have _tombstone, so null values are among them and each would count as a row. Hand "
             "over the others: rows.where('NOT _tombstone').drop('_tombstone'); or read the topic as a table, with "
             "tombstones and newest_by."
+        )
+
+
+def check_rows_of_tables(rows: DataFrame, operator: str) -> None:
+    """The rows are no records of changes of a database, which only their own operator takes for what they are.
+
+    Raises:
+        TopologyError: they have ``_operation``.
+    """
+    if "_operation" in rows.columns:
+        raise TopologyError(
+            f"{operator}: the rows have _operation, so they are changes of a database: some delete a key or all of them, "
+            "some hold a part of a row, and their order is that of the source. Keep their table with cdc_table and read "
+            "its versions; or hand over rows of one kind: rows.where(\"_operation = 'c'\").drop('_operation')."
         )
 
 

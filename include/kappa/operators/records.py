@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.operators.frames import check_stream
+from kappa.operators.frames import check_rows_of_tables, check_stream
 from kappa.operators.keys import Key, columns_named, in_sql, is_present, of_keys
 from kappa.operators.origin import order_of
 from kappa.operators.sequence import along, in_order
@@ -208,6 +208,8 @@ def tombstones(df: DataFrame, *, key: Key) -> DataFrame:
 
 def is_deleted(df: DataFrame) -> str:
     """SQL: whether a row deletes its key: by ``_deleted``, else by ``_tombstone``, which rows of null values have."""
+    if "_deleted" not in df.columns:
+        check_rows_of_tables(df, "newest_by, lookup and joins with tables")
     mark = next((name for name in ("_deleted", "_tombstone") if name in df.columns), None)
     return "FALSE" if mark is None else f"COALESCE({mark}, FALSE)"
 

@@ -25,6 +25,7 @@ class Emission:
         times: columns that hold a time -> how far behind that frontier it may be in a later slice, in milliseconds.
             What reads a topic of these rows by one of them knows by it what is final.
         cuts: see :data:`Cuts`.
+        deletes: whether a row may delete its key, so that rows cannot be appended as they are.
     """
 
     operator: str
@@ -33,6 +34,7 @@ class Emission:
     behind_ms: int | None
     times: Mapping[str, int] = field(default_factory=dict)
     cuts: Cuts = "any"
+    deletes: bool = False
 
 
 def strictest(cuts: Iterable[Cuts]) -> Cuts:

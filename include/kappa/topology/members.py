@@ -154,7 +154,7 @@ class Source:
                 "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
         object.__setattr__(self, "record", names_of(self.record))
-        if self.envelope != "none" and self.key_format == "text":
+        if self.envelope != "none" and self.key_schema and self.key_format == "text":
             object.__setattr__(self, "key_format", self.format)
         check_envelope(self)
         check_record(self)
@@ -339,6 +339,12 @@ class Append:
             raise TopologyError(
                 f"Output {self.name!r} is of {type(self.of).__name__}. Name what an operator emits: of=windows.final, "
                 "or of=joined.rows."
+            )
+        if self.of is not None and self.of.deletes:
+            raise TopologyError(
+                f"Output {self.name!r} is of the versions of {self.of.operator}, among which rows delete their key: "
+                "appended, a deletion would be a row of nulls. Declare cdc_table with history=True, whose table has all "
+                "rows with their times; or append rows that the step makes of the versions."
             )
         if self.of is not None:
             object.__setattr__(self, "schema", self.schema or self.of.schema)
