@@ -19,14 +19,19 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
 CHANGES = Source(
-    topic="changes", schema="id BIGINT, name STRING NOT NULL, note STRING, n INT", key_schema="id BIGINT", envelope="debezium"
+    topic="changes",
+    schema="id BIGINT, name STRING NOT NULL, note STRING, n INT",
+    key_schema="id BIGINT",
+    envelope="debezium",
 )
 
 
 def driver(spark: SparkSession, *, history: bool = False) -> TopologyDriver:
     customers = cdc_table(CHANGES, key="id", table="customers", history=history)
     return TopologyDriver(
-        Topology(name="test.cdc", version="1", sources=[CHANGES], operators=[customers]), spark, partitions={"changes": 2}
+        Topology(name="test.cdc", version="1", sources=[CHANGES], operators=[customers]),
+        spark,
+        partitions={"changes": 2},
     )
 
 

@@ -95,7 +95,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a column of a history": (
         lambda: cdc_table(
-            Source(topic="t", schema="Valid_To DATE", key_schema=KEY, envelope="debezium"), key="id", table="t", history=True
+            Source(topic="t", schema="Valid_To DATE", key_schema=KEY, envelope="debezium"),
+            key="id",
+            table="t",
+            history=True,
         ),
         r"columns \['Valid_To'\] of the source are those of a history",
     ),

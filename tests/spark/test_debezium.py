@@ -17,14 +17,24 @@ from kappa.spark.parsing.debezium_positions import position_of
 from kappa.spark.parsing.debezium_values import Forms
 from kappa.topology.wire_schemas import WriterSchema
 
-CONNECT, DEBEZIUM = "org.apache.kafka.connect.data", "io.debezium.time"
+CONNECT = "org.apache.kafka.connect.data"
+CONNECT_TIME = {"type": "int64", "name": f"{CONNECT}.Timestamp"}
+TENTHS = {"type": "bytes", "name": f"{CONNECT}.Decimal", "parameters": {"scale": "1"}}
 DECIMAL = pa.decimal128(10, 2)
 TIME = pa.timestamp("us", "UTC")
+LONG = pa.int64()
+EVE = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+NOON_MS = NOON.replace(microsecond=123_000)
 MICROS = 1_772_366_400_123_456
 
 
-def read(payload: Any, kind: pa.DataType = pa.int64(), **forms: Any) -> tuple[dict[str, Any] | None, str | None]:
+def of(name: str) -> dict[str, str]:
+    """A schema of one of Debezium's times."""
+    return {"type": "int64", "name": f"io.debezium.time.{name}"}
+
+
+def read(payload: Any, kind: pa.DataType = LONG, **forms: Any) -> tuple[dict[str, Any] | None, str | None]:
     """The row of a value with one column ``x``, and why it is a dead letter."""
     value = None if payload is None else payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     rows, reasons = debezium.decoded(
@@ -61,24 +71,24 @@ def x_of(value: Any, kind: pa.DataType, schema: Any = None, **forms: Any) -> Any
         ({"scale": 10**9, "value": "AQ=="}, DECIMAL, None, {}, "x does not fit DECIMAL(10,2)"),
         (True, DECIMAL, None, {}, "x does not fit DECIMAL(10,2)"),
         ("f/////////8=", DECIMAL, None, {}, "x does not fit DECIMAL(10,2)"),
-        ("ew==", DECIMAL, {"type": "bytes", "name": f"{CONNECT}.Decimal", "parameters": {"scale": "1"}}, {}, Decimal("12.30")),
+        ("ew==", DECIMAL, TENTHS, {}, Decimal("12.30")),
         ("1234", DECIMAL, {"type": "string"}, {}, Decimal("1234.00")),
         (7, DECIMAL, {"type": "double"}, {}, Decimal("7.00")),
         (20_513, pa.date32(), None, {}, date(2026, 3, 1)),
         ("2026-03-01", pa.date32(), None, {}, date(2026, 3, 1)),
-        (20_513, pa.date32(), {"type": "int32", "name": f"{DEBEZIUM}.Date"}, {}, date(2026, 3, 1)),
+        (20_513, pa.date32(), of("Date"), {}, date(2026, 3, 1)),
         (2**31, pa.date32(), None, {}, "x does not fit DATE"),
-        (MICROS // 1000, TIME, {"type": "int64", "name": f"{DEBEZIUM}.Timestamp"}, {}, NOON.replace(microsecond=123_000)),
-        (MICROS, TIME, {"type": "int64", "name": f"{DEBEZIUM}.MicroTimestamp"}, {}, NOON),
-        (MICROS * 1000 + 999, TIME, {"type": "int64", "name": f"{DEBEZIUM}.NanoTimestamp"}, {}, NOON),
-        (-1, TIME, {"type": "int64", "name": f"{DEBEZIUM}.NanoTimestamp"}, {}, datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
-        (MICROS // 1000, TIME, {"type": "int64", "name": f"{CONNECT}.Timestamp"}, {}, NOON.replace(microsecond=123_000)),
-        ("2026-03-01T12:00:00.123456Z", TIME, {"type": "string", "name": f"{DEBEZIUM}.ZonedTimestamp"}, {}, NOON),
+        (MICROS // 1000, TIME, of("Timestamp"), {}, NOON_MS),
+        (MICROS, TIME, of("MicroTimestamp"), {}, NOON),
+        (MICROS * 1000 + 999, TIME, of("NanoTimestamp"), {}, NOON),
+        (-1, TIME, of("NanoTimestamp"), {}, EVE),
+        (MICROS // 1000, TIME, CONNECT_TIME, {}, NOON_MS),
+        ("2026-03-01T12:00:00.123456Z", TIME, of("ZonedTimestamp"), {}, NOON),
         ("2026-03-01T13:00:00.123456+01:00", TIME, None, {}, NOON),
         (MICROS, TIME, None, {"timestamps": "epoch_us"}, NOON),
-        (MICROS // 1000, TIME, None, {"timestamps": "epoch_ms"}, NOON.replace(microsecond=123_000)),
+        (MICROS // 1000, TIME, None, {"timestamps": "epoch_ms"}, NOON_MS),
         (MICROS, TIME, None, {}, "x holds a number, not a date: the source's timestamps= says what numbers are"),
-        (45_000_000_000, pa.int64(), {"type": "int64", "name": f"{DEBEZIUM}.MicroTime"}, {}, 45_000_000_000),
+        (45_000_000_000, pa.int64(), of("MicroTime"), {}, 45_000_000_000),
         ("AQI=", pa.binary(), None, {}, b"\x01\x02"),
         ([20_513, None], pa.list_(pa.date32()), None, {}, [date(2026, 3, 1), None]),
         ({"a": "BNI=", "b": None}, pa.map_(pa.string(), DECIMAL), None, {}, [("a", Decimal("12.34")), ("b", None)]),
@@ -151,6 +161,7 @@ def test_a_change_without_a_row_has_a_position_and_a_time(operation: str) -> Non
 POSTGRES = {"connector": "postgresql"}
 MYSQL = {"connector": "mysql"}
 SERVER = {"connector": "sqlserver"}
+COMMIT = {"commit_lsn": "00000025:00000d98:00a2"}
 ORACLE = {"connector": "oracle"}
 
 
@@ -175,10 +186,10 @@ ORACLE = {"connector": "oracle"}
             ({**MYSQL, "connector": "mariadb", "file": "bin.1000000", "pos": 4}, "u"),
         ],
         [
-            ({**SERVER, "commit_lsn": "00000025:00000d98:00a2", "change_lsn": "NULL"}, "r"),
-            ({**SERVER, "commit_lsn": "00000025:00000d98:00a2", "change_lsn": "00000025:00000d98:0001"}, "c"),
-            ({**SERVER, "commit_lsn": "00000025:00000d98:00a2", "change_lsn": "00000025:00000d98:0002", "event_serial_no": 1}, "u"),
-            ({**SERVER, "commit_lsn": "00000025:00000d98:00a2", "change_lsn": "00000025:00000d98:0002", "event_serial_no": 2}, "u"),
+            ({**SERVER, **COMMIT, "change_lsn": "NULL"}, "r"),
+            ({**SERVER, **COMMIT, "change_lsn": "00000025:00000d98:0001"}, "c"),
+            ({**SERVER, **COMMIT, "change_lsn": "00000025:00000d98:0002", "event_serial_no": 1}, "u"),
+            ({**SERVER, **COMMIT, "change_lsn": "00000025:00000d98:0002", "event_serial_no": 2}, "u"),
             ({**SERVER, "commit_lsn": "00000026:00000001:0001", "change_lsn": "00000026:00000001:0001"}, "u"),
         ],
         [
@@ -199,8 +210,13 @@ def test_the_position_of_another_connector_is_empty() -> None:
     assert position_of({"connector": "mongodb", "ord": 1}, "c") == ""
 
 
+def optional(name: str, kind: Any) -> dict[str, Any]:
+    """A field that may be null."""
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
 ENVELOPE = {
-    "type": "record", "name": "Envelope", "namespace": "shop.public.customers", "connect.name": "shop.public.customers.Envelope",
+    "type": "record", "name": "Envelope", "namespace": "shop.public.customers",
     "fields": [
         {"name": "before", "default": None, "type": ["null", {
             "type": "record", "name": "Value", "connect.name": "shop.public.customers.Value",
@@ -216,11 +232,11 @@ ENVELOPE = {
                     "connect.name": "io.debezium.data.VariableScaleDecimal",
                     "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
                 }]},
-                {"name": "born", "default": None, "type": ["null", {"type": "int", "connect.name": "io.debezium.time.Date"}]},
-                {"name": "at", "default": None, "type": ["null", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}]},
-                {"name": "short", "default": None, "type": ["null", {"type": "long", "connect.name": "io.debezium.time.Timestamp"}]},
+                optional("born", {"type": "int", "connect.name": "io.debezium.time.Date"}),
+                optional("at", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}),
+                optional("short", {"type": "long", "connect.name": "io.debezium.time.Timestamp"}),
                 {"name": "bin", "default": None, "type": ["null", "bytes"]},
-                {"name": "tags", "default": None, "type": ["null", {"type": "array", "items": ["null", "string"]}]},
+                optional("tags", {"type": "array", "items": ["null", "string"]}),
                 {"name": "ratio", "default": None, "type": ["null", "double"]},
             ],
         }]},
@@ -238,8 +254,8 @@ ENVELOPE = {
 }  # fmt: skip
 COLUMNS = pa.struct(
     [
-        ("id", pa.int64()), ("name", pa.string()), ("amount", DECIMAL), ("rate", DECIMAL), ("born", pa.date32()), ("at", TIME),
-        ("short", TIME), ("bin", pa.binary()), ("tags", pa.list_(pa.string())), ("ratio", pa.float64()),
+        ("id", LONG), ("name", pa.string()), ("amount", DECIMAL), ("rate", DECIMAL), ("born", pa.date32()),
+        ("at", TIME), ("short", TIME), ("bin", pa.binary()), ("tags", pa.list_(pa.string())), ("ratio", pa.float64()),
     ]
 )  # fmt: skip
 
@@ -283,8 +299,9 @@ def test_avro_is_read_as_the_json_with_its_schema_is() -> None:
         None,
     ]
     assert {name: first[name] for name in COLUMNS.names} == {
-        "id": 1, "name": None, "amount": Decimal("12.34"), "rate": Decimal("12.30"), "born": date(2026, 3, 1), "at": NOON,
-        "short": NOON.replace(microsecond=123_000), "bin": b"\x01", "tags": ["a", None], "ratio": float("inf"),
+        "id": 1, "name": None, "amount": Decimal("12.34"), "rate": Decimal("12.30"),
+        "born": date(2026, 3, 1), "at": NOON,
+        "short": NOON_MS, "bin": b"\x01", "tags": ["a", None], "ratio": float("inf"),
     }  # fmt: skip
     assert (first["_operation"], first["_unchanged"]) == ("u", ["name"])
     assert (second["_operation"], second["_position"], second["id"]) == ("d", first["_position"], None)

@@ -101,7 +101,9 @@ def _time(payload: dict[str, Any]) -> datetime:
     return datetime.fromtimestamp(payload["source"]["ts_ms"] / 1000, UTC)
 
 
-def drawn_changes(seed: int, *, keys: int, length: int, partitions: int) -> tuple[list[Input], dict[Any, dict[str, Any]]]:
+def drawn_changes(
+    seed: int, *, keys: int, length: int, partitions: int
+) -> tuple[list[Input], dict[Any, dict[str, Any]]]:
     """The log of a table that lived, as a connector that starts again and again sends it, and what is in the table.
 
     Records of a key lie in any partition, in any order; some come twice. Columns: ``name``, ``note`` (large), ``n``.

@@ -19,13 +19,13 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from support.airflow_stack import wait_for
-
 from kappa.spark.jars import Jar, ensure, find_java
+from support.airflow_stack import wait_for
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 _VERSION = "3.6.1.Final"
@@ -116,11 +116,15 @@ class Recording:
 
     Attributes:
         records: each with ``topic``, ``key`` and ``value``.
-        rows: table -> its rows.
+        selected: table -> its rows, as texts.
     """
 
     records: list[dict[str, str | None]]
-    rows: dict[str, list[dict[str, Any]]]
+    selected: dict[str, list[str]]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a table, numbers with all their digits."""
+        return [json.loads(row, parse_float=Decimal) for row in self.selected[table]]
 
 
 def stored(way: str) -> Recording:
@@ -166,12 +170,9 @@ def _recording(jars: Path, home: Path, port: int, way: str, settings: Mapping[st
     with _engine(jars, given, out, kill=False):
         _await(lambda: _has_mark(out, 3), out)
     tables = ("customers", "stock", "letters")
-    rows = {
-        table: [json.loads(row) for row in _run(jars, port, way, f"SELECT to_jsonb(t) FROM {table} t;\n", home)]
-        for table in tables
-    }
+    selected = {table: _run(jars, port, way, f"SELECT to_jsonb(t) FROM {table} t;\n", home) for table in tables}
     records = [json.loads(line) for line in out.read_text().splitlines()]
-    return Recording(records=[one for one in records if one["topic"].endswith(tables)], rows=rows)
+    return Recording(records=[one for one in records if one["topic"].endswith(tables)], selected=selected)
 
 
 def _settings(home: Path, port: int, way: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -267,8 +268,8 @@ def _postgres(jars: Path, home: Path) -> Iterator[int]:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = int(free.getsockname()[1])
     settings = {
-        "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "wal_level": "logical", "fsync": "off",
-        "timezone": "UTC", "max_replication_slots": 20,
+        "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "wal_level": "logical",
+        "fsync": "off", "timezone": "UTC", "max_replication_slots": 20,
     }  # fmt: skip
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     with (home / "postgres.log").open("wb") as log:
@@ -296,10 +297,9 @@ def main() -> None:
 
     RECORDED.mkdir(exist_ok=True)
     for way, recording in recorded(Config.from_env().cache, WAYS).items():
-        with (RECORDED / f"debezium-{way}.json.gz").open("wb") as raw:
-            # Without a time and a name, so that the same content is the same file.
-            with gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as file:
-                file.write(json.dumps({"records": recording.records, "rows": recording.rows}).encode())
+        # Without a time, so that the same content is the same file.
+        packed = gzip.compress(json.dumps(asdict(recording)).encode(), mtime=0)
+        (RECORDED / f"debezium-{way}.json.gz").write_bytes(packed)
 
 
 if __name__ == "__main__":

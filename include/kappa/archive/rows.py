@@ -58,9 +58,10 @@ def schema_name(source: Source) -> str | None:
     """Name of the column in which an archive keeps a source's parsed rows: a hash of all that parsing depends on.
 
     None where nothing is gained or nothing can be kept: text and bytes, formats with ids of schemas, which an archiver
-    does not know, and names of fields that Delta does not take.
+    does not know, records of changes, and names of fields that Delta does not take.
     """
-    if source.envelope != "none" or source.format != "json" or source.has_schema_ids or not _can_be_kept(source.columns):
+    is_plain = source.format == "json" and not source.has_schema_ids and source.envelope == "none"
+    if not is_plain or not _can_be_kept(source.columns):
         return None
     content: list[Any] = [_PARSING, [[column.name, column.type, column.nullable] for column in source.columns]]
     content.append([source.key_schema, source.key_format, source.tombstones, source.timestamps])

@@ -59,15 +59,16 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
 
     The newest row of each key stays, by the source's own position and not by arrival: a record that comes again, or
     late, brings no old row back. A deletion removes its key, a truncate all rows that are older than it, a changed key
-    is a deletion and a new row. A column that a record does not hold since the change left it as it was keeps its value.
+    is a deletion and a new row. A column that a record does not hold since the change left it as it was keeps its
+    value.
 
     With ``history`` all rows stay, with ``valid_from`` and ``valid_to``, the source's times of the change that made the
     row and of the one that ended it, and ``is_current`` (a slowly changing dimension of type 2). A row that was changed
     twice within a transaction held for no time: both times are the same.
 
-    Columns of the table: those of the source; ``_place``, that of the last record, by its position and then by the total
-    order; ``_carried``, which columns have a value of an older record. A column is null where it is unchanged and no
-    record with its value was read. Of a history ``_version``, which is part of its key.
+    Columns of the table: those of the source; ``_place``, that of the last record, by its position and then by the
+    total order; ``_carried``, which columns have a value of an older record. A column is null where it is unchanged and
+    no record with its value was read. Of a history ``_version``, which is part of its key.
 
     State: the row of each key; of a deleted key its place, for ever, in ``<table>_deleted``; the last truncate, which
     makes those before it superfluous, in ``<table>_truncated``. Of a history all rows, deletions and truncates, for
@@ -120,8 +121,8 @@ def _check_times(columns: Sequence[Column], what: str) -> None:
     clash = [column.name for column in columns if column.name.lower() in TIMES]
     if clash:
         raise TopologyError(
-            f"{what}: columns {clash} of the source are those of a history. Leave them out of the source's schema, or keep "
-            "the table without history."
+            f"{what}: columns {clash} of the source are those of a history. Leave them out of the source's schema, or "
+            "keep the table without history."
         )
 
 
@@ -145,6 +146,6 @@ def check_changes_of(of: Source, key: Key, what: str) -> None:
     lacking = [name for name in names_of(key) if name not in keys]
     if lacking:
         raise TopologyError(
-            f"{what}: key columns {lacking} are not in the keys of source {of.topic!r}, which hold {keys}. The record of "
-            f"a deletion has nothing but its key: key_schema={', '.join(f'{name} ...' for name in lacking)!r}."
+            f"{what}: key columns {lacking} are not in the keys of source {of.topic!r}, which hold {keys}. The record "
+            f"of a deletion has nothing but its key: key_schema={', '.join(f'{name} ...' for name in lacking)!r}."
         )

@@ -151,8 +151,8 @@ class ChangeHistory:
         once = union.selectExpr("*", f"LEAD(_version) {order} AS _next").where("NOT (_version <=> _next)")
         so_far = f"{order[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
         carried = [
-            f"(LAST(IF(ARRAY_CONTAINS(_carried, {literal(c.name)}), NULL, STRUCT({quote(c.name)} AS v)), TRUE) {so_far}).v "
-            f"AS {quote(c.name)}"
+            f"(LAST(IF(ARRAY_CONTAINS(_carried, {literal(c.name)}), NULL, STRUCT({quote(c.name)} AS v)), TRUE) "
+            f"{so_far}).v AS {quote(c.name)}"
             for c in self._rest
         ]
         was = f"STRUCT({', '.join([*values, 'TRUE AS _is_known'])}) AS _was"

@@ -20,8 +20,8 @@ PLACE = f"STRUCT(_position AS position, {origin.OF_ROW} AS origin)"
 PLACE_TYPE = f"STRUCT<position: STRING, origin: {origin.ORIGIN_TYPE}>"
 #: What tells the records of a key apart: the position; where the source has none, the place in the total order.
 VERSION = (
-    "IF(_position <> '', _position, CONCAT_WS('/', LPAD(CAST(UNIX_MICROS(_order_timestamp) AS STRING), 20, '0'), _topic, "
-    "LPAD(CAST(_partition AS STRING), 10, '0'), LPAD(CAST(_offset AS STRING), 20, '0')))"
+    "IF(_position <> '', _position, CONCAT_WS('/', LPAD(CAST(UNIX_MICROS(_order_timestamp) AS STRING), 20, '0'), "
+    "_topic, LPAD(CAST(_partition AS STRING), 10, '0'), LPAD(CAST(_offset AS STRING), 20, '0')))"
 )
 #: Spark DDL of the table of truncates: of each topic the last one.
 TRUNCATES = f"topic STRING NOT NULL, _place {PLACE_TYPE}"
@@ -36,8 +36,8 @@ def check_changes(rows: DataFrame, columns: Iterable[Column], operator: str) -> 
     missing = [name for name in CHANGE_COLUMNS if name not in rows.columns]
     if missing:
         raise TopologyError(
-            f"{operator}: the rows lack {missing}, which records of changes have. Hand over rows of its source, and keep "
-            "these columns where the step selects."
+            f"{operator}: the rows lack {missing}, which records of changes have. Hand over rows of its source, and "
+            "keep these columns where the step selects."
         )
     check_rows(rows, columns, operator)
 

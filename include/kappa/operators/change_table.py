@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: Types of a fixed size, which no database keeps beside the row: a record always holds them.
-_FIXED = frozenset({"byte", "short", "integer", "long", "float", "double", "boolean", "date", "timestamp"})
+_FIXED = ("byte", "short", "integer", "long", "float", "double", "boolean", "date", "timestamp")
 _CARRIED = f"ARRAY<STRUCT<column: STRING, place: {PLACE_TYPE}>>"
 
 
@@ -102,7 +102,9 @@ class ChangeTable:
         marks = whole.selectExpr("*", "_gone AND NOT _is_cleared AS _is_marked")
         marks = marks.where("IF(_is_marked, NOT _had_mark OR _newest <> _known, _had_mark)")
         return ChangedRows(
-            changes=changes.selectExpr(*keys, *quoted_names(self._rest), "_newest AS _place", *carried, "NOT _stays AS _deleted"),
+            changes=changes.selectExpr(
+                *keys, *quoted_names(self._rest), "_newest AS _place", *carried, "NOT _stays AS _deleted"
+            ),
             deletions=marks.selectExpr(*keys, "_newest AS _place", "NOT _is_marked AS _deleted"),
             truncates=marked_truncates(truncates, truncated),
             versions=self._versions(own, stored, truncates, truncated, _of_record(rows)),
@@ -111,13 +113,13 @@ class ChangeTable:
     def _of_records(self, records: DataFrame, names: list[str]) -> DataFrame:
         """Records with, for each column that may be carried on, the place at which they give its value."""
         given = [
-            f"IF(ARRAY_CONTAINS(COALESCE(_unchanged, ARRAY()), {literal(column.name)}), NULL, {PLACE}) AS _key_{number}"
-            for number, column in enumerate(self._carriable)
+            f"IF(ARRAY_CONTAINS(COALESCE(_unchanged, ARRAY()), {literal(c.name)}), NULL, {PLACE}) AS _key_{number}"
+            for number, c in enumerate(self._carriable)
         ]
         was = [f"CAST(NULL AS {_CARRIED}) AS _was"] if self._carriable else []
         return records.selectExpr(
-            *quoted_names(self.columns), "_operation = 'd' AS _gone", f"{PLACE} AS _place", "0 AS _source", *given, *was,
-            f"STRUCT({', '.join(map(quote, names))}) AS _record",
+            *quoted_names(self.columns), "_operation = 'd' AS _gone", f"{PLACE} AS _place", "0 AS _source", *given,
+            *was, f"STRUCT({', '.join(map(quote, names))}) AS _record",
         )  # fmt: skip
 
     def _of_state(self, before: DataFrame, deleted: DataFrame) -> DataFrame:
@@ -134,7 +136,9 @@ class ChangeTable:
         ]
         rows = before.selectExpr(*quoted_names(self.columns), "FALSE AS _gone", "_place", "1 AS _source", *given, *was)
         of_deleted = [f"_place AS _key_{number}" for number in range(len(self._carriable))]
-        return rows.union(deleted.selectExpr(*nothing, "TRUE AS _gone", "_place", "2 AS _source", *of_deleted, *was_not))
+        return rows.union(
+            deleted.selectExpr(*nothing, "TRUE AS _gone", "_place", "2 AS _source", *of_deleted, *was_not)
+        )
 
     def _whole(self, own: DataFrame, stored: DataFrame, truncates: DataFrame, truncated: DataFrame) -> DataFrame:
         """What is known of each key that the slice touches: its last record, and each column's last value."""
@@ -146,15 +150,19 @@ class ChangeTable:
         mine = own.selectExpr(*keys, "TRUE AS _mine").distinct()
         is_large = stored.sparkSession.conf.get(BY_KEYS, "false") == "true"
         marked = stored.join(F.broadcast(mine) if is_large else mine, on=[c.name for c in self.key], how="left")
-        older = ["_place", *(f"_key_{number}" for number in range(len(self._carriable)))]
-        is_hit = " OR ".join(f"{place} < _cleared" for place in older)
+        # What a row carries on from nobody knows where, a truncate cleared.
+        older = [f"COALESCE(_key_{number} < _cleared, _cleared IS NOT NULL)" for number in range(len(self._carriable))]
+        is_hit = " OR ".join(["_place < _cleared", *older])
         touched = marked.crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
         union = own.drop("_record").crossJoin(last).unionByName(touched)
         kept = [f"MAX_BY({quote(c.name)}, _place) AS {quote(c.name)}" for c in self._kept]
         carried = [
             part
             for number, c in enumerate(self._carriable)
-            for part in (f"MAX_BY({quote(c.name)}, _key_{number}) AS {quote(c.name)}", f"MAX(_key_{number}) AS _key_{number}")
+            for part in (
+                f"MAX_BY({quote(c.name)}, _key_{number}) AS {quote(c.name)}",
+                f"MAX(_key_{number}) AS _key_{number}",
+            )
         ]
         was = ["MAX_BY(_was, _place) FILTER (WHERE _source = 1) AS _was"] if self._carriable else []
         found = union.groupBy(*map(F.expr, keys)).agg(
@@ -183,11 +191,13 @@ class ChangeTable:
             for number, c in enumerate(self._carriable)
         ]
         each = [
-            f"IF(_key_{number} <=> _newest, NULL, STRUCT({literal(c.name)} AS column, GREATEST(_key_{number}, _cleared) "
-            "AS place))"
+            f"IF(_key_{number} <=> _newest, NULL, "
+            f"STRUCT({literal(c.name)} AS column, GREATEST(_key_{number}, _cleared) AS place))"
             for number, c in enumerate(self._carriable)
         ]
-        carried = [f"CAST(FILTER(ARRAY({', '.join(each)}), c -> c IS NOT NULL) AS {_CARRIED}) AS _carried"] if each else []
+        carried = (
+            [f"CAST(FILTER(ARRAY({', '.join(each)}), c -> c IS NOT NULL) AS {_CARRIED}) AS _carried"] if each else []
+        )
         was = ["_was"] if each else []
         return found.selectExpr(
             *quoted_names(self.key), *quoted_names(self._kept), *others, *carried, *was, "_newest", "_gone", "_known",

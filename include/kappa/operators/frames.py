@@ -72,9 +72,9 @@ def check_rows_of_tables(rows: DataFrame, operator: str) -> None:
     """
     if "_operation" in rows.columns:
         raise TopologyError(
-            f"{operator}: the rows have _operation, so they are changes of a database: some delete a key or all of them, "
-            "some hold a part of a row, and their order is that of the source. Keep their table with cdc_table and read "
-            "its versions; or hand over rows of one kind: rows.where(\"_operation = 'c'\").drop('_operation')."
+            f"{operator}: the rows have _operation, so they are changes of a database: some delete a key or all of "
+            "them, some hold a part of a row, and their order is that of the source. Keep their table with cdc_table "
+            "and read its versions; or hand over rows of one kind: rows.where(\"_operation = 'c'\").drop('_operation')."
         )
 
 

@@ -18,8 +18,8 @@ Decimals = Literal["precise", "string", "double"]
 DECIMALS: tuple[str, ...] = get_args(Decimals)
 #: Columns that the records of such a source have beside those of every record:
 #:
-#: - ``_operation``: ``c`` create, ``u`` update, ``d`` delete, ``r`` read by a snapshot, ``t`` truncate, ``m`` message; null
-#:   for a null value, which follows a deletion and says nothing new.
+#: - ``_operation``: ``c`` create, ``u`` update, ``d`` delete, ``r`` read by a snapshot, ``t`` truncate, ``m`` message;
+#:   null for a null value, which follows a deletion and says nothing new.
 #: - ``_position``: where the change is in the source's own log, as text that sorts as the log does; empty where the
 #:   connector has no position that is known here.
 #: - ``_source_time``: when the source made the change.
@@ -52,8 +52,8 @@ def check_envelope(source: Source) -> None:
     if source.envelope == "none":
         if source.decimals != "precise":
             raise TopologyError(
-                f"{what} says decimals={source.decimals!r} and has no envelope. Only records of changes have decimals in "
-                "several forms: add envelope='debezium', or leave decimals out."
+                f"{what} says decimals={source.decimals!r} and has no envelope. Only records of changes have decimals "
+                "in several forms: add envelope='debezium', or leave decimals out."
             )
         return
     if source.format not in OF_COLUMNS:
@@ -73,8 +73,8 @@ def check_envelope(source: Source) -> None:
         )
     if source.defaults or source.record:
         raise TopologyError(
-            f"{what} has envelope={source.envelope!r} and record or defaults, which are of the value and not of the row "
-            "within it. Leave them out."
+            f"{what} has envelope={source.envelope!r} and record or defaults, which are of the value and not of the "
+            "row within it. Leave them out."
         )
 
 

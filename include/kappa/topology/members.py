@@ -38,10 +38,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _LONGEST_VERSIONED = 240
 #: What a replay means to the readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
-#: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` and ``_tombstone``,
-#: whether the record has no value, only where the source asks for them, and those of changes where it has an envelope. ``_order_timestamp`` is the running maximum of
-#: ``_timestamp`` within the partition (UTC, milliseconds); records are totally ordered by (_order_timestamp, _topic,
-#: _partition, _offset).
+#: Columns that every record of a source has, whatever its schema, with their types; only where the source asks for them
+#: ``_headers`` and ``_tombstone``, whether the record has no value, and where it has an envelope those of changes.
+#: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds); records are
+#: totally ordered by (_order_timestamp, _topic, _partition, _offset).
 RECORD_COLUMNS = {
     "_key": "STRING",
     "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
@@ -85,8 +85,9 @@ class Source:
             deletion the columns of the key. The records have the columns of
             :data:`kappa.topology.envelopes.CHANGE_COLUMNS` beside; :func:`kappa.operators.cdc_table` makes a table of
             them. Keys are then in the format of the values, where ``key_format`` does not say otherwise.
-        decimals: of an envelope, what text is in a DECIMAL column where no schema beside it says so: ``precise`` (base64
-            of the digits; the column has the source's scale), ``string`` or ``double``, as ``decimal.handling.mode``.
+        decimals: of an envelope, what text is in a DECIMAL column where no schema beside it says so: ``precise``
+            (base64 of the digits; the column has the source's scale), ``string`` or ``double``, as
+            ``decimal.handling.mode``.
         timestamps: what a number is in a TIMESTAMP column: ``epoch_seconds``, ``epoch_ms`` or ``epoch_us``. ``text``:
             times are text with a date, and a number makes a dead letter.
         headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times
@@ -343,8 +344,8 @@ class Append:
         if self.of is not None and self.of.deletes:
             raise TopologyError(
                 f"Output {self.name!r} is of the versions of {self.of.operator}, among which rows delete their key: "
-                "appended, a deletion would be a row of nulls. Declare cdc_table with history=True, whose table has all "
-                "rows with their times; or append rows that the step makes of the versions."
+                "appended, a deletion would be a row of nulls. Declare cdc_table with history=True, whose table has "
+                "all rows with their times; or append rows that the step makes of the versions."
             )
         if self.of is not None:
             object.__setattr__(self, "schema", self.schema or self.of.schema)

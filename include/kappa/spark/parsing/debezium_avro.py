@@ -123,5 +123,7 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float):
-        return Number(repr(value)) if value - value == 0 else str(value).replace("inf", "Infinity").replace("nan", "NaN")
+        return (
+            Number(repr(value)) if value - value == 0 else str(value).replace("inf", "Infinity").replace("nan", "NaN")
+        )
     return Number(str(value)) if type(value) is int else value

@@ -26,7 +26,7 @@ _AS_BYTES = list(PLACEHOLDER.encode())
 _AS_BASE64 = base64.b64encode(PLACEHOLDER.encode()).decode()
 _AS_UUID = str(uuid.UUID(bytes=hashlib.md5(PLACEHOLDER.encode(), usedforsecurity=False).digest(), version=3))
 _AS_MAP = {PLACEHOLDER: PLACEHOLDER}
-_TEXTS = {PLACEHOLDER, _AS_BASE64, _AS_UUID}
+_TEXTS = {PLACEHOLDER, _AS_BASE64, _AS_UUID, f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'}
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 #: Microseconds of one, by the name of a schema.
@@ -59,11 +59,11 @@ class Forms:
 def is_unchanged(value: Any) -> bool:
     """Whether a value stands for one that a change left as it was."""
     if type(value) is str:
-        return value in _TEXTS or (value.startswith('{"__deb') and value.replace(" ", "") == _map_text())
+        return value in _TEXTS
     if type(value) is list:
-        if len(value) == 1:
-            return type(value[0]) is str and value[0] in _TEXTS
-        return len(value) == len(_AS_BYTES) and [_plain(item) for item in value] == _AS_BYTES
+        return (len(value) == 1 and is_unchanged(value[0])) or (
+            len(value) == len(_AS_BYTES) and [plain(item) for item in value] == _AS_BYTES
+        )
     return type(value) is dict and value == _AS_MAP
 
 
@@ -84,14 +84,17 @@ def reader(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert:
     if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
         item = _nullable(reader(kind.item_type, _part(hint, "values"), forms, at))
         return partial(_entries, item, UNFIT.format(at, "MAP"))
-    unfit = UNFIT.format(at, type_name(kind)) if not pa.types.is_map(kind) else ""
+    own = _scalar(kind, hint, forms, at)
+    return convert(kind, forms.timestamps, at) if own is None else _checked(own, UNFIT.format(at, type_name(kind)))
+
+
+def _scalar(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert | None:
+    """How single values of a type are read that have forms of their own; None where they are those of JSON."""
     if pa.types.is_decimal(kind):
-        return _checked(_decimal(kind, hint, forms), unfit)
-    if pa.types.is_date(kind):
-        return _checked(_date, unfit)
+        return _decimal(kind, hint, forms)
     if pa.types.is_timestamp(kind):
-        return _checked(_timestamp(hint, forms, DIGITS.format(at)), unfit)
-    return convert(kind, forms.timestamps, at)
+        return _timestamp(hint, forms, DIGITS.format(at))
+    return _date if pa.types.is_date(kind) else None
 
 
 def fields_of(hint: Hint) -> dict[str, Hint]:
@@ -159,7 +162,7 @@ def _decimal(kind: pa.Decimal128Type, hint: Hint, forms: Forms) -> Convert:
         text, digits_behind = value, scale
         if type(value) is dict:
             # A decimal without a scale of its own: each value brings one.
-            text, digits_behind = value.get("value"), _plain(value.get("scale"))
+            text, digits_behind = value.get("value"), plain(value.get("scale"))
             if type(digits_behind) is not int:
                 raise ValueError("no scale")
         elif type(value) is Number:
@@ -216,16 +219,9 @@ def _text(value: Any) -> str:
     return value
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A number that is whole as an integer, anything else as it is."""
     if type(value) is not Number:
         return value
     text = written(value)
     return int(text) if text.lstrip("-").isdecimal() and len(text) < 25 else text
-
-
-def _map_text() -> str:
-    return f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'
-
-
-plain = _plain

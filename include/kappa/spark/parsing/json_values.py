@@ -39,7 +39,7 @@ def decoded(
 def built(
     values: pa.BinaryArray, kind: pa.StructType, row_of: Callable[[bytes], Any]
 ) -> tuple[pa.StructArray, pa.StringArray]:
-    """A row for each value by a function of it alone, and why it is a dead letter; rows of those, and of nulls, are null.
+    """A row for each value by a function of it alone, and why it is a dead letter; rows of those and of nulls are null.
 
     Args:
         values: bytes of any content.
@@ -52,11 +52,7 @@ def built(
 
 
 def _built(
-    values: pa.BinaryArray,
-    places: Any,
-    kind: pa.StructType,
-    row_of: Callable[[bytes], Any],
-    reasons: list[str | None],
+    values: pa.BinaryArray, places: Any, kind: pa.StructType, row_of: Callable[[bytes], Any], reasons: list[str | None]
 ) -> pa.StructArray:
     made: list[Any] = []
     for place, value in zip(places.tolist(), values.to_pylist(), strict=True):
