@@ -48,6 +48,7 @@ PAGES = (
     ROOT / "docs" / "metrics.md",
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "json.md",
+    ROOT / "docs" / "change-data-capture.md",
     ROOT / "docs" / "tour-of-operators.md",
     ROOT / "docs" / "five-streams.md",
     ROOT / "docs" / "kafka-streams.md",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import hostile_json
 from support.avro import record, wired
+from support.changes import change
 from support.ways import in_tasks
 
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
@@ -71,6 +72,12 @@ class TestWhatComesBack:
         for is_parsed in (True, False):
             folder = tmp_path / str(is_parsed)
             hold_together(spark, raw, folder, asked, {asked} if is_parsed else set(), is_parsed=is_parsed)
+
+    def test_is_what_parsing_gives_for_changes_of_a_database(self, spark: Any, log: Log, tmp_path: Path) -> None:
+        asked = source("n INT", key_schema="id BIGINT", envelope="debezium")
+        values = [change("c", {"n": 1}, lsn=1), change("d", None, lsn=2), None, change("t", None, lsn=3), {"n": 1}]
+        raw = log([(0, n, value, b'{"id": 1}') for n, value in enumerate(values)])
+        hold_together(spark, raw, tmp_path, asked, set(), is_parsed=False)
 
     def test_is_what_parsing_gives_when_another_schema_was_kept(self, spark: Any, log: Log, tmp_path: Path) -> None:
         raw = log([(0, 5, value) for value in TIMED])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from support.changes import change
 
 from kappa import clock
 from kappa.lake.ledger_rows import LedgerRow
@@ -188,6 +190,29 @@ def test_event_times_and_frontiers_depend_on_offsets_alone(
         assert found == rows
         assert counts.stream_times == {"pos": reached}
         assert frontiers == {"pos": Frontier(ms=min(reached.values()) - GRACE)}
+
+
+@pytest.mark.parametrize("small_slice", [50_000, 0], ids=["in memory", "beyond"])
+def test_a_change_without_a_row_lies_where_its_partition_stands(
+    spark: SparkSession, log: Log, small_slice: int
+) -> None:
+    asked, sent = timed_by("BIGINT", 20261123, tombstones=True)
+    rows, reached = expected(sent, asked)
+    source = replace(asked, tombstones=False, envelope="debezium", key_format="json")
+
+    found, counts, _ = read(spark, log, source, [in_envelope(*item) for item in sent], [60, COUNT], small_slice)
+
+    assert (found, counts.stream_times) == (rows, {"pos": reached})
+
+
+def in_envelope(partition: int, timestamp_ms: int, value: bytes | None, key: bytes | None = None) -> Sent:
+    """The same as a change: null values as deletions, other values that are none as they are."""
+    try:
+        row = None if value is None else orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return partition, timestamp_ms, value, key
+    made = change("d" if row is None else "c", row, lsn=1)
+    return partition, timestamp_ms, orjson.dumps(made), b'{"k":"a"}'
 
 
 @pytest.mark.parametrize("small_slice", [50_000, 0], ids=["in memory", "beyond"])

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.avro import record, wired
+from support.changes import LEFT, change
 from support.ways import WAYS, Way
 
+from kappa.spark.parsing import debezium
 from kappa.topology import RECORD_COLUMNS, Source
+from kappa.topology.envelopes import CHANGE_COLUMNS
 from kappa.topology.wire_schemas import WriterSchema
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ def test_a_record_keeps_where_and_when_it_came(log: Log, way: Way) -> None:
 
     assert rows.columns == [
         "n",
-        *(name for name in RECORD_COLUMNS if name not in ("_headers", "_tombstone")),
+        *(name for name in RECORD_COLUMNS if name not in ("_headers", "_tombstone", *CHANGE_COLUMNS)),
         "_value",
         "_dead",
     ]
@@ -123,6 +126,41 @@ def test_a_tombstone_is_a_good_record_without_columns(log: Log, way: Way) -> Non
     (row,) = way(log([(0, 0, None, b"a")]), source).collect()
 
     assert (row["id"], row["n"], row["_value"], row["_dead"], row["_tombstone"]) == ("a", None, None, None, True)
+
+
+def test_a_change_is_the_row_that_it_left_and_what_became_of_it(log: Log, way: Way) -> None:
+    source = Source(topic="pos", schema="name STRING NOT NULL, n INT", key_schema="id BIGINT", envelope="debezium")
+    after = {"name": "a", "n": 1}
+    wrapped = {"schema": {"type": "struct"}, "payload": {"id": 2}}
+    sent = [
+        (0, 0, change("c", after, lsn=1), b'{"id":1}'),
+        (0, 0, change("u", {"name": LEFT, "n": 2}, lsn=2), json.dumps(wrapped).encode()),
+        (0, 0, {"schema": None, "payload": change("d", None, lsn=3)}, b'{"id":3}'),
+        (0, 0, None, b'{"id":3}'),
+        (0, 0, change("t", None, lsn=4), None),
+        (0, 0, change("c", {"n": 1}, lsn=5), b'{"id":4}'),
+        (0, 0, change("c", after, lsn=6), None),
+        (0, 0, change("d", None, lsn=7), b'{"id":"x"}'),
+        (0, 0, after, b'{"id":5}'),
+    ]
+
+    rows = way(log(sent), source).orderBy("_offset").collect()
+
+    good = [row for row in rows if row["_dead"] is None]
+    columns = ("name", "n", "id", "_operation", "_unchanged")
+    assert [tuple(row[name] for name in columns) for row in good] == [
+        ("a", 1, 1, "c", []),
+        (None, 2, 2, "u", ["name"]),
+        (None, None, 3, "d", []),
+        (None, None, 3, None, None),
+        (None, None, None, "t", []),
+    ]
+    assert [row["_dead"] for row in rows if row["_dead"] is not None] == [
+        "name is NOT NULL and absent",
+        "id is a column of the key, and absent",
+        "of the key: id does not fit BIGINT",
+        debezium.NO_CHANGE,
+    ]
 
 
 @pytest.mark.parametrize("format", ["json", "avro", "string", "bytes"])

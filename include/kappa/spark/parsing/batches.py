@@ -332,8 +332,9 @@ def _with_keys(
     rows, reasons = read(keys.take(pa.array(places)))
     back = pa.array(np.cumsum(is_lacking) - 1, mask=~is_lacking)
     dead = pc.coalesce(dead, reasons.take(back))
-    for column in layout.key_kind:
-        of_keys = rows.field(column.name).take(back)
+    # Flattened: a column of a null row is null then, whatever lies there.
+    for column, part in zip(layout.key_kind, rows.flatten(), strict=True):
+        of_keys = part.take(back)
         columns[column.name] = pc.coalesce(columns[column.name], of_keys) if column.name in columns else of_keys
     return _reasoned(dead, [(NO_KEY.format(name), ~has_no_key & _is_absent(columns[name])) for name in names])
 
