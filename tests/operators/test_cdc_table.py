@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from datetime import date
+from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -100,3 +102,41 @@ def test_a_history_has_the_rows_of_all_times(spark: SparkSession) -> None:
     assert {row[0]: row[1] for row in held(whole) if row[-1]} == {at: row["name"] for at, row in rows.items()}
     for name in ("customers", "customers_deleted", "customers_truncated"):
         assert by_key(cut.rows(name)) == by_key(whole.rows(name))
+
+
+def test_names_and_types_of_any_kind_are_kept(spark: SparkSession) -> None:
+    odd = Source(
+        topic="odd",
+        schema="`a.b` STRING, `m``p` MAP<STRING, ARRAY<INT>>, `s'x` STRUCT<x: DECIMAL(4,1), `Y z`: DATE>, D DATE",
+        key_schema="`K.1` STRING, `_k 2` DATE",
+        envelope="debezium",
+    )
+    bare = Source(topic="bare", schema="id BIGINT", key_schema="id BIGINT", envelope="debezium")
+    key = ["K.1", "_k 2"]
+    operators = [
+        cdc_table(odd, key=key, table="newest"),
+        cdc_table(odd, key=key, table="past", history=True),
+        cdc_table(bare, key="id", table="ids"),
+        cdc_table(bare, key="id", table="past_ids", history=True),
+    ]
+    found = TopologyDriver(Topology(name="test.odd", version="1", sources=[odd, bare], operators=operators), spark)
+    at = {"K.1": "k", "_k 2": 20_513}
+    full = {"a.b": "x", "m`p": {"y": [1, None]}, "s'x": {"x": "ew==", "Y z": 1}, "D": 2}
+    left = {"a.b": LEFT, "m`p": {LEFT: LEFT}, "s'x": None, "D": None}
+    found.pipe([sent("c", at, full, lsn=1, topic="odd"), sent("c", {"id": 1}, {}, lsn=1, topic="bare")])
+    found.pipe([sent("u", at, left, lsn=3, topic="odd"), sent("d", {"id": 1}, lsn=2, topic="bare")])
+    found.pipe([sent("u", at, {**full, "m`p": None, "a.b": "late"}, lsn=2, topic="odd")])
+
+    (row,) = found.rows("newest")
+    names = ("K.1", "_k 2", "a.b", "m`p", "s'x", "D")
+    assert [row[name] for name in names] == ["k", date(2026, 3, 1), "late", None, None, None]
+    past = sorted(found.rows("past"), key=lambda row: str(row["_version"]))
+    assert [(row["a.b"], row["m`p"], row["is_current"]) for row in past] == [
+        ("x", [("y", [1, None])], False),
+        ("late", None, False),
+        ("late", None, True),
+    ]
+    assert past[0]["s'x"] == {"x": Decimal("12.3"), "Y z": date(1970, 1, 2)}
+    assert found.rows("ids") == []
+    assert [(row["id"], row["is_current"]) for row in found.rows("past_ids")] == [(1, False)]
+    assert found.dead_letters == []
