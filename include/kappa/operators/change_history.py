@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kappa.operators.change_rows import PLACE, PLACE_TYPE, VERSION, check_changes, of_slice
+from kappa.operators.change_rows import PLACE, PLACE_TYPE, VERSION, check_changes, marked_as_touched, of_slice
 from kappa.operators.keys import by_content, key_ddl, quoted_names
 from kappa.topology import Table
 from kappa.topology.ddl import Column, literal, quote
@@ -138,8 +138,7 @@ class ChangeHistory:
             *keys, *self._nothing, *at, "_at", "ARRAY() AS _carried", "TRUE AS _gone",
             "CAST(NULL AS TIMESTAMP) AS _until", f"{_STATE} AS _source",
         )  # fmt: skip
-        mine = own.selectExpr(*keys, "TRUE AS _mine").distinct()
-        marked = rows.union(ends).join(mine, on=[column.name for column in self.key], how="left")
+        marked = marked_as_touched(rows.union(ends), own, self.key)
         has_any = _broadcast(truncates.selectExpr("COUNT(*) > 0 AS _any"))
         return marked.crossJoin(has_any).where("_mine OR _any").drop("_mine", "_any")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.frames import check_rows
-from kappa.operators.keys import with_key
+from kappa.operators.keys import BY_KEYS, quoted_names, with_key
 from kappa.topology.ddl import Column
 from kappa.topology.envelopes import CHANGE_COLUMNS, OF_KEY
 
@@ -46,6 +46,21 @@ def of_slice(rows: DataFrame, key: Iterable[Column]) -> tuple[DataFrame, DataFra
     """Records of one key each, and truncates. Messages, and null values after deletions, say nothing of a row."""
     operations = ", ".join(f"'{operation}'" for operation in OF_KEY)
     return with_key(rows.where(f"_operation IN ({operations})"), key), rows.where("_operation = 't'")
+
+
+def marked_as_touched(stored: DataFrame, own: DataFrame, key: Sequence[Column]) -> DataFrame:
+    """Rows of a state with ``_mine``, true for the keys of a slice and null for others.
+
+    Args:
+        stored: the rows.
+        own: the records of the slice.
+        key: the key columns.
+    """
+    from pyspark.sql import functions as F
+
+    mine = own.selectExpr(*quoted_names(key), "TRUE AS _mine").distinct()
+    is_large = stored.sparkSession.conf.get(BY_KEYS, "false") == "true"
+    return stored.join(F.broadcast(mine) if is_large else mine, on=[column.name for column in key], how="left")
 
 
 def marked_truncates(truncates: DataFrame, before: DataFrame) -> DataFrame:

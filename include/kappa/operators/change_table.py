@@ -7,8 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa.operators import origin
-from kappa.operators.change_rows import PLACE, PLACE_TYPE, TRUNCATES, check_changes, marked_truncates, of_slice
-from kappa.operators.keys import BY_KEYS, key_ddl, quoted_names
+from kappa.operators.change_rows import (
+    PLACE,
+    PLACE_TYPE,
+    TRUNCATES,
+    check_changes,
+    marked_as_touched,
+    marked_truncates,
+    of_slice,
+)
+from kappa.operators.keys import key_ddl, quoted_names
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import Column, literal, quote
 from kappa.topology.envelopes import CHANGE_COLUMNS
@@ -147,13 +155,10 @@ class ChangeTable:
         keys = quoted_names(self.key)
         cleared = truncates.selectExpr(f"{PLACE} AS _cleared").union(truncated.select("_place"))
         last = F.broadcast(cleared.selectExpr("MAX(_cleared) AS _cleared"))
-        mine = own.selectExpr(*keys, "TRUE AS _mine").distinct()
-        is_large = stored.sparkSession.conf.get(BY_KEYS, "false") == "true"
-        marked = stored.join(F.broadcast(mine) if is_large else mine, on=[c.name for c in self.key], how="left")
         # What a row carries on from nobody knows where, a truncate cleared.
         older = [f"COALESCE(_key_{number} < _cleared, _cleared IS NOT NULL)" for number in range(len(self._carriable))]
         is_hit = " OR ".join(["_place < _cleared", *older])
-        touched = marked.crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
+        touched = marked_as_touched(stored, own, self.key).crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
         union = own.drop("_record").crossJoin(last).unionByName(touched)
         kept = [f"MAX_BY({quote(c.name)}, _place) AS {quote(c.name)}" for c in self._kept]
         carried = [
@@ -214,6 +219,9 @@ class ChangeTable:
         clearing = truncates.selectExpr(
             f"{PLACE} AS _place", f"STRUCT({', '.join(map(quote, record))}) AS _record"
         ).unionByName(truncated.select("_place"), allowMissingColumns=True)
+        has_any = F.broadcast(truncates.selectExpr("COUNT(*) > 0 AS _any"))
+        touched = marked_as_touched(stored, own, self.key).crossJoin(has_any).where("_mine OR _any")
+        stored = touched.drop("_mine", "_any")
         cleared = own.select(*keys).union(stored.select(*keys)).distinct().crossJoin(F.broadcast(clearing))
         of_each = [f"_place AS _key_{number}" for number in range(len(self._carriable))]
         parts = [stored, own, cleared.selectExpr("*", "TRUE AS _gone", *of_each)]
