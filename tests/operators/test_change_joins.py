@@ -12,6 +12,7 @@ from support.changes import LEFT, sent
 
 from kappa import Append, Source, Topology
 from kappa.errors import TopologyError
+from kappa.kafka.inputs import input_value
 from kappa.operators import agg, aggregate, cdc_table, newest_by, newest_table_join, table_join
 from kappa.testing import Input, TopologyDriver
 
@@ -162,3 +163,10 @@ def test_changes_are_not_taken_for_rows(spark: SparkSession, operator: Callable[
 
     with pytest.raises(TopologyError, match=r"the rows have _operation, so they are changes of a database"):
         TopologyDriver(topology, spark).pipe([sent("c", {"id": 1}, {"name": "a"}, lsn=1), order(1, 1, 1)])
+
+
+def test_a_row_is_not_written_as_a_change_in_avro() -> None:
+    source = Source(topic="changes", schema=ROW, key_schema=KEY, envelope="debezium", format="avro")
+
+    with pytest.raises(TopologyError, match="a mapping says the row alone"):
+        input_value(source, {"id": 1, "name": "a"})

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from kappa.errors import TopologyError
 from kappa.kafka.avro_values import Encode
 from kappa.kafka.wire_values import encoder
 from kappa.topology import Source, Topic
@@ -27,6 +28,11 @@ def input_value(source: Source, value: Mapping[str, Any] | bytes | str | None) -
     """
     if not isinstance(value, Mapping):
         return value.encode() if isinstance(value, str) else value
+    if source.envelope != "none" and source.format == "avro":
+        raise TopologyError(
+            f"Source {source.topic!r} reads records of changes in Avro, and a mapping says the row alone. Give the "
+            "record's bytes; or test the topology with format='json' and a mapping that is the whole change."
+        )
     return _written(source.format, value, _ID, lambda: _schema(source).text)
 
 
