@@ -108,7 +108,7 @@ def hold(spark: SparkSession, name: str, topic: str, *, seed: int) -> None:
             counts = windows_of(rows, partial(time_of, time), 8_000, 8_000)
             names = ("id", "window_start", "window_end")
             expected = in_order({**{name: row[name] for name in names}, "n": row["rows"]} for row in counts)
-            assert len(expected) > 2
+            assert len(expected) > 1
         assert in_order(row for row in below.rows("counts") if row["id"] != "z") == expected
         assert below.rows("late_records") == [] and below.dead_letters == []
 

@@ -60,7 +60,7 @@ def hold(spark: SparkSession, name: str, *, seed: int) -> None:
     known = {output: rows for output, rows in found.items() if output != last}
     wanted = [row for row in composition.oracle(known, in_time(log)) if not is_of_the_end(row)]
     assert in_order(row for row in found[last] if not is_of_the_end(row)) == in_order(wanted)
-    assert len(wanted) > 3
+    assert len(wanted) > 1
 
     for slices in (3, 6):
         assert run(composition.topology(), spark, cut(chance, log, slices)) == found

@@ -104,7 +104,8 @@ def check_rows(
     members: list[Append | Table] = [*topology.appends, *topology.tables]
     for member in members:
         name = member.name
-        rules = (*rules_of(member), *map(_kept, (promises or {}).get(name, ())))
+        types = {column.name: column.type for column in member.columns}
+        rules = (*rules_of(member), *(_kept(one, types[one.time]) for one in (promises or {}).get(name, ())))
         key = member.key if isinstance(member, Table) else ()
         tally = _counted(frames[name], rules, key) if rows is None else _counted_in_memory(rows[name], rules, key)
         what = f"Effect {name!r} of {topology.name!r}"
@@ -170,13 +171,13 @@ def _rules(member: Append | Table, column: Column) -> list[Rule]:
     return found
 
 
-def _kept(promise: Promise) -> Rule:
-    """No row is earlier than what readers of a topic were told to be final."""
-    at = quote(promise.time)
-    until = shown(promise.ms)
+def _kept(promise: Promise, kind: str) -> Rule:
+    """No row is earlier than what readers of a topic were told to be final; a BIGINT is epoch milliseconds."""
+    at, until = quote(promise.time), shown(promise.ms)
+    limit = f"{promise.ms}L" if kind == "BIGINT" else f"timestamp_millis({promise.ms}L)"
     return Rule(
         column=promise.time,
-        condition=f"COALESCE(CAST({at} AS TIMESTAMP) < timestamp_millis({promise.ms}L), FALSE)",
+        condition=f"COALESCE({at} < {limit}, FALSE)",
         found=partial(_earlier, promise.time, promise.ms),
         spares_deleted=False,
         problem=f"have a {promise.time!r} before {until}, up to which readers of topic {promise.topic!r} have closed "
@@ -189,7 +190,9 @@ def _earlier(name: str, ms: int, rows: pa.Table) -> pa.ChunkedArray | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    limit = pa.scalar(ms * 1000, pa.timestamp("us", "UTC")).cast(rows[name].type)
+    kind = rows[name].type
+    is_millis = pa.types.is_integer(kind)
+    limit = pa.scalar(ms, kind) if is_millis else pa.scalar(ms * 1000, pa.timestamp("us", "UTC")).cast(kind)
     return pc.fill_null(pc.less(rows[name], limit), False)
 
 
