@@ -243,7 +243,7 @@ class HoppingWindow:
         )
         taken = points.where("_begins <= _start")
         if not self.grid.is_apart:
-            each = f"EXPLODE(SEQUENCE(_begins, _start, {self.grid.step}L)) AS _start"
+            each = f"EXPLODE(SEQUENCE(_begins, _start, {self.grid.stride}L)) AS _start"
             taken = taken.selectExpr("* EXCEPT (_start)", each).where(self.grid.is_window("_start"))
         return taken.selectExpr("* EXCEPT (_begins, _start)", f"{self.grid.start('_start')} AS window_start")
 
@@ -274,7 +274,7 @@ class HoppingWindow:
             f"{self.grid.last('event_time')} AS _start",
             f"{self.grid.first('frontier')} AS _valid_from",
         )
-        step = self.grid.step
+        step = self.grid.stride
         closed = f"(LEAST(GREATEST(_begins, _valid_from), _start + {step}L) - _begins) DIV {step}L"
         of = f"(_start - _begins) DIV {step}L + 1"
         released = f"IF(STARTSWITH(reason, '{RELEASED}'), '{RELEASED}', '')"

@@ -39,7 +39,7 @@ class Grid(Protocol):
     """Starts of windows, and how long these are. SQL of a time has type TIMESTAMP, of a point BIGINT."""
 
     @property
-    def step(self) -> int:
+    def stride(self) -> int:
         """From one point to the next one."""
 
     @property
@@ -94,7 +94,7 @@ class EvenGrid:
     every_ms: int
 
     @property
-    def step(self) -> int:
+    def stride(self) -> int:
         """From one point to the next one."""
         return self.every_ms * 1000
 
@@ -125,7 +125,7 @@ class EvenGrid:
 
     def first(self, time: str) -> str:
         """SQL: the point of the first window that holds a time."""
-        return f"({floored(f'(UNIX_MICROS({time}) - {self.size_ms * 1000}L)', self.every_ms)} + {self.step}L)"
+        return f"({floored(f'(UNIX_MICROS({time}) - {self.size_ms * 1000}L)', self.every_ms)} + {self.stride}L)"
 
     def last(self, time: str) -> str:
         """SQL: that of the last one."""
@@ -172,7 +172,7 @@ class CalendarGrid:
     week_begins: Weekday | None = None
 
     @property
-    def step(self) -> int:
+    def stride(self) -> int:
         """From one point to the next one."""
         return 1
 
