@@ -12,6 +12,7 @@ from kappa.replay.chains import (
     Final,
     SentEnd,
     UpstreamFacts,
+    final_from_dict,
     is_at,
     next_end,
     physical,
@@ -113,6 +114,14 @@ def test_a_source_without_grace_follows_what_its_upstream_says_by_the_same_colum
     assert [finding.code for finding in (*silent, *other)] == ["upstream-not-followed"] * 2
     assert "epoch 2 says of no time of it what is final" in silent[0].message
     assert "says by 'window_start' what is final in it" in other[0].message
+
+
+def test_what_newer_code_says_of_final_rows_is_passed_over() -> None:
+    told = {"story.e0002": {"time": "window_end", "ms": 5, "moon": "full"}, "other.e0002": {"time": "at", "ms": None}}
+    assert final_from_dict(told) == {
+        "story.e0002": Final(time="window_end", ms=5),
+        "other.e0002": Final(time="at", ms=None),
+    }
 
 
 def test_one_root_topic_is_reached_in_one_way_only() -> None:

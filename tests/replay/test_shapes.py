@@ -11,7 +11,15 @@ from kappa import Append, Source, Topology
 from kappa.operators import agg, deduplicate, tumbling_window
 from kappa.replay.findings import Severity
 from kappa.replay.rules.seed import unlike_seed
-from kappa.topology.shapes import Shape, Timing, shapes_as_dict, shapes_from_dict, shapes_of, tables_only
+from kappa.topology.shapes import (
+    Shape,
+    Timing,
+    shapes_as_dict,
+    shapes_from_dict,
+    shapes_of,
+    tables_only,
+    timings_from_dict,
+)
 
 TABLE = Shape(columns={"id": "STRING", "total": "BIGINT"}, required=("id",), key=("id",))
 SEED = {"tables/balances": TABLE, "outputs/moves": replace(TABLE, key=())}
@@ -112,3 +120,14 @@ def test_a_seed_of_earlier_code_that_says_no_time_is_refused_where_rows_close_by
     (finding,) = unlike_seed(timed(), shapes_from_dict(stored), "The savepoint")
     assert (finding.code, finding.severity) == ("seed-time-unknown", Severity.REFUSE)
     assert "'windows'" in finding.message and "kappa upgrade" in finding.remedy
+
+
+def test_what_newer_code_says_of_the_times_of_sources_is_passed_over() -> None:
+    told = {
+        "moves": {"time": "at", "grace_ms": 5, "moon": "full"},
+        "told": {"time": "at", "grace_ms": 0, "follows": "a.b"},
+    }
+    assert timings_from_dict(told) == {
+        "moves": Timing(time="at", grace_ms=5),
+        "told": Timing(time="at", grace_ms=0, follows="a.b"),
+    }

@@ -18,7 +18,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import sent_before
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, final_from_detail, topics_of
+from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, topics_of
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding
 from kappa.replay.request import ReplayRequest
@@ -134,8 +134,7 @@ def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEn
 
 
 def _sent_end(row: LedgerRow, standing: Offsets) -> SentEnd:
-    ends = Offsets.from_json(row.detail["sent"])
-    return SentEnd(ends=ends, standing=standing, final=final_from_detail(row.detail))
+    return SentEnd(ends=Offsets.from_json(row.detail["sent"]), standing=standing, final=row.final)
 
 
 def _of_topics(one: SentEnd, topics: Collection[str]) -> SentEnd:
@@ -170,13 +169,15 @@ def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: Topolo
     )
     chain = ChainFacts(bound=bound, upstreams=upstreams, direct=direct)
     silent = [found for one in upstreams for found in upstream_silent(one.topology, one.epoch, bool(one.sent))]
-    final = {topic: until for one in upstreams for topic, until in (one.sent[-1].final if one.sent else {}).items()}
-    spoken = {one.topology for one in upstreams if one.sent}
-    for name, binding in sorted(bound.items()):
-        column = sources[name].follows
-        if column is not None and binding.topology in spoken:
-            silent += upstream_not_followed(name, binding, column, final.get(binding.topic))
-    return ChainFacts(bound=bound, upstreams=upstreams, direct=direct, findings=(*silent, *upstream_twice(chain)))
+    newest = {(one.topology, one.epoch): one.sent[-1] for one in upstreams if one.sent}
+    unheard = [
+        finding
+        for name, binding in sorted(bound.items())
+        if (column := sources[name].follows) is not None and binding.key in newest
+        for finding in upstream_not_followed(name, binding, column, newest[binding.key].final.get(binding.topic))
+    ]
+    findings = [*silent, *unheard, *upstream_twice(chain)]
+    return ChainFacts(bound=bound, upstreams=upstreams, direct=direct, findings=tuple(findings))
 
 
 def _binding(record: TopologyRecord, source: str, wanted: int | None) -> tuple[list[Finding], Binding | None]:

@@ -15,6 +15,7 @@ from kappa.offsets.releases import Releases
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
 from kappa.replay.certificate import Sends
+from kappa.replay.chains import Final, final_from_dict
 from kappa.topology.event_time import Frontier, frontier_of, least
 
 #: The newest that this code reads and writes.
@@ -125,10 +126,14 @@ class LedgerRow:
         return releases.from_dict(self.detail.get("releases", {}))
 
     @property
-    def frontiers(self) -> Mapping[str, int]:
+    def frontiers(self) -> dict[str, int]:
         """Versioned topic that is read and followed -> up to when its rows are final after the slice."""
-        found: Mapping[str, int] = self.detail.get("frontiers", {})
-        return found
+        return dict(self.detail.get("frontiers", {}))
+
+    @property
+    def final(self) -> dict[str, Final]:
+        """Versioned topic of the epoch -> up to when its rows are final after the slice."""
+        return final_from_dict(self.detail.get("final", {}))
 
     @property
     def set_aside(self) -> SetAsides:

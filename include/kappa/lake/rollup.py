@@ -16,7 +16,7 @@ from kappa.lake.slice_runs import Run, extended
 from kappa.offsets import floors, releases, set_asides
 from kappa.offsets.vector import Offsets, ranges_from_json
 from kappa.replay.certificate import SliceFacts
-from kappa.replay.chains import SentEnd, final_from_detail
+from kappa.replay.chains import SentEnd, final_from_dict
 
 if TYPE_CHECKING:
     from kappa.lake.ledger_rows import LedgerRow
@@ -142,7 +142,7 @@ def sent_before(state: LedgerState) -> list[SentEnd]:
         SentEnd(
             ends=Offsets.from_json(ends),
             standing=Offsets.from_json(standing),
-            final=final_from_detail({"final": final[0]} if final else {}),
+            final=final_from_dict(final[0] if final else {}),
         )
         for ends, standing, *final in reversed(told)
     ]

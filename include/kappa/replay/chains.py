@@ -51,7 +51,7 @@ class Final:
     """
 
     time: str
-    ms: int | None
+    ms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +108,9 @@ def final_detail(final: Mapping[str, Final]) -> dict[str, Any]:
     return {"final": {topic: asdict(one) for topic, one in sorted(final.items())}} if final else {}
 
 
-def final_from_detail(detail: Mapping[str, Any]) -> dict[str, Final]:
-    """Read what :func:`final_detail` gave."""
-    return {topic: Final(**one) for topic, one in detail.get("final", {}).items()}
+def final_from_dict(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Final]:
+    """Read what :func:`final_detail` put under its name."""
+    return {topic: stored.read(Final, one) for topic, one in values.items()}
 
 
 def frontiers_detail(frontiers: Mapping[str, int]) -> dict[str, Any]:

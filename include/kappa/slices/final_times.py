@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.offsets.releases import merged
-from kappa.replay.chains import Final, final_from_detail
+from kappa.replay.chains import Final
 from kappa.topology import Topic, Topology
 from kappa.topology.event_time import Frontier
 
@@ -68,19 +68,19 @@ def final_after(run: EpochRun, of: LedgerRow, before: Mapping[str, Final]) -> di
 
 def promises(run: EpochRun, before: LedgerRow) -> dict[str, list[Promise]]:
     """Output -> what the readers of its topics were told up to a commit."""
-    final = final_from_detail(before.detail)
+    final = before.final
     physical = {topic.name: run.paths.versioned(topic.name) for topic in run.topology.versioned_topics}
     return promised(run.topology, {name: final[at] for name, at in physical.items() if at in final})
 
 
 def promised(topology: Topology, final: Mapping[str, Final]) -> dict[str, list[Promise]]:
     """The same of what is final in a topology's versioned topics."""
-    found: dict[str, list[Promise]] = {}
+    by_output: dict[str, list[Promise]] = {}
     for topic, time, _, _ in _followed(topology):
         one = final.get(topic.name)
         if one is not None and one.time == time and one.ms is not None:
-            found.setdefault(topic.of, []).append(Promise(topic=topic.name, time=time, ms=one.ms))
-    return found
+            by_output.setdefault(topic.of, []).append(Promise(topic=topic.name, time=time, ms=one.ms))
+    return by_output
 
 
 def _followed(topology: Topology) -> Iterator[tuple[Topic, str, Sequence[str], int]]:

@@ -19,7 +19,7 @@ from kappa.offsets.releases import merged
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.replay.certificate import Sends
-from kappa.replay.chains import final_detail, final_from_detail
+from kappa.replay.chains import final_detail
 from kappa.topology import ORDER, Topic, Topology
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only, timings_of
 
@@ -165,7 +165,7 @@ def sent_ends(run: EpochRun, sends: Sends, of: LedgerRow, before: LedgerRow | No
         return {}
     if sends == "held":
         return {name: before.detail[name] for name in ("sent", "final") if before is not None and name in before.detail}
-    final = final_after(run, of, final_from_detail(before.detail) if before is not None else {})
+    final = final_after(run, of, before.final if before is not None else {})
     return {"sent": run.engines.broker.settled_ends(names).as_dict(), **final_detail(final)}
 
 

@@ -121,7 +121,10 @@ def timings_as_dict(timings: Mapping[str, Timing]) -> dict[str, Any]:
 
 def timings_from_dict(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Timing]:
     """Read what :func:`timings_as_dict` gave."""
-    return {topic: Timing(**timing) for topic, timing in values.items()}
+    return {
+        topic: Timing(time=timing["time"], grace_ms=timing["grace_ms"], follows=timing.get("follows") or "")
+        for topic, timing in values.items()
+    }
 
 
 def graces_of(shapes: Mapping[str, Shape]) -> dict[str, int]:
