@@ -28,10 +28,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from kappa.spark.parsing.json_converter import UnfitError
 from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
 
 #: Why a value is a dead letter. None of them holds a part of a value's content.
@@ -48,7 +49,7 @@ UNFIT = "{} does not fit its declared type"
 UNRESOLVED = "unresolved schema "
 
 #: Zero and the id.
-HEADER = 5
+_HEADER = 5
 #: Where a logical type is kept while a schema is read: fastavro would turn values into Python's dates, which have fewer
 #: years.
 LOGICAL = "kappa.logicalType"
@@ -58,10 +59,7 @@ _SAID = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGIN
 _INTEGERS = (pa.types.is_int8, pa.types.is_int16, pa.types.is_int32, pa.types.is_int64)
 
 Convert = Callable[[Any], Any]
-
-
-class UnfitError(Exception):
-    """The writer's schema cannot fill the declared columns."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +79,7 @@ class Reader:
 
 def schema_id(value: bytes) -> int | None:
     """The id with which a value begins; None where it has another form."""
-    return int.from_bytes(value[1:HEADER]) if len(value) >= HEADER and value[0] == 0 else None
+    return int.from_bytes(value[1:_HEADER]) if len(value) >= _HEADER and value[0] == 0 else None
 
 
 def ids_of(values: pa.Array | pa.ChunkedArray) -> set[int]:
@@ -117,8 +115,6 @@ def decoded(
         kind: the declared columns, all nullable.
         known: as :func:`readers` gives them. A value of another id gets the reason ``unresolved schema <id>``.
     """
-    import fastavro
-
     reasons: list[str | None] = [None] * len(values)
     names = [field.name for field in kind]
     columns: list[list[Any]] = [[None] * len(values) for _ in names]
@@ -130,15 +126,10 @@ def decoded(
         if isinstance(reader, str):
             reasons[place] = reader
             continue
-        datum = io.BytesIO(value)
-        datum.seek(HEADER)
         try:
-            row: Any = fastavro.schemaless_reader(datum, reader.schema, None)
-        except Exception:  # whatever hostile bytes raise
-            reasons[place] = UNDECODED.format(number)
-            continue
-        if datum.tell() != len(value):
-            reasons[place] = FURTHER
+            row = datum(value, reader.schema)
+        except UnfitError as error:
+            reasons[place] = str(error)
             continue
         if reader.lacking:
             row = {**row, **reader.lacking}
@@ -150,6 +141,51 @@ def decoded(
                 reasons[place] = UNFIT.format(name)
     arrays = [_array(column, field, reasons) for column, field in zip(columns, kind, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=list(kind)), reasons
+
+
+def datum(value: bytes, schema: Any) -> Any:
+    """What a value in wire format holds.
+
+    Args:
+        value: begins with an id.
+        schema: that of the id, as :func:`read_by` gives it.
+
+    Raises:
+        UnfitError: it does not decode, or has more bytes than that.
+    """
+    import fastavro
+
+    content = io.BytesIO(value)
+    content.seek(_HEADER)
+    try:
+        read: Any = fastavro.schemaless_reader(content, schema, None)
+    except Exception:  # whatever hostile bytes raise
+        raise UnfitError(UNDECODED.format(schema_id(value))) from None
+    if content.tell() != len(value):
+        raise UnfitError(FURTHER)
+    return read
+
+
+def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[str, Any]], T]) -> T | str:
+    """What a function makes of a schema and its named types, or why all values of the schema are dead letters.
+
+    Args:
+        number: the schema's id.
+        schema: the schema; None where the registry does not know the id.
+        read: raises UnfitError where the schema does not do.
+    """
+    if schema is None:
+        return UNKNOWN_ID.format(number)
+    if schema.kind != "AVRO":
+        return NOT_AVRO.format(number, schema.kind)
+    try:
+        made, names = _parsed(schema)
+        _check_size(made, names, ())
+        return read(made, names)
+    except UnfitError as error:
+        return UNFIT_SCHEMA.format(number, error)
+    except Exception as error:  # a registry takes schemas that fastavro does not
+        return UNREADABLE.format(number, type(error).__name__)
 
 
 def _array(values: list[Any], field: pa.Field, reasons: list[str | None]) -> pa.Array:
@@ -168,14 +204,8 @@ def _array(values: list[Any], field: pa.Field, reasons: list[str | None]) -> pa.
 def _reader(
     number: int, schema: WriterSchema | None, kind: pa.StructType, records: Sequence[str], defaults: Mapping[str, Any]
 ) -> Reader | str:
-    if schema is None:
-        return UNKNOWN_ID.format(number)
-    if schema.kind != "AVRO":
-        return NOT_AVRO.format(number, schema.kind)
-    try:
-        made, names = parsed(schema)
+    def of_record(made: Any, names: dict[str, Any]) -> Reader | str:
         record = names.get(made, made) if isinstance(made, str) else made
-        check_size(record, names, ())
         if not isinstance(record, dict) or record["type"] not in ("record", "error"):
             raise UnfitError("it is no record")
         if records and not {record["name"], record["name"].rpartition(".")[2]} & set(records):
@@ -183,14 +213,12 @@ def _reader(
         fields = {field["name"]: field["type"] for field in record["fields"]}
         converts = tuple(_convert(fields.get(f.name, "null"), f.type, names, f.name) for f in kind)
         lacking = {name: value for name, value in defaults.items() if name not in fields}
-    except UnfitError as error:
-        return UNFIT_SCHEMA.format(number, error)
-    except Exception as error:  # a registry takes schemas that fastavro does not
-        return UNREADABLE.format(number, type(error).__name__)
-    return Reader(schema=made, converts=converts, lacking=lacking)
+        return Reader(schema=made, converts=converts, lacking=lacking)
+
+    return read_by(number, schema, of_record)
 
 
-def parsed(schema: WriterSchema) -> tuple[Any, dict[str, Any]]:
+def _parsed(schema: WriterSchema) -> tuple[Any, dict[str, Any]]:
     """A schema as fastavro takes it, and its named types."""
     import fastavro
 
@@ -225,7 +253,7 @@ def _plain(schema: Any) -> Any:
     return kept
 
 
-def check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> int:
+def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> int:
     """Fewest bytes that a value of the schema takes.
 
     Raises:
@@ -238,22 +266,22 @@ def check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> i
         schema = names[schema]
     if isinstance(schema, list):
         for part in schema:
-            check_size(part, names, within)
+            _check_size(part, names, within)
         return 1
     kind = schema["type"]
     if kind in ("record", "error"):
         if schema["name"] in within:
             raise UnfitError(f"type {schema['name']} is within itself")
-        return sum(check_size(field["type"], names, (*within, schema["name"])) for field in schema["fields"])
+        return sum(_check_size(field["type"], names, (*within, schema["name"])) for field in schema["fields"])
     if kind == "array":
-        if check_size(schema["items"], names, within) == 0:
+        if _check_size(schema["items"], names, within) == 0:
             raise UnfitError("an array has items without bytes")
     elif kind == "map":
-        check_size(schema["values"], names, within)
+        _check_size(schema["values"], names, within)
     elif kind == "fixed":
         return int(schema["size"])
     elif isinstance(kind, (dict, list)):
-        return check_size(kind, names, within)
+        return _check_size(kind, names, within)
     return 0 if kind == "null" else 1
 
 

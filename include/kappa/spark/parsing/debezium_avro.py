@@ -5,7 +5,6 @@ that. So one place defines what each value is.
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +37,11 @@ class Writer:
 
 def writers(schemas: WriterSchemas) -> dict[int, Writer | str]:
     """For each id how its values are read, or why all of them are dead letters."""
-    return {number: _writer(number, schemas) for number in schemas}
+
+    def of_schema(made: Any, names: dict[str, Any]) -> Writer:
+        return Writer(schema=made, hint=_hint(made, names))
+
+    return {number: avro.read_by(number, schema, of_schema) for number, schema in schemas.items()}
 
 
 def datum(value: bytes, known: Mapping[int, Writer | str]) -> tuple[dict[str, Any], Hint]:
@@ -47,40 +50,14 @@ def datum(value: bytes, known: Mapping[int, Writer | str]) -> tuple[dict[str, An
     Raises:
         UnfitError: it is none, or its schema is not known yet.
     """
-    import fastavro
-
     number = avro.schema_id(value)
     writer = avro.NO_WIRE_FORMAT if number is None else known.get(number, f"{avro.UNRESOLVED}{number}")
     if isinstance(writer, str):
         raise UnfitError(writer)
-    rest = io.BytesIO(value)
-    rest.seek(avro.HEADER)
-    try:
-        found: Any = fastavro.schemaless_reader(rest, writer.schema, None)
-    except Exception:  # whatever hostile bytes raise
-        raise UnfitError(avro.UNDECODED.format(number)) from None
-    if rest.tell() != len(value):
-        raise UnfitError(avro.FURTHER)
-    made = _as_json(found)
+    made = _as_json(avro.datum(value, writer.schema))
     if type(made) is not dict:
         raise UnfitError(avro.UNDECODED.format(number))
     return made, writer.hint
-
-
-def _writer(number: int, schemas: WriterSchemas) -> Writer | str:
-    schema = schemas[number]
-    if schema is None:
-        return avro.UNKNOWN_ID.format(number)
-    if schema.kind != "AVRO":
-        return avro.NOT_AVRO.format(number, schema.kind)
-    try:
-        parsed, names = avro.parsed(schema)
-        avro.check_size(parsed, names, ())
-        return Writer(schema=parsed, hint=_hint(parsed, names))
-    except avro.UnfitError as error:
-        return avro.UNFIT_SCHEMA.format(number, error)
-    except Exception as error:  # a registry takes schemas that fastavro does not
-        return avro.UNREADABLE.format(number, type(error).__name__)
 
 
 def _hint(schema: Any, names: Mapping[str, Any]) -> dict[str, Any]:

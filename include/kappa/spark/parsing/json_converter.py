@@ -63,7 +63,7 @@ Convert = Callable[[Any], Any]
 
 
 class UnfitError(Exception):
-    """A value does not fit the declared columns; its text is the reason."""
+    """A value, or the schema that it was written with, does not fit the declared columns; its text is the reason."""
 
 
 #: A number of JSON, as it was written: made and written again at a fraction of what a text of its own type takes.
