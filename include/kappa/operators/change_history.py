@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kappa.operators.change_rows import PLACE, PLACE_TYPE, VERSION, check_changes, marked_as_touched, of_slice
+from kappa.operators.change_rows import (
+    PLACE,
+    PLACE_TYPE,
+    VERSION,
+    OfChanges,
+    check_changes,
+    marked_as_touched,
+    of_slice,
+)
 from kappa.operators.keys import by_content, key_ddl, quoted_names
 from kappa.topology import Table
-from kappa.topology.ddl import Column, literal, quote
+from kappa.topology.ddl import literal, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,26 +42,17 @@ class ChangedVersions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeHistory:
+class ChangeHistory(OfChanges):
     """A table of all rows with their times, before it is bound.
 
     The records of a key, in the order of their places, are what the table says of it. A slice reads those of its keys
     again with its own, so that a record that comes late has its time between the others.
-
-    Attributes:
-        columns: of the rows.
-        key: the key columns among them.
     """
-
-    columns: tuple[Column, ...]
-    key: tuple[Column, ...]
 
     @property
     def row(self) -> str:
         """Spark DDL of a row and its time."""
-        rest = [f"{quote(column.name)} {column.type}" for column in self._rest]
-        times = "valid_from TIMESTAMP, valid_to TIMESTAMP, is_current BOOLEAN"
-        return ", ".join([key_ddl(self.key), *rest, times])
+        return self._row("valid_from TIMESTAMP, valid_to TIMESTAMP, is_current BOOLEAN")
 
     def tables(self, name: str) -> tuple[Table, ...]:
         """The rows, the deletions of keys, and the truncates: these end a row and begin none."""
@@ -159,10 +157,6 @@ class ChangeHistory:
             *keys, *carried, "_place", "_version", "_at", "_carried", "_gone", "_until", "_source", was,
             f"LEAD(_at) {order} AS valid_to", f"LEAD(_place) {order} IS NULL AS is_current",
         )  # fmt: skip
-
-    @cached_property
-    def _rest(self) -> tuple[Column, ...]:
-        return tuple(column for column in self.columns if column not in self.key)
 
     @property
     def _nothing(self) -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.frames import check_rows
-from kappa.operators.keys import BY_KEYS, quoted_names, with_key
-from kappa.topology.ddl import Column
+from kappa.operators.keys import BY_KEYS, key_ddl, quoted_names, with_key
+from kappa.topology.ddl import Column, quote
 from kappa.topology.envelopes import CHANGE_COLUMNS, OF_KEY
 
 if TYPE_CHECKING:
@@ -25,6 +27,29 @@ VERSION = (
 )
 #: Spark DDL of the table of truncates: of each topic the last one.
 TRUNCATES = f"topic STRING NOT NULL, _place {PLACE_TYPE}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfChanges:
+    """What is kept of records of changes, before it is bound.
+
+    Attributes:
+        columns: of the rows.
+        key: the key columns among them.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...]
+
+    def _row(self, *more: str) -> str:
+        """Spark DDL of the rows, with further columns; where a log begins in the middle, a column may be null that the
+        source has not so.
+        """
+        return ", ".join([key_ddl(self.key), *(f"{quote(c.name)} {c.type}" for c in self._rest), *more])
+
+    @cached_property
+    def _rest(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if column not in self.key)
 
 
 def check_changes(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:

@@ -11,6 +11,7 @@ from kappa.operators.change_rows import (
     PLACE,
     PLACE_TYPE,
     TRUNCATES,
+    OfChanges,
     check_changes,
     marked_as_touched,
     marked_truncates,
@@ -49,26 +50,18 @@ class ChangedRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeTable:
+class ChangeTable(OfChanges):
     """A table of the newest rows, before it is bound.
 
     A record gives a value for each column but those that it leaves unchanged; a deletion and a truncate give nulls. Of
     each column the value with the greatest place stays, and the key's last record says whether there is a row: what
     stays depends on which records came, and not on the order in which they did.
-
-    Attributes:
-        columns: of the rows.
-        key: the key columns among them.
     """
-
-    columns: tuple[Column, ...]
-    key: tuple[Column, ...]
 
     @property
     def row(self) -> str:
-        """Spark DDL of the rows; where a log begins in the middle, a column may be null that the source has not so."""
-        rest = ", ".join(f"{quote(column.name)} {column.type}" for column in self._rest)
-        return ", ".join([key_ddl(self.key), *([rest] if rest else [])])
+        """Spark DDL of the rows."""
+        return self._row()
 
     def tables(self, name: str) -> tuple[Table, ...]:
         """The rows with the place of their last record, and the places of what was carried on; deleted keys; truncates.
@@ -248,10 +241,6 @@ class ChangeTable:
             ),
             "key",
         )
-
-    @cached_property
-    def _rest(self) -> tuple[Column, ...]:
-        return tuple(column for column in self.columns if column not in self.key)
 
     @cached_property
     def _carriable(self) -> tuple[Column, ...]:
