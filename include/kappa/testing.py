@@ -93,8 +93,6 @@ class TopologyDriver:
     Attributes:
         released: where each slice ended, with the idle partitions that it released.
         dead_letters: records that did not parse: topic, partition, offset, value and reason.
-        final: versioned topic output whose readers can follow it -> up to when its rows are final; None while the
-            sources have no frontier. Pass it on to the driver of a topology that reads the topic.
         orders: append output -> the order in which its operator declares that its rows come to a topic; None of rows
             that say nothing.
     """
@@ -111,7 +109,6 @@ class TopologyDriver:
         self.topology = topology
         self.dead_letters: list[dict[str, Any]] = []
         self.orders: dict[str, Order | None] = {}
-        self.final: dict[str, datetime | None] = {}
         self._session = session
         self._now = now
         self._seq = 0
@@ -133,6 +130,13 @@ class TopologyDriver:
     def now(self) -> datetime:
         """What the clock shows: the time of records that bring none of their own."""
         return self._now
+
+    @property
+    def final(self) -> dict[str, datetime | None]:
+        """Versioned topic output whose readers can follow it -> up to when its rows are final; None while the sources
+        have no frontier. Pass it on to the driver of a topology that reads the topic.
+        """
+        return {topic: None if one.ms is None else _time(one.ms) for topic, one in self._promised.items()}
 
     def advance(self, by: timedelta) -> datetime:
         """Move the clock; what it shows then. Records may be late, a clock goes forward.
@@ -186,7 +190,6 @@ class TopologyDriver:
         self.orders = {append.name: _order(returned[append.name]) for append in self.topology.appends}
         check_rows(self.topology, returned, frames, effects, promised(self.topology, self._promised))
         self._promised = final_times(self.topology, lambda topics: least(frontiers[topic] for topic in topics))
-        self.final = {topic: None if one.ms is None else _time(one.ms) for topic, one in self._promised.items()}
         for append in self.topology.appends:
             rows = effects[append.name]
             known = self._outputs.get(append.name)

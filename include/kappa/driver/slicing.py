@@ -68,12 +68,6 @@ class Slices:
     def _old_objects(self) -> OldObjects:
         return OldObjects(self._context.session)
 
-    @cached_property
-    def _followed(self) -> set[str]:
-        """Versioned topics whose frontier is that of a source."""
-        bound = self._context.upstreams.topics
-        return {bound[one.topic] for one in self._context.topology.sources if one.follows_upstream}
-
     @property
     def most(self) -> int:
         """Most offsets of the next slice: by the plan, by this process's settings, and by what failed."""
@@ -237,7 +231,7 @@ class Slices:
             roots=roots,
             releases=released,
             floors=floors,
-            frontiers={topic: ms for topic, ms in (frontiers or {}).items() if topic in self._followed},
+            frontiers=frontiers,
             set_aside=aside,
             foresee=foresee,
         )

@@ -104,8 +104,7 @@ def check_rows(
     members: list[Append | Table] = [*topology.appends, *topology.tables]
     for member in members:
         name = member.name
-        types = {column.name: column.type for column in member.columns}
-        rules = (*rules_of(member), *(_kept(one, types[one.time]) for one in (promises or {}).get(name, ())))
+        rules = (*rules_of(member), *(_kept(one, member) for one in (promises or {}).get(name, ())))
         key = member.key if isinstance(member, Table) else ()
         tally = _counted(frames[name], rules, key) if rows is None else _counted_in_memory(rows[name], rules, key)
         what = f"Effect {name!r} of {topology.name!r}"
@@ -171,8 +170,9 @@ def _rules(member: Append | Table, column: Column) -> list[Rule]:
     return found
 
 
-def _kept(promise: Promise, kind: str) -> Rule:
+def _kept(promise: Promise, member: Append | Table) -> Rule:
     """No row is earlier than what readers of a topic were told to be final; a BIGINT is epoch milliseconds."""
+    kind = next(column.type for column in member.columns if column.name == promise.time)
     at, until = quote(promise.time), shown(promise.ms)
     limit = f"{promise.ms}L" if kind == "BIGINT" else f"timestamp_millis({promise.ms}L)"
     return Rule(

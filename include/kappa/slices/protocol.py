@@ -154,7 +154,7 @@ def plan_slice(
                 **releases_detail(releases or {}),
                 **set_asides.detail(set_aside),
                 **floors_detail(floors or {}),
-                **frontiers_detail(frontiers or {}),
+                **frontiers_detail({at: ms for at, ms in (frontiers or {}).items() if at in run.followed}),
             },
         )
     )

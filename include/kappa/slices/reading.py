@@ -111,8 +111,8 @@ class Reading:
         self._sources = sources
         self._plan = plan
         self._timestamps = {topic: dict(parts) for topic, parts in committed.max_timestamps.items()}
+        self._committed = committed
         self._stream_times = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
-        self._followed = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
         self._released = merged([released or {}, plan.releases])
         self._floored = merged([floored or {}, plan.floors])
         self._raw = raw
@@ -180,10 +180,12 @@ class Reading:
         """The frontier of a source at the end of the slice, with what is released up to there."""
         topic = self._topic(source)
         partitions = [r.partition for r in self._plan.ranges if r.topic == topic]
-        reached = times_after(self._stream_times.get(topic, {}), self._released.get(topic, {}))
-        if source.follows_upstream:  # its records say nothing of those that are still to come
-            final = self._plan.frontiers.get(topic)
-            reached = self._followed.get(topic, {}) if final is None else dict.fromkeys(partitions, final)
+        if not source.follows_upstream:
+            reached = times_after(self._stream_times.get(topic, {}), self._released.get(topic, {}))
+        elif topic in self._plan.frontiers:  # its records say nothing of those that are still to come
+            reached = dict.fromkeys(partitions, self._plan.frontiers[topic])
+        else:
+            reached = dict(self._committed.stream_times.get(topic, {}))
         self._stream_times[topic] = reached
         return frontier_of(reached, partitions, grace_ms, least_frontiers(self._floored.get(topic, {})))
 

@@ -135,6 +135,12 @@ class EpochRun:
     scratch: Scratch = field(default_factory=Scratch)
 
     @cached_property
+    def followed(self) -> frozenset[str]:
+        """The versioned topics whose frontier is that of a source."""
+        sources = (source.topic for source in self.topology.sources if source.follows_upstream)
+        return frozenset(self.bound[source] for source in sources if source in self.bound)
+
+    @cached_property
     def watch(self) -> Watch:
         """Looks at commits that another program made in the epoch's Delta tables."""
         return Watch(paths=self.paths)

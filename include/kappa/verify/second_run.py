@@ -132,15 +132,14 @@ def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
 
 def _frontiers(run: EpochRun, copied: Ledger, end: Offsets) -> dict[str, int]:
     """Up to when rows of followed topics are final by an offset, as the slices of the epoch took it over."""
-    followed = {run.bound[one.topic] for one in run.topology.sources if one.follows_upstream and one.topic in run.bound}
-    found: dict[str, int] = {}
-    for piece in copied.history() if followed else ():
+    frontiers: dict[str, int] = {}
+    for piece in copied.history() if run.followed else ():
         for row in reversed(piece):
             if row.kind == "commit" and end.dominates(ranges_end(row.ranges).only(end.topics)):
-                found = {topic: ms for topic, ms in row.frontiers.items() if topic in followed} | found
-            if len(found) == len(followed):
-                return found
-    return found
+                frontiers = row.frontiers | frontiers
+            if frontiers.keys() >= run.followed:
+                return frontiers
+    return frontiers
 
 
 def advance(

@@ -428,7 +428,7 @@ def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Sta
         frontier[at] = np.maximum(frontier[at], _least(by_offset, offsets[at]))
     rows = batch.append_column("_event_time", pa.array(own).cast(kind))
     # What the upstream epoch has passed says nothing of a record of its own: it was in time there.
-    of_rows = pa.array(frontier, mask=np.full(len(frontier), source.follows_upstream))
+    of_rows = pa.nulls(len(frontier), pa.int64()) if source.follows_upstream else pa.array(frontier)
     rows = rows.append_column("_frontier", of_rows.cast(kind))
     return rows.append_column("_is_released", pa.array(is_released))
 
