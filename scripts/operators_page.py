@@ -103,10 +103,9 @@ def section(name: str, operator: Callable[..., Any], file: str) -> str:
         paragraphs(text, file),
         f"```text\n{drawing}```\n",
         f"| argument | |\n|---|---|\n{''.join(rows)}",
+        *([f"It returns {lowered(cell(parts['Returns'], file))}\n"] if "Returns" in parts else []),
         f"```python unrun: tests/test_doctests.py runs it\n{parts['Examples']}\n```\n",
     ]
-    if "Returns" in parts:
-        lines.insert(5, f"It returns {lowered(cell(parts['Returns'], file))}\n")
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -252,21 +253,24 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert rows[PREFIX + field.name.upper()] == written
 
 
-@pytest.mark.parametrize("name", ["findings_page", "formats_page"])
-def test_a_page_is_made_of_the_declarations(name: str) -> None:
+def loaded(name: str) -> Any:
+    """A script as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
+    sys.modules[name] = script  # dataclasses look their module up
     spec.loader.exec_module(script)
+    return script
+
+
+@pytest.mark.parametrize("name", ["findings_page", "formats_page"])
+def test_a_page_is_made_of_the_declarations(name: str) -> None:
+    script = loaded(name)
     assert script.PAGE.read_text() == script.page(), f"make it anew: python scripts/{name}.py"
 
 
 def test_the_reference_is_made_of_the_docstrings_and_has_every_operator() -> None:
-    spec = importlib.util.spec_from_file_location("operators_page", ROOT / "scripts" / "operators_page.py")
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    sys.modules["operators_page"] = script  # dataclasses look their module up
-    spec.loader.exec_module(script)
+    script = loaded("operators_page")
     for path, text in script.pages().items():
         assert path.read_text() == text, "make it anew: python scripts/operators_page.py"
     named = [name for family in script.FAMILIES for name in family.names]

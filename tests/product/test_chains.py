@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from support.chains import Downstream, Upstream, expected_scores, prove, raw, verified
-from support.epochs import lab
+from support.chains import Downstream, Upstream, chain_of, expected_scores, prove, raw, verified
 from support.joint_topologies import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
 
 from kappa import control, faults
@@ -41,16 +40,8 @@ def chain(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessio
     with ExitStack() as stack:
 
         def make(**settings: object) -> tuple[Upstream, Downstream]:
-            source = topic(partitions=2)
-            made = stack.enter_context(lab(tmp_path / "lab", kafka, spark, source, **settings))
-            same = {"config": made.config, "kafka": kafka, "topic": source, "session": spark}
-            name = f"lab.{source.replace('.', '_')}"
-            one = Upstream(name=f"{name}_a", **same)
-            two = Downstream(name=f"{name}_b", of=one, **same)
-            for member in (one, two):
-                member.deploy(1)
-                stack.callback(member.close)
-            return one, two
+            here = tmp_path / "lab", kafka, spark, topic(partitions=2)
+            return stack.enter_context(chain_of(Upstream, Downstream, *here, **settings))
 
         yield make
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from support.chains import Downstream, verified
-from support.epochs import lab, read_messages
+from support.chains import Downstream, chain_of, verified
+from support.epochs import read_messages
 from support.joint_topologies import Member, await_all_live, cut_over
 
 from kappa import control
@@ -154,17 +153,8 @@ def expected(member: Minutes) -> Hours:
 
 @pytest.fixture
 def chain(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Chain]:
-    with ExitStack() as stack:
-        source = topic(partitions=2)
-        made = stack.enter_context(lab(tmp_path / "lab", kafka, spark, source))
-        same = {"config": made.config, "kafka": kafka, "topic": source, "session": spark}
-        name = f"lab.{source.replace('.', '_')}"
-        one = Minutes(name=f"{name}_a", **same)
-        two = HoursOfMinutes(name=f"{name}_b", of=one, **same)
-        for member in (one, two):
-            member.deploy(1)
-            stack.callback(member.close)
-        yield one, two
+    with chain_of(Minutes, HoursOfMinutes, tmp_path / "lab", kafka, spark, topic(partitions=2)) as made:
+        yield made
 
 
 def test_hours_of_minutes_are_the_same_live_and_replayed_and_no_minute_is_late(chain: Chain) -> None:

@@ -10,6 +10,7 @@ from support.epochs import lab, plain_settings
 from support.five_streams import LOGS, RESULTS, fence, picked, topology_of
 from support.joint_topologies import Member
 
+from kappa import serving
 from kappa.kafka.inputs import input_key, input_value
 from kappa.lake import queries
 from kappa.replay.stages import Stage
@@ -74,11 +75,8 @@ def rows_of(member: Member, epoch: int, title: str) -> list[tuple[object, ...]]:
     place = RESULTS[title][0]
     topology = topology_of(title)
     is_table = place in {table.name for table in topology.tables}
-    paths = member.paths(epoch)
     if is_table:
-        from kappa import serving
-
         rows = serving.snapshot(member.config, member.name, epoch=epoch).rows(place).to_pylist()
     else:
-        rows = queries.query(paths.output(place), None).to_pylist()
+        rows = queries.query(member.paths(epoch).output(place), None).to_pylist()
     return picked(title, rows)

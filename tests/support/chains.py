@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 from confluent_kafka import Message
@@ -12,9 +14,18 @@ from confluent_kafka import Message
 from kappa import control
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
-from support.epochs import read_messages
+from support.epochs import lab, read_messages
 from support.joint_topologies import Member, output_topic
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from kappa.kafka.broker import Broker
+
+One = TypeVar("One", bound="Member")
+Two = TypeVar("Two", bound="Downstream")
 STORY = 'Topic(name="{name}.story", of="moves", key="id", on_replay="versioned")'
 
 READER = '''
@@ -104,6 +115,39 @@ class Downstream(Member):
     def scored(self) -> list[tuple[str, int]]:
         """What an independent consumer reads of its output topic, committed records only."""
         return [(row["id"], row["scored"]) for row in map(orjson.loads, self.sent_values())]
+
+
+@contextmanager
+def chain_of(
+    above: type[One],
+    below: type[Two],
+    base: Path,
+    kafka: Broker,
+    session: SparkSession,
+    source: str,
+    **settings: object,
+) -> Iterator[tuple[One, Two]]:
+    """Two topologies in one lake, deployed: the second reads the first one's versioned topic. Closed at the end.
+
+    Args:
+        above: the kind of the first.
+        below: that of the second.
+        base: a folder for both.
+        kafka: the broker.
+        session: computes them.
+        source: the root topic.
+        settings: as :class:`kappa.config.Config` has them.
+    """
+    with ExitStack() as stack:
+        made = stack.enter_context(lab(base, kafka, session, source, **settings))
+        same: dict[str, Any] = {"config": made.config, "kafka": kafka, "topic": source, "session": session}
+        name = f"lab.{source.replace('.', '_')}"
+        one = above(name=f"{name}_a", **same)
+        two = below(name=f"{name}_b", of=one, **same)
+        for member in (one, two):
+            member.deploy(1)
+            stack.callback(member.close)
+        yield one, two
 
 
 def raw(member: Member) -> list[Message]:
