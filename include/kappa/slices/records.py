@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-#: Most records of a source whose step is one task: more of them are worth a second core.
-ONE_TASK_ROWS = 10_000
 _IS_GOOD = "_read IS NULL AND _dead IS NULL"
 #: Of rows: how many, how many dead letters, and the largest timestamp.
 _COUNTS = ("COUNT(_offset) AS rows", "COUNT(_dead) AS dead", "MAX(_order_timestamp) AS newest")
@@ -106,10 +104,8 @@ def in_memory(session: SparkSession, records: pa.Table, source: Source, start: S
     counts = parsed.rows.group_by("_partition").aggregate(sums).rename_columns(["_partition", "rows", "dead", "newest"])
     tallies = _tallies(counts)
     reached = parsed.stream_times
-    frame = frame_of(session, good)
     return Records(
-        # Rows of one task are in every partitioning that a step asks for: Spark moves none of them between two.
-        frame=frame.coalesce(1) if good.num_rows <= ONE_TASK_ROWS else frame,
+        frame=frame_of(session, good),
         tallies=tuple(replace(tally, event_ms=reached.get(tally.partition)) for tally in tallies),
         dead=parsed.rows.filter(pc.invert(is_good)).select(list(dead_letters.COLUMNS)),
         read=parsed.read,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kappa.lake import queries, table_files
 from kappa.lake.merge_on_read import Contents, changed, read_table
-from kappa.spark.session import broadcast_bytes, frame_of
+from kappa.spark.session import ONE_TASK_ROWS, broadcast_bytes, frame_of
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of, quoted
 
@@ -160,7 +160,10 @@ class TableState:
         return [column.name for column in self._table.columns]
 
     def _frame_of(self, rows: pa.Table) -> DataFrame:
-        return frame_of(self._session, rows, self._ddl).coalesce(self._session.sparkContext.defaultParallelism)
+        frame = frame_of(self._session, rows, self._ddl)
+        return (
+            frame if rows.num_rows <= ONE_TASK_ROWS else frame.coalesce(self._session.sparkContext.defaultParallelism)
+        )
 
     def _changed(self, rows: pa.Table, changes: pa.Table) -> pa.Table:
         """The rows with changes brought in."""

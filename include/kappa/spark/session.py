@@ -21,9 +21,13 @@ from kappa.spark.shipping import shipped
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 #: The folder that ``kappa`` was imported from: Python workers must run the code of this driver and no other (law 11).
 _SOURCE_ROOT = Path(__file__).resolve().parents[2]
+
+#: Rows in memory that one task has done with before a second one has begun.
+ONE_TASK_ROWS = 10_000
 
 _SECRET = "(?i)secret|password|passphrase|token|credential|jaas|keystore[.]key|mask.?key|access.?key"  # noqa: S105
 
@@ -238,17 +242,21 @@ def local_session(name: str = "tests") -> SparkSession:
     return build_session(Config.from_env(), name)
 
 
-def frame_of(session: SparkSession, rows: pa.Table, schema: str | None = None) -> DataFrame:
+def frame_of(session: SparkSession, rows: pa.Table, schema: str | StructType | None = None) -> DataFrame:
     """A DataFrame of rows in memory.
+
+    A few of them are in one task, and so is what is made of several such frames: rows of one task are in every
+    partitioning that a step asks for, and Spark moves none of them between two.
 
     An Arrow table without rows may have no chunks either, and Spark does not take that where a column is nested.
 
     Args:
         rows: the rows.
-        schema: Spark DDL; None takes what the Arrow types say.
+        schema: Spark DDL, or the type of a row; None takes what the Arrow types say.
     """
     held = rows if rows.num_rows else rows.schema.empty_table()
-    return session.createDataFrame(held, schema=schema) if schema else session.createDataFrame(held)
+    frame = session.createDataFrame(held, schema=schema) if schema else session.createDataFrame(held)
+    return frame.coalesce(1) if rows.num_rows <= ONE_TASK_ROWS else frame
 
 
 def broadcast_bytes(session: SparkSession) -> int:
