@@ -33,13 +33,12 @@ from kappa.offsets.vector import Offsets, ranges_end
 from kappa.operators.origin import Order, order_of
 from kappa.replay.chains import Final
 from kappa.slices.contract import check_rows
-from kappa.slices.effects import collect, conformed
+from kappa.slices.effects import collect, conformed, held
 from kappa.slices.final_times import final_times, promised
 from kappa.slices.records import in_memory
 from kappa.slices.state import newest
 from kappa.slices.step import call_step
 from kappa.spark.catalyst import is_union
-from kappa.spark.parsing import columns_to_read
 from kappa.spark.parsing.batches import Start
 from kappa.spark.session import frame_of, local_session, tune
 from kappa.topology import ORDER, Slice, Source, Topology
@@ -183,7 +182,14 @@ class TopologyDriver:
             for source in self.topology.sources
             if source.grace_ms is not None
         }
-        given = Slice(seq=self._seq, records=records, tables=before, frontiers=frontiers, secret=MASK_KEY)
+        given = Slice(
+            seq=self._seq,
+            records=records,
+            tables=before,
+            frontiers=frontiers,
+            secret=MASK_KEY,
+            hold=held(self.topology, self._session),
+        )
         returned = call_step(self.topology, given)
         frames = conformed(self.topology, returned)
         effects = collect(frames)
@@ -274,8 +280,7 @@ class TopologyDriver:
             floors=self._floors.get(topic, {}) if is_timed else {},
             now_ms=_millis(self._now),
         )
-        taken = self._raw(source, inputs).select(*columns_to_read(source)).toArrow()
-        records = in_memory(self._session, taken, source, start, partial(input_schemas, source))
+        records = in_memory(self._session, self._taken(source, inputs), source, start, partial(input_schemas, source))
         after = records.after(start)
         self._times[topic] = dict(after.timestamps)
         if is_timed:
@@ -289,17 +294,28 @@ class TopologyDriver:
         """Partitions of a topic: those that the driver was told of, else those that had records."""
         return range(self._known[topic]) if topic in self._known else sorted(self._times.get(topic, {}))
 
-    def _raw(self, source: Source, inputs: list[Input]) -> DataFrame:
-        rows, topic = [], source.topic
+    def _taken(self, source: Source, inputs: list[Input]) -> pa.Table:
+        """Records as a reader of the log gives them; each takes the next offset of its partition."""
+        import pyarrow as pa
+
+        rows = []
         for item in inputs:
-            at = (topic, item.partition)
-            key, value = input_key(source, item.key), input_value(source, item.value)
-            rows.append((key, value, topic, item.partition, self._offsets[at], time_of(item)))
+            at = (source.topic, item.partition)
+            rows.append(
+                {
+                    "_key": input_key(source, item.key),
+                    "_partition": item.partition,
+                    "_offset": self._offsets[at],
+                    "_timestamp": time_of(item) * 1000,
+                    "_value": input_value(source, item.value),
+                }
+            )
             self._offsets[at] += 1
-        columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, time BIGINT"
-        frame = self._session.createDataFrame(rows, columns).coalesce(1)
-        headers = "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
-        return frame.selectExpr("* EXCEPT (time)", "timestamp_millis(time) AS timestamp", "0 AS timestampType", headers)
+        kinds = {"_key": pa.binary(), "_partition": pa.int32(), "_offset": pa.int64()}
+        kinds |= {"_timestamp": pa.timestamp("us", tz="UTC"), "_value": pa.binary()}
+        taken = pa.Table.from_pylist(rows, pa.schema(kinds))
+        headers = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+        return taken.append_column("_headers", pa.nulls(taken.num_rows, headers)) if source.headers else taken
 
     @staticmethod
     def _listed(rows: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:
@@ -310,7 +326,7 @@ class TopologyDriver:
 
         columns = self.topology.table(name).columns
         if name not in self._tables:
-            return self._session.createDataFrame([], ddl_of(columns))
+            return self._session.createDataFrame([], ddl_of(columns)).coalesce(1)
         kept = self._tables[name].filter(pc.invert(self._tables[name]["_deleted"]))
         return frame_of(self._session, kept.select([column.name for column in columns]), ddl_of(columns))
 

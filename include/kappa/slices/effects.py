@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -10,15 +10,17 @@ from kappa.errors import TopologyError
 from kappa.lake import tables
 from kappa.operators.records import is_deleted
 from kappa.slices import partition_values
-from kappa.spark.session import is_part
+from kappa.spark.session import frame_of, is_part
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import plain_type, quote, quoted
 from kappa.topology.event_time import LATE_RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
+
+    from kappa.topology.emission import Emission
 
 
 def conformed(topology: Topology, effects: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -68,6 +70,23 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
     else:
         chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
     return frame.selectExpr(*chosen)
+
+
+def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataFrame], DataFrame]:
+    """Brings rows that an operator emits into memory where another operator reads them, for slices that are small.
+
+    A reader uses its rows several times, and its own readers use what it makes of them several times: a plan of all of
+    it would have what the first operator does as often as the product of that.
+    """
+    read = {of for operator in topology.operators for one in operator.inputs for of in getattr(one, "of", ())}
+
+    def hold(emits: Emission, rows: DataFrame) -> DataFrame:
+        if emits not in read:
+            return rows
+        plain = _relaxed(rows)
+        return frame_of(session, plain.toArrow(), plain.schema)
+
+    return hold
 
 
 def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:

@@ -16,7 +16,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import ranges_end
 from kappa.slices.contract import check_rows
-from kappa.slices.effects import collect, conformed, shared, with_seq
+from kappa.slices.effects import collect, conformed, held, shared, with_seq
 from kappa.slices.final_times import promises
 from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
 from kappa.spark.session import is_too_large, tune
@@ -78,6 +78,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             tables=before,
             frontiers=reading.frontiers,
             secret=run.engines.mask_key,
+            hold=held(run.topology, run.engines.session) if in_memory else None,
         )
         effects = call_step(run.topology, given)
         kept = [] if reading.is_small else shared(list(effects.values()))

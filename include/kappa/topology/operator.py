@@ -294,7 +294,9 @@ class Operator(Generic[R]):
             slice.calls.late.append(outcome.late)
         if self.emits is None or outcome.emitted is None:
             return outcome.result
-        emitted = with_mark(getattr(outcome.result, outcome.emitted), _shown(self.emits))
+        emits = getattr(outcome.result, outcome.emitted)
+        held = emits if slice.hold is None else slice.hold(self.emits, emits)
+        emitted = with_mark(held, _shown(self.emits))
         slice.calls.emitted[self.emits] = emitted
         return replace(outcome.result, **{outcome.emitted: emitted})  # the step may pass them on
 

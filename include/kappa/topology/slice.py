@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ class Slice:
         frontiers: topic -> its frontier at the end of the slice, of sources with event time.
         secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
         calls: what bound operators gave; a step does not need it.
+        hold: brings the rows that an operator emits into memory before they are handed on; a step does not need it.
 
     Examples:
         >>> from kappa import Slice
@@ -66,6 +67,7 @@ class Slice:
     frontiers: Mapping[str, Frontier] = field(default_factory=dict)
     secret: str = field(default="", repr=False)
     calls: Calls = field(default_factory=Calls, repr=False, compare=False)
+    hold: Callable[[Any, DataFrame], DataFrame] | None = field(default=None, repr=False, compare=False)
 
     def __getitem__(self, topic: str) -> DataFrame:
         """Parsed records of a source topic, dead letters excluded.
