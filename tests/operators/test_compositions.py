@@ -50,6 +50,13 @@ def test_each_composition_is_made_of_the_rows_that_were_emitted(spark: SparkSess
     hold(spark, name, seed=seed, cuts=(3, 6))
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3, 103))
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_compositions_are_made_of_the_rows_that_were_emitted(spark: SparkSession, name: str, seed: int) -> None:
+    hold(spark, name, seed=seed, cuts=(random.Random(seed).randrange(2, 9),))
+
+
 def hold(spark: SparkSession, name: str, *, seed: int, cuts: tuple[int, ...]) -> None:
     """Rows of the last operator are those of plain Python, and those of the same log in so many slices."""
     composition, chance = COMPOSITIONS[name](), random.Random(seed)

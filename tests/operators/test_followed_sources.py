@@ -124,6 +124,13 @@ def test_each_chain_counts_the_same_however_both_are_cut(spark: SparkSession, na
     hold(spark, name, topic, seed=seed, cuts=(4, 8))
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3, 83))
+@pytest.mark.parametrize(("name", "topic"), CHAINS)
+def test_chains_count_the_same_however_both_are_cut(spark: SparkSession, name: str, topic: str, seed: int) -> None:
+    hold(spark, name, topic, seed=seed, cuts=(random.Random(seed).randrange(2, 9),))
+
+
 def windows(**topic: Any) -> Topology:
     open_4 = tumbling_window(LEFT, key="id", size="4 seconds", aggregates=SUMS, table="open_4")
     outputs = [Append(name="sums", of=open_4.final), Topic(name="sums-out", of="sums", key="id", **topic)]

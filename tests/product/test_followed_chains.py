@@ -157,18 +157,40 @@ def chain(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessio
         yield made
 
 
-def test_hours_of_minutes_are_the_same_live_and_replayed_and_no_minute_is_late(chain: Chain) -> None:
-    one, two = members = chain
-    one.produce_moves(0, 9_000, seed=1)
-    for member in members:
+def live(chain: Chain, *, seed: int) -> Hours:
+    """The hours of moves that come in several commits, as plain Python has them."""
+    one, two = chain
+    one.produce_moves(0, 9_000, seed=seed + 1)
+    for member in chain:
         member.start_live()
     for turn in range(2, 6):  # a commit of both for each
-        one.produce_moves(9_000 * (turn - 1), 9_000 * turn, seed=turn)
+        one.produce_moves(9_000 * (turn - 1), 9_000 * turn, seed=seed + turn)
         one.settle(1)
         two.settle(1)
     assert len(one.ledger(1).state().commits) >= 5
     found = two.hours(1)
     assert found == expected(one) and len(found) >= 4
+    return found
+
+
+def replayed(chain: Chain) -> dict[str, int]:
+    """The epochs of both from the beginning: minutes come in another order, and in fewer slices."""
+    one, two = chain
+    epochs = {one.name: verified(one, 2)}
+    return {**epochs, two.name: verified(two, 2, upstream={one.name: 2})}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(100))
+def test_a_hundred_chains_are_the_same_live_and_replayed(chain: Chain, number: int) -> None:
+    found = live(chain, seed=10 * (number + 1))
+    replayed(chain)
+    assert chain[1].hours(2) == found
+
+
+def test_hours_of_minutes_are_the_same_live_and_replayed_and_no_minute_is_late(chain: Chain) -> None:
+    one, two = members = chain
+    found = live(chain, seed=0)
 
     # The frontier came from the upstream's commits, and is on record in the slices that took it over.
     commits = [row for row in two.ledger(1).state().commits if row.seq]
@@ -177,9 +199,7 @@ def test_hours_of_minutes_are_the_same_live_and_replayed_and_no_minute_is_late(c
     assert set(taken) <= told and taken == sorted(taken, key=lambda at: at or 0)
     assert commits[-1].stream_times == {f"{one.story}.e0001": dict.fromkeys((0, 1), taken[-1])}
 
-    # Both again from the beginning: minutes come in another order, and in one slice.
-    epochs = {one.name: verified(one, 2)}
-    epochs[two.name] = verified(two, 2, upstream={one.name: 2})
+    epochs = replayed(chain)
     assert two.hours(2) == found
     report = control.diff(two.config, two.name, 2)
     assert [(output.rows_added, output.rows_removed) for output in report.outputs] == [(0, 0)] * len(report.outputs)
