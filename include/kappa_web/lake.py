@@ -148,12 +148,12 @@ class Lake:
             raise LedgerError(f"Epoch {chosen} of {topology!r} has committed nothing yet.", epoch=chosen)
         if seq is None:
             seq = state.committed.seq if at is None else _seq_at(state, paths, at)
-        row = serving.commit_of(paths, state, seq)
+        row, shapes = serving.commit_of(paths, state, seq), state.shapes
         return View(
-            snapshot=serving.snapshot_of(paths, row),
+            snapshot=serving.snapshot_of(paths, row, shapes),
             committed_at=row.at,
             is_live=chosen == record.live,
-            shapes=state.shapes,
+            shapes=shapes,
             masked=state.masked,
         )
 

@@ -229,7 +229,7 @@ def _shape(view: View, table: str, caller: Access) -> tuple[Shape, tuple[str, ..
             f"The key of table {table!r} has masked columns: {', '.join(hidden)}. Only callers with the right to read "
             "masked values may ask for its rows.",
         )
-    return shape, tuple(name for name in shape.columns if name in masked)
+    return shape, tuple(name for name in shape.results if name in masked)
 
 
 def _values(request: Request, key: str) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ def _values(request: Request, key: str) -> tuple[str, ...]:
 
 def _rows(found: pa.Table, shape: Shape, withheld: tuple[str, ...]) -> list[bytes]:
     """Rows as JSON, in the columns of the table."""
-    names = [name for name in shape.columns if name in found.column_names]
+    names = list(shape.results)
     return [to_json({**row, **dict.fromkeys(withheld)}) for row in json_rows(found, names)]
 
 
@@ -361,7 +361,7 @@ def _table(view: View, place: str, shape: Shape) -> Mapping[str, Any]:
         "key": list(shape.key),
         "columns": {
             column: {"type": kind, "required": column in shape.required, "masked": column in masked}
-            for column, kind in shape.columns.items()
+            for column, kind in shape.results.items()
         },
         "path": path,
         "delta_version": version,

@@ -170,15 +170,24 @@ class AppendLog:
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""
+        for path in reversed(self._in_order("max.n")):
+            yield from sorted(self._read([path]), key=lambda row: -row["n"])
+
+    def oldest_first(self) -> Iterator[dict[str, Any]]:
+        """All rows, the first one first; files are read as they are asked for."""
+        for path in self._in_order("min.n"):
+            yield from sorted(self._read([path]), key=lambda row: int(row["n"]))
+
+    def _in_order(self, by: str) -> list[str]:
+        """The files that there are now, by the least or the greatest number of their rows."""
         from deltalake import DeltaTable
 
         if not self.exists():
-            return
+            return []
         files = DeltaTable(self.path).get_add_actions(flatten=True)
         if files.num_rows == 0:
-            return
-        for _, path in sorted(zip(files["max.n"].to_pylist(), files["path"].to_pylist(), strict=True), reverse=True):
-            yield from sorted(self._read([path]), key=lambda row: -row["n"])
+            return []
+        return [path for _, path in sorted(zip(files[by].to_pylist(), files["path"].to_pylist(), strict=True))]
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows that there were at the last :meth:`refresh`, in order of ``n``."""

@@ -69,6 +69,12 @@ class Ledger:
         record = next(found, None)
         return None if record is None else _from_record(record)
 
+    def seed(self) -> LedgerRow | None:
+        """The first commit, without reading the whole ledger: what the epoch's tables are."""
+        found = (record for record in self._log.oldest_first() if record["kind"] == "commit")
+        record = next(found, None)
+        return None if record is None else _from_record(record)
+
     def newest(self, most: int) -> list[LedgerRow]:
         """The last rows, oldest first, without reading the whole ledger.
 

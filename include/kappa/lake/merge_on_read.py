@@ -41,6 +41,7 @@ class Contents:
         changes: the Delta table of the table's changes.
         changes_version: a Delta version of it that holds those of the slices after ``merged`` up to ``seq``.
         key: the table's key; empty where nothing is to be merged.
+        hidden: columns that the rows are to be without: those that an operator keeps for itself, for readers.
     """
 
     path: str
@@ -50,6 +51,7 @@ class Contents:
     changes: str
     changes_version: int
     key: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     @property
     def is_merged(self) -> bool:
@@ -108,6 +110,8 @@ def frame(session: SparkSession, contents: Contents, read: ReadTable = read_tabl
     from pyspark.sql import functions as F
 
     base = read(session, contents.path, contents.version)
+    if contents.hidden:
+        base = base.select(*quoted(name for name in base.columns if name not in contents.hidden))
     if contents.is_merged:
         return base
     key, names = quoted(contents.key), quoted(base.columns)
@@ -138,6 +142,7 @@ def query(
         order_by=order_by,
         limit=limit,
         over=changes_over(contents),
+        without=contents.hidden,
     )
 
 
@@ -150,10 +155,17 @@ def row_of(contents: Contents, key: str) -> pa.Table:
     """
     if not contents.is_merged:
         where = f"{_since(contents)} AND {key}"
-        found = queries.query(contents.changes, contents.changes_version, where=where, order_by="_seq DESC", limit=1)
+        found = queries.query(
+            contents.changes,
+            contents.changes_version,
+            where=where,
+            order_by="_seq DESC",
+            limit=1,
+            without=contents.hidden,
+        )
         if found.num_rows:
             return found.slice(0, 0 if found["_deleted"][0].as_py() else 1).drop_columns(["_seq", "_deleted"])
-    return queries.query(contents.path, contents.version, where=key)
+    return queries.query(contents.path, contents.version, where=key, without=contents.hidden)
 
 
 def chunks(contents: Contents, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
@@ -163,7 +175,9 @@ def chunks(contents: Contents, columns: Sequence[str], rows: int) -> Iterator[pa
 
 def batches(contents: Contents, columns: Sequence[str] | None = None, limit: int | None = None) -> pa.RecordBatchReader:
     """Rows as a stream, in no order; see :func:`kappa.lake.queries.batches`."""
-    return queries.batches(contents.path, contents.version, columns, limit=limit, over=changes_over(contents))
+    return queries.batches(
+        contents.path, contents.version, columns, limit=limit, over=changes_over(contents), without=contents.hidden
+    )
 
 
 def changed(contents: Contents) -> pa.Table | None:

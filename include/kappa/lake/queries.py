@@ -130,6 +130,7 @@ def query(
     order_by: str | None = None,
     limit: int | None = None,
     over: Changes | None = None,
+    without: Sequence[str] = (),
 ) -> pa.Table:
     """Rows of a table as of a Delta version (None: the newest), by an SQL condition, with the declared columns.
 
@@ -142,11 +143,12 @@ def query(
         order_by: SQL order.
         limit: most rows.
         over: changes that are not in the table yet.
+        without: columns that the rows do not have; SQL that names one is refused by the engine.
     """
     from deltalake import DeltaTable
 
     table = DeltaTable(path, version=delta_version)
-    relations, source = _source(table, over)
+    relations, source = _source(table, over, without)
     sql = f"SELECT {select} FROM {source}"
     sql += f" WHERE {where}" if where else ""
     sql += f" ORDER BY {order_by}" if order_by else ""
@@ -220,6 +222,7 @@ def batches(
     where: str | None = None,
     limit: int | None = None,
     over: Changes | None = None,
+    without: Sequence[str] = (),
 ) -> pa.RecordBatchReader:
     """Rows of a table as of a version as a stream, unordered, with the declared columns.
 
@@ -230,7 +233,8 @@ def batches(
 
     table = DeltaTable(path, version=delta_version)
     declared = declared_schema(table)
-    schema = declared if columns is None else pa.schema([declared.field(name) for name in columns])
+    names = [name for name in declared.names if name not in without] if columns is None else columns
+    schema = pa.schema([declared.field(name) for name in names])
     relations, source = _source(table, over)
     sql = f"SELECT {_listed(schema.names) or '1'} FROM {source}" + (f" WHERE {where}" if where else "")
     sql += f" LIMIT {limit}" if limit is not None else ""
@@ -244,14 +248,39 @@ def batches(
     return pa.RecordBatchReader.from_batches(schema, rest())
 
 
-def _source(table: DeltaTable, over: Changes | None) -> tuple[dict[str, DeltaTable], str]:
+def _source(table: DeltaTable, over: Changes | None, without: Sequence[str] = ()) -> tuple[dict[str, DeltaTable], str]:
     """Relations by name, and the SQL of the rows that a query is made of: a relation ``t``."""
     from deltalake import DeltaTable
 
-    if over is None:
+    if over is None and not without:
         return {"t": table}, "t"
-    relations = {"_table": table, "_changes": DeltaTable(over.path, version=over.delta_version)}
-    return relations, f"{over.over(declared_schema(table).names)} AS t"
+    relations = {"_table": table}
+    if over is not None:
+        relations["_changes"] = DeltaTable(over.path, version=over.delta_version)
+    return relations, f"{relation(table, over, without)} AS t"
+
+
+def relation(
+    table: DeltaTable,
+    over: Changes | None,
+    without: Sequence[str] = (),
+    *,
+    base: str = "_table",
+    changes: str = "_changes",
+) -> str:
+    """SQL of a table's rows with changes brought in: the name of a relation, or a query in brackets.
+
+    Args:
+        table: the table.
+        over: the changes; None for none.
+        without: columns that the rows do not have.
+        base: relation of the table.
+        changes: relation of the changes.
+    """
+    names = [name for name in declared_schema(table).names if name not in without]
+    if over is not None:
+        return over.over(names, table=base, changes=changes)
+    return f"(SELECT {_listed(names)} FROM {base})" if without else base
 
 
 def _builder(relations: Mapping[str, DeltaTable]) -> QueryBuilder:

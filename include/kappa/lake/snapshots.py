@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kappa.errors import UnknownEpochError, UnknownTableError
 from kappa.lake import handoffs
+from kappa.lake.hidden_columns import named_in, refusal
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import Contents, batches, contents_of, query, row_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, ranges_end
+from kappa.topology.shapes import Shape, shapes_from_dict
 
 if TYPE_CHECKING:
     import polars as pl
@@ -99,8 +101,11 @@ class Snapshot:
     ) -> pa.Table:
         """Rows of a table or append output, by an SQL condition.
 
+        Of a table that an operator keeps, they have the columns of its results.
+
         Raises:
             UnknownTableError: the epoch has none of that name.
+            UsageError: the SQL names a column that an operator keeps for itself.
         """
         return self._read(name, partial(query, select=select, where=where, order_by=order_by, limit=limit))
 
@@ -189,7 +194,10 @@ class Snapshot:
         contents = self.contents(name)
         try:
             return read(contents)
-        except Exception:
+        except Exception as error:
+            column = named_in(error, contents.hidden)
+            if column is not None:
+                raise refusal(column, self.topology, name) from error
             found = self.contents_now(name)
             if found == contents:
                 raise
@@ -214,11 +222,16 @@ class Snapshot:
                 seq=self.seq,
                 savepoints=sorted(state.savepoints),
             )
-        return contents_of(paths, state.resolved(row), name)
+        return replace(contents_of(paths, state.resolved(row), name), hidden=self.tables[name].hidden)
 
 
-def snapshot_of(paths: EpochPaths, row: LedgerRow) -> Snapshot:
+def snapshot_of(paths: EpochPaths, row: LedgerRow, shapes: Mapping[str, Shape] | None = None) -> Snapshot:
     """The cut of an epoch that one of its commits names.
+
+    Args:
+        paths: where the epoch is.
+        row: the commit.
+        shapes: what its ledger says of its tables; None to read it.
 
     Examples:
         >>> from kappa import serving
@@ -229,6 +242,8 @@ def snapshot_of(paths: EpochPaths, row: LedgerRow) -> Snapshot:
         >>> serving.snapshot_of(paths, serving.commit_of(paths, Ledger(paths.ledger).state(), 1)).seq
         1
     """
+    declared = _seeded(paths) if shapes is None else shapes
+    hidden = {place: shape.hidden for place, shape in declared.items()}
     return Snapshot(
         topology=paths.topology,
         epoch=paths.epoch,
@@ -241,8 +256,14 @@ def snapshot_of(paths: EpochPaths, row: LedgerRow) -> Snapshot:
             if name.startswith(("tables/", "outputs/"))
         },
         tables={
-            name: contents_of(paths, row, name)
+            name: replace(contents_of(paths, row, name), hidden=hidden.get(f"tables/{name}", ()))
             for kind, _, name in (place.partition("/") for place in row.delta_versions)
             if kind == "tables"
         },
     )
+
+
+def _seeded(paths: EpochPaths) -> Mapping[str, Shape]:
+    """What the ledger of an epoch says of its tables, whichever code is deployed."""
+    seed = Ledger(paths.ledger).seed()
+    return shapes_from_dict({} if seed is None else seed.detail.get("shapes", {}))

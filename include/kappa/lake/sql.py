@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import KappaError, LakeUnreachableError, UnknownTableError, UsageError, first_line
 from kappa.lake.epoch_record import record_of
 from kappa.lake.events import Event
+from kappa.lake.hidden_columns import named_in, refusal
 from kappa.lake.ledger import Ledger
 from kappa.lake.merge_on_read import Contents, changes_over
-from kappa.lake.queries import quoted_name
-from kappa.lake.tables import declared_schema
+from kappa.lake.queries import quoted_name, relation
 from kappa.names import EpochPaths
 
 if TYPE_CHECKING:
@@ -174,15 +174,14 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
         table = DeltaTable(made_of.path, version=made_of.version)
         builder.register(base, table)
         over = changes_over(made_of)
-        sources[name] = base
         if over is not None:
             builder.register(changes, DeltaTable(over.path, version=over.delta_version))
-            sources[name] = over.over(declared_schema(table).names, table=base, changes=changes)
+        sources[name] = relation(table, over, made_of.hidden, base=base, changes=changes)
     try:
         found = builder.execute(checked.text(sources))
         first = next(found, None)
     except Exception as error:  # the engine's own errors have no class of their own
-        raise _ended(error, checked) from error
+        raise _ended(error, checked, contents) from error
     schema = pa.schema([field.with_type(_plain(field.type)) for field in pa.schema(found.schema)])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -192,7 +191,7 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
             try:
                 batch = next(found, None)
             except Exception as error:
-                raise _ended(error, checked) from error
+                raise _ended(error, checked, contents) from error
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -217,7 +216,11 @@ def unknown(name: Name, lake: str, events: Sequence[Event]) -> UnknownTableError
     )
 
 
-def _ended(error: Exception, checked: Statement) -> KappaError:
+def _ended(error: Exception, checked: Statement, contents: Mapping[Name, Contents]) -> KappaError:
+    for name, made_of in contents.items():
+        column = named_in(error, made_of.hidden)
+        if column is not None:
+            return refusal(column, name.topology, name.table)
     if "Object Store error" in str(error):
         return LakeUnreachableError(
             f"Files of {', '.join(map(str, checked.names))} could not be read; maybe they were cleaned up since the "

@@ -17,7 +17,7 @@ from typing import Any
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.parts import CHANGED, ORIGIN, Part, ddl_of, derived, lifted, merged, values
+from kappa.operators.parts import CHANGED, ORIGIN, Part, ddl_of, derived, internal, lifted, merged, values
 from kappa.topology import ORDER
 from kappa.topology.ddl import Column, columns_of, is_numeric, quote
 from kappa.topology.reserved import is_reserved
@@ -34,6 +34,7 @@ __all__ = [
     "derived",
     "distinct",
     "first",
+    "internal",
     "last",
     "lifted",
     "max",

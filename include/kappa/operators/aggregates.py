@@ -77,11 +77,7 @@ def aggregate(
         return Outcome(result=result, changes=(result.changes,))
 
     return TableOperator(
-        name="aggregate",
-        inputs=(read_rows,),
-        tables=(aggregates_of_keys.table(table),),
-        compute=compute,
-        row=result_row(aggregates_of_keys.keys, aggregates_of_keys.parts),
+        name="aggregate", inputs=(read_rows,), tables=(aggregates_of_keys.table(table),), compute=compute
     )
 
 
@@ -195,13 +191,7 @@ def cogroup(
         result = group(dict(zip(inputs, frames, strict=True)), before=slice.table(table))
         return Outcome(result=result, changes=(result.changes,))
 
-    return TableOperator(
-        name="cogroup",
-        inputs=tuple(inputs.values()),
-        tables=(group.table(table),),
-        compute=compute,
-        row=result_row(group.keys, group.parts),
-    )
+    return TableOperator(name="cogroup", inputs=tuple(inputs.values()), tables=(group.table(table),), compute=compute)
 
 
 def _cogroup(key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping[str, Aggregate]]) -> Cogroup:
@@ -323,12 +313,8 @@ def parts_beside(
 def table_of(name: str, keys: Sequence[Column], parts: Sequence[Part], by: str) -> Table:
     """A table of aggregates by key."""
     names = [column.name for column in keys]
-    return Table(name=name, key=names, schema=f"{key_ddl(keys)}, {agg.ddl_of(parts)}", made_by=by)
-
-
-def result_row(keys: Sequence[Column], parts: Sequence[Part]) -> str:
-    """Spark DDL of a row of aggregates: without what they need to merge."""
-    return f"{key_ddl(keys)}, {agg.ddl_of(agg.values(parts))}"
+    schema = f"{key_ddl(keys)}, {agg.ddl_of(parts)}"
+    return Table(name=name, key=names, schema=schema, made_by=by, internal=agg.internal(parts))
 
 
 def made_by(operator: str, keys: Sequence[Column], aggregates: Mapping[str, Aggregate]) -> str:

@@ -121,6 +121,7 @@ class AtMostEvery:
             made_by=f"{_NAME}(key={names}, {self.grid.boundaries_text})",
             expires=True,
             reach=Reach(ms=self.grid.longest_ms, grid=self.grid, column="boundary"),
+            internal=("counts_from", origin.ORIGIN),
         )
 
     @property

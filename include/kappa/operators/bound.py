@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from kappa.errors import TopologyError
 from kappa.topology import Table
+from kappa.topology.ddl import ddl_of
 from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.operator import Operator, RowsInput, TableInput
 
@@ -74,8 +75,8 @@ class TableOperator(Operator[R]):
 
     @property
     def schema(self) -> str:
-        """Spark DDL of the table's rows without columns of the operator's own."""
-        return self.row
+        """Spark DDL of the table's results."""
+        return ddl_of(self.tables[0].results)
 
 
 def emission(
@@ -135,4 +136,4 @@ def table_input(of: TableOperator[R] | Table, operator: str) -> TableInput:
             f"{operator} reads tables and is declared with {type(of).__name__} {of!r}. Declare it with an operator "
             "that keeps a table, such as newest_by or aggregate, or with a Table."
         )
-    return TableInput(operator=operator, table=of.tables[0], rows=of.row)
+    return TableInput(operator=operator, table=of.tables[0], rows=of.schema)

@@ -112,9 +112,7 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
 
     versions = emission(what, kept.row, read_rows, is_timed=read_rows.is_timed, cuts="time")
     emitted = None if history else replace(versions, deletes=True)
-    return ChangeTableOperator(
-        name=_NAME, inputs=(read_rows,), tables=tables, compute=compute, row=kept.row, emits=emitted
-    )
+    return ChangeTableOperator(name=_NAME, inputs=(read_rows,), tables=tables, compute=compute, emits=emitted)
 
 
 def _check_times(columns: Sequence[Column], what: str) -> None:

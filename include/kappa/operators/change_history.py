@@ -66,6 +66,7 @@ class ChangeHistory(OfChanges):
                 key=names,
                 schema=f"{self.row}, {version}, _place {PLACE_TYPE}, _carried ARRAY<STRING>",
                 made_by=made_by,
+                internal=("_version", "_place", "_carried"),
             ),
             Table(name=f"{name}_deleted", key=names, schema=f"{key}, {version}, {at}", made_by=f"{made_by} deletions"),
             Table(

@@ -71,9 +71,10 @@ class ChangeTable(OfChanges):
         place = f"_place {PLACE_TYPE}"
         made_by, names = f"cdc_table(key={','.join(quoted_names(self.key))})", [column.name for column in self.key]
         kept = f"{self.row}, {place}" + (f", _carried {_CARRIED}" if self._carriable else "")
+        own = ("_place", *(["_carried"] if self._carriable else []))
         gone = f"{key_ddl(self.key)}, {place}"
         return (
-            Table(name=name, key=names, schema=kept, made_by=made_by),
+            Table(name=name, key=names, schema=kept, made_by=made_by, internal=own),
             Table(name=f"{name}_deleted", key=names, schema=gone, made_by=f"{made_by} deletions"),
             Table(name=f"{name}_truncated", key="topic", schema=TRUNCATES, made_by=f"{made_by} truncates"),
         )

@@ -62,4 +62,4 @@ def tables_operator(
         )
         return Outcome(result=result, changes=(result.changes,))
 
-    return TableOperator(name=name, inputs=(left, right), tables=(join.table(table),), compute=compute, row=join.schema)
+    return TableOperator(name=name, inputs=(left, right), tables=(join.table(table),), compute=compute)

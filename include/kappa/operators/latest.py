@@ -59,7 +59,7 @@ class NewestBy:
     def table(self, name: str) -> Table:
         """The table of the newest rows: their columns, and ``origin``, the place that each has in the total order."""
         schema = f"{self.row}, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
-        return Table(name=name, key=self.key, schema=schema, made_by=self._made_by)
+        return Table(name=name, key=self.key, schema=schema, made_by=self._made_by, internal=(origin.ORIGIN,))
 
     def deletions(self, name: str) -> Table:
         """The table of keys that were deleted last, and where."""
@@ -159,7 +159,7 @@ def newest_by(
         return Outcome(result=result, changes=(result.changes, *marks))
 
     tables = (newest.table(table), *(() if deletions is None else (newest.deletions(deletions),)))
-    return TableOperator(name="newest_by", inputs=(read_rows,), tables=tables, compute=compute, row=newest.row)
+    return TableOperator(name="newest_by", inputs=(read_rows,), tables=tables, compute=compute)
 
 
 def _changed(newer: DataFrame, columns: list[str]) -> DataFrame:

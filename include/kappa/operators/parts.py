@@ -32,7 +32,8 @@ class Part:
         of_parts: SQL, an aggregate over this column: what several parts have together. Empty likewise.
         derived: SQL, a scalar over the merged columns: the column's value in the end. Empty for what merging gave.
         undone: SQL, a scalar over a row: a part that takes the row out again. Empty where none does.
-        is_value: whether it is what an author asked for; the others are kept in order to merge.
+        is_value: whether it is what an author asked for; the others are kept in order to merge, and no reader gets
+            them (:attr:`kappa.topology.Table.internal`).
     """
 
     name: str
@@ -56,6 +57,11 @@ ORIGIN = Part(name=origin.ORIGIN, type=origin.ORIGIN_TYPE, of_row=origin.OF_ROW,
 def values(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Those that an author asked for."""
     return tuple(part for part in parts if part.is_value)
+
+
+def internal(parts: Iterable[Part]) -> tuple[str, ...]:
+    """Names of the others, which a table keeps in order to merge."""
+    return tuple(part.name for part in parts if not part.is_value)
 
 
 def ddl_of(parts: Iterable[Part]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, result_row, table_of
+from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, table_of
 from kappa.operators.bound import TableOperator, declared_as
 from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, quoted_names, with_key
@@ -79,7 +79,6 @@ def two_phase(
         inputs=(read_rows,),
         tables=(phases.table(table), *(() if parts is None else (phases.parts_table(parts),))),
         compute=compute,
-        row=result_row(phases.keys, phases.columns),
     )
 
 

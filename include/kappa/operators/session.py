@@ -126,9 +126,15 @@ class SessionWindow:
 
     def table(self, name: str) -> Table:
         """The state as a table of that name."""
-        columns = f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN))}"
-        key = [*(column.name for column in self.keys), "session_start"]
-        return Table(name=name, key=key, schema=columns, made_by=self.made_by, expires=True)
+        parts = (*self.parts, agg.ORIGIN)
+        return Table(
+            name=name,
+            key=[*(column.name for column in self.keys), "session_start"],
+            schema=f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of(parts)}",
+            made_by=self.made_by,
+            expires=True,
+            internal=agg.internal(parts),
+        )
 
     @property
     def schema(self) -> str:

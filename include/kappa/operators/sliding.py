@@ -119,9 +119,15 @@ class SlidingWindow:
 
     def table(self, name: str) -> Table:
         """The state as a table of that name."""
-        kept = agg.ddl_of((*self.parts, agg.ORIGIN, _EMITTED))
-        columns = f"{key_ddl(self.keys)}, event_time TIMESTAMP NOT NULL, {kept}"
-        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by, expires=True)
+        parts = (*self.parts, agg.ORIGIN, _EMITTED)
+        return Table(
+            name=name,
+            key=self._group,
+            schema=f"{key_ddl(self.keys)}, event_time TIMESTAMP NOT NULL, {agg.ddl_of(parts)}",
+            made_by=self.made_by,
+            expires=True,
+            internal=agg.internal(parts),
+        )
 
     @property
     def schema(self) -> str:

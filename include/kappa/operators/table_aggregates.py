@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, result_row, table_of
+from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, table_of
 from kappa.operators.bound import TableOperator, declared_as, table_input
 from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, quoted_names, with_key
@@ -74,13 +74,7 @@ def aggregate_table(
         result = groups(changes[0], rows=slice.table(read_table.table.name), before=slice.table(table))
         return Outcome(result=result, changes=(result.changes,))
 
-    return TableOperator(
-        name="aggregate_table",
-        inputs=(read_table,),
-        tables=(groups.table(table),),
-        compute=compute,
-        row=result_row(groups.keys, groups.parts),
-    )
+    return TableOperator(name="aggregate_table", inputs=(read_table,), tables=(groups.table(table),), compute=compute)
 
 
 def _aggregate_table(rows: str, of: Key, key: Key, aggregates: Mapping[str, Aggregate]) -> TableAggregates:

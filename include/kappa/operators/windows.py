@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _OWN = ("window_start", "window_end", "is_closed", "origin")
-_CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_closed)")
+#: Whether a window that is kept is closed: readers want to know that too.
+_CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_closed)", is_value=True)
 
 
 @declared_as(
@@ -184,9 +185,18 @@ class HoppingWindow:
     def table(self, name: str) -> Table:
         """The state as a table of that name."""
         closed = () if self.keep_ms is None else (_CLOSED,)
-        columns = f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN, *closed))}"
+        parts = (*self.parts, agg.ORIGIN, *closed)
+        columns = f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of(parts)}"
         reach = Reach(ms=self.grid.longest_ms, grid=self.grid, column="window_start", keep_ms=self.keep_ms)
-        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by, expires=True, reach=reach)
+        return Table(
+            name=name,
+            key=self._group,
+            schema=columns,
+            made_by=self.made_by,
+            expires=True,
+            reach=reach,
+            internal=agg.internal(parts),
+        )
 
     @property
     def schema(self) -> str:

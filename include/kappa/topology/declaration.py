@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
-from kappa.topology.ddl import Column, columns_of
+from kappa.topology.ddl import Column
 from kappa.topology.emission import Emission
 from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
@@ -226,12 +226,11 @@ class Topology:
 
     def sent_columns(self, topic: Topic) -> tuple[Column, ...]:
         """Columns of the values of a topic."""
-        kept = self.rows_of(topic).columns
-        results = {operator.tables[0].name: operator.row for operator in self.operators if operator.row}
-        row = columns_of(results[topic.of], f"table {topic.of!r}") if topic.of in results else kept
-        names = topic.columns or [column.name for column in row]
-        by_name = {column.name: column for column in kept}
-        return tuple(by_name[name] for name in names)
+        rows = self.rows_of(topic)
+        if not topic.columns:
+            return rows.results if isinstance(rows, Table) else rows.columns
+        by_name = {column.name: column for column in rows.columns}
+        return tuple(by_name[name] for name in topic.columns)
 
     def followed(self, topic: Topic) -> Emission | None:
         """What an operator emits into a topic whose time says what is final; None where readers cannot follow it."""

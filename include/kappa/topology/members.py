@@ -259,6 +259,8 @@ class Table:
         expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
         reach: how far in event time what comes of this state reaches; None where an interval of time does not bound it.
         cuts: see :data:`Cuts`.
+        internal: columns that an operator keeps in order to go on; readers, topics and differences have the others. One
+            that is part of the key is shown to readers, since it tells rows apart.
 
     Examples:
         >>> from kappa import Table
@@ -274,10 +276,12 @@ class Table:
     expires: bool = False
     reach: Reach | None = None
     cuts: Cuts = "any"
+    internal: tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", names_of(self.key))
         object.__setattr__(self, "masked", names_of(self.masked))
+        object.__setattr__(self, "internal", names_of(self.internal))
         _check_name("table", self.name)
         _check_cuts("Table", self.name, self.cuts)
         known = {column.name: column for column in self.columns}
@@ -289,11 +293,17 @@ class Table:
         )
         check_table_key(self)
         _check_masked(f"Table {self.name!r}", self.masked, known)
+        _check_internal(self, known)
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """Columns of a row."""
         return columns_of(self.schema, f"table {self.name!r}")
+
+    @property
+    def results(self) -> tuple[Column, ...]:
+        """Columns of a row without what the operator keeps for itself."""
+        return tuple(column for column in self.columns if column.name not in self.internal)
 
     @property
     def is_timed(self) -> bool:
@@ -303,7 +313,7 @@ class Table:
     @property
     def measures(self) -> tuple[str, ...]:
         """Full names of what a threshold may limit."""
-        drift = (f"drift.{c.name}" for c in self.columns if is_numeric(c) and c.name not in (*self.key, *self.masked))
+        drift = (f"drift.{c.name}" for c in self.results if is_numeric(c) and c.name not in (*self.key, *self.masked))
         return tuple(f"{self.name}.{measure}" for measure in (*TABLE_MEASURES, *drift))
 
 
@@ -472,6 +482,19 @@ def _check_cuts(kind: str, name: str, cuts: Cuts) -> None:
 def _check_name(kind: str, name: str) -> None:
     if not _MEMBER.fullmatch(name):
         raise TopologyError(f"The name of {kind} {name!r} must be one lower-case word (letters, digits, '_').")
+
+
+def _check_internal(table: Table, known: Iterable[str]) -> None:
+    if table.internal and not table.made_by:
+        raise TopologyError(
+            f"Table {table.name!r}: internal={list(table.internal)} is of tables that an operator keeps, and this one "
+            "is the step's. Keep what only the step needs in a table of its own."
+        )
+    odd = [name for name in table.internal if name not in known]
+    if odd:
+        raise TopologyError(
+            f"Table {table.name!r}: internal columns {odd} are not in its schema, which has {sorted(known)}."
+        )
 
 
 def _check_masked(what: str, masked: Iterable[str], known: Iterable[str]) -> None:

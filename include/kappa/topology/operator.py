@@ -242,7 +242,6 @@ class Operator(Generic[R]):
         tables: its state.
         compute: what it gives for a slice and the rows of its inputs.
         emits: what it emits; None where it has a table alone.
-        row: Spark DDL of the rows of its first table without columns of its own; empty where those are not a result.
     """
 
     name: str
@@ -250,7 +249,6 @@ class Operator(Generic[R]):
     tables: tuple[Table, ...]
     compute: Callable[[Slice, tuple[DataFrame, ...]], Outcome[R]]
     emits: Emission | None = None
-    row: str = ""
 
     def __post_init__(self) -> None:
         # What comes of rows that depend on cuts depends on them too.

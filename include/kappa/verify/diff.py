@@ -41,13 +41,15 @@ def verify(
     *,
     limits: Mapping[str, Limit] | None = None,
     keys: Mapping[str, Sequence[str]] | None = None,
+    internal: Mapping[str, Sequence[str]] | None = None,
     by_origin: bool = True,
     begun: Offsets | None = None,
     unjudged: Collection[str] = (),
 ) -> DiffReport:
     """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
 
-    Changes nothing. Tables and outputs are compared in the columns that both have, by their names.
+    Changes nothing. Tables and outputs are compared in the columns that both have, by their names; of tables that an
+    operator keeps, in the results.
 
     Args:
         topology: the candidate's code.
@@ -55,6 +57,7 @@ def verify(
         mine: paths of the epoch and its commit, whose slice ended at the same offsets.
         limits: thresholds by the full names of their measures.
         keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
+        internal: table -> columns of the live epoch that an operator keeps for itself.
         by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different
             topics.
         unjudged: tables and outputs whose rows depend on cuts that both did not share: a difference is shown, and no
@@ -68,12 +71,12 @@ def verify(
     after = {place: _frame(session, paths, row, place) for place in places}
     mask = Mask()
     rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
-    tables = [
-        table_diff(
-            t, None if t.name in rekeyed else before[f"tables/{t.name}"], _there(after[f"tables/{t.name}"]), mask
-        )
-        for t in topology.tables
-    ]
+    tables = []
+    for t in topology.tables:
+        theirs = None if t.name in rekeyed else before[f"tables/{t.name}"]
+        shown = None if theirs is None else _shown(theirs, (internal or {}).get(t.name, ()))
+        results = [column.name for column in t.results]
+        tables.append(table_diff(t, shown, _there(after[f"tables/{t.name}"]), mask, columns=results))
     outputs = [
         output_diff(a, before[f"outputs/{a.name}"], _there(after[f"outputs/{a.name}"]), by_origin=by_origin)
         for a in topology.appends
@@ -132,20 +135,42 @@ def _frame(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str)
     return frame_at(session, paths, row, place) if place in row.delta_versions else None
 
 
+def _shown(live: DataFrame, internal: Sequence[str]) -> DataFrame:
+    """Rows of the live epoch without what its operator keeps for itself: another one keeps something else."""
+    return live.select(*quoted(name for name in live.columns if name not in internal)) if internal else live
+
+
 def _there(frame: DataFrame | None) -> DataFrame:
     assert frame is not None
     return frame
 
 
-def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask | None = None) -> TableDiff:
-    """How a table differs, in one pass over both, and a second one for samples where there is something to show."""
+def table_diff(
+    table: Table,
+    live: DataFrame | None,
+    mine: DataFrame,
+    mask: Mask | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+) -> TableDiff:
+    """How a table differs, in one pass over both, and a second one for samples where there is something to show.
+
+    Args:
+        table: the table.
+        live: the rows that it is compared with; None where there are none.
+        mine: its rows.
+        mask: stands in for masked values.
+        columns: those in which it is compared; None for all. Of others nothing is said.
+    """
     from pyspark.sql import functions as F
 
     key, masked = list(table.key), tuple(table.masked)
     if live is None or not set(key) <= set(live.columns):
         rows = mine.count()
         return TableDiff(name=table.name, rows_live=None, rows_candidate=rows, keys_added=rows, masked=masked)
-    names = [column.name for column in table.columns if column.name not in key]
+    declared = [column.name for column in table.columns]
+    names = [name for name in (declared if columns is None else columns) if name not in key]
+    left_out = set(declared) - {*key, *names}
     compared = [name for name in names if name in live.columns]
     types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
 
@@ -186,7 +211,7 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
         samples=tuple(_sample(row, key, compared, masked, mask or Mask()) for row in samples),
         drift={name: _drift(totals, i, counts[name]) for i, name in enumerate(drifting) if counts[name]},
         columns_added=tuple(name for name in names if name not in compared),
-        columns_removed=tuple(name for name in live.columns if name not in (*key, *compared)),
+        columns_removed=tuple(name for name in live.columns if name not in (*key, *compared, *left_out)),
         columns_retyped=tuple(name for name, (was, now) in types.items() if was != now),
         masked=masked,
     )

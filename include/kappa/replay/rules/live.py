@@ -87,23 +87,27 @@ READER_SCHEMA_CHANGED = refuses(
 
 
 def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape], epoch: int) -> list[Finding]:
-    """A cutover would take tables, outputs or columns from readers, or change their type or key. More is fine."""
+    """A cutover would take tables, outputs or columns from readers, or change their type or key. More is fine.
+
+    What an operator keeps for itself no reader has; where the live epoch is of code that did not tell it apart, those
+    of its columns that are internal now are told of by the release.
+    """
     found = []
     for place, was in sorted(live.items()):
         now = wanted.get(place)
         kind, _, name = place.partition("/")
         what = f"{'Table' if kind == 'tables' else 'Output'} {name!r}"
-        dropped = [] if now is None else [column for column in was.columns if column not in now.columns]
-        retyped = [] if now is None else [c for c, t in was.columns.items() if now.columns.get(c, t) != t]
+        shown = {} if now is None else now.results
+        gone = [column for column in was.results if column not in shown]
+        dropped = [] if now is None else [c for c in gone if was.internal is not None or c not in now.hidden]
+        retyped = [c for c, t in was.results.items() if shown.get(c, t) != t]
         is_rekeyed = now is not None and now.key != was.key
         if now is not None and not (dropped or retyped or is_rekeyed):
             continue
         parts = ["is gone"] if now is None else []
         parts += [f"lacks the columns {dropped}"] if dropped else []
         if now is not None and retyped:
-            parts.append(
-                f"has other types in {', '.join(f'{c} ({was.columns[c]} -> {now.columns[c]})' for c in retyped)}"
-            )
+            parts.append(f"has other types in {', '.join(f'{c} ({was.columns[c]} -> {shown[c]})' for c in retyped)}")
         if now is not None and is_rekeyed:
             parts.append(f"is keyed by {list(now.key)}, not by {list(was.key)}")
         found.append(

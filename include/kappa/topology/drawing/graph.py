@@ -96,7 +96,7 @@ def _member(topology: Topology, member: Table | Append) -> Box:
     details = []
     if isinstance(member, Table):
         details.append(f"key {', '.join(member.key)}")
-    details.append(_columns(member.columns))
+    details.append(_columns(member.results if isinstance(member, Table) else member.columns))
     if member.masked:
         details.append(f"masked {', '.join(member.masked)}")
     if isinstance(member, Append) and member.partition_by:
