@@ -243,7 +243,7 @@ def snapshot_of(paths: EpochPaths, row: LedgerRow, shapes: Mapping[str, Shape] |
         1
     """
     declared = _seeded(paths) if shapes is None else shapes
-    hidden = {place: shape.hidden for place, shape in declared.items()}
+    hidden = {place: shape.hidden or () for place, shape in declared.items()}
     return Snapshot(
         topology=paths.topology,
         epoch=paths.epoch,

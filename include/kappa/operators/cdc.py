@@ -93,7 +93,7 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
         >>> cdc_table(changes, key="id", table="customers").schema
         '`id` BIGINT NOT NULL, `name` STRING'
         >>> cdc_table(changes, key="id", table="customers", history=True).schema
-        '`id` BIGINT NOT NULL, `name` STRING, valid_from TIMESTAMP, valid_to TIMESTAMP, is_current BOOLEAN'
+        '`id` BIGINT NOT NULL, `name` STRING, `valid_from` TIMESTAMP, `valid_to` TIMESTAMP, `is_current` BOOLEAN'
     """
     what = label(_NAME, table)
     check_changes_of(of, key, what)

@@ -260,7 +260,7 @@ class Table:
         reach: how far in event time what comes of this state reaches; None where an interval of time does not bound it.
         cuts: see :data:`Cuts`.
         internal: columns that an operator keeps in order to go on; readers, topics and differences have the others. One
-            that is part of the key is shown to readers, since it tells rows apart.
+            that is part of the key is not :attr:`hidden` from readers, since it tells rows apart.
 
     Examples:
         >>> from kappa import Table
@@ -304,6 +304,11 @@ class Table:
     def results(self) -> tuple[Column, ...]:
         """Columns of a row without what the operator keeps for itself."""
         return tuple(column for column in self.columns if column.name not in self.internal)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns that no reader gets."""
+        return tuple(name for name in self.internal if name not in self.key)
 
     @property
     def is_timed(self) -> bool:

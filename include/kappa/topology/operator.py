@@ -7,11 +7,11 @@ it with the slice. The rows, the table before the slice, the frontier and the la
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kappa.errors import TopologyError
-from kappa.topology.ddl import Column, columns_of, ddl_of, literal
+from kappa.topology.ddl import Column, columns_of, ddl_of, literal, quoted
 from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.event_time import Frontier, least
 from kappa.topology.members import Source, Table
@@ -176,7 +176,7 @@ class TableInput:
                     "or pass the changes that the step returns for it."
                 )
             return passed
-        if passed is not None and passed is not changes:
+        if passed is not None and passed is not changes and passed is not slice.calls.handed.get(name):
             raise TopologyError(
                 f"{self.operator} was passed rows for table {name!r}, whose operator has its changes. Call it without "
                 "them."
@@ -290,13 +290,24 @@ class Operator(Generic[R]):
         slice.calls.changes.update(zip((table.name for table in self.tables), outcome.changes, strict=True))
         if outcome.late is not None:
             slice.calls.late.append(outcome.late)
+        result = self._handed(slice, outcome)
         if self.emits is None or outcome.emitted is None:
-            return outcome.result
+            return result
         emits = getattr(outcome.result, outcome.emitted)
         held = emits if slice.hold is None else slice.hold(self.emits, emits)
         emitted = with_mark(held, _shown(self.emits))
         slice.calls.emitted[self.emits] = emitted
-        return replace(outcome.result, **{outcome.emitted: emitted})  # the step may pass them on
+        return replace(result, **{outcome.emitted: emitted})  # the step may pass them on
+
+    def _handed(self, slice: Slice, outcome: Outcome[R]) -> R:
+        """What the step gets: the changes of a table without what the operator keeps in it for itself."""
+        shown: dict[int, DataFrame] = {}
+        for table, changes in zip(self.tables, outcome.changes, strict=True):
+            if table.hidden:
+                rest = changes.select(*quoted(name for name in changes.columns if name not in table.hidden))
+                slice.calls.handed[table.name] = shown[id(changes)] = rest
+        of = {one.name: id(getattr(outcome.result, one.name)) for one in fields(outcome.result)}
+        return replace(outcome.result, **{name: shown[frame] for name, frame in of.items() if frame in shown})
 
     @property
     def what(self) -> str:

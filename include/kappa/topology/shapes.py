@@ -35,8 +35,8 @@ class Shape:
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own.
         times: topic -> :class:`Timing` of the sources with event time, by which its rows come and go; empty where they
             do not, None where the ledger or marker is of earlier code, which did not keep it.
-        internal: columns that no reader gets, since the operator keeps them for itself; None where the ledger or marker
-            is of earlier code: readers get all of them.
+        hidden: columns that no reader gets, since the operator keeps them for itself; None where the ledger or marker
+            is of earlier code, whose readers get all of them.
     """
 
     columns: Mapping[str, str]
@@ -44,17 +44,12 @@ class Shape:
     key: tuple[str, ...] = ()
     made_by: str = ""
     times: Mapping[str, Timing] | None = field(default_factory=dict)
-    internal: tuple[str, ...] | None = ()
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Columns that no reader gets."""
-        return self.internal or ()
+    hidden: tuple[str, ...] | None = ()
 
     @property
     def results(self) -> dict[str, str]:
         """Column -> its type, of those that readers get."""
-        return {name: kind for name, kind in self.columns.items() if name not in self.hidden}
+        return {name: kind for name, kind in self.columns.items() if name not in (self.hidden or ())}
 
     @classmethod
     def of(cls, item: Table | Append, sources: Iterable[Source] = ()) -> Shape:
@@ -70,8 +65,7 @@ class Shape:
             key=tuple(item.key) if isinstance(item, Table) else (),
             made_by=item.made_by if isinstance(item, Table) else "",
             times=timings_of(sources) if isinstance(item, Table) and item.is_timed else {},
-            # What tells rows apart is shown to who reads them.
-            internal=tuple(name for name in item.internal if name not in item.key) if isinstance(item, Table) else (),
+            hidden=item.hidden if isinstance(item, Table) else (),
         )
 
     @classmethod
@@ -83,7 +77,7 @@ class Shape:
             key=tuple(values["key"]),
             made_by=values.get("made_by", ""),
             times=timings_from_dict(values["times"]) if values.get("times") is not None else None,
-            internal=tuple(values["internal"]) if values.get("internal") is not None else None,
+            hidden=tuple(values["hidden"]) if values.get("hidden") is not None else None,
         )
 
 

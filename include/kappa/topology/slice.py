@@ -31,6 +31,7 @@ class Calls:
         operators: those that were called, in that order.
         emitted: what an operator emits, as declared -> its rows.
         changes: table -> its changes.
+        handed: table -> its changes as the step has them, where they are without what the operator keeps for itself.
         late: records that were refused.
     """
 
@@ -38,6 +39,7 @@ class Calls:
     operators: list[Any] = field(default_factory=list)
     emitted: dict[Any, DataFrame] = field(default_factory=dict)
     changes: dict[str, DataFrame] = field(default_factory=dict)
+    handed: dict[str, DataFrame] = field(default_factory=dict)
     late: list[DataFrame] = field(default_factory=list)
 
 

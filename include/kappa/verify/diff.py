@@ -41,7 +41,7 @@ def verify(
     *,
     limits: Mapping[str, Limit] | None = None,
     keys: Mapping[str, Sequence[str]] | None = None,
-    internal: Mapping[str, Sequence[str]] | None = None,
+    hidden: Mapping[str, Sequence[str]] | None = None,
     by_origin: bool = True,
     begun: Offsets | None = None,
     unjudged: Collection[str] = (),
@@ -57,7 +57,7 @@ def verify(
         mine: paths of the epoch and its commit, whose slice ended at the same offsets.
         limits: thresholds by the full names of their measures.
         keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
-        internal: table -> columns of the live epoch that an operator keeps for itself.
+        hidden: table -> columns of the live epoch that an operator keeps for itself.
         by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different
             topics.
         unjudged: tables and outputs whose rows depend on cuts that both did not share: a difference is shown, and no
@@ -74,7 +74,7 @@ def verify(
     tables = []
     for t in topology.tables:
         theirs = None if t.name in rekeyed else before[f"tables/{t.name}"]
-        shown = None if theirs is None else _shown(theirs, (internal or {}).get(t.name, ()))
+        shown = None if theirs is None else _shown(theirs, (hidden or {}).get(t.name, ()))
         results = [column.name for column in t.results]
         tables.append(table_diff(t, shown, _there(after[f"tables/{t.name}"]), mask, columns=results))
     outputs = [
@@ -135,9 +135,9 @@ def _frame(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str)
     return frame_at(session, paths, row, place) if place in row.delta_versions else None
 
 
-def _shown(live: DataFrame, internal: Sequence[str]) -> DataFrame:
+def _shown(live: DataFrame, hidden: Sequence[str]) -> DataFrame:
     """Rows of the live epoch without what its operator keeps for itself: another one keeps something else."""
-    return live.select(*quoted(name for name in live.columns if name not in internal)) if internal else live
+    return live.select(*quoted(name for name in live.columns if name not in hidden)) if hidden else live
 
 
 def _there(frame: DataFrame | None) -> DataFrame:

@@ -90,7 +90,7 @@ def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape]
     """A cutover would take tables, outputs or columns from readers, or change their type or key. More is fine.
 
     What an operator keeps for itself no reader has; where the live epoch is of code that did not tell it apart, those
-    of its columns that are internal now are told of by the release.
+    of its columns that are hidden now are told of by the release.
     """
     found = []
     for place, was in sorted(live.items()):
@@ -99,7 +99,7 @@ def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape]
         what = f"{'Table' if kind == 'tables' else 'Output'} {name!r}"
         shown = {} if now is None else now.results
         gone = [column for column in was.results if column not in shown]
-        dropped = [] if now is None else [c for c in gone if was.internal is not None or c not in now.hidden]
+        dropped = [] if now is None else [c for c in gone if was.hidden is not None or c not in (now.hidden or ())]
         retyped = [c for c, t in was.results.items() if shown.get(c, t) != t]
         is_rekeyed = now is not None and now.key != was.key
         if now is not None and not (dropped or retyped or is_rekeyed):
