@@ -293,12 +293,14 @@ def test_state_has_the_types_that_its_table_declares(rows: Callable[..., DataFra
     of = {f"{name}_{column}": make(column) for column in "bsildef" for name, make in NUMBERS.items()}
     operator = aggregate(Source(topic="facts", schema=columns), key="id", aggregates=of, table="t")
     (table,) = operator.tables
-    found = operator(slice_of(rows(columns, []), t=spark.createDataFrame([], table.schema))).changes
-    types = {field.name: field.dataType for field in found.schema.fields}
+    slice = slice_of(rows(columns, []), t=spark.createDataFrame([], table.schema))
+    handed = operator(slice).changes
+    types = {field.name: field.dataType for field in slice.calls.changes["t"].schema.fields}
 
     assert {column.name: plain_type(types[column.name].jsonValue()) for column in table.columns} == {
         column.name: plain_type(column.delta) for column in columns_of(table.schema, "test")
     }
+    assert handed.columns == ["id", *of]
 
 
 NUMBERS: dict[str, Callable[[str], Aggregate]] = {
@@ -350,7 +352,9 @@ def test_a_row_of_a_table_moves_from_group_to_group(spark: SparkSession, aggrega
     genres = aggregate_table(table, key="genre", aggregates=aggregates, table="genres")
 
     def changed(changes: DataFrame, **tables: DataFrame) -> DataFrame:
-        return genres(Slice(seq=1, records={}, tables=tables), changes).changes
+        slice = Slice(seq=1, records={}, tables=tables)
+        assert "_members" not in genres(slice, changes).changes.columns
+        return slice.calls.changes["genres"]
 
     songs = spark.createDataFrame([("x", "pop", 3), ("y", "rock", 4), ("z", "rock", 9), ("w", "folk", 1)], SONG)
     empty = spark.createDataFrame([], genres.tables[0].schema)
