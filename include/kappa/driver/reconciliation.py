@@ -123,7 +123,7 @@ def get_ready(run: EpochRun, before: Predecessor | None) -> None:
     Raises:
         StaleWriterError: another driver claimed the epoch.
     """
-    topics = [(topic, run.topology.table(topic.of)) for topic in run.topology.reconciled_topics]
+    topics = [(topic, suspects.as_sent(run.topology, topic.of)) for topic in run.topology.reconciled_topics]
     for table in {
         table.name: table for topic, table in topics if before is not None and before.holds(topic, table)
     }.values():
@@ -148,7 +148,7 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
     assert committed is not None
     found = {}
     for topic in run.topology.reconciled_topics:
-        table = run.topology.table(topic.of)
+        table = suspects.as_sent(run.topology, topic.of)
         path = run.paths.reconciled(topic.name)
         loose = [
             Column(name=c.name, type=c.type, nullable=c.name not in table.key, delta=c.delta) for c in table.columns

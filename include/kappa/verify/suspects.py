@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at, read_table
 from kappa.names import EpochPaths, epoch_word
 from kappa.slices.run import EpochRun
-from kappa.topology import Table
+from kappa.topology import Table, Topology
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.shapes import Shape
 from kappa.verify.values import equal
@@ -70,7 +70,8 @@ class Compared:
 def differing(after: DataFrame, known: DataFrame, table: Table) -> DataFrame:
     """The key, and as ``was`` and ``now`` the rows of both sides, null where one has none; of keys whose rows differ.
 
-    A column of the table that ``known`` lacks is null there; columns that the table lacks do not count.
+    A column of the table that ``known`` lacks is null there; columns that the table lacks do not count, and neither do
+    those that its operator keeps for itself.
     """
     from pyspark.sql import functions as F
 
@@ -87,6 +88,7 @@ def differing(after: DataFrame, known: DataFrame, table: Table) -> DataFrame:
         if name in known.columns
         else F.col(f"now.{q}").isNotNull()
         for name, q in zip(names, quoted(names), strict=True)
+        if name not in table.hidden
     ]
     is_other = reduce(lambda one, other: one | other, unlike, F.lit(False))
     return both.where(F.col("now").isNull() | F.col("was").isNull() | is_other)
@@ -155,6 +157,14 @@ def keys(run: EpochRun, theirs: Side, table: Table) -> DataFrame | None:
         found = found.union(changes.where(f"_seq > {since} AND _seq <= {committed.seq}").select(*quoted(table.key)))
     found = found.distinct()
     return found if found.limit(MOST + 1).count() <= MOST else None
+
+
+def as_sent(topology: Topology, name: str) -> Table:
+    """A table of which no column is internal that a topic is to have all the same."""
+    table = topology.table(name)
+    topics = [topic for topic in topology.topics if topic.of == name]
+    sent = {column for topic in topics for column in (*topic.key, *topic.columns, topic.time)}
+    return replace(table, internal=tuple(column for column in table.internal if column not in sent))
 
 
 def among(rows: DataFrame, chosen: DataFrame | None, table: Table) -> DataFrame:
