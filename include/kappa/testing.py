@@ -216,17 +216,24 @@ class TopologyDriver:
         return frontier_of(self._stream_times.get(topic, {}), self._partitions(topic), grace_ms, floors)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a table, sorted by key, or of an append output, in the order of the records they come from."""
+        """Rows of a table, sorted by key, or of an append output, in the order of the records they come from.
+
+        Of a table that an operator keeps they have the columns that readers get.
+        """
         if name in {table.name for table in self.topology.tables}:
-            table = self.topology.table(name)
-            kept = [row for row in self._listed(self._tables, name) if not row["_deleted"]]
-            columns, order = [column.name for column in table.columns], list(table.key)
-        else:
-            append = next(append for append in self.topology.appends if append.name == name)
-            kept = self._listed(self._outputs, name)
-            columns, order = [column.name for column in append.columns], list(ORDER)
-        kept.sort(key=lambda row: [(row[at] is not None, row[at]) for at in order if at in row])
-        return [{column: row[column] for column in columns} for row in kept]
+            hidden = self.topology.table(name).hidden
+            return [{column: row[column] for column in row if column not in hidden} for row in self.state(name)]
+        append = next(append for append in self.topology.appends if append.name == name)
+        columns = [column.name for column in append.columns]
+        return [
+            {column: row[column] for column in columns} for row in _sorted(self._listed(self._outputs, name), ORDER)
+        ]
+
+    def state(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a table, sorted by key, with what its operator keeps for itself."""
+        table = self.topology.table(name)
+        kept = [row for row in self._listed(self._tables, name) if not row["_deleted"]]
+        return [{column.name: row[column.name] for column in table.columns} for row in _sorted(kept, table.key)]
 
     def rows_in_order(self, name: str) -> list[dict[str, Any]]:
         """Rows of an append output with the place of the record they come from, in the total order.
@@ -329,6 +336,10 @@ class TopologyDriver:
             return self._session.createDataFrame([], ddl_of(columns)).coalesce(1)
         kept = self._tables[name].filter(pc.invert(self._tables[name]["_deleted"]))
         return frame_of(self._session, kept.select([column.name for column in columns]), ddl_of(columns))
+
+
+def _sorted(rows: list[dict[str, Any]], order: Iterable[str]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: [(row[at] is not None, row[at]) for at in order if at in row])
 
 
 def _timed(inputs: Iterable[Input], now: datetime) -> list[Input]:
@@ -438,7 +449,7 @@ def _results(
     """What comes out, by ``table <name>`` and the like, in an order that does not depend on the slices."""
     driver = _run(topology, session, list(slices), released)
     names = [table.name for table in topology.tables if table.name not in without]
-    found: dict[str, list[Any]] = {f"table {name}": driver.rows(name) for name in names}
+    found: dict[str, list[Any]] = {f"table {name}": driver.state(name) for name in names}
     for append in (append for append in topology.appends if append.name not in without):
         found[f"output {append.name}"] = driver.rows_in_order(append.name)
     keys = {table.name: table.key for table in topology.tables}

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
 def results(topology: Topology, run: TopologyDriver | HeldSlices, shown: names.Names) -> dict[str, Any]:
     """Rows of every table and output, under plain names, in one order."""
-    found = {table.name: run.rows(table.name) for table in topology.tables}
+    found = {table.name: run.state(table.name) for table in topology.tables}
     found |= {append.name: run.rows_in_order(append.name) for append in topology.appends}
     plain = {name: [names.renamed(row, shown) for row in rows] for name, rows in found.items()}
     for row in plain["late_records"]:

@@ -78,7 +78,7 @@ def test_what_stays_is_what_the_records_say_in_the_order_of_their_positions(spar
 
     assert folded(log, "id") == {at: {"id": at, **row} for at, row in rows.items()}
     for name in ("customers", "customers_deleted", "customers_truncated"):
-        assert by_key(cut.rows(name)) == by_key(whole.rows(name))
+        assert by_key(cut.state(name)) == by_key(whole.state(name))
 
 
 def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def test_a_history_has_the_rows_of_all_times(spark: SparkSession) -> None:
 
     assert {row[0]: row[1] for row in held(whole) if row[-1]} == {at: row["name"] for at, row in rows.items()}
     for name in ("customers", "customers_deleted", "customers_truncated"):
-        assert by_key(cut.rows(name)) == by_key(whole.rows(name))
+        assert by_key(cut.state(name)) == by_key(whole.state(name))
 
 
 def test_names_and_types_of_any_kind_are_kept(spark: SparkSession) -> None:

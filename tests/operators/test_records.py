@@ -116,7 +116,7 @@ def hold_against_the_oracle(spark: SparkSession, seed: int, *, pinned: bool, cut
     assert {row["id"]: row["total"] for row in driver.rows("totals")} == wanted.totals, said
     crossed = [(row["id"], row["threshold"], place(row)) for row in driver.rows_in_order("crossings")]
     assert sorted(crossed) == sorted(wanted.crossings), said
-    newest_rows = {row["id"]: (row["amount"], place(row["origin"])) for row in driver.rows("latest")}
+    newest_rows = {row["id"]: (row["amount"], place(row["origin"])) for row in driver.state("latest")}
     assert newest_rows == wanted.newest, said
     assert {row["id"]: place(row["origin"]) for row in driver.rows("deletions")} == wanted.deletions, said
     assert places("firsts") == wanted.firsts, said
@@ -147,7 +147,7 @@ def test_newest_by_is_right_for_keys_in_several_partitions_that_lag(spark: Spark
     driver = driven(kept_newest, spark, by_arrival(facts, random.Random(seed)))
 
     def rows(name: str) -> dict[str, Any]:
-        return {row["id"]: (row["amount"], place(row["origin"])) for row in driver.rows(name)}
+        return {row["id"]: (row["amount"], place(row["origin"])) for row in driver.state(name)}
 
     wanted = expected(facts, STEP)
     assert rows("latest") == wanted.newest, f"seed {seed}"

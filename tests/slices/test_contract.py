@@ -201,7 +201,7 @@ def test_a_slice_that_is_refused_writes_nothing_and_the_next_one_passes(
         if isinstance(run, HeldSlices):
             run.abandon()
     run.pipe([entries({"id": "b", "n": 2, "region": "y"})])
-    assert [row["amount"] for row in sorted(run.rows("state"), key=lambda row: row["id"])] == [1, 2]
+    assert [row["amount"] for row in sorted(run.state("state"), key=lambda row: row["id"])] == [1, 2]
 
 
 def snapshot(lake: Path) -> list[str]:

@@ -116,8 +116,8 @@ class HeldSlices:
         abandon_slice(self._run, plan)
         self._offsets = Counter({(r.topic, r.partition): r.start for r in plan.ranges})
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a table as of the last commit."""
+    def state(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a table as of the last commit, with what its operator keeps for itself."""
         columns = [column.name for column in self.topology.table(name).columns]
         found = merge_on_read.query(merge_on_read.contents_of(self._paths, self._committed, name))
         return found.select(columns).to_pylist()

@@ -218,7 +218,7 @@ def _compare(
     members = {member.name: member for member in (*topology.tables, *topology.appends)}
     for name, member in members.items():
         is_table = member in topology.tables
-        found = driver.rows(name) if is_table else driver.rows_in_order(name)
+        found = driver.state(name) if is_table else driver.rows_in_order(name)
         if name == "late_records":
             found = [{**row, "record": json.loads(row["record"], parse_float=Decimal)} for row in found]
         assert name in wanted, f"{said}: the oracle says nothing of {name!r}"

@@ -91,7 +91,7 @@ def assert_as_expected(
             wanted = found.tables[number] if found.tables else None
             if wanted is not None:
                 columns = list(wanted[0]) if wanted else []
-                state = [{column: row[column] for column in columns} for row in driver.rows(name)]
+                state = [{column: row[column] for column in columns} for row in driver.state(name)]
                 assert _sorted(state) == _sorted(wanted), f"{said}: {name} after slice {number + 1}"
     for name, found in expected.items():
         assert _sorted(driver.rows_in_order(f"{name}_final")) == _sorted(found.final), f"{said}: final rows of {name}"

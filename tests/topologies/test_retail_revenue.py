@@ -26,7 +26,7 @@ def invoice(number: int, total: float, partition: int = 0, method: str = "CARD",
 
 
 def revenue(driver: TopologyDriver, table: str = "revenue") -> list[tuple[object, ...]]:
-    return [tuple(row[name] for name in row if "__" not in name) for row in driver.rows(table)]
+    return [tuple(row.values()) for row in driver.rows(table)]
 
 
 def test_partitions_are_added_up_first_and_then_all_of_them(spark: SparkSession) -> None:
@@ -48,7 +48,7 @@ def test_the_check_holds_and_finds_a_part_that_is_missing(spark: SparkSession) -
     driver = TopologyDriver(REVENUE, spark)
     driver.pipe([invoice(1, 100), invoice(2, 50, partition=1)])
     for name in ("revenue", "revenue_parts"):
-        spark.createDataFrame(driver.rows(name), REVENUE.table(name).schema).createOrReplaceTempView(name)
+        spark.createDataFrame(driver.state(name), REVENUE.table(name).schema).createOrReplaceTempView(name)
 
     assert spark.sql(check.sql).count() == 0
     spark.table("revenue_parts").where("part = 0").createOrReplaceTempView("revenue_parts")
