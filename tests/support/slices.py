@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -75,7 +76,8 @@ class Epoch:
                 **{"savepoint_grain": timedelta(days=365_000), **settings},
             ),
         )
-        places = ("dead_letters", f"changes/{self.name}", f"tables/{self.name}")
+        names = [table.name for table in topology.tables]
+        places = ["dead_letters", *(f"{kind}/{name}" for kind in ("changes", "tables") for name in names)]
         ledger.append(
             LedgerRow(
                 kind="commit",
@@ -93,34 +95,42 @@ class Epoch:
 
     def begin(self, changes: Changes) -> tuple[LedgerRow, LedgerRow]:
         """A slice up to its effects: its plan and effects rows."""
-        return self._begin(
-            [
-                {"_deleted": total is None, "id": id, "select": select, "total": total}
-                for (id, select), total in changes.items()
-            ]
-        )
+        rows = [
+            {"_deleted": total is None, "id": id, "select": select, "total": total}
+            for (id, select), total in changes.items()
+        ]
+        return self._begin(**{self.name: rows})
 
     def put(self, *rows: dict[str, Any]) -> LedgerRow:
         """A slice of any table's changes: rows, of which those with a true ``_deleted`` remove their key."""
-        plan, effects = self._begin([{"_deleted": False, **row} for row in rows])
+        return self.put_into({self.name: rows})
+
+    def put_into(self, changes: Mapping[str, Iterable[dict[str, Any]]]) -> LedgerRow:
+        """The same of several tables, by their names."""
+        plan, effects = self._begin(
+            **{name: [{"_deleted": False, **row} for row in rows] for name, rows in changes.items()}
+        )
         apply_changes(self.run, plan, effects)
         return commit_slice(self.run, plan, effects)
 
     def put_without_commit(self, *rows: dict[str, Any]) -> None:
         """A slice of which the changes are written, and nothing is committed."""
-        self._begin([{"_deleted": False, **row} for row in rows])
+        self._begin(**{self.name: [{"_deleted": False, **row} for row in rows]})
 
-    def _begin(self, changes: list[dict[str, Any]]) -> tuple[LedgerRow, LedgerRow]:
+    def _begin(self, **changes: list[dict[str, Any]]) -> tuple[LedgerRow, LedgerRow]:
         ledger = self.run.ledger
-        place = self.paths.changes(self.name)
         seq = ledger.state().seq + 1
         ranges = (OffsetRange(topic="pos", partition=0, start=seq, end=seq + 1),)
         plan = ledger.append(LedgerRow(kind="plan", seq=seq, writer="me", at=clock.now(), ranges=ranges))
-        schema = tables.declared_schema(DeltaTable(place))
-        written = pa.Table.from_pylist([{"_seq": seq, **row} for row in changes], schema)
-        self.run.scratch.written = {f"changes/{self.name}": written}
-        tables.append(place, written, seq)
-        versions = {f"changes/{self.name}": tables.version(place), "dead_letters": 0}
+        self.run.scratch.written = {}
+        versions = {"dead_letters": 0}
+        for table in self.run.topology.tables:
+            place, path = f"changes/{table.name}", self.paths.changes(table.name)
+            rows = [{"_seq": seq, **row} for row in changes.get(table.name, ())]
+            written = pa.Table.from_pylist(rows, tables.declared_schema(DeltaTable(path)))
+            self.run.scratch.written[place] = written
+            tables.append(path, written, seq)
+            versions[place] = tables.version(path)
         detail = make_durable(self.paths, ledger.state().recorded, versions)
         return plan, ledger.append(
             LedgerRow(kind="effects", seq=seq, writer="me", at=clock.now(), delta_versions=versions, detail=detail)

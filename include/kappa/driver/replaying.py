@@ -243,7 +243,6 @@ class Replay:
             mine,
             limits=limits,
             keys=keys,
-            hidden={place.removeprefix("tables/"): shape.hidden or () for place, shape in shapes.items()},
             by_origin=by_origin,
             unjudged=self._unjudged(theirs),
             begun=later(ranges_end(theirs.commits[0].ranges), ranges_end(state.commits[0].ranges)),

@@ -1,15 +1,37 @@
-"""Columns that an operator keeps for itself, which readers do not get: what a query is told that names one."""
+"""Columns that an operator keeps for itself: which of them readers do not get, and what a query that names one is told.
+
+Which these are is on record in the epoch's ledger: readers need no code of the topology, and get all columns of an
+epoch that was begun by code which did not tell them apart.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kappa.errors import UsageError
+from kappa.lake.ledger import Ledger
+from kappa.names import EpochPaths
+from kappa.topology.shapes import Shape, shapes_from_dict, tables_only
 
 #: What the query engine says of a name that no relation has; parts of a name are divided by dots, and quoted at need.
 _UNKNOWN = re.compile(r"No field named (.+?)\.(?:\s|$)", re.DOTALL)
 _PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
+
+
+def hidden_of(shapes: Mapping[str, Shape]) -> dict[str, tuple[str, ...]]:
+    """Table -> columns that readers do not get.
+
+    Args:
+        shapes: of an epoch's tables, by place.
+    """
+    return {place.removeprefix("tables/"): shape.hidden or () for place, shape in tables_only(shapes).items()}
+
+
+def hidden_in(paths: EpochPaths) -> dict[str, tuple[str, ...]]:
+    """The same of an epoch, read from the beginning of its ledger."""
+    seed = Ledger(paths.ledger).seed()
+    return hidden_of(shapes_from_dict({} if seed is None else seed.detail.get("shapes", {})))
 
 
 def named_in(error: Exception, hidden: Sequence[str]) -> str | None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kappa.errors import UnknownEpochError, UnknownTableError
 from kappa.lake import handoffs
-from kappa.lake.hidden_columns import named_in, refusal
+from kappa.lake.hidden_columns import hidden_in, hidden_of, named_in, refusal
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import Contents, batches, contents_of, query, row_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, ranges_end
-from kappa.topology.shapes import Shape, shapes_from_dict
+from kappa.topology.shapes import Shape
 
 if TYPE_CHECKING:
     import polars as pl
@@ -242,8 +242,7 @@ def snapshot_of(paths: EpochPaths, row: LedgerRow, shapes: Mapping[str, Shape] |
         >>> serving.snapshot_of(paths, serving.commit_of(paths, Ledger(paths.ledger).state(), 1)).seq
         1
     """
-    declared = _seeded(paths) if shapes is None else shapes
-    hidden = {place: shape.hidden or () for place, shape in declared.items()}
+    hidden = hidden_in(paths) if shapes is None else hidden_of(shapes)
     return Snapshot(
         topology=paths.topology,
         epoch=paths.epoch,
@@ -256,14 +255,8 @@ def snapshot_of(paths: EpochPaths, row: LedgerRow, shapes: Mapping[str, Shape] |
             if name.startswith(("tables/", "outputs/"))
         },
         tables={
-            name: replace(contents_of(paths, row, name), hidden=hidden.get(f"tables/{name}", ()))
+            name: replace(contents_of(paths, row, name), hidden=hidden.get(name, ()))
             for kind, _, name in (place.partition("/") for place in row.delta_versions)
             if kind == "tables"
         },
     )
-
-
-def _seeded(paths: EpochPaths) -> Mapping[str, Shape]:
-    """What the ledger of an epoch says of its tables, whichever code is deployed."""
-    seed = Ledger(paths.ledger).seed()
-    return shapes_from_dict({} if seed is None else seed.detail.get("shapes", {}))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from kappa.lake.hidden_columns import hidden_in
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
@@ -41,7 +42,6 @@ def verify(
     *,
     limits: Mapping[str, Limit] | None = None,
     keys: Mapping[str, Sequence[str]] | None = None,
-    hidden: Mapping[str, Sequence[str]] | None = None,
     by_origin: bool = True,
     begun: Offsets | None = None,
     unjudged: Collection[str] = (),
@@ -57,7 +57,6 @@ def verify(
         mine: paths of the epoch and its commit, whose slice ended at the same offsets.
         limits: thresholds by the full names of their measures.
         keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
-        hidden: table -> columns of the live epoch that an operator keeps for itself.
         by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different
             topics.
         unjudged: tables and outputs whose rows depend on cuts that both did not share: a difference is shown, and no
@@ -71,10 +70,10 @@ def verify(
     after = {place: _frame(session, paths, row, place) for place in places}
     mask = Mask()
     rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
-    tables = []
+    tables, hidden = [], hidden_in(live[0])
     for t in topology.tables:
         theirs = None if t.name in rekeyed else before[f"tables/{t.name}"]
-        shown = None if theirs is None else _shown(theirs, (hidden or {}).get(t.name, ()))
+        shown = None if theirs is None else _shown(theirs, hidden.get(t.name, ()))
         results = [column.name for column in t.results]
         tables.append(table_diff(t, shown, _there(after[f"tables/{t.name}"]), mask, columns=results))
     outputs = [
