@@ -18,6 +18,9 @@ from kappa.topology.shapes import Shape
 PlanOf = Callable[..., ReplayPlan]
 
 WAS = Shape(columns={"card": "STRING", "points": "BIGINT"}, required=("card",), key=("card",))
+KEEPS = replace(WAS, columns={**WAS.columns, "points__sum": "BIGINT"}, hidden=("points__sum",))
+#: The same of a ledger that does not say what is hidden.
+EARLIER = replace(KEEPS, hidden=None)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +43,22 @@ def test_what_readers_would_miss_is_refused_and_what_is_added_is_not(
     for finding in found:
         assert finding.code == "reader-schema-changed"
         assert (finding.numbers | (numbers or {}), finding.numbers["name"]) == (finding.numbers, "rewards")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "dropped"),
+    [
+        (KEEPS, WAS, []),
+        (KEEPS, replace(KEEPS, columns={**KEEPS.columns, "points__sum": "DECIMAL(20, 0)"}), []),
+        (EARLIER, KEEPS, []),
+        (EARLIER, WAS, ["points__sum"]),
+        (WAS, replace(WAS, hidden=("points",)), ["points"]),
+        (KEEPS, replace(KEEPS, hidden=()), []),
+    ],
+)
+def test_what_an_operator_keeps_for_itself_no_reader_misses(was: Shape, now: Shape, dropped: list[str]) -> None:
+    found = reader_schema_changed({"tables/rewards": now}, {"tables/rewards": was}, 3)
+    assert [finding.numbers["dropped"] for finding in found] == ([dropped] if dropped else [])
 
 
 def test_a_plan_names_every_change_and_it_may_be_allowed(facts: Facts, plan_of: PlanOf) -> None:

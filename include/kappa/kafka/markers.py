@@ -40,7 +40,7 @@ class Marker:
         end: offsets from which the next slice is read.
         max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
         topic_ids: ids of the source topics.
-        shapes: keys and columns of the tables, by place, as JSON values.
+        shapes: keys and columns of the tables, and which of them no reader gets, by place, as JSON values.
         code: content hash of the code that ran the slice.
         topology_version: its author's word for it.
         sends: which topic outputs the slice sent.

@@ -227,7 +227,10 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "of_epoch": Field("number or null", "slice 0: the epoch whose state it is"),
         "of_seq": Field("number or null", "slice 0: that epoch's slice"),
         "topic_ids": Field("topic -> id", "slice 0: ids of the source topics"),
-        "shapes": Field("object", "slice 0: keys, columns, operators, times and graces of tables and append outputs"),
+        "shapes": Field(
+            "object",
+            "slice 0: keys, columns, those that no reader gets, operators, times and graces of tables and outputs",
+        ),
         "masked": _MASKED,
         "lost_releases": Field("boolean", "slice 0: true where releases did not come with the seed"),
         "lost_set_asides": Field("boolean", "slice 0: true where not all that was set aside came with the seed"),

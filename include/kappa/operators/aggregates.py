@@ -44,10 +44,10 @@ def aggregate(
 ) -> TableOperator[Aggregated]:
     """Aggregates of all rows of each key (Kafka Streams: ``KGroupedStream.aggregate``, ``count``, ``reduce``).
 
-    Columns of the table: the key, the aggregates, and what those need to merge, called ``<aggregate>__<what>``. A row
-    with a null key has no history and is left out. Late and out-of-order rows count as any others; order matters to
-    ``first``, ``last`` and ``collect`` only, and for them it is the total order. State: one row per key, for ever.
-    Class: any cut.
+    Columns of the table: the key and the aggregates; for itself it keeps what those need to merge, called
+    ``<aggregate>__<what>``. A row with a null key has no history and is left out. Late and out-of-order rows count as
+    any others; order matters to ``first``, ``last`` and ``collect`` only, and for them it is the total order. State:
+    one row per key, for ever. Class: any cut.
 
     Args:
         of: the source, or what another operator emits.

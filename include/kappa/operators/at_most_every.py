@@ -52,10 +52,10 @@ def at_most_every(
     A row counts from its event time, or from the frontier at it where that is later: no row is late. Of rows that count
     from the same time the last in the total order is taken, of rows of one record the greatest.
 
-    Columns of the table: the key, ``boundary TIMESTAMP``, the other columns of ``rows``, ``counts_from TIMESTAMP``,
-    ``origin``; key: the key and ``boundary``. Columns that are emitted: the same without ``counts_from`` and
-    ``origin``. Their event time is the last instant before the boundary. State is kept for boundaries that the frontier
-    has not reached. Class: any cut.
+    Columns of the table, and of what is emitted: the key, ``boundary TIMESTAMP``, the other columns of ``rows``; key:
+    the key and ``boundary``. For itself the table keeps ``counts_from TIMESTAMP`` and ``origin``. The event time of
+    what is emitted is the last instant before the boundary. State is kept for boundaries that the frontier has not
+    reached. Class: any cut.
 
     Args:
         of: the source, or what another operator emits.

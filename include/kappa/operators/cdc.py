@@ -66,9 +66,10 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
     row and of the one that ended it, and ``is_current`` (a slowly changing dimension of type 2). A row that was changed
     twice within a transaction held for no time: both times are the same.
 
-    Columns of the table: those of the source; ``_place``, that of the last record, by its position and then by the
-    total order; ``_carried``, which columns have a value of an older record. A column is null where it is unchanged and
-    no record with its value was read. Of a history ``_version``, which is part of its key.
+    Columns of the table: those of the source; of a history ``_version`` too, which is part of its key. For itself it
+    keeps ``_place``, that of the last record, by its position and then by the total order, and ``_carried``, which
+    columns have a value of an older record. A column is null where it is unchanged and no record with its value was
+    read.
 
     State: the row of each key; of a deleted key its place, for ever, in ``<table>_deleted``; the last truncate, which
     makes those before it superfluous, in ``<table>_truncated``. Of a history all rows, deletions and truncates, for

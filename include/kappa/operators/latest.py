@@ -125,9 +125,10 @@ def newest_by(
     a partition that lags changes nothing when a newer one of its key is there. A row with a null key has no history and
     is left out. A deleted key leaves the table; a deletion of a key that is not there changes nothing.
 
-    State: each key's row with its ``origin``, until it is deleted. With ``deletions`` also the keys that are deleted,
-    for ever: without them a record that is older than the deletion, and comes later, would bring its key back. Class:
-    any cut; where keys are deleted, without ``deletions`` only where each key stays in one partition.
+    State: each key's row, and for the table itself its ``origin``, until it is deleted. With ``deletions`` also the
+    keys that are deleted, for ever: without them a record that is older than the deletion, and comes later, would bring
+    its key back. Class: any cut; where keys are deleted, without ``deletions`` only where each key stays in one
+    partition.
 
     Args:
         of: the source, or what another operator emits.

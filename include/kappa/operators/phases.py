@@ -39,9 +39,10 @@ def two_phase(
     The result equals that of :func:`kappa.operators.aggregate`; both phases go on from slice to slice by what the slice
     adds. With few keys, one task would otherwise merge what ``distinct``, ``top`` and ``collect`` gather of all rows.
 
-    Columns of the tables: the key, in the first phase's ``part INT`` (the partition, or the salt), the aggregates, and
-    what those need to merge. Null keys, order and class are those of :func:`kappa.operators.aggregate`. State: one row
-    per key for ever, and one per key and part where that table is kept; the result does not need it.
+    Columns of the tables: the key, in the first phase's ``part INT`` (the partition, or the salt), the aggregates; for
+    themselves they keep what those need to merge. Null keys, order and class are those of
+    :func:`kappa.operators.aggregate`. State: one row per key for ever, and one per key and part where that table is
+    kept; the result does not need it.
 
     Args:
         of: the source, or what another operator emits.

@@ -60,8 +60,8 @@ def session_window(
     ``gap`` is before the frontier of its end.
 
     Columns of the table: the key, ``session_start TIMESTAMP`` and ``session_end TIMESTAMP``, the times of its first and
-    its last record, the aggregates with what they need to merge, ``origin``; key: the key and ``session_start``.
-    Columns that are emitted: the same without ``origin`` and the helpers. Their event time is ``session_end``. State is
+    its last record, the aggregates; key: the key and ``session_start``. For itself it keeps what the aggregates need to
+    merge, and ``origin``. Columns that are emitted: those of the table. Their event time is ``session_end``. State is
     kept for sessions that are open. Class: any cut.
 
     Args:

@@ -56,10 +56,11 @@ def sliding_window(
     records and no windows; a refused record is in none of its windows, while there those that still are open take it;
     windows may begin before 1970, while there the first ones are cut.
 
-    Columns of the table: the key, ``event_time TIMESTAMP``, the aggregates of the records of that time with what they
-    need to merge, ``origin``, ``is_emitted BOOLEAN``; key: the key and ``event_time``. Columns that are emitted: the
-    key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, which is their event time, the aggregates. State is kept
-    for the records of the last ``size`` before the frontier and of all times after it. Class: any cut.
+    Columns of the table: the key, ``event_time TIMESTAMP``, the aggregates of the records of that time; key: the key
+    and ``event_time``. For itself it keeps what the aggregates need to merge, ``origin`` and ``is_emitted BOOLEAN``.
+    Columns that are emitted: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, which is their event time,
+    the aggregates. State is kept for the records of the last ``size`` before the frontier and of all times after it.
+    Class: any cut.
 
     Each window is made of its records again: a slice costs the windows that it closes times their records.
 

@@ -41,8 +41,9 @@ def aggregate_table(
     can be subtracted, and the groups that changed are computed from all rows of the table: each slice then reads it
     all. A group without rows leaves the table. A row with a null in ``key`` is in no group.
 
-    Columns of the table: ``key``, the aggregates, what those need to merge, and ``_members BIGINT``, how many rows the
-    group has. State: one row per group that has rows. Class: that of the table that is aggregated.
+    Columns of the table: ``key`` and the aggregates; for itself it keeps what those need to merge, and ``_members
+    BIGINT``, how many rows the group has. State: one row per group that has rows. Class: that of the table that is
+    aggregated.
 
     Args:
         of: the operator that keeps the table, or a table of the topology's own, whose changes the step passes.

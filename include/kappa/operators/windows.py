@@ -127,10 +127,10 @@ def hopping_window(
     it. A record that a window refused makes one late record. What comes out of order otherwise counts as if it had come
     in time. A slice first takes its records; then it closes the windows whose end the frontier of its end has reached.
 
-    Columns of the table: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, the aggregates with what they
-    need to merge, ``origin``; key: the key and ``window_start``. Columns that are emitted: the same without ``origin``
-    and the helpers; their event time is the last instant of the window. State is kept for windows that are open, and
-    with ``keep`` for closed ones, which then have ``is_closed`` and change no more. Class: any cut.
+    Columns of the table, and of what is emitted: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, the
+    aggregates; key: the key and ``window_start``. For itself the table keeps what the aggregates need to merge, and
+    ``origin``. The event time of what is emitted is the last instant of the window. State is kept for windows that are
+    open, and with ``keep`` for closed ones, which then have ``is_closed BOOLEAN`` and change no more. Class: any cut.
 
     Args:
         of: the source, or what another operator emits.
