@@ -389,6 +389,7 @@ def test_the_ledger_goes_on_behind_its_roll_up_and_every_row_is_kept_beside_it(t
     ]
     last = ledger.last_commit()
     assert last is not None and last.seq == 100
+    assert ledger.seed() == next(row for row in before if row.kind == "commit")
 
 
 def test_a_follower_that_was_away_begins_anew(tmp_path: Path) -> None:

@@ -173,10 +173,16 @@ class AppendLog:
         for path in reversed(self._in_order("max.n")):
             yield from sorted(self._read([path]), key=lambda row: -row["n"])
 
-    def oldest_first(self) -> Iterator[dict[str, Any]]:
-        """All rows, the first one first; files are read as they are asked for."""
+    def first(self, column: str, value: str) -> dict[str, Any] | None:
+        """The first row with a value in a column, or none; files are read up to its own, and no other row is made."""
+        import pyarrow.compute as pc
+
         for path in self._in_order("min.n"):
-            yield from sorted(self._read([path]), key=lambda row: int(row["n"]))
+            rows = self._rows_of(path)
+            found = rows.filter(pc.equal(rows[column], value)).sort_by("n").slice(0, 1)
+            if found.num_rows:
+                return _python_rows(found)[0]
+        return None
 
     def _in_order(self, by: str) -> list[str]:
         """The files that there are now, by the least or the greatest number of their rows."""
@@ -301,19 +307,19 @@ class AppendLog:
         return {field.name for field in table.schema().fields} == set(self.schema.names)
 
     def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
+        return [row for file in files for row in _python_rows(self._rows_of(file))]
+
+    def _rows_of(self, file: str) -> pa.Table:
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        rows: list[dict[str, Any]] = []
-        for file in files:
-            place = f"{self.path}/{file}"
-            # A dataset would take "=" in a folder's name for a partition.
-            read = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
-            if FORMAT in read.column_names:
-                newest = pc.max(read[FORMAT]).as_py()
-                stored.check_format(newest, self._format, what=self._what, where=self.path)
-            rows.extend(_python_rows(read))
-        return rows
+        place = f"{self.path}/{file}"
+        # A dataset would take "=" in a folder's name for a partition.
+        read = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
+        if FORMAT in read.column_names:
+            newest = pc.max(read[FORMAT]).as_py()
+            stored.check_format(newest, self._format, what=self._what, where=self.path)
+        return read
 
     def _compact(self) -> None:
         from deltalake import CommitProperties

@@ -71,8 +71,7 @@ class Ledger:
 
     def seed(self) -> LedgerRow | None:
         """The first commit, without reading the whole ledger: what the epoch's tables are."""
-        found = (record for record in self._log.oldest_first() if record["kind"] == "commit")
-        record = next(found, None)
+        record = self._log.first("kind", "commit")
         return None if record is None else _from_record(record)
 
     def newest(self, most: int) -> list[LedgerRow]:
