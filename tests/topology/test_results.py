@@ -8,7 +8,7 @@ import pytest
 from support.internal_columns import CASES, HIDING, KEEPING, KEY, facts, results_of, topology_of
 
 from kappa.errors import TopologyError
-from kappa.operators import agg, aggregate, cdc_table
+from kappa.operators import agg, aggregate, cdc_table, table_table_join
 from kappa.topology import Table, Topic, Topology
 from kappa.topology.drawing import graph_of
 from kappa.topology.shapes import Shape, shapes_as_dict, shapes_from_dict, shapes_of
@@ -46,6 +46,15 @@ def test_a_topic_of_a_table_sends_results_unless_columns_are_named(name: str) ->
     assert [column.name for column in both.sent_columns(topics[0])] == results_of(name)
     assert [column.name for column in both.sent_columns(topics[1])] == [KEY, internal]
     assert operator.schema.count("`") and internal not in operator.schema
+
+
+def test_operators_of_a_table_read_its_results_however_it_is_named() -> None:
+    (means,) = topology_of("aggregate").operators
+    by_name = table_table_join(means.tables[0], means.tables[0], key=KEY, how="left", table="joined")
+    of_operator = table_table_join(means, means, key=KEY, how="left", table="joined")
+
+    assert by_name.tables == of_operator.tables
+    assert "A avg" in by_name.schema and "A avg__sum" not in by_name.schema
 
 
 def test_a_key_that_no_one_asked_for_is_read_but_not_sent() -> None:

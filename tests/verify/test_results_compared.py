@@ -20,6 +20,7 @@ from kappa.names import EpochPaths
 from kappa.operators import agg, aggregate, newest_by
 from kappa.operators.agg import Aggregate
 from kappa.replay.verdict import DiffReport
+from kappa.serving import snapshot_of
 from kappa.topology import Topic
 from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.content_hash import twice
@@ -106,7 +107,16 @@ def test_equal_results_of_another_state_are_no_difference_and_a_second_run_tells
         assert (diff.columns_added, diff.columns_removed, diff.columns_retyped) == ((), (), ())
     assert "__" not in rendered(found, Format.TEXT) and "origin" not in rendered(found, Format.TEXT)
 
+    by_state = both.report(by_state=True)
+    assert by_state.verdict == "differs"
+    assert {diff.name: set(diff.changed_columns) for diff in by_state.tables} == {
+        "t": {"Mean.n__sum", "Mean.n__count", "last__last"},
+        "newest": {"origin"},
+    }
+
     was, now = both.frames()
+    shown = snapshot_of(*both.sides()[0]).spark("t", both.session)
+    assert shown.columns == [KEY, "Mean.n", "last"] and shown.count() == 1
     again = twice(MEANS.table("t"), was, now, Mask())
     assert again.hash != again.hash_again
     assert again.columns == ("Mean.n__count", "Mean.n__sum", "last__last")

@@ -130,7 +130,8 @@ def table_input(of: TableOperator[R] | Table, operator: str) -> TableInput:
         TopologyError: it is neither.
     """
     if isinstance(of, Table):
-        return TableInput(operator=operator, table=of, rows=of.schema)
+        shown = ddl_of(column for column in of.columns if column.name not in of.hidden)
+        return TableInput(operator=operator, table=of, rows=shown if of.hidden else of.schema)
     if not isinstance(of, TableOperator):
         raise TopologyError(
             f"{operator} reads tables and is declared with {type(of).__name__} {of!r}. Declare it with an operator "

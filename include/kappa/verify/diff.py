@@ -43,6 +43,7 @@ def verify(
     limits: Mapping[str, Limit] | None = None,
     keys: Mapping[str, Sequence[str]] | None = None,
     by_origin: bool = True,
+    by_state: bool = False,
     begun: Offsets | None = None,
     unjudged: Collection[str] = (),
 ) -> DiffReport:
@@ -59,6 +60,8 @@ def verify(
         keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
         by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different
             topics.
+        by_state: whether what operators keep for themselves is compared too: where one is to go on from the other's
+            state.
         unjudged: tables and outputs whose rows depend on cuts that both did not share: a difference is shown, and no
             part of the verdict.
         begun: where the reading of the later of both begins; dead letters from before are not compared.
@@ -70,11 +73,11 @@ def verify(
     after = {place: _frame(session, paths, row, place) for place in places}
     mask = Mask()
     rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
-    tables, hidden = [], hidden_in(live[0])
+    tables, hidden = [], {} if by_state else hidden_in(live[0])
     for t in topology.tables:
         theirs = None if t.name in rekeyed else before[f"tables/{t.name}"]
         shown = None if theirs is None else _shown(theirs, hidden.get(t.name, ()))
-        results = [column.name for column in t.results]
+        results = [column.name for column in (t.columns if by_state else t.results)]
         tables.append(table_diff(t, shown, _there(after[f"tables/{t.name}"]), mask, columns=results))
     outputs = [
         output_diff(a, before[f"outputs/{a.name}"], _there(after[f"outputs/{a.name}"]), by_origin=by_origin)

@@ -74,7 +74,7 @@ def evidence(
                 new = run("new", after)
             except Exception as error:  # whatever the new step raises here it would raise in the live stream
                 return None, (*found, *fails_on_real_records(_said(error)))
-            report = verify(session, replace(after, checks=()), old, new)
+            report = verify(session, replace(after, checks=()), old, new, by_state=True)
     finally:
         for code in ("old", "new"):
             discard(paths, f"{name}-{code}")

@@ -1,0 +1,51 @@
+"""What an operator hands to a step has the results; what is written has all that the operator needs to go on."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import pytest
+from support.internal_columns import CASES, HIDING, KEY, facts, topology_of
+
+from kappa import Topology
+from kappa.operators import agg, aggregate, aggregate_table
+from kappa.topology.operator import TableInput
+from kappa.verify.inspection import _without_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_gets_results_and_the_table_gets_all_of_its_columns(spark: SparkSession, name: str) -> None:
+    topology = topology_of(name)
+    (operator,) = topology.operators
+    slice = _without_rows(spark, topology)
+    given = [slice.table(read.table.name) if isinstance(read, TableInput) else None for read in operator.inputs]
+    result = operator(slice, *given)
+    handed = [frame for one in fields(result) if (frame := getattr(result, one.name)) is not None]
+    hidden = {column for table in operator.tables for column in table.hidden}
+
+    assert bool(hidden) == (name in HIDING)
+    for frame in handed:
+        assert not hidden & set(frame.columns)
+    for table in operator.tables:
+        whole = slice.calls.changes[table.name]
+        shown = slice.calls.handed.get(table.name, whole)
+        assert {column.name for column in table.columns} <= set(whole.columns)
+        assert {column.name for column in table.columns if column.name not in table.hidden} <= set(shown.columns)
+        assert any(frame is shown for frame in handed)
+
+
+def test_an_operator_of_a_table_takes_the_changes_that_the_step_was_handed(spark: SparkSession) -> None:
+    means = aggregate(facts, key=KEY, aggregates={"mean": agg.avg("n"), "n": agg.count()}, table="means")
+    totals = aggregate_table(means, key=KEY, aggregates={"keys": agg.count(), "n": agg.sum("n")}, table="totals")
+    topology = Topology(name="tests.handed", version="1", sources=[facts], operators=[means, totals])
+    slice = _without_rows(spark, topology)
+
+    totals(slice, means(slice).changes)
+    assert "mean__sum" in slice.calls.changes["means"].columns
+    assert "_members" in slice.calls.changes["totals"].columns
