@@ -187,6 +187,7 @@ class TopologyDriver:
             records=records,
             tables=before,
             frontiers=frontiers,
+            operators=self.topology.operators,
             secret=MASK_KEY,
             hold=held(self.topology, self._session),
         )

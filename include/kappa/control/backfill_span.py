@@ -15,6 +15,7 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.past_commits import Condition, PastCommits, newest_of, oldest_of
 from kappa.topology import Append, Table, Topology
 from kappa.topology.grid import Grid
+from kappa.topology.readers import may_go_on
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -189,7 +190,7 @@ def changed(before: Topology, after: Topology, members: Iterable[Member]) -> lis
     states = {table.name: table.made_by for table in before.tables}
     for table in sorted({table for member in members for table in member.tables}):
         made_by = after.table(table).made_by
-        if states.get(table, made_by) != made_by:
+        if not may_go_on(made_by, states.get(table, made_by)):
             found.append(f"table {table!r} was the state of {states[table]} and is that of {made_by}")
     return found
 

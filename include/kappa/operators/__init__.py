@@ -19,6 +19,7 @@ from kappa.operators.sliding import sliding_window
 from kappa.operators.table_aggregates import aggregate_table
 from kappa.operators.table_join import table_join
 from kappa.operators.table_table_join import table_table_join
+from kappa.operators.versions import versions_by
 from kappa.operators.windows import hopping_window, tumbling_window
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "tombstones",
     "tumbling_window",
     "two_phase",
+    "versions_by",
 ]

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
-from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, state_ddl
-from kappa.operators.join_side import ROW, Side, identity, identity_ddl, place_of
-from kappa.operators.keys import by_content, is_present
+from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns
+from kappa.operators.join_side import ROW, Side
 from kappa.operators.late import late_rows
-from kappa.operators.records import is_deleted
-from kappa.topology import ORDER, Slice, Table
-from kappa.topology.ddl import ddl_of, quote, quoted
-from kappa.topology.event_time import Frontier, Reach, least
+from kappa.operators.versions import Versions, VersionsOperator
+from kappa.topology import Slice, Table
+from kappa.topology.ddl import ddl_of, names_of, quote
+from kappa.topology.event_time import Frontier, least
 from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.readers import VersionsInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NAME = "table_join"
-_VERSION_DDL = ("_valid_from TIMESTAMP NOT NULL", "_is_tombstone BOOLEAN NOT NULL")
-#: SQL: of versions with ``_until``, those that no row asks for any more, or that were replaced before they were valid.
-_IS_GONE = "COALESCE(_until <= GREATEST({since}, _valid_from), FALSE)"
 
 
 @declared_as("table_join(orders, products, key='sku', tables=('waiting_orders', 'prices'))")
 def table_join(
     left: Reads,
-    versions: Reads,
+    versions: Reads | VersionsOperator,
     *,
     key: JoinKey,
-    tables: tuple[str, str],
+    tables: tuple[str, str] | str,
     how: Literal["inner", "left"] = "left",
     left_rows: str = "",
     version_rows: str = "",
@@ -59,19 +58,22 @@ def table_join(
 
     State, in two tables: left rows until both frontiers have passed their time; versions until they have passed the
     time from which a greater one is valid. The greatest version of a key stays, a deletion too: an older version that
-    comes later is known by it. Class: any cut. A key's rows are read once, in order of time.
+    comes later is known by it. Class: any cut. A key's rows are read once, in order of time. Several joins with one
+    table share its versions: :func:`kappa.operators.versions_by`.
 
     Args:
         left: the source of the left rows, or what another operator emits.
-        versions: the source of the table's changes, or what another operator emits.
+        versions: the source of the table's changes, or what another operator emits; or the versions that several joins
+            share, :func:`kappa.operators.versions_by`.
         key: column or columns that both sides have, or left column -> table's column.
-        tables: names of its tables: left rows that wait, and versions.
+        tables: names of its tables: left rows that wait, and versions; where these are shared, of the former alone.
         how: ``left`` keeps rows that find no version.
         left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
-        version_rows: the same of the versions.
+        version_rows: the same of the versions; those of shared ones are declared there.
 
     Raises:
-        TopologyError: a column or ``how`` does not fit, or what is read has no event time.
+        TopologyError: a column, ``how`` or ``tables`` does not fit, shared versions have another key, or what is read
+            has no event time.
 
     Examples:
         >>> from kappa import Source
@@ -82,34 +84,63 @@ def table_join(
         >>> priced.schema
         '`id` STRING, `sku` STRING, `price` DECIMAL(12, 2)'
     """
-    what = label(_NAME, *tables)
-    lefts, of_table = (
-        rows_input(of, what, rows=rows, is_timed=True) for of, rows in ((left, left_rows), (versions, version_rows))
-    )
+    names = names_of(tables)
+    what = label(_NAME, *names)
+    lefts = rows_input(left, what, rows=left_rows, is_timed=True)
+    shared = versions if isinstance(versions, VersionsOperator) else None
+    _check_tables(what, shared, names, version_rows)
+    if isinstance(versions, VersionsOperator):
+        of_table, right = versions.read, versions.schema
+    else:
+        of_table = rows_input(versions, what, rows=version_rows, is_timed=True)
+        right = of_table.rows
+    waiting_table, *own = names
     columns = join_columns(
-        what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
+        what=_NAME, left=lefts.rows, right=right, key=key, how=how, allowed=("inner", "left"), of_streams=True
     )
     join = TableJoin(columns=columns, is_left_emitted=lefts.is_emitted, is_version_emitted=of_table.is_emitted)
-    waiting_table, versions_table = tables
+    if shared is not None:
+        _check_key(what, shared, columns)
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[TableJoined]:
-        result = join(
-            *rows,
-            waiting_before=slice.table(waiting_table),
-            versions_before=slice.table(versions_table),
-            left_frontier=lefts.frontier(slice),
-            table_frontier=of_table.frontier(slice),
-        )
-        changes = (result.waiting_changes, result.version_changes)
-        return Outcome(result=result, changes=changes, emitted="rows", late=result.late)
+        lesser = least([lefts.frontier(slice), of_table.frontier(slice)])
+        known = rows[1] if shared is not None else join.versions.of_slice(rows[1], slice.table(own[0]))
+        result = join(rows[0], known, waiting_before=slice.table(waiting_table), frontier=lesser)
+        changes = () if shared is not None else (join.versions.changes(known, lesser),)
+        return Outcome(result=result, changes=(result.waiting_changes, *changes), emitted="rows", late=result.late)
 
     return RowsOperator(
         name=_NAME,
-        inputs=(lefts, of_table),
-        tables=(join.waiting_table(waiting_table), join.versions_table(versions_table)),
+        inputs=(lefts, of_table if shared is None else VersionsInput(operator=what, of=shared)),
+        tables=(join.waiting_table(waiting_table), *(join.versions.table(name, join.made_by) for name in own)),
         compute=compute,
         emits=emission(what, join.schema, lefts, of_table, times=lefts.times_passed_on()),
     )
+
+
+def _check_tables(what: str, shared: VersionsOperator | None, names: Sequence[str], version_rows: str) -> None:
+    """A join has a table of versions of its own, or takes one that is shared."""
+    if shared is None and len(names) != 2:
+        raise TopologyError(
+            f"{what} names {len(names)} tables and keeps two, rows that wait and versions. Name both, "
+            "tables=('waiting_orders', 'prices'); or declare it with versions_by(...) in place of what it reads."
+        )
+    if shared is not None and (len(names) != 1 or version_rows):
+        says = f"names {len(names)} tables" if len(names) != 1 else f"says version_rows={version_rows!r}"
+        raise TopologyError(
+            f"{what} reads the versions of {shared.what} and {says}. Versions have their table and their rows there. "
+            "Name the table of the rows that wait alone, tables='waiting_orders', and leave version_rows out."
+        )
+
+
+def _check_key(what: str, shared: VersionsOperator, columns: JoinColumns) -> None:
+    """A version holds until the next one of its key: it is looked up by that."""
+    if sorted(columns.right_key) != sorted(shared.kept.key):
+        raise TopologyError(
+            f"{what} compares columns {list(columns.right_key)} of {shared.what}, which keeps versions by "
+            f"{list(shared.kept.key)}. Compare all columns of that key, and no others; or declare another versions_by "
+            "with this key."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +151,11 @@ class TableJoined:
         rows: left rows with what the table had at their time, each once in the life of the stream, with the order
             columns of the left record and ``_event_time``.
         waiting_changes: rows of the table of waiting rows; those that go have ``_deleted``.
-        version_changes: the same of the table of versions.
         late: refused left rows, as the output ``late_records`` keeps them.
     """
 
     rows: DataFrame
     waiting_changes: DataFrame
-    version_changes: DataFrame
     late: DataFrame
 
 
@@ -151,87 +180,37 @@ class TableJoin:
 
     def waiting_table(self, name: str) -> Table:
         """The state of the left side: rows whose time both frontiers have not passed."""
-        return self._left.table(name, self._made_by, is_bounded=False)
+        return self._left.table(name, self.made_by, is_bounded=False)
 
-    def versions_table(self, name: str) -> Table:
-        """The state of the table: versions that a row may still see."""
-        key = self.columns.right_key
-        # A deletion is a version as well, without values.
-        columns = [column if column.name in key else replace(column, nullable=True) for column in self.columns.right]
-        schema = state_ddl(columns, *identity_ddl(is_emitted=self.is_version_emitted), *_VERSION_DDL)
-        reach = Reach(ms=0, is_bounded=False)
-        return Table(
-            name=name,
-            key=(*key, *identity(is_emitted=self.is_version_emitted), ROW),
-            schema=schema,
-            made_by=self._made_by,
-            expires=True,
-            reach=reach,
-        )
+    @property
+    def versions(self) -> Versions:
+        """The table's versions."""
+        columns = self.columns
+        return Versions(columns=columns.right, key=columns.right_key, is_emitted=self.is_version_emitted)
 
     def __call__(
-        self,
-        left: DataFrame,
-        versions: DataFrame,
-        *,
-        waiting_before: DataFrame,
-        versions_before: DataFrame,
-        left_frontier: Frontier,
-        table_frontier: Frontier,
+        self, left: DataFrame, versions: DataFrame, *, waiting_before: DataFrame, frontier: Frontier
     ) -> TableJoined:
         """Join the left rows of a slice, and those that wait, with the versions of their time.
 
         Args:
             left: rows with the left columns, ``_event_time``, ``_frontier`` and the order columns.
-            versions: rows with the table's columns and the same, and ``_deleted`` where keys are deleted.
+            versions: all versions of the slice, see :meth:`Versions.of_slice`.
             waiting_before: the table of waiting rows before the slice.
-            versions_before: the table of versions before the slice.
-            left_frontier: the frontier of the left source at the end of the slice.
-            table_frontier: the frontier of the table's source.
+            frontier: the lesser one of both sides at the end of the slice.
         """
         admitted = self._left.admitted(left)
-        lesser = least([left_frontier, table_frontier])
-        is_due = lesser.is_past("_event_time")
-        known = self._known(versions, versions_before)
-        is_gone = _IS_GONE.format(since=lesser.sql)
+        is_due = frontier.is_past("_event_time")
         waiting = self._left.numbered(admitted.where(f"NOT {is_due}")).selectExpr("*", "FALSE AS _deleted")
         due = waiting_before.drop(ROW).unionByName(admitted).where(is_due)
         gone = waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")
         return TableJoined(
-            rows=self._as_of(due, known),
+            rows=self._as_of(due, versions),
             waiting_changes=waiting.unionByName(gone, allowMissingColumns=True),
-            version_changes=known.where(f"_is_new <> {is_gone}").selectExpr(
-                "* EXCEPT (_is_new, _until)", "NOT _is_new AS _deleted"
-            ),
             late=late_rows(self._left.refused(left), operator=_NAME, reason="the left row is before its frontier"),
         )
 
-    def _known(self, versions: DataFrame, before: DataFrame) -> DataFrame:
-        """All versions, with ``_is_new`` and ``_until``, the time from which a greater one is valid."""
-        new = versions.where(is_present(self.columns.right_key)).selectExpr(
-            *quoted(column.name for column in self.columns.right),
-            *place_of(versions, is_emitted=self.is_version_emitted),
-            f"CAST(NULL AS INT) AS {ROW}",
-            "GREATEST(_event_time, _frontier) AS _valid_from",
-            f"{is_deleted(versions)} AS _is_tombstone",
-            "TRUE AS _is_new",
-        )
-        both = new.unionByName(before.selectExpr("*", "FALSE AS _is_new"), allowMissingColumns=True)
-        values = by_content({column.name: column.delta for column in self.columns.right})
-        backwards = ", ".join(f"{name} DESC" for name in ("_event_time", *ORDER, "_is_tombstone", *values))
-        keys = ", ".join(map(quote, self.columns.right_key))
-        until = (
-            f"MIN(_valid_from) OVER (PARTITION BY {keys} ORDER BY {backwards} "
-            "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        )
-        # Versions of one name are there in one slice, or were there in one before: their numbers never change.
-        record = ", ".join(identity(is_emitted=self.is_version_emitted))
-        number = f"ROW_NUMBER() OVER (PARTITION BY {keys}, {record} ORDER BY {backwards})"
-        return both.selectExpr("*", f"{until} AS _until").selectExpr(
-            f"* EXCEPT ({ROW})", f"IF(_is_new, {number}, {ROW}) AS {ROW}"
-        )
-
-    def _as_of(self, due: DataFrame, known: DataFrame) -> DataFrame:
+    def _as_of(self, due: DataFrame, versions: DataFrame) -> DataFrame:
         """Rows with the last version of their key that is valid before them: the spans of versions do not overlap."""
         columns = self.columns
         keys = [f"_key_{number}" for number in range(len(columns.left_key))]
@@ -240,7 +219,7 @@ class TableJoin:
             for names in (columns.left_key, columns.right_key)
         )
         lefts = due.selectExpr(*of_left, "_event_time AS _at", "1 AS _turn", "STRUCT(*) AS l")
-        spans = known.where("_until IS NULL OR _until > _valid_from").selectExpr(
+        spans = versions.where("_until IS NULL OR _until > _valid_from").selectExpr(
             *of_right, "_valid_from AS _at", "0 AS _turn", "STRUCT(*) AS r"
         )
         last = (
@@ -268,5 +247,6 @@ class TableJoin:
         )
 
     @property
-    def _made_by(self) -> str:
+    def made_by(self) -> str:
+        """What makes its state."""
         return f"{_NAME}({self.columns.key_text}, how={self.columns.how})"

@@ -142,6 +142,7 @@ class Probe:
             records=records,
             tables={name: frame.limit(0) if is_empty else frame for name, frame in self._tables.items()},
             frontiers=self._reading.frontiers,
+            operators=run.topology.operators,
             secret=run.engines.mask_key,
         )
         try:

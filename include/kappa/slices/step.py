@@ -52,12 +52,12 @@ def _with_operators(topology: Topology, given: Slice, returned: Mapping[str, Dat
     """What a step returned, with the changes, the late records and the emitted rows of its operators."""
     calls, effects = given.calls, dict(returned)
     for operator in topology.operators:
-        if operator not in calls.operators:
+        if operator not in calls.results:
             raise TopologyError(
                 f"The step of {topology.name!r} did not call {operator.what}, and its table would stay behind. Call it "
                 f"in each slice: {operator.name}(slice). Or take it off the topology's operators."
             )
-    for operator in calls.operators:
+    for operator in calls.results:
         if operator not in topology.operators:
             raise TopologyError(
                 f"The step of {topology.name!r} called {operator.what}, which is not among the topology's operators. "

@@ -77,6 +77,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             records=reading.records,
             tables=before,
             frontiers=reading.frontiers,
+            operators=run.topology.operators,
             secret=run.engines.mask_key,
             hold=held(run.topology, run.engines.session) if in_memory else None,
         )

@@ -16,6 +16,7 @@ from kappa.topology.emission import Emission
 from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
 from kappa.topology.operator import Operator, RowsInput, TableInput
+from kappa.topology.readers import VersionsInput, made_alone
 from kappa.topology.schedule import Schedule
 from kappa.topology.slice import Slice
 from kappa.topology.thresholds import Threshold, limits_of, unknown
@@ -288,14 +289,21 @@ def _all_tables(topology: Topology) -> tuple[Table, ...]:
                 f"Topology {topology.name!r} lists {type(operator).__name__} {operator!r} among its operators. List "
                 "what a function of kappa.operators returned."
             )
-    own = [table for operator in topology.operators for table in operator.tables]
-    listed = {table.name: table for table in topology.tables}
-    kept = []
+    own = [table for operator in topology.operators for table in operator.tables_beside(topology.operators)]
+    kept, others = [], list(topology.tables)
     for table in own:
-        other = listed.get(table.name, table)
         # What is masked and how cuts matter is the author's to say: such a table is listed again.
-        kept.append(other if replace(other, masked=table.masked, cuts=table.cuts) == table else table)
-    return (*kept, *(table for table in topology.tables if table not in kept))
+        again = next((other for other in others if _is_listed_again(table, other)), table)
+        kept.append(replace(table, masked=again.masked, cuts=again.cuts))
+        others = [other for other in others if other != again]
+    return (*kept, *others)
+
+
+def _is_listed_again(table: Table, other: Table) -> bool:
+    """Whether it is an operator's table, of that operator alone or of a topology's."""
+    if made_alone(other.made_by) != made_alone(table.made_by):
+        return False
+    return replace(other, masked=table.masked, cuts=table.cuts, made_by=table.made_by) == table
 
 
 def _check_operators(topology: Topology) -> None:
@@ -309,6 +317,11 @@ def _check_operators(topology: Topology) -> None:
                 raise TopologyError(
                     f"Topology {topology.name!r}: {operator.what} reads table {item.table.name!r}, which is not among "
                     "its tables. List it, or the operator that keeps it."
+                )
+            if isinstance(item, VersionsInput) and item.of not in topology.operators:
+                raise TopologyError(
+                    f"Topology {topology.name!r}: {operator.what} reads the versions of {item.of.what}, which is not "
+                    "among its operators. List that too."
                 )
         for one in (one for item in operator.inputs if isinstance(item, RowsInput) for one in item.of):
             if isinstance(one, Source) and one not in topology.sources:

@@ -20,6 +20,8 @@ from kappa.topology.slice import MARK, Slice, with_mark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from kappa.topology.readers import VersionsInput
+
 R = TypeVar("R", bound=Any)
 
 
@@ -245,7 +247,7 @@ class Operator(Generic[R]):
     """
 
     name: str
-    inputs: tuple[RowsInput | TableInput, ...]
+    inputs: tuple[RowsInput | TableInput | VersionsInput, ...]
     tables: tuple[Table, ...]
     compute: Callable[[Slice, tuple[DataFrame, ...]], Outcome[R]]
     emits: Emission | None = None
@@ -273,7 +275,7 @@ class Operator(Generic[R]):
                 "table and their frontier: call it with the slice, and with rows only where the step made them, "
                 f"{self.name}(slice, rows)."
             )
-        if self in slice.calls.operators:
+        if self in slice.calls.results:
             raise TopologyError(
                 f"{self.what} is called twice in one slice: its table has one row per key. Call it once, with all rows."
             )
@@ -286,7 +288,7 @@ class Operator(Generic[R]):
         passed = (*rows, *(None for _ in self.inputs[len(rows) :]))
         frames = tuple(one.frame(slice, frame) for one, frame in zip(self.inputs, passed, strict=True))
         outcome = self.compute(slice, frames)
-        slice.calls.operators.append(self)
+        slice.calls.results[self] = outcome.result
         slice.calls.changes.update(zip((table.name for table in self.tables), outcome.changes, strict=True))
         if outcome.late is not None:
             slice.calls.late.append(outcome.late)
@@ -308,6 +310,10 @@ class Operator(Generic[R]):
                 slice.calls.handed[table.name] = shown[id(changes)] = rest
         of = {one.name: id(getattr(outcome.result, one.name)) for one in fields(outcome.result)}
         return replace(outcome.result, **{name: shown[frame] for name, frame in of.items() if frame in shown})
+
+    def tables_beside(self, operators: Sequence[Operator[Any]]) -> tuple[Table, ...]:
+        """Its tables in a topology of these operators."""
+        return self.tables
 
     @property
     def what(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ class Calls:
 
     Attributes:
         records: topic -> its records, marked as such.
-        operators: those that were called, in that order.
+        results: operator that was called -> what it gave, in that order.
         emitted: what an operator emits, as declared -> its rows.
         changes: table -> its changes.
         handed: table -> its changes as the step has them, where they are without what the operator keeps for itself.
@@ -36,7 +36,7 @@ class Calls:
     """
 
     records: dict[str, DataFrame] = field(default_factory=dict)
-    operators: list[Any] = field(default_factory=list)
+    results: dict[Any, Any] = field(default_factory=dict)
     emitted: dict[Any, DataFrame] = field(default_factory=dict)
     changes: dict[str, DataFrame] = field(default_factory=dict)
     handed: dict[str, DataFrame] = field(default_factory=dict)
@@ -52,6 +52,7 @@ class Slice:
         records: topic -> parsed records: the source's columns and :data:`RECORD_COLUMNS`.
         tables: table name -> its rows before this slice, in the table's schema.
         frontiers: topic -> its frontier at the end of the slice, of sources with event time.
+        operators: those of the topology; a table of versions is kept for those that read it.
         secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
         calls: what bound operators gave; a step does not need it.
         hold: brings the rows that an operator emits into memory before they are handed on; a step does not need it.
@@ -67,6 +68,7 @@ class Slice:
     records: Mapping[str, DataFrame]
     tables: Mapping[str, DataFrame]
     frontiers: Mapping[str, Frontier] = field(default_factory=dict)
+    operators: Sequence[Any] = field(default=(), repr=False)
     secret: str = field(default="", repr=False)
     calls: Calls = field(default_factory=Calls, repr=False, compare=False)
     hold: Callable[[Any, DataFrame], DataFrame] | None = field(default=None, repr=False, compare=False)

@@ -118,6 +118,7 @@ def _without_rows(session: SparkSession, topology: Topology) -> Slice:
         seq=1,
         records={s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources},
         tables={t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables},
+        operators=topology.operators,
         secret=SHORTEST * "-",
         frontiers={s.topic: Frontier(ms=0) for s in topology.sources if s.has_event_time},
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.replay.rules.upgrade import LONGER_GRACE, SHORTER_GRACE
 from kappa.topology import durations
+from kappa.topology.readers import may_go_on
 from kappa.topology.shapes import Shape, changed_graces, changed_times
 
 _FROM_START = "Replay --to-earliest, which computes it from the first record on."
@@ -122,7 +123,7 @@ def _unlike(place: str, wanted: Shape, seed: Shape, keeper: str) -> Iterable[Fin
     words = {"keeper": keeper, "place": _inner(keeper)}
     if wanted.key != seed.key:
         yield SEED_KEY_CHANGED(words, name=name, key=list(wanted.key), seed_key=list(seed.key))
-    if wanted.made_by != seed.made_by:
+    if not may_go_on(wanted.made_by, seed.made_by):
         made_by, seed_made_by = wanted.made_by or "no operator", seed.made_by or "no operator"
         yield SEED_OPERATOR_CHANGED(words, name=name, made_by=made_by, seed_made_by=seed_made_by)
     if wanted.times and seed.times is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kappa.replay.findings import Declaration, Finding, refuses, warns
 from kappa.topology import Append, Source, Table, Topic, Topology, durations
 from kappa.topology.ddl import Column
+from kappa.topology.readers import may_go_on
 from kappa.topology.shapes import changed_graces, changed_times, timings_of
 
 #: Slices that are computed with both codes by default.
@@ -108,7 +109,7 @@ def operators_changed(before: Iterable[Table], after: Iterable[Table]) -> list[F
             f"table {name!r} is that of {new[name].made_by or 'no operator'}, not that of "
             f"{old[name].made_by or 'no operator'}"
             for name in sorted(old.keys() & new.keys())
-            if old[name].made_by != new[name].made_by
+            if not may_go_on(new[name].made_by, old[name].made_by)
         ],
     )
 

@@ -1,0 +1,118 @@
+"""A table of versions that several operators read: by whom, and whose state may go on as it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kappa.errors import TopologyError
+from kappa.topology.event_time import Frontier, least
+from kappa.topology.operator import Operator, RowsInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kappa.topology.emission import Cuts
+    from kappa.topology.slice import Slice
+
+#: A ``made_by`` of state that is kept for readers. What else makes a state ends in a parenthesis, or has one behind its
+#: last "for": no reader has, whatever the names of columns are.
+_KEPT_FOR = re.compile(r"(?P<alone>.*\)) for (?P<readers>[^()]+)", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VersionsInput:
+    """A table of versions that an operator reads beside others.
+
+    Attributes:
+        operator: the reading operator, for messages.
+        of: the operator that keeps the table.
+    """
+
+    operator: str
+    of: Operator[Any]
+
+    @property
+    def cuts(self) -> Cuts:
+        """Under which cuts of the log the table is the same."""
+        return self.of.tables[0].cuts
+
+    def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
+        """All versions of the slice.
+
+        Args:
+            slice: the slice.
+            passed: None; the table's own operator gets its rows.
+
+        Raises:
+            TopologyError: rows are passed, or the operator of the table was not called yet.
+        """
+        if passed is not None:
+            raise TopologyError(
+                f"{self.operator} was passed rows of the table that {self.of.what} keeps. Pass them to that: "
+                f"{self.of.name}(slice, rows)."
+            )
+        if self.of not in slice.calls.results:
+            raise TopologyError(
+                f"{self.operator} reads the versions of {self.of.what}, which was not called yet in this slice. Call "
+                "it first; in a topology without a step, list it first."
+            )
+        versions: DataFrame = slice.calls.results[self.of].versions
+        return versions
+
+
+def readers_of(table: Operator[Any], operators: Iterable[Operator[Any]]) -> tuple[Operator[Any], ...]:
+    """Those of the operators that read the versions which one of them keeps."""
+    return tuple(
+        operator
+        for operator in operators
+        if any(isinstance(item, VersionsInput) and item.of is table for item in operator.inputs)
+    )
+
+
+def least_frontier(readers: Iterable[Operator[Any]], slice: Slice) -> Frontier:
+    """The event time that all rows have at least which a reader may still look up."""
+    return least(item.frontier(slice) for reader in readers for item in _streams(reader))
+
+
+def kept_for(made_by: str, readers: Sequence[Operator[Any]]) -> str:
+    """What makes a state, see :attr:`kappa.topology.Table.made_by`, with those for whom it is kept.
+
+    A reader is told by the table of its rows that wait, and by the frontier that holds versions back.
+    """
+    return f"{made_by} for {', '.join(sorted(map(_name, readers)))}"
+
+
+def made_alone(made_by: str) -> str:
+    """What makes a state, without those for whom it is kept."""
+    kept = _KEPT_FOR.fullmatch(made_by)
+    return kept["alone"] if kept else made_by
+
+
+def may_go_on(made_by: str, before: str) -> bool:
+    """Whether state that ``before`` made may go on as that of ``made_by``.
+
+    It may when both are the same operator with the same parameters, and nobody reads it that it was not kept for:
+    versions are forgotten that no reader of that time could ask for any more.
+    """
+    return made_by == before or (
+        made_alone(made_by) == made_alone(before) and _readers(made_by) <= _readers(before) and bool(_readers(made_by))
+    )
+
+
+def _readers(made_by: str) -> set[str]:
+    kept = _KEPT_FOR.fullmatch(made_by)
+    return set(kept["readers"].split(", ")) if kept else set()
+
+
+def _name(reader: Operator[Any]) -> str:
+    held = (
+        f"{'+'.join(item.topics)}{f' less {item.behind_ms} ms' * (item.behind_ms > 0)}" for item in _streams(reader)
+    )
+    return f"{reader.tables[0].name} of {' and '.join(held)}"
+
+
+def _streams(reader: Operator[Any]) -> list[RowsInput]:
+    return [item for item in reader.inputs if isinstance(item, RowsInput)]
