@@ -25,10 +25,11 @@ from kappa.lake.past_commits import commit_with
 from kappa.lake.rollup import is_due, rolled_up
 from kappa.offsets.notation import local_time
 from kappa.offsets.vector import OffsetRange
-from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window
+from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window, versions_by
 from kappa.replay.determinism import Twice
 from kappa.testing import Input, TopologyDriver
 from kappa.topology.grid import CalendarGrid, EvenGrid
+from kappa.topology.operator import Operator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -326,7 +327,8 @@ def held(
     An interval whose rows are not final, or that begins too early, is left out: it is refused.
     """
     rows = apart = 0
-    graces = {s.topic: s.grace_ms for s in history.topology.sources if s.grace_ms is not None}
+    read = {topic for member in members for topic in member.sources}
+    graces = {s.topic: s.grace_ms for s in history.topology.sources if s.topic in read and s.grace_ms is not None}
     found = []
     for begin_ms, end_ms in [(first, last) for first in times for last in times if first < last]:
         whole = whole_of(
@@ -391,22 +393,36 @@ def joins_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int 
     return held(history, [member], range(0, 20_000, 500), chance)
 
 
-def versions_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 30) -> tuple[int, int]:
-    """A join with the versions of a table as of the left row's time, begun with the tables of a commit."""
+def versions_held(
+    spark: SparkSession, seed: int, *, slices: int = 6, records: int = 30, is_shared: bool = False
+) -> tuple[int, int]:
+    """A join with the versions of a table as of the left row's time, begun with the tables of a commit.
+
+    Args:
+        is_shared: whether another stream, which is behind, is joined with the same versions.
+    """
     row = "id STRING, value INT, at BIGINT"
-    graces = {"orders": 1_000, "prices": 1_500}
+    graces = {"orders": 1_000, "prices": 1_500} | ({"returns": 500} if is_shared else {})
     sources = [Source(topic=t, schema=row, time="at", grace=f"{g} milliseconds") for t, g in graces.items()]
-    priced = table_join(*sources, key="id", tables=("waiting", "versions"))
+    orders, prices, *others = sources
+    priced = table_join(orders, prices, key="id", tables=("waiting", "versions"))
+    operators: list[Operator[Any]] = [priced]
+    if is_shared:
+        shared = versions_by(prices, key="id", table="versions")
+        priced = table_join(orders, shared, key="id", tables="waiting")
+        operators = [shared, priced, *(table_join(one, shared, key="id", tables="others") for one in others)]
     output = Append(name="priced", of=priced.rows, time="at")
-    topology = Topology(name="inventory.priced", version="1", sources=sources, operators=[priced], outputs=[output])
+    topology = Topology(name="inventory.priced", version="1", sources=sources, operators=operators, outputs=[output])
     chance = random.Random(seed)
     logs = oracle_joins.logs(chance, list(graces), records=records)
-    batches = [*oracle_joins.arrivals(chance, logs, slices=slices), oracle_joins.closing(graces)]
+    behind = "returns" if is_shared else ""
+    batches = [*oracle_joins.arrivals(chance, logs, slices=slices, behind=behind), oracle_joins.closing(graces)]
     given = [[one.input for one in batch] for batch in batches]
     partitions = dict.fromkeys(graces, 2)
     history = History(topology=topology, session=spark, partitions=partitions, slices=given, is_seeded=True)
-    member = member_of(topology, output, topology.tables, list(graces))
-    assert member is not None and not member.is_bounded
+    kept = [topology.table(name) for name in ("waiting", "versions")]
+    member = member_of(topology, output, kept, ["orders", "prices"])
+    assert member is not None and not member.is_bounded and member.reach_ms == 0
     return held(history, [member], range(0, 20_000, 500), chance)
 
 
@@ -442,6 +458,12 @@ def test_rows_with_the_version_of_their_time_come_out_as_in_the_whole_history(sp
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
+def test_rows_with_a_shared_version_come_out_as_in_the_whole_history(spark: SparkSession) -> None:
+    assert all(versions_held(spark, 4, is_shared=True))
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
 def test_windows_of_an_interval_come_out_as_in_the_whole_history(spark: SparkSession) -> None:
     assert all(windows_held(spark, 3))
 
@@ -460,3 +482,4 @@ def test_more_histories_give_the_same_by_interval(spark: SparkSession, seed: int
     windows_held(spark, seed, slices=12, records=120)
     joins_held(spark, seed, slices=12, records=60)
     versions_held(spark, seed, slices=12, records=60)
+    versions_held(spark, seed, slices=12, records=60, is_shared=True)

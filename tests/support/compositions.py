@@ -20,6 +20,7 @@ from kappa.operators import (
     sliding_window,
     table_join,
     tumbling_window,
+    versions_by,
 )
 from kappa.testing import Input
 from kappa.topology.operator import Operator
@@ -283,6 +284,25 @@ def window_of_rows_with_their_version() -> Composition:
     )
 
 
+def join_of_rows_with_one_table() -> Composition:
+    """Rows of two streams, each with its version of the same table, and then with each other."""
+    versions = versions_by(RIGHT, key="id", table="versions", rows="id STRING, rights_at BIGINT")
+    one = table_join(LEFT, versions, key="id", tables="waiting_lefts")
+    third, both = "id STRING, thirds_at BIGINT", "id STRING, thirds_at BIGINT, rights_at BIGINT"
+    two = table_join(THIRD, versions, key="id", how="inner", tables="waiting_thirds", left_rows=third)
+    pairs = interval_join(one.rows, two.rows, key="id", within="2 seconds", tables=("l", "t"), right_rows=both)
+
+    def oracle(known: Mapping[str, list[Row]], _: list[Row]) -> list[Row]:
+        return [
+            {**left, "thirds_at": right["thirds_at"], "rights_at_right": right["rights_at"]}
+            for left in known["out_1"]
+            for right in known["out_2"]
+            if left["id"] == right["id"] and abs(left["lefts_at"] - right["thirds_at"]) <= 2_000
+        ]
+
+    return Composition(sources=(LEFT, RIGHT, THIRD), operators=(versions, one, two, pairs), oracle=oracle)
+
+
 COMPOSITIONS: dict[str, Callable[[], Composition]] = {
     "windows of windows": windows_of_windows,
     "window of a left join": lambda: window_of_a_join("left"),
@@ -296,6 +316,7 @@ COMPOSITIONS: dict[str, Callable[[], Composition]] = {
     "inner join of a join": lambda: join_of_a_join("inner"),
     "window of first records": window_of_first_records,
     "window of rows with their version": window_of_rows_with_their_version,
+    "join of rows with one table of versions": join_of_rows_with_one_table,
 }
 
 

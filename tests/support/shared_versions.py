@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from support.oracle_joins import Event, Placing, arrivals, as_of, closing, lesser_of, logs, still_asked
-
 from kappa import Append, Effects, Slice, Source, Topology
 from kappa.operators import table_join, tombstones, versions_by
 from kappa.testing import TopologyDriver
+from support.oracle_joins import Event, Placing, arrivals, as_of, closing, lesser_of, logs, still_asked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
