@@ -1,0 +1,110 @@
+"""State that is kept for several operators: whose state may go on as whose."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from kappa import Append, Source, Topology
+from kappa.control.backfill_span import changed, member_of
+from kappa.operators import table_join, versions_by
+from kappa.replay.findings import Finding, Severity
+from kappa.replay.rules.seed import unlike_seed
+from kappa.replay.rules.upgrade import needs_replay, operators_changed
+from kappa.topology.operator import Operator
+from kappa.topology.readers import kept_for, made_alone, may_go_on
+from kappa.topology.shapes import shapes_as_dict, shapes_from_dict, shapes_of
+
+ROW = "id STRING, value INT, at BIGINT"
+ORDERS, RETURNS, REFUNDS, PRODUCTS = (
+    Source(topic=topic, schema=ROW, time="at", grace="1 second")
+    for topic in ("orders", "returns", "refunds", "products")
+)
+
+
+def made(*streams: Source, key: str = "id", waiting: str = "waiting_{}") -> Topology:
+    """Streams with one table of products; all sources are read, whoever joins them."""
+    products = versions_by(PRODUCTS, key=key, table="versions")
+    joins = [table_join(one, products, key=key, tables=waiting.format(one.topic)) for one in streams]
+    return Topology(
+        name="inventory.joined",
+        version="1",
+        sources=[ORDERS, RETURNS, REFUNDS, PRODUCTS],
+        operators=[products, *joins],
+        outputs=[Append(name=one.topic, of=join.rows, time="at") for one, join in zip(streams, joins, strict=True)],
+    )
+
+
+def own(stream: Source) -> Topology:
+    """The same with versions of its own, in tables of the same names."""
+    join = table_join(stream, PRODUCTS, key="id", tables=(f"waiting_{stream.topic}", "versions"))
+    return replace(made(stream), operators=[join], outputs=[Append(name=stream.topic, of=join.rows)], tables=[])
+
+
+def seeded(before: Topology, after: Topology) -> list[Finding]:
+    """What speaks against beginning with a savepoint of other code; through the text that it is kept as."""
+    stored = shapes_from_dict(shapes_as_dict(shapes_of(before)))
+    return unlike_seed(shapes_of(after), stored, "The savepoint")
+
+
+def test_versions_go_on_for_the_same_joins_in_any_order_and_for_fewer() -> None:
+    assert seeded(made(ORDERS, RETURNS), made(RETURNS, ORDERS)) == []
+    assert seeded(made(ORDERS, RETURNS, REFUNDS), made(REFUNDS)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (made(ORDERS), made(ORDERS, RETURNS), "waiting_orders of orders, waiting_returns of returns;"),
+        (made(ORDERS, RETURNS), made(ORDERS, REFUNDS), "waiting_refunds of refunds"),
+        (made(ORDERS, waiting="w"), made(RETURNS, waiting="w"), "w of returns; in the savepoint .* for w of orders"),
+        (made(ORDERS), made(ORDERS, key="value"), r"key=\(value\)"),
+        (own(ORDERS), made(ORDERS), r"is the state of versions_by\(.*it is that of table_join\("),
+        (made(ORDERS), own(ORDERS), r"is the state of table_join\(.*it is that of versions_by\("),
+    ],
+)
+def test_versions_do_not_go_on_for_a_join_that_may_ask_for_what_was_forgotten(
+    before: Topology, after: Topology, words: str
+) -> None:
+    (finding,) = (
+        one
+        for one in seeded(before, after)
+        if one.code == "seed-operator-changed" and one.numbers["name"] == "versions"
+    )
+
+    assert finding.severity is Severity.REFUSE and "--to-earliest" in finding.remedy
+    assert re.search(words, finding.message)
+
+
+def test_an_upgrade_to_more_joins_is_refused_and_names_them() -> None:
+    codes = {finding.code for finding in needs_replay(made(ORDERS), made(ORDERS, RETURNS))}
+    assert codes == {"upgrade-changes-operators", "upgrade-changes-tables", "upgrade-changes-outputs"}
+    # One join less: only what it left behind is in the way.
+    assert operators_changed(made(ORDERS, RETURNS).tables, made(ORDERS).tables) == []
+
+
+def test_rows_of_an_interval_do_not_ask_who_else_reads_the_versions() -> None:
+    more, fewer = made(ORDERS, RETURNS), made(ORDERS)
+    kept = [fewer.table(name) for name in ("waiting_orders", "versions")]
+    member = member_of(fewer, fewer.appends[0], kept, ["orders", "products"])
+
+    assert member is not None and not member.is_bounded and member.reach_ms == 0
+    assert changed(more, fewer, [member]) == []
+    (said,) = changed(own(ORDERS), fewer, [member])
+    assert "was the state of table_join" in said
+
+
+def test_what_a_column_is_called_makes_no_reader() -> None:
+    awkward = replace(PRODUCTS, schema="`a) for b of c` STRING, at BIGINT")
+    key = "a) for b of c"
+    products = versions_by(awkward, key=key, table="versions")
+    join: Operator[object] = table_join(awkward, products, key=key, tables="waiting")
+    made_by = products.tables[0].made_by
+
+    assert made_alone(made_by) == made_by
+    assert made_alone(kept_for(made_by, [join])) == made_by
+    assert may_go_on(made_by, made_by) and not may_go_on(made_by, kept_for(made_by, [join]))
+    assert not may_go_on("newest_by(key=a) for b of c)", "newest_by(key=a) for b of c, b of d)")
+    assert not may_go_on("", made_by) and not may_go_on(made_by, "")
