@@ -63,7 +63,7 @@ FAMILIES = (
         file="joins-with-tables.md",
         title="Joins with tables",
         intro="A row of a stream with a row of a table, as of its time or as of now; and tables with each other.",
-        names=("table_join", "newest_table_join", "lookup", "foreign_key_join", "table_table_join"),
+        names=("table_join", "versions_by", "newest_table_join", "lookup", "foreign_key_join", "table_table_join"),
     ),
     Family(
         file="tables-of-keys.md",

@@ -24,6 +24,7 @@ from kappa.operators import (
     sliding_window,
     table_join,
     tumbling_window,
+    versions_by,
 )
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import Source, Topology
@@ -44,6 +45,7 @@ SOURCES = {
 TICKS, PAYMENTS, VERSIONS = SOURCES.values()
 COUNT = {"events": agg.count()}
 TEN = "10 seconds"
+SHARED = versions_by(VERSIONS, key="id", table="shared")
 
 #: Every operator with state that goes, and one whose state stays.
 OPERATORS = [
@@ -58,6 +60,9 @@ OPERATORS = [
     deduplicate(TICKS, key="id", within=None, table="ids"),
     interval_join(TICKS, PAYMENTS, key="id", within=TEN, how="outer", tables=("orders", "payments")),
     table_join(TICKS, VERSIONS, key="id", tables=("waiting", "versions")),
+    SHARED,
+    table_join(TICKS, SHARED, key="id", tables="waiting_ticks"),
+    table_join(PAYMENTS, SHARED, key="id", tables="waiting_payments"),
 ]
 
 
@@ -117,8 +122,8 @@ def lasting(log: Log) -> int:
     return sum(at + WINDOW >= log.frontier(log.lag) for at in spans(log).values())
 
 
-def versions(log: Log) -> int:
-    since = min(log.frontier(log.lag), log.frontier(0))
+def versions(log: Log, lag: int) -> int:
+    since = min(log.frontier(lag), log.frontier(0))
     by_product: dict[str, list[int]] = {}
     for _, id, at in log.products:
         by_product.setdefault(id, []).append(at)
@@ -141,7 +146,8 @@ RULES: Mapping[str, Callable[[Log], int]] = {
     "orders": lambda log: sum(at + WINDOW >= log.frontier(2 * log.lag) for _, _, at in log.ticks),
     "payments": lambda log: sum(at + WINDOW >= log.frontier(log.lag) for _, _, at in log.payments),
     "waiting": lambda log: sum(at >= log.frontier(log.lag) for _, _, at in log.ticks),
-    "versions": versions,
+    "versions": lambda log: versions(log, log.lag),
+    "shared": lambda log: versions(log, 2 * log.lag),  # the payments are further behind
 }
 
 

@@ -255,7 +255,7 @@ class Table:
         schema: Spark DDL of the row, key columns included.
         masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
-            other parameters is not taken over.
+            other parameters is not taken over. A topology adds the joins for which versions are kept.
         expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
         reach: how far in event time what comes of this state reaches; None where an interval of time does not bound it.
         cuts: see :data:`Cuts`.
