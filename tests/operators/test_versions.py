@@ -14,6 +14,7 @@ from kappa import Append, Effects, Slice, Source, Table, Topic, Topology
 from kappa.errors import TopologyError
 from kappa.operators import foreign_key_join, newest_by, newest_table_join, table_join, tumbling_window, versions_by
 from kappa.operators.agg import count
+from kappa.slices import effects
 from kappa.testing import TopologyDriver
 
 if TYPE_CHECKING:
@@ -101,6 +102,24 @@ def test_versions_are_kept_once_and_go_when_the_slowest_join_has_passed_them(spa
     run(event("returns", 40_000, 6), event("orders", 40_000, 7), event("products", 50_000, 30))
     assert kept("versions", "of_orders", "of_returns") == [[20, 30, 99]] * 3
     assert rows(2) == rows(4) == [(3, None), (4, 10), (5, 10)]
+
+
+@pytest.mark.spark
+def test_versions_are_computed_once_where_a_slice_is_computed_in_several_jobs(spark: SparkSession) -> None:
+    shared, given = versions(), list[Slice]()
+    joins = [join(shared, stream) for stream in STREAMS]
+
+    def step(slice: Slice) -> Effects:
+        given.append(slice)
+        for operator in (shared, *joins):
+            operator(slice)
+        return {}
+
+    TopologyDriver(topology(shared, *joins, step=step), spark).pipe([])
+    (calls,) = (slice.calls for slice in given)
+
+    assert effects.shared([*calls.changes.values(), *calls.emitted.values(), *calls.shared]) == calls.shared
+    assert calls.shared == [calls.results[shared].versions]
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

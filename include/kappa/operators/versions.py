@@ -197,6 +197,7 @@ def versions_by(of: Reads, *, key: Key, table: str, rows: str = "") -> VersionsO
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[KeptVersions]:
         versions = kept.of_slice(frames[0], slice.table(table))
+        slice.calls.shared.append(versions)
         since = least([read.frontier(slice), least_frontier(readers_of(operator, slice.operators), slice)])
         changes = kept.changes(versions, since)
         return Outcome(result=KeptVersions(versions=versions, changes=changes), changes=(changes,))

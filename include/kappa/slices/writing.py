@@ -82,7 +82,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             hold=held(run.topology, run.engines.session) if in_memory else None,
         )
         effects = call_step(run.topology, given)
-        kept = [] if reading.is_small else shared(list(effects.values()))
+        kept = [] if reading.is_small else shared([*effects.values(), *given.calls.shared])
         reading.hold(kept)
         frames = conformed(run.topology, effects)
         reading.count_aside()

@@ -33,6 +33,7 @@ class Calls:
         changes: table -> its changes.
         handed: table -> its changes as the step has them, where they are without what the operator keeps for itself.
         late: records that were refused.
+        shared: rows that several of these are made of, without being any of them.
     """
 
     records: dict[str, DataFrame] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class Calls:
     changes: dict[str, DataFrame] = field(default_factory=dict)
     handed: dict[str, DataFrame] = field(default_factory=dict)
     late: list[DataFrame] = field(default_factory=list)
+    shared: list[DataFrame] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
