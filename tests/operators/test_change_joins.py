@@ -13,7 +13,7 @@ from support.changes import LEFT, sent
 from kappa import Append, Source, Topology
 from kappa.errors import TopologyError
 from kappa.kafka.inputs import input_value
-from kappa.operators import agg, aggregate, cdc_table, newest_by, newest_table_join, table_join
+from kappa.operators import agg, aggregate, cdc_table, newest_by, newest_table_join, table_join, versions_by
 from kappa.testing import Input, TopologyDriver
 
 if TYPE_CHECKING:
@@ -59,12 +59,14 @@ def test_the_snippet_of_the_page_joins_a_stream(spark: SparkSession) -> None:
 def test_a_row_finds_what_held_at_its_time(spark: SparkSession) -> None:
     customers = cdc_table(CHANGES, key="id", table="customers")
     joined = table_join(ORDERS, customers.versions, key="id", tables=("waiting", "versions"))
+    shared = versions_by(customers.versions, key="id", table="shared")
+    alike = table_join(ORDERS, shared, key="id", tables="waiting_alike")
     topology = Topology(
         name="test.joined",
         version="1",
         sources=[CHANGES, ORDERS],
-        operators=[customers, joined],
-        outputs=[Append(name="joined", of=joined.rows)],
+        operators=[customers, joined, shared, alike],
+        outputs=[Append(name="joined", of=joined.rows), Append(name="alike", of=alike.rows)],
     )
     found = TopologyDriver(topology, spark)
     found.pipe([sent("c", {"id": 1}, {"name": "a", "note": "x"}, lsn=1, at=1_000), order(1, 1, 1_500)])
@@ -74,6 +76,8 @@ def test_a_row_finds_what_held_at_its_time(spark: SparkSession) -> None:
 
     rows = [(row["o"], row["name"], row["note"]) for row in found.rows("joined")]
     assert sorted(rows) == [(1, "a", "x"), (2, "b", "x"), (3, None, None)]
+    assert found.rows("alike") == found.rows("joined")
+    assert found.rows("shared") == found.rows("versions") != []
 
 
 PLAIN = Source(topic="plain", schema="id BIGINT, name STRING")
