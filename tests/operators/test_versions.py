@@ -50,14 +50,17 @@ def topology(*operators: Operator[Any], **parts: Any) -> Topology:
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
 def test_joins_that_share_versions_give_what_the_definition_says(spark: SparkSession) -> None:
-    compare(spark, 0, records=18, slices=2)
+    assert compare(spark, 4, records=24, slices=2, idle="returns") > 0
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
-@pytest.mark.parametrize("idle", ["", "returns", "products"])
-def test_more_joins_that_share_versions_give_what_the_definition_says(spark: SparkSession, idle: str) -> None:
-    compare(spark, 1 + len(idle), records=40, slices=6, idle=idle)
+@pytest.mark.parametrize(("seed", "idle"), [(5, ""), (4, ""), (3, "returns"), (1, "products")])
+def test_more_joins_that_share_versions_give_what_the_definition_says(
+    spark: SparkSession, seed: int, idle: str
+) -> None:
+    # Without products nothing is emitted, and nothing forgotten.
+    assert compare(spark, seed, records=40, slices=6, idle=idle) > 0 or idle == "products"
 
 
 @pytest.mark.soak
@@ -65,7 +68,7 @@ def test_more_joins_that_share_versions_give_what_the_definition_says(spark: Spa
 @pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize("seed", range(20, 40))
 def test_random_joins_that_share_versions_give_what_the_definition_says(spark: SparkSession, seed: int) -> None:
-    compare(spark, seed, records=60, slices=12, idle=[*GRACE, ""][seed % 5])
+    compare(spark, seed, records=60, slices=12, idle=[*GRACE, ""][seed % 4])
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""Joins that share one table of versions, and the same with a table each; what plain Python makes of their records."""
+"""Joins that share one table of versions, and what plain Python makes of their records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROW = "id STRING, value INT, at BIGINT"
 #: How late a record of each source may be, milliseconds.
-GRACE = {"orders": 1_000, "returns": 3_000, "refunds": 0, "products": 2_000}
+GRACE = {"orders": 1_000, "returns": 3_000, "products": 2_000}
 #: The product that is offered in place of another.
 OTHER = {"a": "b", "b": "c", "c": "a"}
 _OTHER = "TRANSLATE(id, 'abc', 'bca') AS `other's id`"
@@ -40,7 +40,6 @@ returns = table_join(
     tables="waiting_returns",
     left_rows="`an item` STRING, value INT",
 )
-refunds = table_join(SOURCES["refunds"], products, key="id", tables="waiting_refunds")
 #: Orders with their product, once more with the one that is offered in place of it.
 others = table_join(
     orders.rows,
@@ -49,7 +48,7 @@ others = table_join(
     tables="waiting_others",
     left_rows="id STRING, value INT, priced INT, `other's id` STRING",
 )
-JOINS = {"orders": orders, "returns": returns, "refunds": refunds, "others": others}
+JOINS = {"orders": orders, "returns": returns, "others": others}
 
 
 def joined(slice: Slice) -> Effects:
@@ -57,7 +56,6 @@ def joined(slice: Slice) -> Effects:
     products(slice, tombstones(slice["products"], key="id"))
     found = orders(slice)
     returns(slice, slice["returns"].selectExpr("* EXCEPT (id)", "id AS `an item`"))
-    refunds(slice)
     others(slice, found.rows.selectExpr("* EXCEPT (at, at_right, value_right)", "value_right AS priced", _OTHER))
     return {}
 
@@ -77,8 +75,11 @@ def history(chance: random.Random, *, records: int) -> dict[str, list[Event]]:
     return logs(chance, list(GRACE), records=records, tombstones="products")
 
 
-def compare(session: SparkSession, seed: int, *, records: int, slices: int, idle: str = "") -> None:
+def compare(session: SparkSession, seed: int, *, records: int, slices: int, idle: str = "") -> int:
     """Rows, state and late records are those of the definition, after each slice of random cuts and in one slice.
+
+    Returns:
+        How many versions were kept, slice after slice, that the orders alone ask for no more.
 
     Args:
         idle: a stream that has no record in one of its partitions up to the last slice.
@@ -93,11 +94,14 @@ def compare(session: SparkSession, seed: int, *, records: int, slices: int, idle
 
     driver, placing = TopologyDriver(topology, session, partitions=dict.fromkeys(GRACE, 2)), Placing(grace=GRACE)
     seen: dict[str, list[Event]] = {topic: [] for topic in GRACE}
+    held = 0
     for number, batch in enumerate([*cut, closing(GRACE)]):
         for event in placing.place(batch):
             seen[event.topic].append(event)
         driver.pipe(event.input for event in batch)
         same_as_defined(driver, placing, seen, f"{said}, slice {number}")
+        due = lesser_of(placing.frontier("orders"), placing.frontier("products"))
+        held += len(driver.rows("versions")) - len(still_asked(seen["products"], since=due))
 
     whole = TopologyDriver(topology, session, partitions=dict.fromkeys(GRACE, 2))
     whole.pipe(event.input for batch in [*cut, closing(GRACE)] for event in batch)
@@ -105,13 +109,14 @@ def compare(session: SparkSession, seed: int, *, records: int, slices: int, idle
         rows = [sorted(map(str, one.rows(name))) for one in (driver, whole)]
         assert rows[0] == rows[1], f"{name} in one slice; {said}"
     assert whole.rows("others"), said
+    return held
 
 
 def same_as_defined(driver: TopologyDriver, placing: Placing, seen: dict[str, list[Event]], said: str) -> None:
     """The rows so far, and the state, are those of plain Python."""
     frontiers = {topic: placing.frontier(topic) for topic in GRACE}
     late: list[tuple[str, int, int]] = []
-    for topic, how in (("orders", "left"), ("returns", "inner"), ("refunds", "left")):
+    for topic, how in (("orders", "left"), ("returns", "inner")):
         due = lesser_of(frontiers[topic], frontiers["products"])
         rows = as_of(seen[topic], seen["products"], how=how, frontier=due)
         assert pairs(driver.rows(topic)) == by_repr((row.value, one and one.value) for row, one in rows), (topic, said)
