@@ -73,6 +73,25 @@ class Restore:
     records: int
 
 
+def compiled(program: Path, folder: Path, cache: Path) -> str:
+    """Compile a program that uses Kafka Streams; the class path to run it with.
+
+    Args:
+        program: one file of Java.
+        folder: where its classes go.
+        cache: where jars are, or are put.
+
+    Raises:
+        ConfigError: there is no Java compiler, or the jars cannot be fetched.
+    """
+    compiler = find_java().resolve().parent / "javac"
+    if not compiler.is_file():
+        raise ConfigError("There is no Java compiler. Install one: apt-get install openjdk-17-jdk-headless")
+    jars = ensure(cache, f"kafka-streams-{KAFKA_VERSION}", _JARS)
+    subprocess.run([compiler, "-cp", f"{jars}/*", "-d", folder, program], check=True)
+    return f"{folder}:{jars}/*"
+
+
 class KafkaStreams:
     """The application, on one broker.
 
@@ -91,12 +110,8 @@ class KafkaStreams:
     def __init__(
         self, folder: Path, *, cache: Path, bootstrap_servers: str, source: str, output: str, partitions: int
     ) -> None:
-        compiler = find_java().resolve().parent / "javac"
-        if not compiler.is_file():
-            raise ConfigError("There is no Java compiler. Install one: apt-get install openjdk-17-jdk-headless")
-        jars = ensure(cache, f"kafka-streams-{KAFKA_VERSION}", _JARS)
         folder.mkdir(parents=True)
-        subprocess.run([compiler, "-cp", f"{jars}/*", "-d", folder / "classes", SOURCE], check=True)
+        path = compiled(SOURCE, folder / "classes", cache)
         self._folder, self._servers = folder, bootstrap_servers
         self._output = output
         (folder / "settings").write_text(
@@ -114,7 +129,7 @@ class KafkaStreams:
             "-Xms1g",
             "-Xmx1g",
             "-cp",
-            f"{folder / 'classes'}:{jars}/*",
+            path,
             SOURCE.stem,
             folder / "settings",
             source,
