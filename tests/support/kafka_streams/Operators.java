@@ -14,6 +14,7 @@ import org.apache.kafka.streams.CloseOptions.GroupMembershipOperation;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
@@ -164,7 +165,8 @@ public final class Operators {
     }
 
     private static KGroupedStream<String, JsonNode> group(StreamsBuilder builder, String topic) {
-        KStream<String, JsonNode> rows = builder.stream(topic, Consumed.with(KEYS, ROWS));
+        KStream<String, JsonNode> rows =
+                builder.stream(topic, Consumed.with(KEYS, ROWS)).filter((key, row) -> row != null);
         return rows.groupByKey(Grouped.with(KEYS, ROWS));
     }
 
@@ -179,6 +181,11 @@ public final class Operators {
         CloseOptions leaving = CloseOptions.groupMembershipOperation(GroupMembershipOperation.LEAVE_GROUP)
                 .withTimeout(Duration.ofSeconds(20));
         Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(leaving)));
+        streams.setUncaughtExceptionHandler(error -> {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+        });
         streams.start();
         Thread.currentThread().join();
     }
