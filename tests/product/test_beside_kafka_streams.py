@@ -1,283 +1,196 @@
 """Operators beside Kafka Streams on the same topics: the same rows, live and replayed, key by key.
 
-Where both differ on purpose, the records leave the case out: docs/kafka-streams.md has a table of such cases.
+Where both differ on purpose, random records leave the case out, and records of that case alone show the difference.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from confluent_kafka import Producer
-from support.epochs import lab, plain_settings, read_messages
+from support.epochs import lab, read_messages
 from support.joint_topologies import Member
-from support.kafka_streams import Peer, program
+from support.kafka_streams import Peer, peer
+from support.kafka_streams.cases import CASES, Case, Compared
+from support.kafka_streams.differences import DIFFERENCES
+from support.kafka_streams.histories import PARTITIONS, Record, drawn, given, is_end, produced
 
 from kappa import serving
+from kappa.kafka.broker import Broker
 from kappa.lake import queries
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
-    from conftest import TopicFactory
+    from conftest import RunningBroker, TopicFactory
     from pyspark.sql import SparkSession
 
-    from kappa.kafka.broker import Broker
+    from kappa_local.kafka import KafkaProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("small_slices")]
 
-Row = dict[str, Any]
-BEGIN, PARTITIONS, RECORDS = 1_700_000_000_000, 3, 400
-#: Behind the last record by so much that everything closes.
-END_MS = 10_000_000
-SUMS = '{"rows": agg.count(), "total": agg.sum("n")}'
-STREAMS = """
-from kappa import Append, Source, Topology
-from kappa.operators import agg, aggregate, cogroup, hopping_window, interval_join, session_window
-from kappa.operators import sliding_window, tumbling_window
-
-ROW = "id STRING, ref STRING, n BIGINT NOT NULL"
-LEFT = Source(topic="{left}", schema=ROW, grace="2 seconds")
-RIGHT = Source(topic="{right}", schema=ROW, grace="2 seconds")
-SUMS = {sums}
-result = {result}
-topology = Topology(
-    name="{name}",
-    version="1",
-    sources=[{sources}],
-    operators=[result],
-    outputs=[{output}],
-)
-"""
-TABLES = """
-from kappa import Append, Source, Topology
-from kappa.operators import foreign_key_join, newest_by, table_table_join
-
-ROW = "ref STRING, n BIGINT"
-LEFT = Source(topic="{left}", schema=ROW, key_schema="id STRING", tombstones=True)
-RIGHT = Source(topic="{right}", schema=ROW, key_schema="id STRING", tombstones=True)
-lefts, rights = newest_by(LEFT, key="id", table="lefts"), newest_by(RIGHT, key="id", table="rights")
-result = {result}
-topology = Topology(name="{name}", version="1", sources=[LEFT, RIGHT], operators=[lefts, rights, result])
-"""
+Rows = Counter[Compared]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """An operator of both.
+class Sides:
+    """What both made of the same records.
 
     Attributes:
-        result: the operator here.
-        rows: its rows in the form in which those of Kafka Streams are compared.
-        is_table: whether the newest row of each key counts.
-        reads_both: whether it reads both topics.
-        late_ms: by how much records come out of order.
-        template: the file of the topology.
+        theirs: rows of Kafka Streams.
+        live: rows of the live epoch.
+        replayed: those of a replay in small slices.
+        late: how many rows the live epoch has in ``late_records``.
+        dead: how many dead letters it has.
     """
 
-    result: str
-    rows: Callable[[Row], tuple[Any, ...]]
-    is_table: bool = False
-    reads_both: bool = False
-    late_ms: tuple[int, ...] = (0, 0, 0, 500, 1_900)
-    template: str = STREAMS
-
-
-def ms(time: Any) -> int:
-    return round(time.timestamp() * 1000)
-
-
-def window(start: str, end: str) -> Callable[[Row], tuple[Any, ...]]:
-    return lambda row: (row["id"], ms(row[start]), ms(row[end]), row["rows"], row["total"])
-
-
-def pair(row: Row) -> tuple[Any, ...]:
-    return (row["n"], row["n_right"])
-
-
-def pair_of_key(row: Row) -> tuple[Any, ...]:
-    return (row["id"], row["n"], row["n_right"])
-
-
-def sums(row: Row) -> tuple[Any, ...]:
-    return (row["id"], row["rows"], row["total"])
-
-
-def joined(how: str) -> str:
-    return f'interval_join(LEFT, RIGHT, key="id", within="4 seconds", how="{how}", tables=("l", "r"))'
-
-
-def windowed(function: str, **lengths: str) -> str:
-    said = ", ".join(f'{name}="{length}"' for name, length in lengths.items())
-    return f'{function}(LEFT, key="id", {said}, aggregates=SUMS, table="open")'
-
-
-FAR = (0, 0, 0, 500, 1_900, 9_000)
-CASES: Mapping[str, Case] = {
-    "tumbling": Case(
-        result=windowed("tumbling_window", size="10 seconds"),
-        rows=window("window_start", "window_end"),
-        late_ms=(*FAR, 2_500, 14_000),
-    ),
-    "hopping": Case(
-        result=windowed("hopping_window", size="10 seconds", every="5 seconds"),
-        rows=window("window_start", "window_end"),
-        late_ms=(*FAR, 2_500, 14_000),
-    ),
-    "session": Case(
-        result=windowed("session_window", gap="3 seconds"), rows=window("session_start", "session_end"), late_ms=FAR
-    ),
-    "sliding": Case(
-        result=windowed("sliding_window", size="4 seconds"), rows=window("window_start", "window_end"), late_ms=FAR
-    ),
-    "aggregate": Case(
-        result='aggregate(LEFT, key="id", aggregates=SUMS, table="result")', rows=sums, is_table=True, late_ms=FAR
-    ),
-    "cogroup": Case(
-        result='cogroup({"l": LEFT, "r": RIGHT}, key="id", aggregates={"l": SUMS, "r": SUMS}, table="result")',
-        rows=sums,
-        is_table=True,
-        reads_both=True,
-        late_ms=FAR,
-    ),
-    "inner join": Case(result=joined("inner"), rows=pair, reads_both=True),
-    "left join": Case(result=joined("left"), rows=pair, reads_both=True),
-    "outer join": Case(result=joined("outer"), rows=pair, reads_both=True),
-    **{
-        f"{how} join of tables": Case(
-            result=f'table_table_join(lefts, rights, key="id", how="{how}", table="result")',
-            rows=pair_of_key,
-            is_table=True,
-            reads_both=True,
-            template=TABLES,
-        )
-        for how in ("inner", "left", "outer")
-    },
-    "foreign key join": Case(
-        result='foreign_key_join(lefts, rights, foreign_key={"ref": "id"}, table="result")',
-        rows=pair_of_key,
-        is_table=True,
-        reads_both=True,
-        template=TABLES,
-    ),
-}
+    theirs: Rows
+    live: Rows
+    replayed: Rows
+    late: int
+    dead: int
 
 
 @pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return program(tmp_path_factory.mktemp("peer"), Path.home() / ".cache" / "kappa")
+def kafka_streams(
+    tmp_path_factory: pytest.TempPathFactory, broker: KafkaProcess | RunningBroker
+) -> Iterator[Peer]:
+    """One process of Kafka Streams for all cases."""
+    with (
+        Broker(broker.bootstrap_servers) as client,
+        peer(tmp_path_factory.mktemp("peer"), Path.home() / ".cache" / "kappa", client) as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def both(
+    kafka_streams: Peer, tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession
+) -> Callable[[Case, Sequence[Record]], Sides]:
+    """Sends records, and lets Kafka Streams, a live epoch and a replay read them."""
+
+    def sides(case: Case, records: Sequence[Record]) -> Sides:
+        left, right, output = (topic(partitions=PARTITIONS) for _ in range(3))
+        produced(kafka.bootstrap_servers, [left, right], records)
+        reads = [left, right] if case.right else [left]
+        theirs = [left] if case.is_global else reads
+        kafka_streams.run(case.peer, [left, right], output, reads=theirs)
+        with lab(tmp_path / "lab", kafka, spark, left) as made:
+            name = f"beside.{left.replace('.', '_')}"
+            (made.config.topologies / "one.py").write_text(case.file(name, left, right))
+            member = Member(name=name, config=made.config, kafka=kafka, topic=left, session=spark)
+            try:
+                member.start_live()
+                member.settle(1, reads)
+                second = member.plan_replay(slice_records=150)
+                member.run(second)
+                member.await_stage(second, Stage.VERIFIED)
+                late = queries.query(member.paths(1).output("late_records"), None).to_pylist() if has_late(case) else []
+                return Sides(
+                    theirs=of_peer(kafka, output, case),
+                    live=of_epoch(member, 1, case),
+                    replayed=of_epoch(member, second, case),
+                    late=len(late),
+                    dead=len(member.dead_letters(1)),
+                )
+            finally:
+                member.close()
+
+    return sides
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_gives_what_kafka_streams_gives(
-    name: str, seed: int, classes: str, tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession
+    name: str, seed: int, both: Callable[[Case, Sequence[Record]], Sides]
 ) -> None:
     case = CASES[name]
-    left, right, output = (topic(partitions=PARTITIONS, retention_ms="-1") for _ in range(3))
-    produce(kafka, left, right, case, random.Random(seed))
-    reads = [left, right] if case.reads_both else [left]
-    Peer(classes, tmp_path / "peer", kafka).run(name, [left, right], output, reads=reads)
-    expected = of_peer(kafka, output, case)
-    assert len(expected) > 10
+    records = drawn(case.history, seed)
+    hold_awkward(case, records)
 
-    with lab(tmp_path / "lab", kafka, spark, left) as made:
-        name = f"peer.{left.replace('.', '_').replace('-', '_').lower()}"
-        text = case.template.format(
-            left=left,
-            right=right,
-            name=name,
-            sums=SUMS,
-            result=case.result,
-            sources="LEFT, RIGHT" if case.reads_both else "LEFT",
-            output="" if case.is_table else f'Append(name="result", of=result.{emitted(case)})',
-        )
-        (made.config.topologies / "one.py").write_text(text)
-        member = Member(name=name, config=made.config, kafka=kafka, topic=left, session=spark)
-        try:
-            member.start_live()
-            member.settle(1, reads)
-            assert ours(member, 1, case) == expected
-            second = member.plan_replay(slice_records=150)
-            member.run(second)
-            member.await_stage(second, Stage.VERIFIED)
-            assert ours(member, second, case) == expected
-        finally:
-            member.close()
+    sides = both(case, records)
+
+    assert len(sides.theirs) >= 4
+    assert sides.live == sides.theirs
+    assert sides.replayed == sides.theirs
+    assert sides.dead == sum(is_dead(case, record) for record in records)
+    assert (sides.late > 0) == any(record.is_late for record in records)
 
 
-def emitted(case: Case) -> str:
-    return "rows" if case.result.startswith("interval_join") else "final"
+@pytest.mark.parametrize("what", DIFFERENCES)
+def test_both_differ_where_the_page_says_so(what: str, both: Callable[[Case, Sequence[Record]], Sides]) -> None:
+    difference = DIFFERENCES[what]
+    assert Counter(difference.theirs) != Counter(difference.ours)
+
+    sides = both(difference.case, given(difference.records))
+
+    assert sides.theirs == Counter(difference.theirs)
+    assert sides.live == Counter(difference.ours)
+    assert sides.replayed == Counter(difference.ours)
 
 
-def produce(kafka: Broker, left: str, right: str, case: Case, chance: random.Random) -> None:
-    """Records of both topics: out of order, some late, with ties, null keys and null values; then some of the end."""
-    producer = Producer({**plain_settings(kafka.bootstrap_servers), "partitioner": "murmur2_random"})
-    clock = 0
-    for number in range(RECORDS):
-        clock += chance.choice([0, 0, 100, 250, 700])
-        for topic in (left, right):
-            key = chance.choice(["a", "b", "c", "d", "e", "f", "g", None])
-            at = max(0, clock - chance.choice(case.late_ms))
-            value: Row | None = {"id": key, "ref": chance.choice(["a", "c", "x", None]), "n": number}
-            if key is not None and chance.random() < 0.1:
-                value = None
-            place = {} if key is not None else {"partition": chance.randrange(PARTITIONS)}
-            # What has no key or no value does not move the time of Kafka Streams' windows: it is in no record ahead.
-            at = at if key is not None and value is not None else max(0, clock - 2_000)
-            producer.produce(
-                topic,
-                key=None if key is None else key.encode(),
-                value=None if value is None else orjson.dumps(value),
-                timestamp=BEGIN + at,
-                **place,
-            )
-    for partition in range(PARTITIONS):
-        for topic in (left, right):
-            end = {"id": f"z{partition}", "ref": None, "n": -1}
-            producer.produce(
-                topic,
-                key=end["id"].encode(),
-                value=orjson.dumps(end),
-                partition=partition,
-                timestamp=BEGIN + clock + END_MS,
-            )
-    assert producer.flush(30) == 0
+def hold_awkward(case: Case, records: Sequence[Record]) -> None:
+    """Each topic that is read has what makes operators differ, and not once by chance."""
+    for side in (0, 1) if case.right else (0,):
+        read = [record for record in records if record.side == side]
+        assert {record.partition for record in read} == set(range(PARTITIONS))
+        ties = Counter((record.key, record.at_ms) for record in read if record.is_row)
+        newest, behind = Counter[int](), 0
+        for record in read:
+            behind += record.is_row and record.at_ms < newest[record.partition]
+            newest[record.partition] = max(newest[record.partition], record.at_ms)
+        assert min(
+            behind,
+            sum(times - 1 for times in ties.values()),
+            sum(record.key is None for record in read),
+            sum(record.value is None for record in read),
+            sum(record.value is not None and not record.is_row for record in read),
+            sum(b'"ref":null' in (record.value or b"") for record in read),
+            *([sum(record.is_late for record in read)] if case.history.late_ms[side] else []),
+        ) >= 3
 
 
-def of_peer(kafka: Broker, output: str, case: Case) -> Counter[tuple[Any, ...]]:
-    """What Kafka Streams sent, as it is compared; of a table the newest value of each key."""
-    newest: dict[str, tuple[Any, ...]] = {}
-    found: Counter[tuple[Any, ...]] = Counter()
+def has_late(case: Case) -> bool:
+    """Whether its topology has an output of late records: one of its operators refuses some."""
+    return "final" in case.rest or "interval_join" in case.of or "table_join" in case.of
+
+
+def is_dead(case: Case, record: Record) -> bool:
+    """Whether a topology cannot make a row of it."""
+    schema = (case.left, case.right)[record.side]
+    if not schema or record.is_row:
+        # Without a key, a row of a table is one whose key is null.
+        return False
+    return record.value is not None or "tombstones" not in schema
+
+
+def of_peer(kafka: Broker, output: str, case: Case) -> Rows:
+    """What Kafka Streams sent; of a table the newest row of each key."""
+    rows: list[tuple[str | None, Compared]] = []
     for message in read_messages(kafka.bootstrap_servers, output):
-        key, value = message.key(), message.value()
-        assert key is not None
-        name, row = key.decode(), None if value is None else orjson.loads(value)
-        if name.startswith("z"):
-            continue
-        if case.is_table:
-            newest.pop(name, None)
-            if row is not None:
-                newest[name] = (name, *((row["rows"], row["total"]) if "rows" in row else (row["left"], row["right"])))
-        elif row is not None and "rows" in row:
-            found[row["id"], row["start"], row["end"], row["rows"], row["total"]] += 1
-        elif row is not None:
-            found[row["left"], row["right"]] += 1
-    return Counter(newest.values()) if case.is_table else found
+        key = None if message.key() is None else message.key().decode()
+        value = None if message.value() is None else orjson.loads(message.value())
+        if case.form.is_table:
+            rows = [(other, row) for other, row in rows if other != key]
+        if value is not None and not is_end(key) and value.get("n") != -1 and value.get("left") != -1:
+            rows.append((key, case.form.theirs(key, _from_beginning(value), message.partition())))
+    return Counter(row for _, row in rows)
 
 
-def ours(member: Member, epoch: int, case: Case) -> Counter[tuple[Any, ...]]:
+def _from_beginning(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    from support.kafka_streams.histories import BEGIN_MS
+
+    return {name: part - BEGIN_MS if name in ("start", "end") else part for name, part in value.items()}
+
+
+def of_epoch(member: Member, epoch: int, case: Case) -> Rows:
     """The same of an epoch."""
-    return Counter(case.rows(row) for row in rows_of(member, epoch, case) if not str(row["id"]).startswith("z"))
-
-
-def rows_of(member: Member, epoch: int, case: Case) -> Iterator[Row]:
-    if case.is_table:
-        yield from serving.snapshot(member.config, member.name, epoch=epoch).rows("result").to_pylist()
+    if "Append(" in case.rest:
+        rows = queries.query(member.paths(epoch).output("result"), None).to_pylist()
     else:
-        yield from queries.query(member.paths(epoch).output("result"), None).to_pylist()
+        rows = serving.snapshot(member.config, member.name, epoch=epoch).rows("result").to_pylist()
+    return Counter(case.form.ours(row) for row in rows if not is_end(row.get("id")) and row.get("n") != -1)

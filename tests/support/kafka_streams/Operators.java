@@ -1,12 +1,16 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Properties;
+import java.util.function.Predicate;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.CloseOptions;
@@ -19,6 +23,7 @@ import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
@@ -32,12 +37,14 @@ import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.ValueJoiner;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.state.Stores;
 
 /**
  * Operators of Kafka Streams' DSL, one at a time, with their results as JSON.
  *
- * <p>Arguments: a file with settings of Kafka Streams, the operator, the topic of the left side, that of the right one,
- * the output topic. A value is an object with "id", "ref" and "n"; its time is the record's timestamp.
+ * <p>Argument: a file with settings of Kafka Streams. Each line of the standard input begins one: the operator, the topic
+ * of the left side, that of the right one and the output topic, between tabs. The next line ends it. A value is an object
+ * with "id", "ref", "n" and "at"; its time is the record's timestamp.
  */
 public final class Operators {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -48,6 +55,7 @@ public final class Operators {
     private static final Duration SIZE = Duration.ofSeconds(10);
     private static final Duration STEP = Duration.ofSeconds(5);
     private static final Duration NEAR = Duration.ofSeconds(4);
+    private static final Duration KEPT = Duration.ofMinutes(1);
 
     private static Serde<JsonNode> rows() {
         return Serdes.serdeFrom(
@@ -72,20 +80,26 @@ public final class Operators {
     }
 
     private static final Aggregator<String, JsonNode, JsonNode> ADD =
-            (key, row, sums) -> sums(
-                    sums.get("rows").asLong() + 1, sums.get("total").asLong() + row.get("n").asLong());
+            (key, row, sums) -> sums(number(sums, "rows") + 1, number(sums, "total") + number(row, "n"));
+
+    private static final Aggregator<String, JsonNode, JsonNode> SUBTRACT =
+            (key, row, sums) -> sums(number(sums, "rows") - 1, number(sums, "total") - number(row, "n"));
+
+    private static final Aggregator<String, JsonNode, JsonNode> ADD_AND_SAY =
+            (key, row, sums) -> ((ObjectNode) ADD.apply(key, row, sums)).put("n", number(row, "n"));
+
+    private static final Aggregator<String, JsonNode, JsonNode> ADD_EVEN_NULL = (key, row, sums) -> sums(
+            number(sums, "rows") + 1, number(sums, "total") + (row == null ? 0 : number(row, "n")));
 
     private static JsonNode merged(String key, JsonNode one, JsonNode other) {
-        return sums(
-                one.get("rows").asLong() + other.get("rows").asLong(),
-                one.get("total").asLong() + other.get("total").asLong());
+        return sums(number(one, "rows") + number(other, "rows"), number(one, "total") + number(other, "total"));
     }
 
     private static void send(KTable<Windowed<String>, JsonNode> windows, String output) {
         windows.suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()))
                 .toStream()
-                .map((window, sums) -> {
-                    ObjectNode row = ((ObjectNode) sums).deepCopy();
+                .map((window, value) -> {
+                    ObjectNode row = ((ObjectNode) value).deepCopy();
                     row.put("id", window.key()).put("start", window.window().start()).put("end", window.window().end());
                     return KeyValue.pair(window.key(), (JsonNode) row);
                 })
@@ -105,6 +119,15 @@ public final class Operators {
         StreamJoined<String, JsonNode, JsonNode> joined = StreamJoined.with(KEYS, ROWS, ROWS);
         JoinWindows near = JoinWindows.ofTimeDifferenceAndGrace(NEAR, GRACE);
         switch (operator) {
+            case "tumbling of some" -> send(
+                    some(builder, left, row -> row.get("n").asLong() < 100).windowedBy(TimeWindows.ofSizeAndGrace(SIZE, GRACE))
+                            .aggregate(() -> sums(0, 0), ADD, Materialized.with(KEYS, ROWS)),
+                    output);
+            case "count" -> send(
+                    some(builder, left, row -> true)
+                            .windowedBy(TimeWindows.ofSizeAndGrace(SIZE, GRACE))
+                            .aggregate(() -> sums(0, 0), ADD_EVEN_NULL, Materialized.with(KEYS, ROWS)),
+                    output);
             case "tumbling" -> send(
                     group(builder, left).windowedBy(TimeWindows.ofSizeAndGrace(SIZE, GRACE))
                             .aggregate(() -> sums(0, 0), ADD, Materialized.with(KEYS, ROWS)),
@@ -121,9 +144,56 @@ public final class Operators {
                     group(builder, left).windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(NEAR, GRACE))
                             .aggregate(() -> sums(0, 0), ADD, Materialized.with(KEYS, ROWS)),
                     output);
+            case "newest of a window" -> send(
+                    group(builder, left).windowedBy(TimeWindows.ofSizeAndGrace(SIZE, GRACE))
+                            .reduce((one, next) -> number(next, "at") >= number(one, "at") ? next : one),
+                    output);
+            case "first of a session" -> send(
+                    group(builder, left).windowedBy(SessionWindows.ofInactivityGapAndGrace(GAP, GRACE))
+                            .reduce((one, other) -> number(one, "n") <= number(other, "n") ? one : other),
+                    output);
+            case "first" -> group(builder, left).reduce((first, next) -> first).toStream().to(output, produced);
             case "aggregate" -> group(builder, left)
                     .aggregate(() -> sums(0, 0), ADD, Materialized.with(KEYS, ROWS))
                     .toStream()
+                    .to(output, produced);
+            case "aggregate by another key" -> rows(builder, left)
+                    .groupBy((key, row) -> text(row.get("ref")), Grouped.with(KEYS, ROWS))
+                    .aggregate(() -> sums(0, 0), ADD, Materialized.with(KEYS, ROWS))
+                    .toStream()
+                    .to(output, produced);
+            case "totals" -> group(builder, left)
+                    .aggregate(() -> sums(0, 0), ADD_AND_SAY, Materialized.with(KEYS, ROWS))
+                    .toStream()
+                    .to(output, produced);
+            case "each tenth" -> group(builder, left)
+                    .aggregate(() -> sums(0, 0), ADD, Materialized.with(KEYS, ROWS))
+                    .toStream()
+                    .filter((key, sums) -> number(sums, "rows") % 10 == 0)
+                    .to(output, produced);
+            case "another key" -> rows(builder, left)
+                    .selectKey((key, row) -> text(row.get("ref")))
+                    .to(output, produced);
+            case "table" -> builder.table(left, consumed).toStream().to(output, produced);
+            case "aggregate of a table" -> builder.table(left, consumed)
+                    .groupBy((key, row) -> KeyValue.pair(text(row.get("ref")), row), Grouped.with(KEYS, ROWS))
+                    .aggregate(() -> sums(0, 0), ADD, SUBTRACT, Materialized.with(KEYS, ROWS))
+                    .toStream()
+                    .to(output, produced);
+            case "stream and table" -> builder.stream(left, consumed)
+                    .leftJoin(builder.table(right, consumed), PAIR, Joined.with(KEYS, ROWS, ROWS))
+                    .to(output, produced);
+            case "stream and versions" -> builder.stream(left, consumed)
+                    .leftJoin(
+                            builder.table(
+                                    right,
+                                    consumed,
+                                    Materialized.as(Stores.persistentVersionedKeyValueStore("versions", KEPT))),
+                            PAIR,
+                            Joined.with(KEYS, ROWS, ROWS, "join", GRACE))
+                    .to(output, produced);
+            case "stream and global table" -> builder.stream(left, consumed)
+                    .leftJoin(builder.globalTable(right, consumed), (key, row) -> text(row.get("ref")), PAIR)
                     .to(output, produced);
             case "cogroup" -> group(builder, left)
                     .cogroup(ADD)
@@ -164,10 +234,40 @@ public final class Operators {
         return value == null || value.isNull() ? null : value.asText();
     }
 
+    private static long number(JsonNode row, String name) {
+        return row.get(name).asLong();
+    }
+
+    private static KStream<String, JsonNode> rows(StreamsBuilder builder, String topic) {
+        return builder.stream(topic, Consumed.with(KEYS, ROWS)).filter((key, row) -> row != null);
+    }
+
     private static KGroupedStream<String, JsonNode> group(StreamsBuilder builder, String topic) {
-        KStream<String, JsonNode> rows =
-                builder.stream(topic, Consumed.with(KEYS, ROWS)).filter((key, row) -> row != null);
-        return rows.groupByKey(Grouped.with(KEYS, ROWS));
+        return rows(builder, topic).groupByKey(Grouped.with(KEYS, ROWS));
+    }
+
+    /** Null values are among them, as an aggregate of windows gets them. */
+    private static KGroupedStream<String, JsonNode> some(
+            StreamsBuilder builder, String topic, Predicate<JsonNode> isMeant) {
+        return builder.stream(topic, Consumed.with(KEYS, ROWS))
+                .filter((key, row) -> row == null || isMeant.test(row))
+                .groupByKey(Grouped.with(KEYS, ROWS));
+    }
+
+    private static KafkaStreams started(Properties settings, String operator, String left, String right, String output) {
+        Properties own = new Properties();
+        own.putAll(settings);
+        own.put("application.id", "peer-" + output);
+        StreamsBuilder builder = new StreamsBuilder();
+        build(builder, operator, left, right, output);
+        KafkaStreams streams = new KafkaStreams(builder.build(own), own);
+        streams.setUncaughtExceptionHandler(error -> {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+        });
+        streams.start();
+        return streams;
     }
 
     public static void main(String[] words) throws Exception {
@@ -175,18 +275,14 @@ public final class Operators {
         try (var file = Files.newBufferedReader(Path.of(words[0]))) {
             settings.load(file);
         }
-        StreamsBuilder builder = new StreamsBuilder();
-        build(builder, words[1], words[2], words[3], words[4]);
-        KafkaStreams streams = new KafkaStreams(builder.build(settings), settings);
         CloseOptions leaving = CloseOptions.groupMembershipOperation(GroupMembershipOperation.LEAVE_GROUP)
                 .withTimeout(Duration.ofSeconds(20));
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(leaving)));
-        streams.setUncaughtExceptionHandler(error -> {
-            error.printStackTrace();
-            Runtime.getRuntime().halt(1);
-            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
-        });
-        streams.start();
-        Thread.currentThread().join();
+        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = orders.readLine(); line != null; line = orders.readLine()) {
+            String[] order = line.split("\t");
+            KafkaStreams streams = started(settings, order[0], order[1], order[2], order[3]);
+            orders.readLine();
+            streams.close(leaving);
+        }
     }
 }
