@@ -263,6 +263,7 @@ CASES: Mapping[str, Case] = {
         peer="totals",
         of=("running_total",),
         text=_STEP_OF_TOTALS,
+        left=_STREAM,
         rest=f'{_TOTALS}, outputs=[Append(name="result", schema="id STRING, n BIGINT, total BIGINT")]',
         form=Form(
             theirs=lambda key, row, _: (key, row["n"], row["total"]),
@@ -273,6 +274,7 @@ CASES: Mapping[str, Case] = {
         peer="each tenth",
         of=("threshold_crossings", "running_total"),
         text=_STEP_OF_CROSSINGS,
+        left=_STREAM,
         rest=f'{_TOTALS}, outputs=[Append(name="result", schema="id STRING, threshold BIGINT")]',
         form=Form(theirs=lambda key, row, _: (key, row["rows"]), ours=lambda row: (row["id"], row["threshold"])),
     ),
@@ -280,6 +282,7 @@ CASES: Mapping[str, Case] = {
         peer="another key",
         of=("rekey",),
         text=_STEP_OF_KEYS,
+        left=_STREAM,
         rest='step=step, outputs=[Append(name="result", schema="id STRING, n BIGINT, sent_as STRING, sent_to INT")]',
         form=Form(
             theirs=lambda key, row, partition: (key, row["n"], None if key is None else partition),
@@ -321,6 +324,8 @@ CASES: Mapping[str, Case] = {
         rest=_EMITTED,
         form=_PAIRS,
         right=_VERSIONS,
+        # Kafka Streams 4.2 ends with an error at a null key that is to wait.
+        history=History(keyless=(False, True)),
     ),
     "stream and global table": Case(
         peer="stream and global table",

@@ -15,7 +15,7 @@ BEGIN_MS, GRACE_MS, PARTITIONS = 1_700_000_000_000, 2_000, 3
 #: After the last record by so much that everything closes.
 END_MS = 10_000_000
 _RECORDS = 300
-_KEYS, _REFS = ("a", "b", "c", "d", "e", "f", "g"), ("a", "c", "x", None)
+_KEYS, _REFS = ("a", "b", "c", "d", "e", "f", "g"), ("a", "b", "c", "x", None)
 UNREADABLE = b'{"id":'
 
 
@@ -57,11 +57,13 @@ class History:
     Attributes:
         late_ms: by how much records of a side come after their partition's stream time where they are late.
         alone_ms: a late record has no other of its key so near to it.
+        keyless: whether some records of a side have a null key.
         right_first: whether all right records are older than all left ones.
     """
 
     late_ms: tuple[Sequence[int], Sequence[int]] = ((), ())
     alone_ms: int = 0
+    keyless: tuple[bool, bool] = (True, True)
     right_first: bool = False
 
 
@@ -77,7 +79,7 @@ def drawn(history: History, seed: int) -> list[Record]:
         clock += chance.choice([0, 0, 100, 250, 700])
         for side in (0, 1):
             shift = side - (1_000_000 if history.right_first and side else 0)
-            key = chance.choice([*_KEYS, None])
+            key = chance.choice([*_KEYS, None] if history.keyless[side] else _KEYS)
             partition = chance.randrange(PARTITIONS) if key is None else partition_of(key)
             stream = log.stream_ms.get((side, partition))
             at = clock - 2 * chance.choice([0, 0, 0, 250, 950]) + shift
