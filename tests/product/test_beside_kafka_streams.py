@@ -172,7 +172,7 @@ def is_dead(case: Case, record: Record) -> bool:
 
 def of_peer(kafka: Broker, output: str, case: Case) -> Rows:
     """What Kafka Streams sent; of a table the newest row of each key."""
-    rows: list[tuple[str | None, Compared]] = []
+    rows: list[tuple[str | None, Compared | None]] = []
     for message in read_messages(kafka.bootstrap_servers, output):
         key = None if message.key() is None else message.key().decode()
         value = None if message.value() is None else orjson.loads(message.value())
@@ -180,7 +180,7 @@ def of_peer(kafka: Broker, output: str, case: Case) -> Rows:
             rows = [(other, row) for other, row in rows if other != key]
         if value is not None and not is_end(key) and value.get("n") != -1 and value.get("left") != -1:
             rows.append((key, case.form.theirs(key, _from_beginning(value), message.partition())))
-    return Counter(row for _, row in rows)
+    return Counter(row for _, row in rows if row is not None)
 
 
 def _from_beginning(value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -192,7 +192,7 @@ public final class Operators {
                             PAIR,
                             Joined.with(KEYS, ROWS, ROWS, "join", GRACE))
                     .to(output, produced);
-            case "stream and global table" -> builder.stream(left, consumed)
+            case "stream and global table" -> rows(builder, left)
                     .leftJoin(builder.globalTable(right, consumed), (key, row) -> text(row.get("ref")), PAIR)
                     .to(output, produced);
             case "cogroup" -> group(builder, left)
