@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+from support.kafka_streams.cases import CASES, WITHOUT, Case
+from support.kafka_streams.differences import DIFFERENCES
+from support.kafka_streams.histories import drawn, hold_awkward, partition_of
+
 from kappa import Source, Topology, operators
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kafka-streams.md").read_text()
@@ -28,6 +33,35 @@ def test_every_operator_is_on_the_page_and_no_other() -> None:
     is_said_elsewhere = {"agg", "masked", "deduplicate", "running_total", "threshold_crossings", "two_phase"}
     assert set(operators.__all__) - is_said_elsewhere <= named
     assert named - {"final", "where"} <= set(operators.__all__)
+
+
+def test_every_operator_is_compared_with_kafka_streams_or_has_none_to_compare() -> None:
+    compared = {name for case in CASES.values() for name in case.of}
+    assert compared.isdisjoint(WITHOUT)
+    assert compared | set(WITHOUT) == set(operators.__all__) - {"agg"}
+    assert all(name in case.text for case in CASES.values() for name in case.of)
+    said = PAGE[PAGE.index("Operators without a counterpart") : PAGE.index("## A window")]
+    assert all(f"`{name}`" in said for name in WITHOUT)
+
+
+def test_the_page_has_the_differences_that_are_seen_and_no_other() -> None:
+    begin = PAGE.index("## Where the same records give other rows")
+    table = PAGE[begin : PAGE.index("Where the rows are equal", begin)]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
+    assert rows[2:] == list(DIFFERENCES)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_records_that_both_read_are_awkward(case: Case) -> None:
+    for seed in range(2):
+        hold_awkward(drawn(case.history, seed), case.history, sides=2 if case.right else 1)
+    assert drawn(case.history, 0) == drawn(case.history, 0) != drawn(case.history, 1)
+
+
+def test_a_key_lies_where_kafkas_clients_in_java_look_for_it() -> None:
+    # Source: org.apache.kafka.common.utils.UtilsTest.testMurmur2.
+    for key, number in {"21": -973932308, "foobar": -790332482, "abc": 479470107}.items():
+        assert partition_of(key) == (number & 0x7FFFFFFF) % 3
 
 
 def test_the_state_of_what_closes_expires() -> None:

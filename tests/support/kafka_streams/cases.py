@@ -1,4 +1,4 @@
-"""Operators of Kafka Streams beside those of a topology: what does the same on both sides, and what has no counterpart."""
+"""Operators of Kafka Streams beside those of a topology that do the same, and those that have no counterpart."""
 
 from __future__ import annotations
 
@@ -99,10 +99,7 @@ def _ms(time: Any) -> int:
 
 
 _WINDOWS, _SESSIONS = _window("window_start", "window_end"), _window("session_start", "session_end")
-_PAIRS = Form(
-    theirs=lambda _, row, __: (row["left"], row["right"]),
-    ours=lambda row: (row["n"], row["n_right"]),
-)
+_PAIRS = Form(theirs=lambda _, row, __: (row["left"], row["right"]), ours=lambda row: (row["n"], row["n_right"]))
 _PAIRS_OF_KEYS = Form(
     theirs=lambda key, row, _: (key, row["left"], row["right"]),
     ours=lambda row: (row["id"], row["n"], row["n_right"]),
@@ -133,7 +130,9 @@ _ANY_LATE, _FAR = (2_002, 2_500, 9_000, 14_000), (9_000, 14_000)
 _OUT_OF_REACH = (24_000, 30_000)
 
 
-def _windowed(peer: str, function: str, arguments: str, form: Form, late_ms: tuple[int, ...], alone_ms: int = 0) -> Case:
+def _windowed(
+    peer: str, function: str, arguments: str, form: Form, late_ms: tuple[int, ...], alone_ms: int = 0
+) -> Case:
     return Case(
         peer=peer,
         of=(function,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -92,12 +93,36 @@ def drawn(history: History, seed: int) -> list[Record]:
                     content = row(key, chance.choice(_REFS), number, at)
                 else:
                     content = UNREADABLE if kind < 0.03 else None
-            elif history.late_ms[side] and stream is not None and chance.random() < 0.1:
+            elif history.late_ms[side] and stream is not None and chance.random() < (0.5 if history.alone_ms else 0.1):
                 late = stream - chance.choice(history.late_ms[side])
                 if late > 0 and not log.has_near(side, key, late, history.alone_ms):
                     at, content = late, row(key, chance.choice(_REFS), number, late)
             log.add(side, partition, key, content, at)
     return [*log.records, *ends(log.records)]
+
+
+def hold_awkward(records: Sequence[Record], history: History, *, sides: int) -> None:
+    """Each topic that is read has what makes operators differ, and not once by chance.
+
+    Raises:
+        AssertionError: one has not.
+    """
+    for side in range(sides):
+        read = [record for record in records if record.side == side and not is_end(record.key)]
+        assert {record.partition for record in read} == set(range(PARTITIONS))
+        ties = Counter((record.partition, record.at_ms) for record in read if record.is_row)
+        times = {
+            "out of order": sum(r.is_row and r.stream_ms is not None and r.at_ms < r.stream_ms for r in read),
+            "of equal time": sum(times - 1 for times in ties.values()),
+            "with a null value": sum(record.value is None for record in read),
+            "with a null column": sum(b'"ref":null' in (record.value or b"") for record in read),
+            "unreadable": sum(record.value == UNREADABLE for record in read),
+        }
+        if history.keyless[side]:
+            times["with a null key"] = sum(record.key is None for record in read)
+        if history.late_ms[side]:
+            times["late"] = sum(record.is_late for record in read)
+        assert all(number >= 3 for number in times.values()), times
 
 
 def given(rows: Iterable[tuple[int, str, int | None, int]]) -> list[Record]:
