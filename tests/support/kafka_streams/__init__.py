@@ -31,16 +31,18 @@ _LOOK_SECONDS, _SAME_LOOKS, _DEADLINE_SECONDS = 0.2, 8, 120.0
 
 
 class Peer:
-    """The program, at work.
+    """The program: it starts with the first operator, and anew after one that it ended at.
 
     Args:
-        process: it.
+        command: that runs it.
         log: the file of its output.
         broker: the broker that it reads from and sends to.
     """
 
-    def __init__(self, process: subprocess.Popen[str], log: Path, broker: Broker) -> None:
-        self._process, self._log, self._broker = process, log, broker
+    def __init__(self, command: Sequence[str | Path], log: Path, broker: Broker) -> None:
+        self._command, self._log, self._broker = command, log, broker
+        self._process: subprocess.Popen[str] | None = None
+        self._groups: list[str] = []
 
     def run(self, operator: str, topics: Sequence[str], output: str, *, reads: Sequence[str]) -> None:
         """Run an operator until it has read its topics and sends nothing more.
@@ -54,16 +56,33 @@ class Peer:
         Raises:
             AssertionError: it ended, or did not get on.
         """
-        self._say("\t".join([operator, *topics, output]))
-        self._await_end(f"peer-{output}", reads, output)
-        self._say("")
+        if self._process is None:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True
+                )
+        self._groups.append(f"peer-{output}")
+        try:
+            _say(self._process, "\t".join([operator, *topics, output]))
+            self._await_end(self._process, f"peer-{output}", reads, output)
+            _say(self._process, "")
+        except BaseException:
+            self.close()
+            raise
 
-    def _say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
-    def _await_end(self, group: str, topics: Sequence[str], output: str) -> None:
+    def tidy(self) -> None:
+        """End it, and delete the topics that it made."""
+        self.close()
+        self._broker.delete_topics([name for group in self._groups for name in self._broker.topics(f"{group}-")])
+
+    def _await_end(self, process: subprocess.Popen[str], group: str, topics: Sequence[str], output: str) -> None:
         """Its group has read the topics.
 
         What it makes of them is in the same transaction. Where it sends to a topic of its own in between, its results
@@ -71,7 +90,7 @@ class Peer:
         """
         deadline, same, seen = time.monotonic() + _DEADLINE_SECONDS, 0, None
         while True:
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"Kafka Streams ended or did not get on:\n{self._log.read_text()[-4_000:]}")
             ends = dict(self._broker.stable_offsets(topics).items())
             read = dict(self._broker.group_offsets(group).items())
@@ -87,7 +106,7 @@ class Peer:
 
 @contextmanager
 def peer(folder: Path, cache: Path, broker: Broker) -> Iterator[Peer]:
-    """Compile the program and let it wait for operators.
+    """The program, compiled.
 
     Args:
         folder: for its classes, settings, state and log.
@@ -98,10 +117,14 @@ def peer(folder: Path, cache: Path, broker: Broker) -> Iterator[Peer]:
     own = {"bootstrap.servers": broker.bootstrap_servers, "state.dir": str(folder / "state")}
     (folder / "settings").write_text(written({name: str(value) for name, value in {**_SETTINGS, **own}.items()}))
     command = [find_java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", path, PROGRAM.stem, folder / "settings"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
+    running = Peer(command, folder / "log", broker)
     try:
-        yield Peer(process, folder / "log", broker)
+        yield running
     finally:
-        process.terminate()
-        process.wait()
+        running.tidy()
+
+
+def _say(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
