@@ -63,8 +63,13 @@ DIFFERENCES: dict[str, Difference] = {
     "a sliding window's record before the frontier, of which later windows are still open": Difference(
         case=CASES["sliding window"],
         records=[(0, "a", 1, 10_000), (0, "a", 2, 13_000), (0, "a", 3, 10_500)],
-        theirs=[],
-        ours=[],
+        theirs=[
+            ("a", 6_000, 10_000, 1, 1),
+            ("a", 9_000, 13_000, 3, 6),
+            ("a", 10_001, 14_001, 2, 5),
+            ("a", 10_501, 14_501, 1, 2),
+        ],
+        ours=[("a", 6_000, 10_000, 1, 1), ("a", 9_000, 13_000, 2, 3), ("a", 10_001, 14_001, 1, 2)],
     ),
     "a record that `where` takes out before a window": Difference(
         case=replace(

@@ -134,11 +134,13 @@ def given(rows: Iterable[tuple[int, str, int | None, int]]) -> list[Record]:
 
 
 def ends(records: Sequence[Record]) -> list[Record]:
-    """A record for each partition that closes whatever is open."""
+    """A record for each partition that closes whatever is open; of the left side first, while versions are there."""
     last = max(record.at_ms for record in records) + END_MS
     keys = [next(key for key in (f"z{n}" for n in range(100)) if partition_of(key) == p) for p in range(PARTITIONS)]
     return [
-        Record(side=side, partition=p, key=key, value=row(key, None, -1, last), at_ms=last, stream_ms=last)
+        Record(
+            side=side, partition=p, key=key, value=row(key, None, -1, last + side), at_ms=last + side, stream_ms=last
+        )
         for p, key in enumerate(keys)
         for side in (0, 1)
     ]
