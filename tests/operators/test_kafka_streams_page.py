@@ -40,8 +40,8 @@ def test_every_operator_is_compared_with_kafka_streams_or_has_none_to_compare() 
     assert compared.isdisjoint(WITHOUT)
     assert compared | set(WITHOUT) == set(operators.__all__) - {"agg"}
     assert all(name in case.text for case in CASES.values() for name in case.of)
-    said = PAGE[PAGE.index("Operators without a counterpart") : PAGE.index("## A window")]
-    assert all(f"`{name}`" in said for name in WITHOUT)
+    passage = PAGE[PAGE.index("Operators without a counterpart") : PAGE.index("## A window")]
+    assert all(f"`{name}`" in passage for name in WITHOUT)
 
 
 def test_the_page_has_the_differences_that_are_seen_and_no_other() -> None:

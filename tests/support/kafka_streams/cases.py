@@ -183,8 +183,8 @@ def step(slice):
 _STEP_OF_LOOKUPS = """
 def step(slice):
     changes = tombstones(slice[RIGHT.topic], key="id")
-    found = lookup(slice[LEFT.topic], slice.table("rights"), on={"ref": "id"}, how="left", changes=changes)
-    return {"result": found, "rights": newest(changes, key="id")}
+    joined = lookup(slice[LEFT.topic], slice.table("rights"), on={"ref": "id"}, how="left", changes=changes)
+    return {"result": joined, "rights": newest(changes, key="id")}
 """
 _ROWS_OF_A_TABLE = 'key="id", schema="id STRING NOT NULL, ref STRING, n BIGINT, at BIGINT"'
 
