@@ -14,6 +14,7 @@ from kappa.spark.session import frame_of, is_part
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import plain_type, quote, quoted
 from kappa.topology.event_time import LATE_RECORDS
+from kappa.topology.operator import RowsInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +79,8 @@ def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataF
     A reader uses its rows several times, and its own readers use what it makes of them several times: a plan of all of
     it would have what the first operator does as often as the product of that.
     """
-    read = {of for operator in topology.operators for one in operator.inputs for of in getattr(one, "of", ())}
+    rows_read = [one for operator in topology.operators for one in operator.inputs if isinstance(one, RowsInput)]
+    read = {of for one in rows_read for of in one.of}
 
     def hold(emits: Emission, rows: DataFrame) -> DataFrame:
         if emits not in read:

@@ -327,6 +327,18 @@ CASES: Mapping[str, Case] = {
         # Kafka Streams 4.2 ends with an error at a null key that is to wait.
         history=History(keyless=(False, True)),
     ),
+    "stream and versions that joins share": Case(
+        peer="stream and versions",
+        of=("versions_by", "table_join"),
+        text=(
+            'versions = versions_by(RIGHT, key="id", table="versions")\n'
+            'result = table_join(LEFT, versions, key="id", how="left", tables="waiting")'
+        ),
+        rest='operators=[versions, result], outputs=[Append(name="result", of=result.rows)]',
+        form=_PAIRS,
+        right=_VERSIONS,
+        history=History(keyless=(False, True)),
+    ),
     "stream and global table": Case(
         peer="stream and global table",
         of=("lookup",),
