@@ -122,6 +122,11 @@ class HeldSlices:
         found = merge_on_read.query(merge_on_read.contents_of(self._paths, self._committed, name))
         return found.select(columns).to_pylist()
 
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a table as of the last commit, as its readers get them."""
+        results = [column.name for column in self.topology.table(name).results]
+        return [{column: row[column] for column in results} for row in self.state(name)]
+
     def rows_in_order(self, name: str) -> list[dict[str, Any]]:
         """Rows of an append output with the place of the record they come from."""
         [append] = [append for append in self.topology.appends if append.name == name]

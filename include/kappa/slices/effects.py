@@ -77,7 +77,8 @@ def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataF
     """Brings rows that an operator emits into memory where another operator reads them, for slices that are small.
 
     A reader uses its rows several times, and its own readers use what it makes of them several times: a plan of all of
-    it would have what the first operator does as often as the product of that.
+    it would have what the first operator does as often as the product of that
+    (docs/decisions/small-slices-are-one-task.md).
     """
     rows_read = [one for operator in topology.operators for one in operator.inputs if isinstance(one, RowsInput)]
     read = {of for one in rows_read for of in one.of}
