@@ -119,7 +119,9 @@ def test_changes_that_waited_are_merged_while_the_stream_idles_and_while_it_does
         more(stream, 3)
         stream.wait(lambda: in_table(stream, epoch) == after(4), "and again")
         assert stream.balances() == after(4)
-        assert [row.kind for row in stream.ledger(epoch).rows()[rows:]] == ["plan", "effects", "commit"]
+        # A merge between two slices puts the files that it wrote on record, with a row of its own.
+        kinds = [row.kind for row in stream.ledger(epoch).rows()[rows:] if row.kind != "files"]
+        assert kinds == ["plan", "effects", "commit"]
 
 
 def test_an_epoch_that_merges_never_and_one_that_merges_every_slice_are_the_same(slow: Lab) -> None:
