@@ -23,8 +23,9 @@ _CLASSES = (
     "org.apache.spark.sql.classic.SparkSession",
     "PythonSQLUtils",
     "PythonUtils",
-    "org.apache.spark.sql.types.Metadata",
 )
+#: One that it looks up a package at a time.
+_METADATA = "org.apache.spark.sql.types.Metadata"
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
@@ -63,7 +64,7 @@ def _remember_classes(jvm: JVMView | None) -> None:
     for name in _CLASSES:
         setattr(jvm, name, getattr(jvm, name))
     package = jvm
-    for name in ("org", "apache", "spark", "sql", "types", "Metadata"):  # asked for step by step as well
+    for name in _METADATA.split("."):
         setattr(package, name, getattr(package, name))
         package = getattr(package, name)
 
