@@ -124,8 +124,8 @@ class HeldSlices:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Rows of a table as of the last commit, as its readers get them."""
-        results = [column.name for column in self.topology.table(name).results]
-        return [{column: row[column] for column in results} for row in self.state(name)]
+        hidden = self.topology.table(name).hidden
+        return [{column: row[column] for column in row if column not in hidden} for row in self.state(name)]
 
     def rows_in_order(self, name: str) -> list[dict[str, Any]]:
         """Rows of an append output with the place of the record they come from."""
