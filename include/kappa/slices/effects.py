@@ -14,7 +14,6 @@ from kappa.spark.session import frame_of, is_part
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import plain_type, quote, quoted
 from kappa.topology.event_time import LATE_RECORDS
-from kappa.topology.operator import RowsInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,8 +79,7 @@ def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataF
     it would have what the first operator does as often as the product of that
     (docs/decisions/small-slices-are-one-task.md).
     """
-    rows_read = [one for operator in topology.operators for one in operator.inputs if isinstance(one, RowsInput)]
-    read = {of for one in rows_read for of in one.of}
+    read = {of for operator in topology.operators for one in operator.streams for of in one.of}
 
     def hold(emits: Emission, rows: DataFrame) -> DataFrame:
         if emits not in read:

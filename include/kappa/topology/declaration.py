@@ -15,7 +15,7 @@ from kappa.topology.ddl import Column
 from kappa.topology.emission import Emission
 from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
-from kappa.topology.operator import Operator, RowsInput, TableInput
+from kappa.topology.operator import Operator, TableInput
 from kappa.topology.readers import VersionsInput, made_alone
 from kappa.topology.schedule import Schedule
 from kappa.topology.slice import Slice
@@ -323,7 +323,7 @@ def _check_operators(topology: Topology) -> None:
                     f"Topology {topology.name!r}: {operator.what} reads the versions of {item.of.what}, which is not "
                     "among its operators. List that too."
                 )
-        for one in (one for item in operator.inputs if isinstance(item, RowsInput) for one in item.of):
+        for one in (one for item in operator.streams for one in item.of):
             if isinstance(one, Source) and one not in topology.sources:
                 known = sorted(source.topic for source in topology.sources)
                 raise TopologyError(

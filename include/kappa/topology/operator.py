@@ -316,6 +316,11 @@ class Operator(Generic[R]):
         return self.tables
 
     @property
+    def streams(self) -> tuple[RowsInput, ...]:
+        """Those of its inputs that are rows."""
+        return tuple(one for one in self.inputs if isinstance(one, RowsInput))
+
+    @property
     def what(self) -> str:
         """The operator with its tables, for messages."""
         return label(self.name, *(table.name for table in self.tables))

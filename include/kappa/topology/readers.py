@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
 from kappa.topology.event_time import Frontier, least
-from kappa.topology.operator import Operator, RowsInput
+from kappa.topology.operator import Operator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +74,7 @@ def readers_of(table: Operator[Any], operators: Iterable[Operator[Any]]) -> tupl
 
 def least_frontier(readers: Iterable[Operator[Any]], slice: Slice) -> Frontier:
     """The event time that all rows have at least which a reader may still look up."""
-    return least(item.frontier(slice) for reader in readers for item in _streams(reader))
+    return least(item.frontier(slice) for reader in readers for item in reader.streams)
 
 
 def kept_for(made_by: str, readers: Sequence[Operator[Any]]) -> str:
@@ -108,11 +108,5 @@ def _readers(made_by: str) -> set[str]:
 
 
 def _name(reader: Operator[Any]) -> str:
-    held = (
-        f"{'+'.join(item.topics)}{f' less {item.behind_ms} ms' * (item.behind_ms > 0)}" for item in _streams(reader)
-    )
+    held = (f"{'+'.join(item.topics)}{f' less {item.behind_ms} ms' * (item.behind_ms > 0)}" for item in reader.streams)
     return f"{reader.tables[0].name} of {' and '.join(held)}"
-
-
-def _streams(reader: Operator[Any]) -> list[RowsInput]:
-    return [item for item in reader.inputs if isinstance(item, RowsInput)]
