@@ -36,12 +36,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_equal_content_gives_an_equal_hash_and_any_change_another(folder: Path) -> None:
-    first, _ = code.snapshot(folder, "a.mine")
-    assert code.snapshot(folder, "a.mine")[0] == first
+    first = code.code_hash(folder, "a.mine")
+    assert code.code_hash(folder, "a.mine") == first
     (folder / "other.py").write_text(FILE.format(name="a.other"))
-    assert code.snapshot(folder, "a.mine")[0] == first, "another topology is none of its business"
+    assert code.code_hash(folder, "a.mine") == first, "another topology is none of its business"
     (folder / "shared.py").write_text("LIMIT = 3")
-    assert code.snapshot(folder, "a.mine")[0] != first, "a module that it may import is"
+    assert code.code_hash(folder, "a.mine") != first, "a module that it may import is"
 
 
 def test_what_is_stored_is_what_is_unpacked(folder: Path, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_what_is_stored_is_what_is_unpacked(folder: Path, tmp_path: Path) -> Non
 
 def test_unknown_topologies_and_unknown_code_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopologyError, match=r"a\.yours"):
-        code.snapshot(folder, "a.yours")
+        code.code_hash(folder, "a.yours")
     with pytest.raises(CodeError, match="feed"):
         code.extract(str(tmp_path), "feed", tmp_path / "home")
 

@@ -171,7 +171,7 @@ def _topology(config: Config, name: str) -> TopologyFacts | None:
         return None
     except CodeError as error:
         return TopologyFacts(name=name, error=str(error))
-    code, _ = code_store.snapshot(config.topologies, name)
+    code = code_store.code_hash(config.topologies, name)
     is_masked = topology.is_sensitive and len(config.mask_key) >= SHORTEST
     mask = fingerprint(config.mask_key) if is_masked else ""
     return topology_facts(topology, code, mask, schema_facts(config, topology))

@@ -59,7 +59,7 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
             ensure_driver(config, plan.topology, known[-1].epoch)
         return known[-1].epoch
     plan.check()
-    _check_code(plan, code_store.snapshot(config.topologies, plan.topology)[0])
+    _check_code(plan, code_store.code_hash(config.topologies, plan.topology))
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record

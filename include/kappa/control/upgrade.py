@@ -95,7 +95,7 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
         )
     epoch = record.epoch(record.live)
     _check_readable(config, topology, record.live)
-    deployed, _ = code_store.snapshot(config.topologies, topology)
+    deployed = code_store.code_hash(config.topologies, topology)
     found = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record)]
     before = registry.load_apart(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
     after: Topology | None = None

@@ -165,7 +165,9 @@ class Sampler:
         self._consumer.assign([TopicPartition(*at, start[at]) for at in left])
         heard = time.monotonic()
         while left:
-            messages = self._consumer.consume(most, 0.05)
+            # A wait for `most` lasts its full time where there are fewer: only the first one is waited for.
+            first = self._consumer.consume(1, 0.05)
+            messages = [*first, *(self._consumer.consume(most, 0) if first else ())]
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE_SECONDS:

@@ -31,18 +31,17 @@ _INCLUDE = Path(__file__).resolve().parents[2]
 _JOBS = _INCLUDE.parent / "jobs"
 
 
-def snapshot(folder: Path, topology: str) -> tuple[str, bytes]:
-    """Content hash and zip of what runs a topology.
+def code_hash(folder: Path, topology: str) -> str:
+    """Content hash of what runs a topology.
 
-    Holds the file that declares it, the other Python files of the folder that declare no topology (they may be imported
-    by it), the platform and its job files. Equal content gives an equal hash. Left out are files that are not Python,
-    so that a step which reads one does not find it in its driver, and installed packages.
+    Counted are the file that declares it, the other Python files of the folder that declare no topology (it may import
+    them), the platform and its job files. Equal content gives an equal hash. Left out are files that are not Python, so
+    that a step which reads one does not find it in its driver, and installed packages.
 
     Raises:
         UnknownTopologyError: no file declares the topology.
     """
-    content = {name: path.read_bytes() for name, path in _content(folder, topology)}
-    return digest(content), zipped(content)
+    return digest(_content(folder, topology))
 
 
 def store(lake: str, folder: Path, topology: str) -> str:
@@ -50,14 +49,15 @@ def store(lake: str, folder: Path, topology: str) -> str:
 
     A stored file that is torn or altered is replaced, since the same content is at hand.
     """
-    code, content = snapshot(folder, topology)
+    content = _content(folder, topology)
+    code = digest(content)
     about_to(f"store code {code[:12]} of {topology}")
     filesystem, path = _open(lake, code)
     if not _is_stored(filesystem, path, code):
         filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         temporary = f"{path}.{uuid.uuid4().hex}.tmp"  # by threads, and by hosts that share the lake
         with filesystem.open_output_stream(temporary) as stream:
-            stream.write(content)
+            stream.write(zipped(content))
         if isinstance(filesystem, fs.LocalFileSystem):
             fsync(Path(temporary))
         filesystem.move(temporary, path)
@@ -176,14 +176,18 @@ def _touch(path: Path) -> bool:
     return True
 
 
-def _content(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
+def _content(folder: Path, topology: str) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in _files(folder, topology)}
+
+
+def _files(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
     known = {item.name: item.file for item in registry.declared(folder)}
     if topology not in known:
         raise UnknownTopologyError(f"No file in {folder} declares topology {topology!r}.", name=topology)
-    others = set(known.values()) - {known[topology]}
+    folders = {path.parent for path in folder.rglob("*.py")}
+    others = {item.file for one in folders for item in registry.declared(one)} - {known[topology]}
     for path in folder.rglob("*.py"):
-        declares = registry.declared(path.parent) if path.parent != folder else ()
-        if path not in others and path not in {item.file for item in declares}:
+        if path not in others:
             yield f"topologies/{path.relative_to(folder).as_posix()}", path
     for path in (_INCLUDE / "kappa").rglob("*.py"):
         yield f"include/{path.relative_to(_INCLUDE).as_posix()}", path

@@ -13,6 +13,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -51,14 +52,13 @@ def declared(folder: Path) -> tuple[Declared, ...]:
     A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder
     count.
     """
-    found: list[Declared] = []
+    topologies: list[Declared] = []
     for file in files(folder):
         try:
-            tree = ast.parse(file.read_text())
+            topologies.extend(_declared_in(file, file.read_text()))
         except (SyntaxError, UnicodeDecodeError, OSError):
             continue
-        found.extend(_declarations(tree, file))
-    return tuple(sorted(found, key=lambda item: item.name))
+    return tuple(sorted(topologies, key=lambda item: item.name))
 
 
 def load(folder: Path, name: str) -> Topology:
@@ -125,6 +125,12 @@ def defined_twice(file: Path, name: str) -> CodeError:
 def files(folder: Path) -> list[Path]:
     """Files of a folder that may declare topologies, sorted."""
     return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+
+
+@lru_cache(maxsize=1024)
+def _declared_in(file: Path, text: str) -> tuple[Declared, ...]:
+    """Each text is parsed once: a plan asks for all files of a folder again and again."""
+    return tuple(_declarations(ast.parse(text), file))
 
 
 def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
