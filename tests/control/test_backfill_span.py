@@ -98,7 +98,7 @@ class Epoch:
             state = self.ledger.state()
             if is_due(state, rolled_every):
                 kept = sorted(row.seq for row in state.readable if row.seq >= seq - 20 and row.seq % 5 == 0)
-                gone = {"readable_from": seq - 3, "savepoints": kept, "folds": {}, "recent_from": 0, "forgotten": {}}
+                gone = {"readable_from": seq - 3, "savepoints": kept, "merges": {}, "recent_from": 0, "forgotten": {}}
                 self.add("maintain", "old", detail=gone)
                 rolled = rolled_up(self.ledger.state(), writer="w", code="old", at=T0)
                 if rolled is not None:

@@ -35,7 +35,7 @@ def recorded(path: Path) -> tuple[Ledger, list[Offsets]]:
 
 
 #: Of the first slices no file is kept.
-LOOK = {"readable_from": len(SIZES), "savepoints": [], "folds": {}, "forgotten": {}}
+LOOK = {"readable_from": len(SIZES), "savepoints": [], "merges": {}, "forgotten": {}}
 
 
 def test_a_replay_ends_its_slices_where_those_of_the_live_epoch_ended(tmp_path: Path) -> None:

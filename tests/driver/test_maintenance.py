@@ -116,7 +116,7 @@ def test_held_commits_stay_readable_and_the_files_of_the_others_go(epoch: Epoch)
     with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
         queries.query(epoch.paths.table("sums"), 31)
     kept = [0, 7, 60, 70, 90, *range(94, 100)]
-    assert row.detail["folds"] == {"sums": {"key": ["id"], "kept": [[seq + 1, seq] for seq in kept]}}
+    assert row.detail["merges"] == {"sums": {"key": ["id"], "kept": [[seq + 1, seq] for seq in kept]}}
     assert files(epoch.paths.table("sums")) == len(kept), "the commits between them are read from these"
 
 

@@ -128,7 +128,7 @@ def test_changes_do_not_pile_up(tmp_path: Path, watch: Watch) -> None:
         epoch.slice({("a", 0): number})
         if number % 10 == 9:
             row = maintain(epoch.run, config, watch.at)
-            most_merges = max(most_merges, len(row.detail["folds"]["sums"]["kept"]))
+            most_merges = max(most_merges, len(row.detail["merges"]["sums"]["kept"]))
             most_changes = max(most_changes, queries.query(epoch.paths.changes("sums"), None).num_rows)
     assert most_changes <= 30 + 30 + 2, "those of the commits that stay, and of what their oldest merge lacks"
     assert most_merges <= 3 + 2 + 6 + 1, "savepoints, one a half hour, those of the last minutes, and the newest"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kappa.errors import NewerFormatError, UsageError
+from kappa.errors import LedgerError, NewerFormatError, UsageError
 from kappa.kafka import changelogs, markers
 from kappa.kafka.markers import Marker
 from kappa.kafka.producer import Record
@@ -310,6 +310,16 @@ def test_a_number_that_is_not_known_is_refused_with_place_and_way_out(name: str,
 def sent(seq: int) -> Record:
     (found,) = changelogs.changelog_records("log", TABLE, pa.table({"id": ["a"], "total": [1.5]}), seq)
     return found
+
+
+@pytest.mark.parametrize("field", ["folded", "folds"])
+def test_a_ledger_row_with_a_field_of_before_names_it_refused(field: str, tmp_path: Path) -> None:
+    values = json.loads((HERE / "examples" / "ledger_row.json").read_text())
+    former = {**values, "detail": json.dumps({field: {"balances": {"seq": 1, "key": ["id"]}}})}
+    with pytest.raises(
+        LedgerError, match=rf"Row 1 .* slice 3, has the field {field} .* begin a new lake: set KAPPA_LAKE"
+    ):
+        _read_row(former, tmp_path)
 
 
 def test_a_changelog_record_is_written_as_in_the_stored_example() -> None:

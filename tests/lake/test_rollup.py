@@ -72,7 +72,7 @@ class Story:
             rows_dead=dead,
             delta_versions={"tables/sums": seq // 3, "changes/sums": seq},
             max_timestamps={"pos": dict(self.position)},
-            detail={**detail, "folded": {"sums": {"seq": 3 * (seq // 3), "key": ["id"]}}},
+            detail={**detail, "merged": {"sums": {"seq": 3 * (seq // 3), "key": ["id"]}}},
         )
 
     def slice(self, sizes: dict[int, int], dead: int = 0, lost: int = 0, *, is_abandoned: bool = False) -> None:
@@ -97,7 +97,7 @@ class Story:
             detail={
                 "readable_from": before,
                 "savepoints": sorted(s for s in kept if s < before),
-                "folds": merges,
+                "merges": merges,
                 "recent_from": before,
                 "forgotten": {"sums": max(state.forgotten("sums"), min(kept) - 1)},
             },

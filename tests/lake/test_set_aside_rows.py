@@ -38,7 +38,7 @@ def ledger(tmp_path: Path) -> Ledger:
     made.claim("w", "code", LedgerState())
     made.state()
     made.append(row("commit", 0, shapes={}))
-    made.append(row("maintain", 0, readable_from=14, savepoints=[], folds={}, forgotten={}))
+    made.append(row("maintain", 0, readable_from=14, savepoints=[], merges={}, forgotten={}))
     for seq in range(1, 15):
         is_aside = seq in (3, 13)
         told = replace(row("commit", seq, **set_asides.detail(aside(seq - 1) if is_aside else ())), rows_read=1)
@@ -68,5 +68,6 @@ def test_a_plan_that_sets_a_record_aside_is_another_one(ledger: Ledger) -> None:
 
 
 def test_only_a_row_that_sets_something_aside_asks_for_code_that_knows_it(ledger: Ledger) -> None:
-    assert {one.format for one in ledger.rows() if "set_aside" not in one.detail} == {1}
+    assert {one.format for one in ledger.rows() if "merges" in one.detail} == {3}
+    assert {one.format for one in ledger.rows() if not {"set_aside", "merges"} & one.detail.keys()} == {1}
     assert {one.format for one in ledger.rows() if "set_aside" in one.detail} == {2}

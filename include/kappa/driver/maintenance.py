@@ -80,7 +80,7 @@ def maintain(
         detail={
             "readable_from": before,
             "savepoints": sorted(seq for seq in kept if seq < before),
-            "folds": merges,
+            "merges": merges,
             "recent_from": recent_from,
         },
     )

@@ -220,7 +220,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "frontiers": _FRONTIERS,
         "sent": _SENT,
         "final": _FINAL,
-        "folded": Field("object", "table -> slice up to which its version has the changes, and the key"),
+        "merged": Field("object", "table -> slice up to which its version has the changes, and the key"),
         "files": _FILES,
         "backfill": _BACKFILL,
         "seed": Field("text", "slice 0: `empty`, `from-savepoint` or `from-changelog`"),
@@ -265,7 +265,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
     "maintain": {
         "readable_from": Field("number", "the slice from which on every commit is readable"),
         "savepoints": Field("list of numbers", "slices before that which stay readable"),
-        "folds": Field("object", "table -> Delta versions that are kept"),
+        "merges": Field("object", "table -> Delta versions that are kept"),
         "recent_from": Field("number", "the slice from which on changes are kept"),
         "forgotten": Field("table -> slice", "up to which its changes are gone"),
     },

@@ -15,11 +15,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
-from kappa.errors import ConflictError, KappaError, StaleWriterError, UnknownEpochError
+from kappa.errors import ConflictError, KappaError, LedgerError, StaleWriterError, UnknownEpochError
 from kappa.faults import crash_point
 from kappa.lake import row_files
 from kappa.lake.append_log import AppendLog
-from kappa.lake.ledger_rows import FORMAT, LedgerRow
+from kappa.lake.ledger_rows import FORMAT, FORMER_FIELDS, LedgerRow
 from kappa.lake.ledger_state import LedgerState, StateBuilder
 from kappa.lake.past_commits import PastCommits
 from kappa.lake.rollup import stays
@@ -288,6 +288,14 @@ def _from_record(record: dict[str, Any]) -> LedgerRow:
     values = dict(record)
     for name in ("ranges", *_TIMES, "delta_versions", "detail"):
         values[name] = json.loads(values.get(name) or "{}")
+    if former := FORMER_FIELDS & values["detail"].keys():
+        raise LedgerError(
+            f"Row {values.get('n')} of a ledger, of slice {values.get('seq')}, has the field "
+            f"{', '.join(sorted(former))} of before Kappa 0.1.0, which this code does not read: rows that are not "
+            "merged would be missing. Let the code that wrote the lake serve it, and begin a new lake: set KAPPA_LAKE "
+            "to an empty folder, then kappa start <topology> --execute",
+            fields=sorted(former),
+        )
     values["ranges"] = ranges_from_json(values["ranges"])
     for name in _TIMES:
         values[name] = {topic: {int(p): t for p, t in parts.items()} for topic, parts in values[name].items()}

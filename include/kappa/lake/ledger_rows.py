@@ -19,7 +19,11 @@ from kappa.replay.chains import Final, final_from_dict
 from kappa.topology.event_time import Frontier, frontier_of, least
 
 #: The newest that this code reads and writes.
-FORMAT = 2
+FORMAT = 3
+
+#: Fields of a detail as code before format 3 called them. What they say has another name now, so that a row which has
+#: one would be read as if it said nothing.
+FORMER_FIELDS = frozenset({"folded", "folds"})
 
 Kind = Literal[
     "claim",
@@ -48,7 +52,7 @@ class LedgerRow:
             ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
             ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code
             runs.
-            ``maintain``: small files were merged, and files that no held commit needs were removed; ``folds`` in its
+            ``maintain``: small files were merged, and files that no held commit needs were removed; ``merges`` in its
             detail says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are
             gone.
             ``files``: data files came to tables between two slices: changes were merged, or small files.
@@ -142,10 +146,14 @@ class LedgerRow:
 
     @property
     def format(self) -> int:
-        """The least format that says all that the row does: code of before would compute what is set aside, and open
-        what a floor keeps closed.
+        """The least format that says all that the row does.
+
+        Code of before format 3 would read a table without the changes that are not merged. Code of before format 2
+        would compute what is set aside, and open what a floor keeps closed.
         """
-        return FORMAT if {"set_aside", "floors"} & self.detail.keys() else 1
+        if {"merged", "merges"} & self.detail.keys():
+            return 3
+        return 2 if {"set_aside", "floors"} & self.detail.keys() else 1
 
     @property
     def floors(self) -> Floors:

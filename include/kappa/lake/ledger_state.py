@@ -222,8 +222,8 @@ class LedgerState:
         """
         if self.maintained is None or row.n > self.maintained.n:
             return row
-        versions, entries = dict(row.delta_versions), dict(row.detail.get("folded", {}))
-        for name, known in self.maintained.detail.get("folds", {}).items():
+        versions, entries = dict(row.delta_versions), dict(row.detail.get("merged", {}))
+        for name, known in self.maintained.detail.get("merges", {}).items():
             own = versions.get(f"tables/{name}")
             serving = [] if own is None else [pair for pair in known["kept"] if self.serves(pair, row, name, own)]
             if not serving or max(serving)[0] == own:
@@ -231,7 +231,7 @@ class LedgerState:
             versions[f"tables/{name}"], merged = max(serving)
             entries[name] = {"seq": merged, "key": known["key"]}
         return replace(
-            row, delta_versions=versions, detail={**row.detail, "folded": entries} if entries else row.detail
+            row, delta_versions=versions, detail={**row.detail, "merged": entries} if entries else row.detail
         )
 
     @property

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-#: Where a row's ``detail`` says of tables that they are not merged up to its own slice; rows of earlier code have none.
-#: The stored word is an older one.
-MERGED = "folded"
+#: Field of a row's ``detail`` that lists tables whose merge lags behind the row.
+MERGED = "merged"
 
 #: Gives a Delta table as of a version.
 ReadTable = Callable[["SparkSession", str, int], "DataFrame"]
