@@ -5,6 +5,8 @@ It says what would go and asks under "Required Actions". All tasks are safe to c
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.sdk import chain
 
 from kappa.config import Config
@@ -25,12 +27,13 @@ for topology in declared(config.topologies):
     ):
         name = topology.name
         choose = ChooseCandidateToAbort(task_id="choose", topology=name)
-        of = {"topology": name, "epoch": choose.output}
+        chosen: Any = choose.output
+        of: dict[str, Any] = {"topology": name, "epoch": chosen}
         confirm = Confirm(
             task_id="confirm",
             what=f"Remove an epoch of {name}?",
-            lines=choose.output["lines"],
-            shown=choose.output["shown"],
+            lines=chosen["lines"],
+            shown=chosen["shown"],
             hours=config.approval_hours,
             **of,
         )

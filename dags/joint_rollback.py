@@ -6,6 +6,8 @@ safe to clear.
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.sdk import chain
 
 from kappa.config import Config
@@ -21,17 +23,18 @@ names, hours = [topology.name for topology in declared(config.topologies)], conf
 if len(names) > 1:
     with joint_dag("joint_rollback", doc=__doc__, wait_hours=hours, params=joint_move_form(names)):
         choose = ChooseMembers(task_id="choose", is_back=True)
+        chosen: Any = choose.output
         confirm = Confirm(
             task_id="confirm",
             topology="several topologies",
             epoch=None,
             what="Go back in all of them?",
-            lines=choose.output["lines"],
-            members=choose.output,
-            shown=choose.output["shown"],
+            lines=chosen["lines"],
+            members=chosen,
+            shown=chosen["shown"],
             hours=hours,
         )
-        back = BringBackTogether(task_id="bring_back", members=choose.output, answer=confirm.output)
+        back = BringBackTogether(task_id="bring_back", members=chosen, answer=confirm.output)
         caught_up = for_each(AwaitStage, task_id="caught_up", stage="CAUGHT_UP").expand_kwargs(back.output)
         cut_over = CutOverTogether(task_id="cut_over", members=back.output, answer=confirm.output)
         chain(choose, confirm, back, caught_up, cut_over)

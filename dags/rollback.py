@@ -6,6 +6,8 @@ All tasks are safe to clear.
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.sdk import chain
 
 from kappa.config import Config
@@ -22,12 +24,13 @@ for topology in declared(config.topologies):
     ):
         name = topology.name
         choose = ChoosePrevious(task_id="choose", topology=name)
-        of = {"topology": name, "epoch": choose.output}
+        chosen: Any = choose.output
+        of: dict[str, Any] = {"topology": name, "epoch": chosen}
         confirm = Confirm(
             task_id="confirm",
             what=f"Go back in {name}?",
-            lines=choose.output["lines"],
-            shown=choose.output["shown"],
+            lines=chosen["lines"],
+            shown=chosen["shown"],
             hours=config.approval_hours,
             **of,
         )

@@ -14,8 +14,8 @@ class KappaPlugin(AirflowPlugin):
     """``macros.kappa.live_epoch`` and ``live_path``, pages at ``/kappa`` and in the navigation, links, a timetable."""
 
     name = "kappa"
-    macros = (live_epoch, live_path)
-    operator_extra_links = (ReportLink(),)
-    timetables = (BackfillTimetable,)
-    external_views = (VIEW,)
-    fastapi_apps = ({"app": Pages(), "url_prefix": "/kappa", "name": "Kappa"},)
+    macros = [live_epoch, live_path]
+    operator_extra_links = [ReportLink()]
+    timetables = [BackfillTimetable]
+    external_views = [VIEW]
+    fastapi_apps = [{"app": Pages(), "url_prefix": "/kappa", "name": "Kappa"}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kappa.lake import details
 from kappa.lake.details import Field
@@ -11,7 +12,7 @@ from kappa.lake.details import Field
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
 #: What stands between two lines in the page is made here.
 BEGIN, END = "<!-- made by scripts/formats_page.py -->\n", "<!-- end -->\n"
-TITLES: Mapping[str, Mapping[str, Mapping[str, Field]]] = {
+TITLES: Mapping[str, Mapping[Any, Mapping[str, Field]]] = {
     "Detail of an event": details.EVENTS,
     "Detail of a ledger row": details.ROWS,
     "Detail of a row of an archive's ledger": details.ARCHIVE_ROWS,
