@@ -18,7 +18,6 @@ from kappa.config import Config
 from kappa.errors import Transient
 from kappa.replay.stages import Stage
 from kappa_airflow.drivers import is_wanted, record
-from kappa_airflow.metrics import Measures
 from kappa_airflow.patience import Patience
 from kappa_airflow.stages import arrival
 
@@ -44,7 +43,6 @@ class _Looking(BaseTrigger):
         self.epoch = epoch
         self.restarts = restarts
         self.poll_seconds = poll_seconds
-        self._measures = Measures(topology, epoch)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and arguments; all of them plain values."""
@@ -129,7 +127,6 @@ class StreamTrigger(_Looking):
         if known.live is not None and known.live != self.epoch:
             return {"event": "moved", "live": known.live}, patience
         driver = control.driver_status(config, self.topology, self.epoch)
-        self._measures.emit(config, driver)
         if driver.state != self._state:
             say = self.log.warning if driver.state == "slow" else self.log.info
             say("Driver of %s epoch %s is %s: %s", self.topology, self.epoch, driver.state, driver.message)
@@ -166,7 +163,6 @@ class StageTrigger(_Looking):
 
         progress: Progress = control.progress(config, self.topology, self.epoch)
         self._speak(progress.doing)
-        self._measures.emit(config, progress.driver, progress.done / progress.total if progress.total else 1.0)
         arrived = arrival(progress, Stage(self.stage))
         if arrived is not None:
             return arrived, patience
