@@ -15,12 +15,13 @@ _HEAD = """\
 
 What `kappa plan`, `kappa offsets`, `kappa upgrade` and `kappa backfill` may say, by the code in brackets at the end of
 its line. A finding refuses, or it warns. One that may be allowed warns where it would refuse when the request names it:
-`--allow <code>`, on record in the plan. The numbers of a message are in `--json`.
+`--allow <code>`, on record in the plan. Words in italics stand for values; those that are numbers or names are in
+`--json`.
 
 This page is made of the declarations in `include/kappa/replay/rules` by `scripts/findings_page.py`.
 """
 _TABLE = """\
-| code | effect | may be allowed | meaning | what to do |
+| code | effect | may be allowed | what it says | what to do |
 |---|---|---|---|---|
 """
 
@@ -41,7 +42,7 @@ def row(found: Declaration) -> str:
         f"`{found.code}`",
         f"{found.severity}s",
         allowed,
-        found.meaning,
+        without_values(found.message),
         found.way_out or without_values(found.remedy),
     )
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
@@ -53,7 +54,8 @@ def without_values(template: str) -> str:
     for literal, name, _, _ in Formatter().parse(template):
         text += literal
         if name is not None:
-            text += f"<{name}>" if text.count("`") % 2 else f"*{name}*"
+            space = " " if text[-1:].isalnum() or text.endswith("*") else ""
+            text += f"<{name}>" if text.count("`") % 2 else f"{space}*{name}*"
     return text
 
 

@@ -13,7 +13,7 @@ from kappa.replay.findings import Finding, Severity, refuses
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 RULES = INCLUDE / "kappa" / "replay" / "rules"
-FULL = refuses("log-full", "Topic {topic!r} has {count:,} {noun}.", "Empty {topic}.", meaning="a topic is full")
+FULL = refuses("log-full", "Topic {topic!r} has {count:,} {noun}.", "Empty {topic}.")
 
 
 def called(tree: ast.AST, *names: str) -> list[ast.Call]:

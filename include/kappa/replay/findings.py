@@ -67,8 +67,7 @@ class Declaration:
         code: its name, for good.
         message: what was found, with its values, and why: a template for :meth:`str.format`.
         remedy: what to do; a template too.
-        meaning: what the page says of it.
-        way_out: what to do, for the page, where the remedy says it with values only.
+        way_out: what to do, for the page, where the remedy says it of one case or with values only.
         may_be_allowed: whether a request may allow it by name.
     """
 
@@ -76,7 +75,6 @@ class Declaration:
     code: str
     message: str
     remedy: str
-    meaning: str = field(kw_only=True)
     way_out: str = field(default="", kw_only=True)
     may_be_allowed: bool = field(default=False, kw_only=True)
 

@@ -20,7 +20,6 @@ ARCHIVE_OF_ANOTHER_TOPIC = warns(
     "The archive of {topic!r} is of the topic with id {archived}, the broker has {found}: the topic was recreated, and "
     "nothing is read from the archive.",
     "No action needed if Kafka has the records. To archive the new topic, move the old archive away and start another.",
-    meaning="the topic was recreated since it was archived: nothing is read from the archive",
 )
 
 
@@ -38,8 +37,6 @@ ARCHIVE_BEHIND_LOG = warns(
     "The archive of {topic}[{partition}] ends at offset {archived} and the log begins at {low}: {lost} offsets are in "
     "neither, and what lies before them cannot be joined to the log.",
     "Archive from {low} on: `kappa archive start {topic} --skip-lost`. Nothing brings the others back.",
-    meaning="retention removed records behind the archive's end: they are in neither, and what lies before them cannot "
-    "be replayed",
 )
 
 
@@ -64,14 +61,13 @@ COMPACTED_SOURCE_ARCHIVED = warns(
     "Source {topic!r} has cleanup.policy={policy}; the archive took every offset of the plan before any was compacted "
     "away.",
     "No action needed. Records behind the plan's end are read from the topic soon after they were written.",
-    meaning="the source's topic is compacted, and its archive took every offset of the plan before any was gone",
 )
 COMPACTED_SOURCE = refuses(
     "compacted-source",
     "Source {topic!r} has cleanup.policy={policy}: older records of a key are gone, in no order{archive}.",
     "If the newest record of each key is all that the step needs, --allow compacted-source.",
-    meaning="the source's topic is compacted: older records of a key are gone, and no "
-    "[archive](archive.md#what-is-proved) shows that it took each offset before",
+    way_out="If the newest record of each key is all that the step needs, --allow compacted-source. An "
+    "[archive](archive.md#what-is-proved) that took each offset before it was compacted away is read instead.",
     may_be_allowed=True,
 )
 

@@ -12,13 +12,11 @@ BACKFILL_WITHOUT_OUTPUTS = refuses(
     "{topology!r} has no append output, and no table that keeps closed windows. A row of its tables is made from all "
     "records of its key, or goes when it is final: an interval of them does not exist.",
     "`kappa replay {topology}` computes the tables again.",
-    meaning="the topology has no append output and no table that keeps closed windows",
 )
 BACKFILL_UNKNOWN_OUTPUT = refuses(
     "backfill-unknown-output",
     "{topology!r} has no append output {output!r}, and no table of that name that keeps closed windows.",
     "Name one of {known}.",
-    meaning="there is no append output of that name, and no table that keeps closed windows",
     way_out="Name one that the message names.",
 )
 
@@ -37,8 +35,8 @@ BACKFILL_CUMULATIVE = refuses(
     "they are.",
     "`kappa replay {topology}` computes them from the beginning, `kappa replay {topology} --from-savepoint NAME` from "
     "a savepoint.",
-    meaning="rows depend on more than an interval holds: a running total, a table's newest row, a session, an "
-    "aggregate of the author's own. `--output` with the others leaves them out",
+    way_out="`kappa replay` computes them from the beginning, or from a savepoint: a running total, a table's newest "
+    "row, a session, an aggregate of the author's own. `--output` with the others leaves them out.",
 )
 
 
@@ -60,8 +58,8 @@ BACKFILL_WITHOUT_TIME = refuses(
     "Rows of {output!r} come of table {tables}, and no column says to which interval a row belongs.",
     "Declare it, Append(name={output!r}, ..., time=COLUMN), and `kappa upgrade {topology}`. Until then `kappa replay "
     "{topology}` computes all of them.",
-    meaning="rows of a window or join, without the column `window_start` and without `Append(time=...)`",
-    way_out="Declare `Append(time=...)`, a join's left event time, and `kappa upgrade`; or `kappa replay`.",
+    way_out="Declare `Append(time=...)`, a join's left event time, and `kappa upgrade`; the column `window_start` "
+    "says it by itself. Or `kappa replay`.",
 )
 
 
@@ -82,7 +80,6 @@ BACKFILL_OFF_GRID = refuses(
     "{edge} {at} lies within a window of {output!r}: windows begin every {step}.",
     "Choose {before} or {after}. Runs of Airflow are days in UTC, or in the zone that the form names; `kappa backfill` "
     "takes any edge.",
-    meaning="an edge of the interval lies between two windows' beginnings: the window would be replaced by half",
     way_out="Choose an edge on the grid; the message names the nearest two. Runs of Airflow are days in UTC, or in the "
     "zone that the form names; `kappa backfill` takes any edges, and days of a `--zone`.",
 )
@@ -99,7 +96,6 @@ BACKFILL_STILL_OPEN = refuses(
     "Rows of {output!r} up to {end} are final when event time, less the grace, has passed {needed}. It has reached "
     "{reached}.",
     "Wait, or choose an earlier --to.",
-    meaning="rows of the interval are not final: records that belong to them may still come",
     way_out="Wait, or choose an earlier `--to`.",
 )
 
@@ -114,9 +110,8 @@ BACKFILL_STATE_GONE = refuses(
     "Rows of {output!r} from {begin} on reach back to {since}. The live epoch has no commit from before that, to begin "
     "with{why}.",
     "`kappa replay {topology} --to-datetime TIME` computes them in an epoch that begins earlier.",
-    meaning="the live epoch begins too late, or the state from before the interval is of other code or is no longer "
-    "kept",
-    way_out="`kappa replay` with an earlier start.",
+    way_out="`kappa replay` with an earlier start. State of other code, or that is no longer kept, is none to begin "
+    "with.",
 )
 
 
@@ -132,15 +127,14 @@ def state_is_gone(topology: str, output: str, begin: str, since: str, *, is_boun
 
 BACKFILL_OTHER_PARAMETERS = refuses(
     "backfill-other-parameters",
-    "Records of the interval were read with other parameters: {said}. What was late then is not late now.",
+    "An upgrade since changed event time, grace or operators: {changes}. What was late then is not late now.",
     "`kappa replay {topology}` computes all of them by the new parameters.",
-    meaning="an upgrade changed event time, grace or an operator's parameters since",
 )
 
 
 def other_parameters(topology: str, changes: Sequence[str]) -> list[Finding]:
     """The live epoch has read the interval with other parameters of event time or of operators."""
-    said = {"topology": topology, "said": "; ".join(changes)}
+    said = {"topology": topology, "changes": "; ".join(changes)}
     return [BACKFILL_OTHER_PARAMETERS(said, changes=list(changes))] if changes else []
 
 
@@ -148,7 +142,6 @@ BACKFILL_NOT_INSPECTED = refuses(
     "backfill-not-inspected",
     "Whether rows are computed record by record is unknown: the step failed without records: {error}",
     "Let the step return empty DataFrames for empty input, and upgrade the live epoch.",
-    meaning="the step fails without records, so that it is unknown what rows depend on",
 )
 
 
@@ -162,7 +155,6 @@ BACKFILL_VERSIONED_TOPIC = refuses(
     "Topic {topic!r} is versioned and holds every row of {output!r}. Rows that are replaced cannot be taken back from "
     "it.",
     "`kappa replay {topology}` fills a new topic.",
-    meaning="a versioned topic holds every row of the output, and records in it cannot be taken back",
 )
 
 
@@ -180,7 +172,6 @@ BACKFILL_OF_CHAIN = refuses(
     "backfill-of-chain",
     "{topology!r} reads topics that {names} filled. Their records have the time at which they were sent.",
     "`kappa replay {topology}` computes it again from its upstream epoch.",
-    meaning="the source is filled by another topology: its times are those of the sends",
 )
 
 
@@ -195,7 +186,6 @@ BACKFILL_BEFORE_EPOCH = refuses(
     "The interval begins at offset {wanted} of {where}; the live epoch begins at {begin} and has no rows of earlier "
     "records.",
     "`kappa replay {topology} --to-datetime TIME` builds an epoch that begins earlier.",
-    meaning="the live epoch has no rows of records before its beginning",
 )
 
 
@@ -214,7 +204,6 @@ BACKFILL_RECORDS_GONE = refuses(
     "backfill-records-gone",
     "{topic}[{partition}] can be read from offset {first} on. Records of the interval may have gone before it.",
     "Choose a later --from. An archive keeps records that Kafka removes: kappa archive {topic}.",
-    meaning="records of the interval may have gone with retention",
     way_out="Choose a later `--from`. An [archive](archive.md) keeps records that Kafka removes.",
 )
 
@@ -238,7 +227,6 @@ BACKFILL_NOT_FINAL = warns(
     "backfill-not-final",
     "The live epoch has yet to read {offsets:,} offsets of the interval. They are left to it.",
     "No action needed if both run the same code.",
-    meaning="the live epoch has not read the interval to its end; it reads the rest itself",
 )
 
 
@@ -267,7 +255,6 @@ BACKFILL_SENDS_NOTHING = warns(
     "backfill-sends-nothing",
     "Topic {topic!r} of {output!r} gets nothing. Its readers keep the records that they were sent.",
     "No action needed if they do not have to know.",
-    meaning="a topic is made of the output; its readers learn nothing of the new rows",
     way_out="No action needed if readers of the topic do not have to know; otherwise replay.",
 )
 
@@ -276,9 +263,8 @@ BACKFILL_LEAVES_TABLES = warns(
     "backfill-leaves-tables",
     "{said}. A backfill replaces no rows of them: they go on with what the old rows of the interval gave.",
     "No action needed if they may differ from the new rows; otherwise `kappa replay {topology}`, which computes all.",
-    meaning="tables are made from the same rows as an output that is computed again, a total over its windows for "
-    "example; they stay as they are",
-    way_out="No action needed if tables may differ from the new rows; otherwise `kappa replay`.",
+    way_out="No action needed if tables that are made from the same rows, such as a total over windows, may differ "
+    "from the new rows; otherwise `kappa replay`.",
 )
 
 

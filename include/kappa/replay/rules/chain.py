@@ -73,9 +73,8 @@ UPSTREAM_NOT_LIVE = refuses(
     "upstream-not-live",
     "Source {source!r} is of {topology!r}, which has no live epoch to read.",
     "Start it first: kappa start {topology} --execute; or name an epoch of it: --upstream {topology}=<epoch>.",
-    meaning="a source is `of` another topology that has no live epoch; or this is a first epoch, which goes live by "
-    "itself, and `--upstream` names one that is not live",
-    way_out="`kappa start` the other topology first; leave --upstream away for a first epoch.",
+    way_out="`kappa start` the other topology first. A first epoch goes live by itself and reads live epochs only: "
+    "leave --upstream away for it.",
 )
 _FIRST_READS_LIVE = replace(
     UPSTREAM_NOT_LIVE,
@@ -87,8 +86,7 @@ _FIRST_READS_LIVE = replace(
 UPSTREAM_UNKNOWN = refuses(
     "upstream-unknown",
     "Source {source!r} is to read epoch {epoch} of {topology!r}, which has {known}.",
-    "See `kappa status {topology}`, and name one of these.",
-    meaning="`--upstream` names an epoch that the other topology does not have, or that has ended",
+    "See `kappa status {topology}`, and name one of these, which have not ended.",
 )
 
 
@@ -121,10 +119,8 @@ UPSTREAM_NOT_FOLLOWED = refuses(
     "Source {source!r} has time={column!r} and no grace, so it follows {topology!r}, whose epoch {epoch} {says}.",
     "Say how late its rows may be: grace='10 seconds'; or let {topology!r} send them with a time that an operator "
     "bounds, then `kappa replay {topology}`.",
-    meaning="a source of another topology has a `time` and no grace, and that one does not say up to when its rows "
-    "are final: they are not what an operator emits, the topic has no `time`, or another one, or the epoch is of an "
-    "earlier release",
-    way_out="give the source a grace, or `Topic(time=...)` of the other topology a column of the windows.",
+    way_out="Give the source a grace, or `Topic(time=...)` of the other topology a column of the windows that an "
+    "operator emits. An epoch of an earlier release says nothing of it until a replay.",
 )
 
 
@@ -152,7 +148,6 @@ UPSTREAM_NOT_VERSIONED = refuses(
     "Source {source!r} is of {topology!r}, and epoch {epoch} of that has no versioned topic for it; it has {topics}.",
     "Declare it there as Topic(name={source!r}, on_replay='versioned') and replay {topology}; or read it without of=, "
     "as a topic that all epochs share.",
-    meaning="the epoch that would be read has no versioned topic for that topic output",
 )
 
 
@@ -168,8 +163,6 @@ UPSTREAM_SILENT = refuses(
     "Epoch {epoch} of {topology!r} has no commit on record that says up to where its versioned topics are filled.",
     "Wait until `kappa status {topology}` shows it past SEEDED. One that runs an older platform begins to say so "
     "after: kappa upgrade {topology}",
-    meaning="no commit of that epoch says up to where its versioned topics are filled: it is not seeded yet, or runs "
-    "an older platform",
 )
 
 
@@ -182,7 +175,6 @@ UPSTREAM_BEHIND = refuses(
     "upstream-behind",
     "{names} has no commit yet at or before the root offsets at which live epoch {live} stands.",
     "Wait until both are further, then plan again.",
-    meaning="that epoch has no commit at or before the root offsets at which the live epoch stands",
 )
 
 
@@ -196,7 +188,6 @@ UPSTREAM_CYCLE = refuses(
     "upstream-cycle",
     "{topology!r} would read topics that are made of its own output: it would feed itself.",
     "Take one of these sources away.",
-    meaning="the topology would read what is made of its own output",
 )
 
 
@@ -209,7 +200,6 @@ UPSTREAM_DIAMOND = refuses(
     "upstream-diamond",
     "The sources lead to root topic {names} in more than one way: where an epoch stands in it would not be one offset.",
     "Read it through one topology only; that one may send what the other needs in a second versioned topic.",
-    meaning="two sources lead to one root topic: a commit would stand at two offsets of it",
 )
 
 
@@ -224,7 +214,6 @@ UPSTREAM_NOT_READ = refuses(
     "upstream-not-read",
     "--upstream names {topology!r}, and no source is of it; there are sources of {those}.",
     "Leave it away, or correct the name.",
-    meaning="`--upstream` names a topology that no source is `of`",
 )
 
 
@@ -239,7 +228,6 @@ UPSTREAM_START = refuses(
     "A replay of a topology that reads {names} cannot start {start}: its slices begin where a slice of the other "
     "topology ended.",
     "Replay --to-earliest, or --from-savepoint.",
-    meaning="a time or an offset names no place between two commits of the epoch that is read",
 )
 
 
@@ -256,7 +244,6 @@ UPSTREAM_MIXED_HISTORY = warns(
     "The savepoint was made of {earlier}, and the epoch will read {later} from there on: earlier rows stay as they "
     "are.",
     "No action needed if that is what you want; --to-earliest reads all of it from the new one.",
-    meaning="the savepoint was made of another epoch's topic than the one that is read from there on",
 )
 
 

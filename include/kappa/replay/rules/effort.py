@@ -41,7 +41,7 @@ _STOPS = "what is removed before it was read stops the replay."
 _RECORD = "Record {offset} of {topic}[{partition}] may be removed from {due_at} on (retention.ms={retention_ms})"
 _SIZE = (
     "{topic}[{partition}] keeps {retention_bytes:,} bytes (retention.bytes), holds about {held:,} and grows by "
-    "{growth:,} while the replay runs, as estimated"
+    "{growth:,} while the replay runs, as estimated by the last hour"
 )
 
 RETENTION_OVERTAKES_REPLAY = refuses(
@@ -49,8 +49,6 @@ RETENTION_OVERTAKES_REPLAY = refuses(
     f"{_RECORD} and is gone by {{gone_at}}; the replay would read it at {{read_at}}, as estimated.",
     f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow "
     "retention-overtakes-replay if the estimate is wrong: the replay stops where records are missing.",
-    meaning="at the measured rate, Kafka will have removed records before the replay reads them; no "
-    "[archive](archive.md) has them",
     may_be_allowed=True,
 )
 RETENTION_CLOSE_BEHIND = warns(
@@ -58,23 +56,16 @@ RETENTION_CLOSE_BEHIND = warns(
     f"{_RECORD}; the replay would read it at {{read_at}} at the earliest. It stays for as long as a later record of "
     "its segment does.",
     f"{_RAISE}; {_STOPS}",
-    meaning="records may be removed before they are read: they are due soon, or already, and stay only because a later "
-    "record of their segment does. A driver that meets removed records gets stuck and skips nothing",
 )
 SIZE_OVERTAKES_REPLAY = refuses(
     "size-overtakes-replay",
     f"{_SIZE}: all that it holds now is removed before the end.",
     f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow "
     "size-overtakes-replay.",
-    meaning="a partition will grow by more than `retention.bytes` while the replay runs, at the growth of the last "
-    "hour",
     may_be_allowed=True,
 )
 SIZE_CLOSE_BEHIND = warns(
-    "size-close-behind",
-    f"{_SIZE}: its oldest records may be removed before they are read.",
-    f"{_RAISE}; {_STOPS}",
-    meaning="`retention.bytes` may reach the oldest records of the span while the replay runs",
+    "size-close-behind", f"{_SIZE}: its oldest records may be removed before they are read.", f"{_RAISE}; {_STOPS}"
 )
 
 
@@ -151,7 +142,6 @@ NOT_ENOUGH_DISK = refuses(
     "not-enough-disk",
     f"{_DISK}: {{lacking:,}} too few.",
     "`kappa housekeeping` and `kappa retire` make room; --allow not-enough-disk if the estimate is wrong.",
-    meaning="the new epoch takes more than is free on the lake's disk",
     may_be_allowed=True,
 )
 DISK_GETS_TIGHT = warns(
@@ -159,7 +149,6 @@ DISK_GETS_TIGHT = warns(
     f"{_DISK}: more than half of it.",
     "`kappa housekeeping` shows what is left over; `kappa retire` removes epochs that are no longer needed for a "
     "rollback.",
-    meaning="the new epoch takes more than half of what is free on the lake's disk",
 )
 
 
@@ -181,14 +170,12 @@ FOLD_OUTLASTS_TOMBSTONES = refuses(
     f"{_FOLD}: rows that were deleted may come back.",
     "Raise delete.retention.ms of the changelog topics, or start from a savepoint; --allow fold-outlasts-tombstones if "
     "nothing was deleted.",
-    meaning="folding the changelog takes longer than its tombstones stay: deleted rows may come back",
     may_be_allowed=True,
 )
 FOLD_MAY_OUTLAST_TOMBSTONES = warns(
     "fold-may-outlast-tombstones",
     f"{_FOLD}: if it takes that long, rows that were deleted may come back.",
     "Raise delete.retention.ms of the changelog topics before it begins.",
-    meaning="no fold of the topology was measured, and a slow one would take longer than tombstones stay",
 )
 
 

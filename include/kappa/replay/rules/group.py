@@ -18,7 +18,6 @@ GROUP_OF_EPOCH = refuses(
     "Group {group!r} belongs to an epoch of {topology!r}: its ledger says where it is, and a group that was moved from "
     "outside only contradicts it.",
     "`kappa replay {topology}` recomputes from any of these starts, beside the live epoch.",
-    meaning="the group is that of a Kappa epoch, whose ledger says where it is",
 )
 
 
@@ -32,7 +31,6 @@ GROUP_HAS_MEMBERS = refuses(
     "group-has-members",
     "Group {group!r} has {members} active {noun}: the next commit of one would overwrite what is set.",
     "Stop them, wait until the group is empty, and try again.",
-    meaning="consumers read for the group and would overwrite what is set",
 )
 
 
@@ -46,7 +44,6 @@ GROUP_IS_NEW = warns(
     "group-is-new",
     "No group is called {group!r}: it comes into being with these offsets.",
     "No action needed if that is meant; correct the name otherwise.",
-    meaning="no group of that name exists yet",
 )
 
 
@@ -59,7 +56,7 @@ UNKNOWN_PARTITION = refuses(
     "unknown-partition",
     "There is no {what}",
     "Correct the name, or the broker's address.",
-    meaning="a topic or partition that was selected does not exist",
+    way_out="Correct the name of the topic or partition, or the broker's address.",
 )
 
 
@@ -81,7 +78,8 @@ GROUP_WITHOUT_OFFSET = refuses(
     "group-without-offset",
     "Group {group!r} has no offset of {names}: there is nothing to count from.",
     "Select the partitions that it has, or say where it begins: --to-earliest, --to-datetime, --to-offset.",
-    meaning="a shift, or `--to-current`, of a partition that the group has no offset of",
+    way_out="Select the partitions that it has, or say where it begins: --to-earliest, --to-datetime, --to-offset. A "
+    "shift and --to-current count from its offsets.",
 )
 
 
@@ -95,7 +93,6 @@ OFFSET_OUTSIDE_LOG = refuses(
     "offset-outside-log",
     "Offset {offset} of {topic}[{partition}] is outside the log, which holds {low} to {high}: {how}.",
     "Choose {low} to {high}, or --to-earliest or --to-latest.",
-    meaning="an offset before the low watermark or behind the high one",
 )
 
 
@@ -116,7 +113,6 @@ GROUP_TIME_BELOW_LOW_WATERMARK = refuses(
     "{topic}[{partition}] begins at offset {low}, and that record is not before {at}: retention may have removed "
     "others of that time.",
     "Choose a later time, or --to-earliest if what is left is enough.",
-    meaning="the first record that is left is not before the time: older ones of that time may be gone",
 )
 
 

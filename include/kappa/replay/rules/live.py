@@ -35,7 +35,6 @@ WALL_CLOCK_TIME = refuses(
     "get those of today.",
     "Rebuild from the changelog, which computes nothing again; or name the record's time at the source, "
     "and start the topology under another name.",
-    meaning="a source takes the wall clock for event time, so that no result of it can be computed again",
 )
 
 
@@ -50,7 +49,6 @@ RELEASES_LOST = warns(
     "Live epoch {epoch} was rebuilt from a changelog, which does not say when partitions of {topics} were idle before: "
     "windows of that time wait for those partitions, and fewer records are late.",
     "Compare the difference before the cutover; or start at a savepoint of the live epoch.",
-    meaning="the live epoch does not know which partitions were idle before it was rebuilt",
 )
 
 
@@ -66,7 +64,6 @@ MASK_KEY_CHANGED = refuses(
     "value "
     "would differ, and join with none of before.",
     "Set the key of the live epoch; or --allow mask-key-changed, if it is to be replaced.",
-    meaning="values would be masked under another key than in the live epoch",
     may_be_allowed=True,
 )
 
@@ -80,8 +77,8 @@ READER_SCHEMA_CHANGED = refuses(
     "reader-schema-changed",
     "{what} of the deployed code {changes}: readers of live epoch {epoch} would meet that at the cutover.",
     "Tell them first, then --allow reader-schema-changed; or keep what they read and add beside it.",
-    meaning="a table, output or column that readers of the live epoch have is gone in the deployed code, has another "
-    "type or another key; what is added is fine",
+    way_out="Tell readers what is gone or has another type or key, then --allow reader-schema-changed; or keep what "
+    "they read and add beside it.",
     may_be_allowed=True,
 )
 
@@ -128,8 +125,6 @@ GROUP_MOVED = warns(
     "group-moved",
     "Group {group!r} was moved from outside: {names}. The ledger says where the epoch is, the group only shows it.",
     "Find out what moved it: Kafka's tools show a wrong lag until the next slice sets it again. Nothing is lost.",
-    meaning="the live epoch's consumer group stands where no slice of its ledger ended: it was moved with Kafka's "
-    "tools. The ledger counts",
 )
 
 
@@ -148,13 +143,11 @@ ORDER_ACROSS_CUTS = warns(
     "order of such records, as a running total at each of them does, may differ for that reason alone.",
     "No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. {live_cuts}"
     "keyed=False in the sources says so for good.",
-    meaning="records of one key lie in several partitions (a table's key was seen in two; two keyed sources; "
-    "partitions that were added), and the live epoch was cut by arrival, a replay is cut by time: what depends on "
-    "their order may differ for that reason alone",
-    way_out="No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. "
-    "`kappa replay --cuts live` ends the slices where those of the live epoch ended, and compares the order too; it "
-    "needs a start at the live epoch's first slice or at one of its commits. keyed=False in the sources says so for "
-    "good.",
+    way_out="No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. `kappa "
+    "replay --cuts live` ends the slices where those of the live epoch ended, and compares the order too; it "
+    "needs a start at the live epoch's first slice or at one of its commits. keyed=False in the sources says "
+    "so for good. Records of one key lie in several partitions where a table's key was seen in two, two "
+    "sources are keyed, or partitions were added.",
 )
 _LIVE_CUTS = (
     "`kappa replay --cuts live` ends the slices where those of the live epoch ended, and compares the order too. "

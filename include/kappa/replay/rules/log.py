@@ -18,7 +18,6 @@ UNKNOWN_TOPIC = refuses(
     "unknown-topic",
     "Source {topic!r} is not a topic of this broker.",
     "Create it, or correct the name in the topology or the broker's address.",
-    meaning="a source is not a topic of this broker",
 )
 
 
@@ -33,7 +32,6 @@ RECREATED_TOPIC = refuses(
     "other records there.",
     "No epoch of the topology can go on in the new one. Deploy it under a new name: that starts over from the new "
     "topic's beginning, and what this one has made stays readable.",
-    meaning="the topic was deleted and made again (another topic id): recorded offsets name other records",
 )
 
 
@@ -52,8 +50,6 @@ PARTITION_COUNT_CHANGED = refuses(
     "several partitions, ordered by timestamp only.",
     "If the step does not depend on the order of a key's records, --allow partition-count-changed or declare the "
     "source keyed=False.",
-    meaning="a keyed source has another number of partitions than when its history began; records of one key lie in "
-    "several, ordered by timestamp only",
     may_be_allowed=True,
 )
 
@@ -70,9 +66,7 @@ STORED_VECTOR_BEYOND_END = refuses(
     "stored-vector-beyond-end",
     "{keeper} stands at offset {stored} of {topic}[{partition}], the log {has}: the topic was truncated or recreated, "
     "or this is another broker.",
-    "Check the broker's address; if it is right, bring the lost records back before planning.",
-    meaning="a ledger, savepoint or marker names offsets that the log does not have: truncated, recreated, or another "
-    "broker (`KAPPA_BOOTSTRAP_SERVERS`)",
+    "Check the broker's address, KAPPA_BOOTSTRAP_SERVERS; if it is right, bring the lost records back first.",
 )
 
 
@@ -93,10 +87,9 @@ START_BELOW_LOW_WATERMARK = refuses(
     "Source {topic}[{partition}] starts at offset {low}, the plan begins at {start}: retention removed {removed} "
     "offsets.",
     "Replay {instead}--from-savepoint with a later commit or --to-datetime with a later time.",
-    meaning="retention removed records that the plan begins with, and no [archive](archive.md) has them up to where "
-    "the log begins",
     way_out="Replay --from-savepoint with a later commit or --to-datetime with a later time; a replay from the "
-    "beginning also --allow partial-history to begin with what is left.",
+    "beginning also --allow partial-history to begin with what is left. An [archive](archive.md) that has the "
+    "records up to where the log begins is read instead.",
 )
 
 
@@ -121,7 +114,6 @@ TIME_BELOW_LOW_WATERMARK = refuses(
     "Source {topic}[{partition}] starts at offset {low}, and that record is not before {at}: retention may have "
     "removed others of that time.",
     "Replay --to-datetime with a later time, or --allow partial-history to begin with what is left.",
-    meaning="the first record that is left is not before the time asked for: older ones of that time may be gone",
 )
 
 
@@ -140,14 +132,12 @@ END_ABOVE_HIGH_WATERMARK = refuses(
     "end-above-high-watermark",
     "Source {topic}[{partition}] ends at offset {high}, the plan at {end}: {over} too many.",
     "Leave the end away: it is then the live epoch's last commit.",
-    meaning="an end was given past the log's",
 )
 END_ABOVE_STABLE_OFFSET = refuses(
     "end-above-stable-offset",
     "Source {topic}[{partition}] can be read up to offset {stable}, the plan ends at {end}: a transaction is open in "
     "between.",
     "Wait until its producer ends it, or leave the end away.",
-    meaning="an end was given inside an open transaction",
 )
 
 
@@ -184,11 +174,9 @@ def vector_above_log(
 _NEAR_MS = 366 * 24 * 3600 * 1000
 TIME_IN_SECONDS = warns(
     "time-in-seconds",
-    "Source {topic!r}: column {column!r} of a record is {value}, which as epoch milliseconds is {shown}; Kafka's "
-    "timestamp of the record is {sent}. It seems to hold epoch seconds: windows would be those of January 1970.",
+    "Source {topic!r}: event time {column!r} of a record is {value}, which as epoch milliseconds is {shown}; Kafka's "
+    "timestamp of the record is {sent}. Most records seem to hold epoch seconds: windows would be those of 1970.",
     "Declare the column TIMESTAMP and the source timestamps='epoch_seconds', or send milliseconds.",
-    meaning="most records that were looked at hold epoch seconds in the column that is their event time, which is read "
-    "as milliseconds",
 )
 
 
@@ -212,11 +200,10 @@ def times_in_seconds(topology: TopologyFacts, in_seconds: Mapping[str, tuple[int
 LONGEST_FUTURE_MS = 24 * 3600 * 1000
 FUTURE_TIMESTAMPS = warns(
     "future-timestamps",
-    "Topic {topic!r} takes records whose timestamp lies {days} days ahead (message.timestamp.after.max.ms={ms}): one "
-    "such record makes all later ones of its partition late.",
+    "Topic {topic!r} takes records whose timestamp lies {days} days ahead, more than one "
+    "(message.timestamp.after.max.ms={ms}): one such record makes all later ones of its partition late.",
     "Lower it to an hour: kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
     "message.timestamp.after.max.ms=3600000",
-    meaning="a source with event time reads a topic that takes records with timestamps more than a day ahead",
 )
 
 
@@ -234,7 +221,6 @@ OPEN_TRANSACTIONS = warns(
     "open-transactions",
     "Source {topic}[{partition}] can be read up to offset {stable} of {high}: an open transaction holds back the rest.",
     "No action needed if its producer ends it; a dead producer's is ended by the broker after transaction.timeout.ms.",
-    meaning="an open transaction hides the end of a partition",
 )
 
 

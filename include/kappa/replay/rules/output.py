@@ -22,7 +22,6 @@ OUTPUT_REWRITES_TIMESTAMPS = refuses(
     "column {column!r}, and windows of what reads it would be other ones.",
     f"Let it keep times: {_ALTER}message.timestamp.type=CreateTime; or --allow output-rewrites-timestamps if no reader "
     "asks for them.",
-    meaning="a topic output with `time=` is sent to a topic whose records get the time of arrival",
     may_be_allowed=True,
 )
 OUTPUT_DROPS_OLD_RECORDS = warns(
@@ -30,21 +29,18 @@ OUTPUT_DROPS_OLD_RECORDS = warns(
     "Topic {topic!r} keeps records for {days:,.1f} days by their timestamps (retention.ms={ms}), which are those of "
     "column {column!r}: what is older is gone minutes after it arrives.",
     f"No action needed if all rows are younger; otherwise: {_ALTER}retention.ms=-1",
-    meaning="a topic output with `time=` is sent to a topic that removes records by their timestamps",
 )
 OUTPUT_REFUSES_TIMES = warns(
     "output-refuses-times",
     "Topic {topic!r} takes no record whose timestamp is more than {ms} ms {side} its broker's clock ({name}), and "
     "column {column!r} is the timestamp: the epoch stops at such a row.",
     f"No action needed if no row has such a time; otherwise: {_ALTER}{{name}}={_ANY}",
-    meaning="a topic output with `time=` is sent to a topic that bounds timestamps",
 )
 OUTPUT_REFUSES_NULL_KEYS = refuses(
     "output-refuses-null-keys",
     "Topic {topic!r} has cleanup.policy={policy} and takes no record without a key, and column {column!r} may be null: "
     "the epoch stops at such a row.",
     f"Declare the column NOT NULL, or: {_ALTER}cleanup.policy=delete; --allow output-refuses-null-keys if it never is.",
-    meaning="a topic output whose key may be null is sent to a compacted topic",
     may_be_allowed=True,
 )
 OUTPUT_IS_COMPACTED = warns(
@@ -52,14 +48,12 @@ OUTPUT_IS_COMPACTED = warns(
     "Topic {topic!r} has cleanup.policy={policy}, and {of!r} is an append output: of the rows of one key all but the "
     "newest are removed.",
     f"No action needed if readers want the newest row of a key; otherwise: {_ALTER}cleanup.policy=delete",
-    meaning="rows of an append output are sent to a compacted topic",
 )
 OUTPUT_FORGETS_KEYS = warns(
     "output-forgets-keys",
     "Topic {topic!r} is reconciled with table {of!r} and removes records by their age (cleanup.policy={policy}, "
     "retention.ms={ms}): a reader lacks the keys that have not changed for so long.",
     f"Let it keep the newest record of each key: {_ALTER}cleanup.policy=compact",
-    meaning="a topic that reconciles removes records of keys that are still in the table",
 )
 OUTPUT_LIMITS_RECORDS = warns(
     "output-limits-records",
@@ -67,7 +61,6 @@ OUTPUT_LIMITS_RECORDS = warns(
     "stops the epoch at a row that is larger.",
     f"No action needed if rows are smaller than the records that they come from; otherwise: {_ALTER}"
     "max.message.bytes={most}",
-    meaning="a topic output takes smaller records than a source has",
 )
 
 

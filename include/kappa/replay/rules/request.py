@@ -17,8 +17,8 @@ UNKNOWN_TOPOLOGY = refuses(
     "unknown-topology",
     "No topology {name!r} is deployed; known are {known}.",
     "{hint}`kappa topologies` lists them and names files that do not import.",
-    meaning="no file in `KAPPA_TOPOLOGIES` declares that name",
-    way_out="Correct the name. `kappa topologies` lists them and names files that do not import.",
+    way_out="Correct the name, or KAPPA_TOPOLOGIES, where files declare it. `kappa topologies` lists them and names "
+    "files that do not import.",
 )
 
 
@@ -31,7 +31,6 @@ CODE_DOES_NOT_IMPORT = refuses(
     "code-does-not-import",
     "The code of {name!r} does not import: {error}",
     "Correct it and plan again; the live epoch keeps running on its own stored code.",
-    meaning="the topology's file raises when it is imported",
 )
 
 
@@ -47,8 +46,6 @@ UNKNOWN_THRESHOLD = refuses(
     "Topology {topology!r} has nothing that threshold {name!r} could limit: no such table or output, or a column that "
     "is no number, a key or masked.",
     "{hint}",
-    meaning="`--threshold` names a table, measure or column that the deployed code does not have; a key, a masked "
-    "column and one that is no number cannot drift",
     way_out="Take the nearest one, which the message names.",
 )
 
@@ -64,7 +61,6 @@ MASK_KEY_MISSING = refuses(
     "Topology {topology!r} has a sensitive source and KAPPA_MASK_KEY is not set, or shorter than {shortest} "
     "characters.",
     "Set KAPPA_MASK_KEY here and where drivers start; keep it out of the lake and of code.",
-    meaning="a source may hold what no table may, and there is no key under which to mask it",
 )
 
 
@@ -79,8 +75,6 @@ DETERMINISM_WITHOUT_LIVE_EPOCH = refuses(
     "determinism-without-live-epoch",
     "No epoch is live, so this one goes live as soon as it is seeded: it has no range that could be computed twice.",
     "Start it without --determinism, then `kappa replay --determinism` beside it.",
-    meaning="`--determinism` computes a replay's range twice, and a first epoch has none: it goes live as soon as it "
-    "is seeded",
 )
 
 
@@ -93,8 +87,8 @@ LIVE_CUTS_UNKNOWN = refuses(
     "live-cuts-unknown",
     "The replay is to end its slices where those of the live epoch ended, and {why}.",
     "Leave --cuts live out; or start at a commit of the live epoch: --from-savepoint.",
-    meaning="`--cuts live` needs a live epoch without versioned sources, and a start at its first slice or at one of "
-    "its commits",
+    way_out="Leave --cuts live out. It needs a live epoch without versioned sources, and a start at its first slice "
+    "or at one of its commits: --from-savepoint.",
 )
 
 
@@ -119,7 +113,7 @@ REPLAY_ALREADY_ACTIVE = refuses(
     "replay-already-active",
     "Epoch {epoch} of {topology!r} is being replayed, it is {stage}: a topology has one at a time.",
     "`kappa cutover {topology}` finishes it, `kappa abort {topology} {epoch}` removes it.",
-    meaning="another epoch is being built, or a retired one is on its way back",
+    way_out="`kappa cutover` finishes it, `kappa abort` removes it. A retired epoch on its way back counts too.",
 )
 
 
@@ -135,7 +129,6 @@ END_AHEAD_OF_LIVE = refuses(
     "The live epoch has committed {topic}[{partition}] up to {committed}, the plan ends at {end}: a candidate follows "
     "the live epoch and never passes it.",
     "Leave the end away, or wait until the live epoch is there.",
-    meaning="an end was given past the live epoch's last commit",
 )
 
 
@@ -154,7 +147,6 @@ START_AFTER_END = refuses(
     "The plan begins at offset {start} of {topic}[{partition}] and ends at {end}, which is as far as the live epoch "
     "has committed unless an end was given.",
     "Choose an earlier start, or wait until the live epoch has passed it.",
-    meaning="the start is past the live epoch's last commit, or past the end that was given",
 )
 
 
@@ -172,13 +164,11 @@ QUIET_PARTITIONS = warns(
     "quiet-partitions",
     "{count} of {all} partitions have no record from {at} on and begin at their end: {names}.",
     "No action needed if those partitions are quiet; check the time if they should not be.",
-    meaning="some partitions have no record from that time on and begin at their end",
 )
 TIME_WITHOUT_RECORD = refuses(
     "time-without-record",
     "No record is of {at} or later, {latest}: {where}.",
     "Choose a time that is not after the last record; times are UTC unless they carry an offset.",
-    meaning="no partition has a record of that time or later",
 )
 
 
@@ -213,7 +203,6 @@ UNKNOWN_SAVEPOINT = refuses(
     "unknown-savepoint",
     "The live epoch has no savepoint {wanted}: {those}.",
     "Choose one of those, or replay --to-earliest.",
-    meaning="the live epoch has no such commit, or none that early",
     way_out="Choose one of those that the message names, or replay --to-earliest.",
 )
 
@@ -234,7 +223,6 @@ UNKNOWN_SAVEPOINT_NAME = refuses(
     "unknown-savepoint-name",
     "No savepoint is called {name!r}; there are {known}.",
     "{hint}`kappa savepoint list` shows them.",
-    meaning="no savepoint of the topology has that name",
     way_out="Take one of those that the message names. `kappa savepoint list` shows them.",
 )
 SAVEPOINT_OF_OTHER_EPOCH = refuses(
@@ -242,7 +230,6 @@ SAVEPOINT_OF_OTHER_EPOCH = refuses(
     "Savepoint {name!r} is seq {seq} of epoch {epoch}, and epoch {live} is live: the tables of epoch {epoch} were "
     "computed by other code, what it has sent since is not in them.",
     "Choose a savepoint of the live epoch, or `kappa rollback` to that epoch first.",
-    meaning="the savepoint was made of an epoch that is not live any more",
 )
 
 
@@ -259,9 +246,8 @@ def unusable_savepoint_name(
 
 UNKNOWN_EPOCH = refuses(
     "unknown-epoch",
-    "{wanted} on this broker; epochs with any marker are {known}.",
+    "No epoch{number} left a marker{sent} on this broker; epochs with any marker are {known}.",
     "Name one of those.",
-    meaning="no epoch, or not that one, left a marker to continue from",
     way_out="Name one that the message names. Without changelog and marker, replay --to-earliest.",
 )
 _NO_EPOCH_KNOWN = replace(UNKNOWN_EPOCH, remedy="Without changelog and marker, replay --to-earliest.")
@@ -270,8 +256,8 @@ _NO_EPOCH_KNOWN = replace(UNKNOWN_EPOCH, remedy="Without changelog and marker, r
 def unknown_epoch(epoch: int | None, markers: tuple[MarkerFacts, ...]) -> list[Finding]:
     """No epoch of that number left a marker to continue from."""
     known = sorted(marker.epoch for marker in markers)
-    wanted = "No epoch left the marker of a slice that it sent" if epoch is None else f"No epoch {epoch} left a marker"
-    return [(UNKNOWN_EPOCH if known else _NO_EPOCH_KNOWN)({"wanted": wanted}, epoch=epoch, known=known)]
+    words = {"number": "", "sent": " of a slice that it sent"} if epoch is None else {"number": f" {epoch}", "sent": ""}
+    return [(UNKNOWN_EPOCH if known else _NO_EPOCH_KNOWN)(words, epoch=epoch, known=known)]
 
 
 def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
@@ -292,7 +278,6 @@ OTHER_LAKE_SUPERSEDED = warns(
     "Epoch {epoch} belongs to {owner}, not to this lake: the rebuild ends it for good, and a driver of it that is "
     "alive stops.",
     "No action needed if that lake is lost. If it is not, set KAPPA_LAKE to it instead of rebuilding.",
-    meaning="the epoch whose changelog is to be folded belongs to another lake; the rebuild ends it for good",
 )
 
 
@@ -307,8 +292,6 @@ CHANGELOG_GOES_ON = refuses(
     "slice.",
     "Stop that driver first, with `kappa stop` in its lake; or start from a savepoint, which has the same tables as of "
     "any slice that is kept.",
-    meaning="the driver of the epoch whose changelog is to be folded runs, in this lake or another: more slices follow "
-    "the one that the plan would name",
 )
 
 
@@ -323,7 +306,6 @@ MARKER_BEHIND_LAST_SENDER = refuses(
     "The marker of epoch {epoch} ends at {ends}, epoch {last_epoch} has sent up to {sent_to}: going live from there "
     "would send records twice.",
     "Rebuild from the changelog of epoch {last_epoch}.",
-    meaning="a rebuild from this marker would send again what another epoch has sent after it",
     way_out="Rebuild from the changelog of the epoch that sent last; that is the default.",
 )
 
@@ -348,8 +330,8 @@ PARTIAL_HISTORY = warns(
     "partial-history",
     "The tables start empty and the plan begins late: {names}. Results that need earlier records lack them.",
     "No action needed if that is meant; otherwise replay --to-earliest or seed from a savepoint.",
-    meaning="empty tables and a start after the first offset: results that need earlier records lack them. Where its "
-    "remedy names it, `--allow partial-history` lifts a refusal: the plan begins with what is left",
+    way_out="No action needed if that is meant; otherwise replay --to-earliest or seed from a savepoint. Where its "
+    "remedy names it, --allow partial-history lifts a refusal: the plan begins with what is left.",
     may_be_allowed=True,
 )
 
@@ -364,7 +346,6 @@ APPEND_OUTPUTS_LOST = warns(
     "append-outputs-lost",
     "A changelog holds tables only: the earlier rows of {outputs} do not come back.",
     "No action needed if only tables matter; replay --to-earliest computes the rows anew while the log has them.",
-    meaning="a changelog holds tables only: earlier rows of append outputs do not come back",
 )
 
 

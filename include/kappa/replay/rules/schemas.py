@@ -12,7 +12,6 @@ SCHEMA_REGISTRY_MISSING = refuses(
     "Topology {topology!r} has Avro topics {lacking}, the lake has no schema of them, and KAPPA_SCHEMA_REGISTRY is not "
     "set.",
     "Set KAPPA_SCHEMA_REGISTRY to the URL of the schema registry, here and where drivers start.",
-    meaning="a source or topic output is Avro, the lake has no schema of it, and no schema registry is set",
 )
 SCHEMA_REFUSED = refuses(
     "schema-refused",
@@ -20,8 +19,6 @@ SCHEMA_REFUSED = refuses(
     "of their subjects.",
     "Declare the columns so that readers of the latest schema go on (a new one may be null, none is renamed), or name "
     "the topic output otherwise.",
-    meaning="the schema registry says that the schema of an Avro topic output is not compatible with the latest one of "
-    "its subject",
 )
 SOURCE_IS_AVRO = refuses(
     "source-is-avro",
@@ -29,7 +26,6 @@ SOURCE_IS_AVRO = refuses(
     "records would be a dead letter.",
     "Declare format='avro' on them. --allow source-is-avro reads them as declared, for example where the topic is JSON "
     "again.",
-    meaning="a source is read as plain JSON, and an epoch of this lake registered a schema for the topic of that name",
     may_be_allowed=True,
 )
 _SOURCE_IS_JSON_SCHEMA = replace(

@@ -17,69 +17,47 @@ SEED_LACKS_TABLE = refuses(
     "seed-lacks-table",
     "{keeper} has no table {table!r}, it has {seeded}: the table would begin without its history.",
     _FROM_START,
-    meaning="a table of the deployed code is not in the savepoint or changelog that its epoch would be seeded from",
 )
 SEED_LACKS_OUTPUT = warns(
-    "seed-lacks-output",
-    "{keeper} has no output {output!r}: it will hold no row of earlier records.",
-    _UNLESS_MEANT,
-    meaning="an append output of the deployed code is not in the savepoint: it begins with the first record of the "
-    "replay",
+    "seed-lacks-output", "{keeper} has no output {output!r}: it will hold no row of earlier records.", _UNLESS_MEANT
 )
 SEED_KEY_CHANGED = refuses(
-    "seed-key-changed",
-    "Table {name!r} has the key {key}; in {place} it is {seed_key}.",
-    _FROM_START,
-    meaning="a table has another key than in the savepoint or changelog that its epoch would be seeded from",
+    "seed-key-changed", "Table {name!r} has the key {key}; in {place} it is {seed_key}.", _FROM_START
 )
 SEED_TYPE_CHANGED = refuses(
     "seed-type-changed",
     "Columns {columns} of {name!r} have another type than in {place}, or may no longer be null.",
-    _FROM_START,
-    meaning="a column has another type than in the savepoint or changelog, or may no longer be null",
-    way_out=f"{_FROM_START} A new column beside the old one does as well.",
+    f"{_FROM_START} A new column beside the old one does as well.",
 )
 SEED_OPERATOR_CHANGED = refuses(
     "seed-operator-changed",
     "Table {name!r} is the state of {made_by}; in {place} it is that of {seed_made_by}.",
     _FROM_START,
-    meaning="a table is the state of another operator, or of one with other parameters, than in the savepoint or "
-    "changelog",
 )
 SEED_TIME_CHANGED = refuses(
     "seed-time-changed",
-    "Rows of table {name!r} come and go by another event time than in {place}: {said}. What is open, and what is "
-    "late, was decided by the old times.",
+    "Rows of table {name!r} come and go by another event time than in {place}, or by none any more: {said}. What is "
+    "open, and what is late, was decided by the old times.",
     f"{_FROM_START} `--to-datetime TIME` computes it from a time on.",
-    meaning="a source takes its event time from another column, has one now, or has none any more, than when the "
-    "savepoint or changelog was written",
 )
 SEED_TIME_UNKNOWN = refuses(
     "seed-time-unknown",
     "Rows of table {name!r} come and go by event time, and {place} does not say by which time and grace: an earlier "
     "version of Kappa wrote it.",
     f"{_FROM_START} Or `kappa upgrade` the live epoch, which compares both codes, and start from a savepoint after it.",
-    meaning="an earlier version of Kappa wrote the savepoint or changelog, which does not say by which event time and "
-    "grace its windows were closed",
 )
 SEED_GRACE_CHANGED = warns(
     "seed-grace-changed",
     "The grace of source {topic!r} was {was} in {place} and is {now}. {effect}",
     "No action needed if that is meant; otherwise replay --to-earliest.",
-    meaning="a source has another grace than when the savepoint or changelog was written. A longer one takes effect "
-    "from where the frontiers stand: nothing that is closed is opened again",
+    way_out="No action needed if that is meant: a longer grace opens nothing again that is closed. Otherwise replay "
+    "--to-earliest.",
 )
 SEED_LACKS_REQUIRED_COLUMN = refuses(
-    "seed-lacks-required-column",
-    "{keeper} has no columns {columns} of {name!r}, which may not be null.",
-    _FROM_START,
-    meaning="a column of the deployed code that may not be null is not in the savepoint or changelog",
+    "seed-lacks-required-column", "{keeper} has no columns {columns} of {name!r}, which may not be null.", _FROM_START
 )
 SEED_LACKS_COLUMN = warns(
-    "seed-lacks-column",
-    "{keeper} has no columns {columns} of {name!r}: they are null in its rows.",
-    _UNLESS_MEANT,
-    meaning="a column of the deployed code is not in the savepoint or changelog: it is null in the rows of the seed",
+    "seed-lacks-column", "{keeper} has no columns {columns} of {name!r}: they are null in its rows.", _UNLESS_MEANT
 )
 
 

@@ -49,20 +49,17 @@ BRING_IN_UNKNOWN = refuses(
     "bring-in-unknown",
     "--bring-in {choice} names no record that was set aside: {known}.",
     "See which were: kappa dead-letters <topology> --reason 'set aside'. Name one of them, or leave --bring-in out.",
-    meaning="a replay is asked to bring in records that the live epoch did not set aside",
 )
 BRING_IN_BEFORE_START = refuses(
     "bring-in-before-start",
     "The replay begins after {records}, which it is asked to bring in: they are not read.",
     "Begin at the first of them or before, for example --to-earliest.",
-    meaning="a replay is asked to bring in records that lie before its start",
 )
 SET_ASIDES_LOST = warns(
     "set-asides-lost",
-    "Epoch {epoch} was rebuilt from a marker that has the number of the records that were set aside before, and not "
-    "which: {what}.",
+    "Epoch {epoch} was rebuilt from a marker that has the number of the records that were set aside before, too "
+    "many to name: {what}.",
     "Set them aside again when the replay stops at them: kappa set-aside {topology} --epoch N.",
-    meaning="records were set aside before a rebuild, too many for the marker to name them",
 )
 
 

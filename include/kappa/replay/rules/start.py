@@ -11,9 +11,8 @@ from kappa.replay.starts import ToOffset
 
 START_NAMES_UNKNOWN = refuses(
     "start-names-unknown",
-    "The start names {named}, and {known}.",
-    "Correct the name, or leave it away.",
-    meaning="`--to-offset` or the file names a topic or partition that is not read",
+    "The start names {named}, which is unknown: {known}.",
+    "Correct the name in --to-offset or the file, or leave it away.",
 )
 
 
@@ -37,7 +36,6 @@ START_LACKS_PARTITION = refuses(
     "start-lacks-partition",
     "The start says nothing of {topic!r}, partitions {spans}: none is guessed.",
     "Name each, like {topic}:{first}=<offset>, or all others of the topic with {topic}=<offset>.",
-    meaning="`--to-offset` or the file leaves a partition of a source out: none is guessed",
     way_out="Name it, or all others of its topic with `--to-offset topic=offset`.",
 )
 
@@ -57,14 +55,12 @@ START_ABOVE_HIGH_WATERMARK = refuses(
     "start-above-high-watermark",
     "Source {topic}[{partition}] ends at offset {high}, the start is {start}: {over} too many.",
     "Start at {high} or before; --to-latest starts where the live epoch is.",
-    meaning="an offset was named past the log's end",
 )
 START_ABOVE_STABLE_OFFSET = refuses(
     "start-above-stable-offset",
     "Source {topic}[{partition}] can be read up to offset {stable}, the start is {start}: a transaction is open in "
     "between.",
     "Start at {stable} or before, or wait until its producer ends it.",
-    meaning="an offset was named inside an open transaction",
 )
 
 
@@ -77,7 +73,6 @@ SHIFT_WITHOUT_LIVE_EPOCH = refuses(
     "shift-without-live-epoch",
     "A shift by {by:+d} is counted from the live epoch's last commit, and no epoch is live.",
     "Start --to-earliest, --to-datetime or --to-offset.",
-    meaning="a shift counts from the live epoch's last commit, and none is live",
 )
 
 
@@ -90,8 +85,8 @@ SHIFT_OUTSIDE_LOG = refuses(
     "shift-outside-log",
     "{topic}[{partition}] at {position} shifted by {by:+d} is {shifted}, and its log holds {low} to {end}.",
     "{allowed}; --to-offset says where to start partition by partition.",
-    meaning="the shift leaves the log in a partition; Kafka's tools would move to its end",
-    way_out="Choose a shift that the message names; --to-offset says where to start partition by partition.",
+    way_out="Choose a shift that the message names, where Kafka's tools would move to the log's end; --to-offset says "
+    "where to start partition by partition.",
 )
 
 

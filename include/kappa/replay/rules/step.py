@@ -43,33 +43,35 @@ READS_CLOCK = warns(
     "reads-clock",
     "{suspect}: a replay sees its own time there, not that of the live stream.",
     "Take the record's `_timestamp` or `_order_timestamp` instead.",
-    meaning="the step uses `current_timestamp`, `now`, `current_date` or the like: a replay sees its own time there",
+    way_out="Take the record's `_timestamp` or `_order_timestamp` instead of `current_timestamp`, `now`, "
+    "`current_date` and the like.",
 )
 DRAWS_RANDOM = warns(
     "draws-random",
     "{suspect}: each run draws anew, also with a seed, since rows lie in other tasks then.",
     "Derive it from the record: xxhash64 or sha2 over its key, or over `_topic`, `_partition` and `_offset`.",
-    meaning="the step uses `rand`, `randn`, `shuffle`, `uuid`, a sample: each run draws anew, also with a seed",
+    way_out="Derive it from the record instead of `rand`, `randn`, `shuffle`, `uuid` or a sample: xxhash64 or sha2 "
+    "over its key, or over `_topic`, `_partition` and `_offset`.",
 )
 DEPENDS_ON_PARTITIONS = warns(
     "depends-on-partitions",
     "{suspect}: it tells how Spark happened to split the work, which differs from slice to slice.",
     "Number rows by a key of their own: `_topic`, `_partition` and `_offset` name each record for good.",
-    meaning="the step uses `monotonically_increasing_id`, `spark_partition_id`, `input_file_name`: how Spark split the "
-    "work, which differs with the size of slices and the machine",
+    way_out="Number rows by a key of their own instead of `monotonically_increasing_id`, `spark_partition_id`, "
+    "`input_file_name`: `_topic`, `_partition` and `_offset` name each record for good.",
 )
 NONDETERMINISTIC_FUNCTION = warns(
     "nondeterministic-function",
-    "{suspect}: that function is marked nondeterministic.",
+    "{suspect}: that function is marked nondeterministic, by its author or by Spark.",
     "Write it as SQL functions of the record, or take the mark away if equal arguments always give equal results.",
-    meaning="the step uses a Python function that is marked so, or one that Spark calls nondeterministic",
 )
 ORDER_UNDEFINED = warns(
     "order-undefined",
     "{suspect} without an order: which rows it takes, or in which order, is left to chance.",
     "Order by kappa.topology.ORDER: operators.newest, max_by, a window with orderBy, or sort_array around a list.",
-    meaning="`first`, `last`, `any_value`, `collect_list` and the like without an order, `limit` of rows that are not "
-    "sorted, `dropDuplicates` on some columns: which row is taken is left to chance",
+    way_out="Order by kappa.topology.ORDER what `first`, `last`, `any_value`, `collect_list`, `limit` and "
+    "`dropDuplicates` leave to chance: operators.newest, max_by, a window with orderBy, or sort_array around "
+    "a list.",
 )
 
 _BY_CAUSE: Mapping[Cause, Declaration] = {
@@ -97,7 +99,6 @@ STEP_NOT_INSPECTED = warns(
     "The step could not be looked at, because it does not run without records: {error}",
     "Let it build its DataFrames without looking at rows (no collect, no count); `kappa replay --determinism` computes "
     "twice and compares.",
-    meaning="the step raises when there are no records, so nothing is known of it",
 )
 
 

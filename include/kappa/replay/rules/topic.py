@@ -30,7 +30,6 @@ VERSIONED_TOPIC_TAKEN = refuses(
     "Epoch {epoch} would send to {own} and remove that with itself, and {others} exists already.",
     "Find out what writes to it (a consumer that asked for it too early may have made it); remove it, or name the "
     "topic output otherwise.",
-    meaning="a topic has the name that the new epoch would give to one of its own: removing the epoch would remove it",
 )
 
 
@@ -48,8 +47,6 @@ VERSIONED_HISTORY_PARTIAL = warns(
     "records.",
     "No action needed if readers need only those; earlier ones are in {before} as long as that is kept. Replay "
     "--to-earliest computes them anew.",
-    meaning="a changelog holds tables only: the versioned topic of the new epoch begins without what an append output "
-    "sent before",
     way_out="No action needed if readers need only what follows; earlier records are in the topics of earlier epochs "
     "as long as those are kept. Replay --to-earliest computes them anew.",
 )
@@ -74,10 +71,9 @@ def has_same_key(one: Shape | None, other: Shape | None) -> bool:
 
 RECONCILE_SENDS_EVERYTHING = warns(
     "reconcile-sends-everything",
-    "Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}.",
+    "Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}, so nothing can be "
+    "compared.",
     "No action needed: the topic is new.",
-    meaning="a topic that reconciles was not kept to the same table by the live epoch, or by another key: there is "
-    "nothing to compare, so that every row is sent",
     way_out="No action needed if the topic is new; otherwise name it otherwise, since records of other keys stay in "
     "the old one.",
 )

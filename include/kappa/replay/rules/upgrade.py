@@ -31,9 +31,8 @@ def needs_replay(before: Topology, after: Topology) -> list[Finding]:
 
 UPGRADE_CHANGES_SOURCES = refuses(
     "upgrade-changes-sources",
-    "The deployed code reads its sources in another way: {said}. Earlier records were read in the old one.",
-    _REPLAY,
-    meaning="other topics, formats, types, or columns that must be there: earlier records were read in another way",
+    "The deployed code reads its sources in another way: {changes}. Earlier records were read in the old one.",
+    f"{_REPLAY} A column that may be null may come and go without one.",
 )
 
 
@@ -56,17 +55,16 @@ _COMPUTED_AGAIN = (
 )
 UPGRADE_CHANGES_TIME = refuses(
     "upgrade-changes-time",
-    "The deployed code takes event time from elsewhere: {said}. What is open and what is late was decided by the old "
-    "times.",
+    "The deployed code takes event time from elsewhere, or none any more: {changes}. What is open and what is late was "
+    "decided by the old times.",
     _COMPUTED_AGAIN,
-    meaning="a source takes its event time from another column, has one now, or has none any more",
 )
 UPGRADE_CHANGES_GRACE = warns(
     "upgrade-changes-grace",
     "The grace of source {topic!r} was {was} and is {now}. {effect}",
     "No action needed if that is meant; `kappa replay` computes history with the new grace.",
-    meaning="a source has another grace. A longer one takes effect from where the frontiers stand: nothing that is "
-    "closed is opened again. With a shorter one rows become final sooner from the next slice on",
+    way_out="No action needed if that is meant: a longer grace opens nothing again that is closed, by a shorter one "
+    "rows become final sooner from the next slice on. `kappa replay` computes history with the new grace.",
 )
 #: What another grace does to an epoch that goes on.
 LONGER_GRACE = "It takes effect from where the frontiers stand: what is closed stays closed."
@@ -94,9 +92,9 @@ def times_changed(before: Iterable[Source], after: Iterable[Source]) -> list[Fin
 
 UPGRADE_CHANGES_OPERATORS = refuses(
     "upgrade-changes-operators",
-    "The deployed code keeps the state of other operators: {said}. It would take the rows that are there for its own.",
+    "The deployed code keeps the state of other operators or parameters: {changes}. It would take the rows that "
+    "are there for its own.",
     _COMPUTED_AGAIN,
-    meaning="a table is the state of another operator, or of one with other parameters",
 )
 
 
@@ -116,9 +114,8 @@ def operators_changed(before: Iterable[Table], after: Iterable[Table]) -> list[F
 
 UPGRADE_CHANGES_TABLES = refuses(
     "upgrade-changes-tables",
-    "The deployed code keeps other state: {said}. The rows that are there have the old shape.",
+    "The deployed code keeps other tables, columns or keys: {changes}. The rows that are there have the old shape.",
     f"{_REPLAY} With --from-savepoint it starts from the tables as they are, where those have what it needs.",
-    meaning="a table came, went, or has other columns or another key",
 )
 
 
@@ -135,9 +132,8 @@ def tables_changed(before: Iterable[Table], after: Iterable[Table]) -> list[Find
 
 UPGRADE_CHANGES_OUTPUTS = refuses(
     "upgrade-changes-outputs",
-    "The deployed code appends other rows: {said}. Those that are there have the old shape.",
+    "The deployed code appends other outputs or columns: {changes}. Those that are there have the old shape.",
     _REPLAY,
-    meaning="an append output came, went, or has other columns",
 )
 
 
@@ -152,10 +148,11 @@ def outputs_changed(before: Iterable[Append], after: Iterable[Append]) -> list[F
 
 UPGRADE_CHANGES_TOPICS = refuses(
     "upgrade-changes-topics",
-    "The deployed code sends other records: {said}. Consumers would meet both in one topic.",
+    "The deployed code sends other records: {changes}. Consumers would meet both in one topic.",
     f"{_REPLAY} Its cutover begins to send at an exact offset.",
-    meaning="a topic output came, went, is made of something else, keyed in another way, means something else on a "
-    "replay, or no longer says up to when its rows are final",
+    way_out="`kappa replay` computes history with the deployed code into an epoch of its own. Its cutover begins to "
+    "send at an exact offset. A topic output counts that came or went, with another origin, key, format or "
+    "`on_replay`, or that no longer says up to when its rows are final.",
 )
 
 
@@ -196,7 +193,6 @@ UPGRADE_SAME_CODE = refuses(
     "upgrade-same-code",
     "The live epoch runs the deployed code already ({short}).",
     "Deploy the new file first; `kappa topologies` shows what is deployed.",
-    meaning="the live epoch runs what is deployed",
 )
 
 
@@ -209,19 +205,16 @@ UPGRADE_BESIDE_CANDIDATE = refuses(
     "upgrade-beside-candidate",
     "Epoch {epoch} of {topology!r} is being built and is compared with the live one, whose code would change under it.",
     "`kappa cutover {topology}` finishes it, `kappa abort {topology} {epoch}` removes it.",
-    meaning="an epoch is being built and compared with the live one",
 )
 UPGRADE_DURING_HANDOVER = refuses(
     "upgrade-during-handover",
     "{topology!r} is being handed over to epoch {epoch}.",
     "Wait until `kappa history {topology}` shows `moved` or `withdrawn`.",
-    meaning="readers are being moved",
 )
 UPGRADE_PENDING = refuses(
     "upgrade-pending",
     "{asked_by} asked for an upgrade of {topology!r} already, which its driver makes at its next slice boundary.",
     "Wait for it; a driver that does not run is started by `kappa start {topology}`.",
-    meaning="an upgrade was asked for and is not made yet",
 )
 
 
@@ -237,7 +230,6 @@ UPGRADE_FAILS = refuses(
     "upgrade-fails",
     "The deployed code failed on the last slices of the live epoch: {error}",
     "Correct it. Deployed as it is, it would make the live epoch stuck.",
-    meaning="the deployed code raises on the last slices",
 )
 
 
@@ -251,7 +243,6 @@ UPGRADE_WITHOUT_EVIDENCE = warns(
     "No slice was computed with both codes: {reason}",
     "No action needed if its author knows what the new code does; otherwise `kappa replay`, which compares all of "
     "history.",
-    meaning="no slice could be computed with both codes, or `--slices 0`",
 )
 
 
@@ -261,7 +252,7 @@ def without_evidence(reason: str) -> list[Finding]:
 
 
 def _changes(declared: Declaration, found: list[str]) -> list[Finding]:
-    return [declared({"said": "; ".join(found)}, changes=found)] if found else []
+    return [declared({"changes": "; ".join(found)}, changes=found)] if found else []
 
 
 def _came_and_went(what: str, old: Iterable[str], new: Iterable[str]) -> list[str]:
