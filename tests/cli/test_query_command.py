@@ -52,7 +52,7 @@ def test_a_condition_and_an_order_choose_rows(served: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["totl = 3", "total = ", "1=1 UNION ALL SELECT * FROM t", "total > 'x' AND nope(total)"]
+    "where", ["totl = 3", "total = ", "1=1 UNION ALL SELECT * FROM t", "total > 'x' AND nope(total)", "( )"]
 )
 def test_a_condition_that_the_engine_cannot_take_is_an_error_in_words(served: Any, where: str) -> None:
     found = served("sums", "--where", where)

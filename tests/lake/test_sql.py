@@ -18,7 +18,7 @@ from kappa.config import Config
 from kappa.errors import UnknownEpochError, UnknownTableError, UnknownTopologyError, UsageError
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
-from kappa.lake.sql import Name, statement
+from kappa.lake.sql import Name, selection, statement
 from kappa.topology import Topology
 
 SHOP, DEEP = replace(TOPOLOGY, name="shop.sums"), replace(TOPOLOGY, name="a.b.c.sums")
@@ -218,3 +218,43 @@ def test_topologies_that_move_together_are_seen_before_or_after_the_move(
     assert values(config, query) == [(100, 100)], "the move came between the two"
     assert values(config, query) == [(200, 200)]
     assert values(config, query, epochs={"shop.sums": 1}) == [(100, 200)]
+
+
+@pytest.mark.parametrize(
+    ("where", "order_by"),
+    [
+        ("total = 10 OR total = 12 -- why", None),
+        ("id <> 'it''s' AND total IS NOT NULL AND total <> 11", "lower(id) ASC NULLS LAST -- first"),
+        ("total::int <> 11", "id, total DESC"),
+        ("sums.total BETWEEN 0 AND 10 OR id LIKE 'c%'", "shop.sums.sums.id"),
+    ],
+)
+def test_rows_are_selected_by_one_condition_and_one_order(lake: Config, where: str, order_by: str | None) -> None:
+    found = serving.sql(lake, selection("shop.sums", "sums", where, order_by, 2))
+    assert sorted(found["id"].to_pylist()) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "1=1 UNION ALL SELECT * FROM t",
+        "1=1) UNION ALL SELECT * FROM t WHERE (1=1",
+        "a = 1) GROUP BY (b",
+        "a = 1; DROP TABLE t",
+        "a =",
+        "a = 1 LIMIT 3",
+        "a IN (SELECT b FROM t)",
+        "EXISTS (SELECT 1)",
+    ],
+)
+def test_what_is_more_than_a_condition_is_refused(where: str) -> None:
+    with pytest.raises(UsageError, match="kappa sql"):
+        selection("shop.sums", "sums", where, None, 20)
+
+
+@pytest.mark.parametrize(
+    "order_by", ["a LIMIT 3", "a LIMIT 3 --", "a; DROP TABLE t", "a UNION ALL SELECT 1", " ", "(SELECT 1)"]
+)
+def test_what_is_more_than_an_order_is_refused(order_by: str) -> None:
+    with pytest.raises(UsageError, match="kappa sql"):
+        selection("shop.sums", "sums", "a = 1", order_by, 20)

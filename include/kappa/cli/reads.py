@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kappa import control
-from kappa.cli.options import Json, Topology, completed, config, plain, say, say_json, table, write_file
+from kappa.cli.options import Json, Topology, completed, config, say, say_json, table, write_file
 from kappa.control.deployed import deployed
-from kappa.errors import KappaError, LedgerError, UsageError, first_line
-from kappa.lake.conditions import condition, ordering
+from kappa.errors import LedgerError, UsageError
 from kappa.names import EpochPaths
 from kappa.offsets.notation import parsed_time
 from kappa.offsets.vector import Offsets
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (topologies, status, lag, diff, certify, history, query, path):
+    for command in (topologies, status, lag, diff, certify, history, path):
         app.command()(command)
 
 
@@ -276,46 +275,6 @@ def history(
     )
     if not found:
         say("Nothing on record.")
-
-
-def query(
-    topology: Topology,
-    name: Annotated[str, typer.Argument(help="A table or append output of the topology.")],
-    where: Annotated[str | None, typer.Option(help="SQL condition, for example \"CustomerCardNo = 'C-17'\".")] = None,
-    order_by: Annotated[str | None, typer.Option("--order-by", help="SQL order.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Most rows to show.")] = 20,
-    epoch: Annotated[int | None, typer.Option(help="An epoch; by default the live one.")] = None,
-    seq: Annotated[int | None, typer.Option(help="State after this slice; by default the last committed one.")] = None,
-    json: Json = False,
-) -> None:
-    """Show rows of a served table, as of one slice: never half of one."""
-    from kappa import serving
-    from kappa.kafka.json_forms import python_rows
-
-    chosen_rows, chosen_order = where and condition(where), order_by and ordering(order_by)
-    snapshot = serving.snapshot(config(), topology, epoch=epoch, seq=seq)
-    snapshot.place(name)
-    try:
-        rows = snapshot.rows(name, chosen_rows, order_by=chosen_order, limit=limit)
-    except Exception as error:  # the engine's own errors have no class of their own
-        if isinstance(error, KappaError) or not (where or order_by):
-            raise
-        raise UsageError(
-            f"The query engine refused --where {where!r} --order-by {order_by!r}: {first_line(error)}. "
-            f"See the columns: kappa query {topology} {name} --limit 1"
-        ) from error
-    if json:
-        say_json(
-            {
-                "epoch": snapshot.epoch,
-                "seq": snapshot.seq,
-                "position": snapshot.position,
-                "rows": [plain(row) for row in python_rows(rows)],
-            }
-        )
-        return
-    table([list(row.values()) for row in python_rows(rows)], rows.column_names)
-    say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {rows.num_rows} rows shown")
 
 
 def path(

@@ -1,4 +1,4 @@
-"""The command that queries the tables of several topologies."""
+"""The commands that query tables: of one topology by a condition, of several by SQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from kappa.cli.options import Json, config, plain, say, table
+from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
 from kappa.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class RowFormat(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    app.command()(query)
     app.command()(sql)
 
 
@@ -68,6 +69,44 @@ def sql(
         _write_json(found, limit)
     else:
         _write_table(found, _SCREENFUL if limit is None else limit)
+
+
+def query(
+    topology: Topology,
+    name: Annotated[str, typer.Argument(help="A table or append output of the topology.")],
+    where: Annotated[str | None, typer.Option(help="SQL condition, for example \"CustomerCardNo = 'C-17'\".")] = None,
+    order_by: Annotated[str | None, typer.Option("--order-by", help="SQL order.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Most rows to show.")] = 20,
+    epoch: Annotated[int | None, typer.Option(help="An epoch; by default the live one.")] = None,
+    seq: Annotated[int | None, typer.Option(help="State after this slice; by default the last committed one.")] = None,
+    json: Json = False,
+) -> None:
+    """Show rows of a served table, as of one slice: never half of one."""
+    from kappa import serving
+    from kappa.kafka.json_forms import python_rows
+    from kappa.lake.sql import selection
+
+    epochs, seqs = ({} if number is None else {topology: number} for number in (epoch, seq))
+    try:
+        found = serving.answer(config(), selection(topology, name, where, order_by, limit), epochs=epochs, seqs=seqs)
+        rows = found.batches.read_all()
+    except UsageError as error:
+        if not (where or order_by):
+            raise
+        raise UsageError(f"--where {where!r} --order-by {order_by!r}: {error}") from error
+    snapshot = found.snapshots[topology]
+    if json:
+        say_json(
+            {
+                "epoch": snapshot.epoch,
+                "seq": snapshot.seq,
+                "position": snapshot.position,
+                "rows": [plain(row) for row in python_rows(rows)],
+            }
+        )
+        return
+    table([list(row.values()) for row in python_rows(rows)], rows.column_names)
+    say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {rows.num_rows} rows shown")
 
 
 def _numbers(option: str, given: list[str] | None) -> dict[str, int]:

@@ -158,6 +158,38 @@ def statement(query: str) -> Statement:
     return Statement(query=query, places=tuple(_places(tree)))
 
 
+def selection(topology: str, table: str, where: str | None, order_by: str | None, limit: int) -> str:
+    """The query of a table's rows by one condition and one order over its columns, neither of which holds more.
+
+    Raises:
+        UsageError: one of them is no such SQL, has something behind it, or holds a query of its own.
+    """
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    # A comment at the end of a text ends at the line break.
+    parts = {"where": f"WHERE ({where}\n)" if where else "", "order": f"ORDER BY {order_by}\n" if order_by else ""}
+    query = (
+        f"SELECT * FROM {quoted_name(topology)}.{quoted_name(table)} {parts['where']} {parts['order']} LIMIT {limit}"
+    )
+    try:
+        trees = [tree for tree in sqlglot.parse(query) if tree is not None]
+    except (SqlglotError, RecursionError):
+        trees = []
+    clauses = {"expressions", "from_", "limit", *(name for name, part in parts.items() if part)}
+    if (
+        len(trees) != 1
+        or {name for name, value in trees[0].args.items() if value} != clauses
+        or len(list(trees[0].find_all(exp.Query))) != 1
+    ):
+        raise UsageError(
+            f"Condition {where!r} and order {order_by!r} are not SQL over the columns of one table, such as "
+            '"CustomerCardNo = \'C-17\'" and "CustomerCardNo, TotalPoints DESC". Write more than that by kappa sql.'
+        )
+    return query
+
+
 def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatchReader:
     """The result of a query, batch by batch, over the rows of these tables; the first batch is read already.
 
