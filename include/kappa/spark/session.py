@@ -92,14 +92,6 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Up to so many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice. G1,
 #: which it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
 FEW_CORES = 4
-#: Where a young driver has few cores, the JVM's compiler takes a third of them. A method is compiled for speed after
-#: ten times as many calls as the JVM would wait for, and a loop is neither unrolled nor made a loop over vectors: half
-#: of the compiler's work, without which a slice is as fast.
-FEW_COMPILATIONS = (
-    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
-    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000 -XX:LoopUnrollLimit=8 -XX:LoopOptsCount=10 "
-    "-XX:-UseSuperWord"
-)
 #: Megabytes of classes that a driver loads beside those of its class data, and some more.
 CLASSES_MB = 256
 
@@ -280,7 +272,7 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
         chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
         if cores <= FEW_CORES:
             memory = config.spark_conf.get("spark.driver.memory", chosen["spark.driver.memory"])
-            chosen[JAVA_OPTIONS] = f"{serial_collector(memory)} {FEW_COMPILATIONS}"
+            chosen[JAVA_OPTIONS] = serial_collector(memory)
     return {**chosen, **config.spark_conf}
 
 
