@@ -6,11 +6,11 @@ author's own is found all the same, and a column that is computed and then dropp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kappa.replay.rules.step import Cause, Suspect
-from kappa.spark.plan_survey import survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,8 +34,11 @@ _CAUSES = {
 }
 _COLLECTING = ("CollectList", "CollectSet")
 _FIRST = ("First", "Last", "AnyValue", "ListAgg", *_COLLECTING)
-#: Plans whose result depends on more than their rows, by themselves or where these have no order.
-_SUSPECT_PLANS = ("Sample", "GlobalLimit", "Tail", "Offset", "Deduplicate")
+#: Plans whose result depends on more than their rows, by themselves or where these have no order; and the one whose
+#: expressions are not in its JSON.
+_SUSPECT_PLANS = ("Sample", "GlobalLimit", "Tail", "Offset", "Deduplicate", "Expand")
+#: Where the JSON of a plan names the class of a plan or an expression. A quote within a text has a backslash.
+_CLASS = re.compile(r'"class":"[^"]*?(\w+)"')
 #: Plans that hand on the rows of their only child, in its order.
 _IN_ORDER = ("Project", "Filter", "SubqueryAlias", "GlobalLimit", "LocalLimit", "Offset")
 #: Plans that hand on the columns of their children by identity and may use some themselves.
@@ -103,12 +106,12 @@ def suspects(effect: str, frame: DataFrame) -> tuple[Suspect, ...]:
 
 def _is_settled(frame: DataFrame) -> bool:
     """Whether nothing occurs in a plan that could be a suspect anywhere: most plans, and they need no walk."""
-    seen = survey(frame)
+    plan = _analysed(frame)
+    classes = set(_CLASS.findall(plan.toJSON()))
     return (
-        seen.is_deterministic
-        and not seen.has_subqueries
-        and seen.plans.isdisjoint(_SUSPECT_PLANS)
-        and seen.expressions.isdisjoint((*_CAUSES, *_FIRST))
+        classes.isdisjoint((*_SUSPECT_PLANS, *_CAUSES, *_FIRST))
+        and bool(plan.deterministic())
+        and bool(plan.subqueriesAll().isEmpty())
     )
 
 
