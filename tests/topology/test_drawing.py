@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from itertools import combinations, pairwise
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.topology import Append, Slice, Source, Table, Topic, Topology
-from kappa.topology.drawing import Format, Graph, Kind, drawn, graph_of, markdown
-from kappa.topology.drawing.graph import all_boxes
+from kappa.topology.drawing import Graph, Kind, graph_of, text
+from kappa.topology.drawing.graph import Box
 from kappa.topology.drawing.lines import width, wrapped
 from kappa.topology.drawing.literals import graph_of_literals
-from kappa.topology.drawing.svg import _COLUMN
 from kappa.topology.registry import declared, load
 
 ROW = "symbol STRING NOT NULL, n BIGINT"
-SVG = "{http://www.w3.org/2000/svg}"
+
+
+def all_boxes(boxes: Iterable[Box]) -> list[Box]:
+    """Boxes, each before those that it leads to."""
+    return [found for box in boxes for found in (box, *all_boxes(box.leads_to))]
 
 
 def measure(slice: Slice) -> dict[str, Any]:
@@ -78,7 +80,7 @@ HOSTILE = (
 
 
 def test_the_text_shows_sources_step_state_and_outputs() -> None:
-    assert drawn(graph_of(prices()), Format.TEXT).splitlines() == [
+    assert text(graph_of(prices())).splitlines() == [
         "market.prices version 3",
         "",
         "source ticks                    JSON with 3 columns; event time at, grace 10 seconds, ahead 1 hour",
@@ -95,35 +97,6 @@ def test_the_text_shows_sources_step_state_and_outputs() -> None:
         "│    └─-> topic  market.stats   key symbol; on_replay versioned; time n",
         "└─-> output late_records        5 columns; records of ticks that an operator refused as late",
     ]
-
-
-def test_mermaid_has_a_shape_for_each_kind_and_arrows_both_ways_for_tables() -> None:
-    assert drawn(graph_of(prices(sources=[Source(topic="orders", format="bytes")])), Format.MERMAID).splitlines() == [
-        "flowchart LR",
-        '  n0(["source orders<br/>format bytes"])',
-        '  n1[["market.prices version 3<br/>step measure<br/>Prices of each symbol, by window."]]',
-        '  n2[("table windows<br/>key symbol<br/>2 columns<br/>state of hopping_window(size=5 seconds, n=count())")]',
-        '  n3[("table newest<br/>key symbol<br/>2 columns<br/>masked n")]',
-        '  n4(["topic market.newest<br/>key symbol<br/>on_replay reconcile"])',
-        '  n5["output stats<br/>2 columns<br/>partitioned by symbol"]',
-        '  n6(["topic market.stats<br/>key symbol<br/>on_replay versioned<br/>time n"])',
-        "  n0 --> n1",
-        "  n1 <--> n2",
-        "  n1 <--> n3",
-        "  n1 --> n5",
-        "  n3 --> n4",
-        "  n5 --> n6",
-    ]
-
-
-def test_the_svg_says_what_the_text_says() -> None:
-    texts = [item.text for item in ElementTree.fromstring(drawn(graph_of(prices()), Format.SVG)).iter(f"{SVG}text")]
-    assert texts[0] == "market.prices version 3"
-    joined = " ".join(filter(None, texts))
-    for said in ("SOURCE ticks JSON with 3 columns", "STEP measure", "TABLE newest key symbol 2 columns masked n"):
-        assert said in joined
-    assert "state of hopping_window(size=5 seconds, n=count())" in joined
-    assert "TOPIC market.stats key symbol on_replay versioned" in joined
 
 
 def test_a_lambda_has_no_summary_and_a_source_without_grace_no_late_records() -> None:
@@ -143,67 +116,9 @@ def test_no_text_at_all_gets_out_of_its_label(name: str) -> None:
 
 
 def check(graph: Graph) -> None:
-    """Each format keeps its form: as many lines, elements and nodes as with a harmless name."""
-    shown = drawn(graph, Format.TEXT)
+    """All of the text can be seen."""
+    shown = text(graph)
     assert all(c.isprintable() or c == "\n" for c in shown)
-    flow = markdown(graph)
-    assert flow.startswith("```mermaid\n") and flow.count("```") == 2
-    nodes = re.findall(
-        r'^  n\d+(?:\(\[|\[\[|\[\(|\[)"((?:[^\W_]|[ ,()=._-]|#\d+;|<br/>)*)"[\])]{1,2}$', flow, re.MULTILINE
-    )
-    boxes = 2 + len(graph.center.leads_to)
-    assert (len(nodes), flow.count("\n")) == (boxes, 2 + boxes + (boxes - 1) + 1)
-    check_picture(drawn(graph, Format.SVG))
-
-
-def check_picture(text: str) -> None:
-    """It parses, holds nothing but shapes and text, and nothing lies outside of its place."""
-    text.encode()
-    root = ElementTree.fromstring(text)
-    assert {item.tag.removeprefix(SVG) for item in root.iter()} == {
-        "svg",
-        "title",
-        "desc",
-        "style",
-        "rect",
-        "text",
-        "path",
-    }
-    assert not any(name.startswith("on") or "href" in name for item in root.iter() for name in item.attrib)
-    wide, high = float(root.attrib["width"]), float(root.attrib["height"])
-    boxes = [
-        tuple(float(item.attrib[name]) for name in ("x", "y", "width", "height"))
-        for item in root.iter(f"{SVG}rect")
-        if item.attrib["class"] == "kd-box"
-    ]
-    for x, y, across, down in boxes:
-        assert x >= 0 and y >= 0 and x + across <= wide and y + down <= high
-    for (x, y, across, down), (x2, y2, across2, down2) in combinations(boxes, 2):
-        assert x + across <= x2 or x2 + across2 <= x or y + down <= y2 or y2 + down2 <= y
-    title, *rest = root.iter(f"{SVG}text")
-    assert width(title.text or "") * _COLUMN <= wide
-    for item in rest:
-        left, line = float(item.attrib["x"]), float(item.attrib["y"])
-        ends = left + _COLUMN * width(item.text or "")
-        assert any(x <= left and ends <= x + a + 0.1 and y < line < y + d for x, y, a, d in boxes), item.text
-
-
-@pytest.mark.parametrize("count", [1, 2, 12])
-def test_a_picture_grows_with_what_it_shows(count: int) -> None:
-    outputs = [Append(name=f"o{at}", schema=ROW) for at in range(count)]
-    topics = [Topic(name=f"t{at}.{of}", of=f"o{at}", key="symbol") for at in range(count) for of in range(at % 3)]
-    sources = [Source(topic=f"s{at}", format="string") for at in range(count)]
-    graph = graph_of(prices(sources=sources, tables=[], outputs=[*outputs, *topics]))
-    check_picture(drawn(graph, Format.SVG))
-
-
-def test_colours_follow_the_system_and_nothing_is_fetched() -> None:
-    picture = drawn(graph_of(prices()), Format.SVG)
-    assert "prefers-color-scheme: dark" in picture
-    assert re.findall(r"https?://[^\"]*", picture) == ["http://www.w3.org/2000/svg"]
-    assert not re.search(r"@import|url\(|<image|<use|<foreignObject", picture)
-    for kind in Kind:
-        assert picture.count(f".kd-{kind} ") == 2, "light and dark"
 
 
 @given(st.text(max_size=80), st.integers(min_value=2, max_value=30))

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Json, config, say, say_json, write_file
+from kappa.cli.options import Json, config, say, say_json
 from kappa.config import Config
 from kappa.errors import UsageError
 from kappa.topology import registry
-from kappa.topology.drawing import Format, Graph, drawn, graph_of
+from kappa.topology.drawing import Graph, graph_of, text
 
 
 def register(app: typer.Typer) -> None:
@@ -29,10 +29,6 @@ def explain(
             help="Name of a deployed topology, or a file with a plan, as `kappa plan --json` printed it.",
         ),
     ],
-    format: Annotated[Format, typer.Option("--format", help="What to draw a topology as.")] = Format.TEXT,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="A file to write the drawing to; it is replaced.", dir_okay=False)
-    ] = None,
     json: Json = False,
 ) -> None:
     """Draw a deployed topology: sources, step, tables with the operators whose state they are, outputs. Or explain a
@@ -43,22 +39,12 @@ def explain(
     chosen = config()
     names = {item.name for item in registry.declared(chosen.topologies)}
     if what not in names and Path(what).is_file():
-        if format is not Format.TEXT or output is not None:
-            raise UsageError(f"{what} is a file with a plan: --format and --output are for the name of a topology.")
         _explain_plan(Path(what), json)
         return
     if what not in names and (Path(what).suffix == ".json" or Path(what).name != what):
         raise UsageError(f"There is no file {what}. A plan is written by: kappa plan <topology> --json > {what}")
     graph = _deployed(chosen, what)
-    if json:
-        say_json(graph)
-        return
-    drawing = drawn(graph, format)
-    if output is None:
-        typer.echo(drawing, nl=False)
-        return
-    write_file(output, drawing, "drawing")
-    say(f"Wrote {output}.")
+    say_json(graph) if json else typer.echo(text(graph), nl=False)
 
 
 def _explain_plan(file: Path, json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -134,8 +134,3 @@ def _summary(step: object) -> tuple[str, ...]:
     said = (inspect.getdoc(step) or "") if hasattr(step, "__name__") else ""
     first = " ".join(said.partition("\n\n")[0].split())
     return (first,) if first else ()
-
-
-def all_boxes(boxes: Iterable[Box]) -> list[Box]:
-    """Boxes, each before those that it leads to."""
-    return [found for box in boxes for found in (box, *all_boxes(box.leads_to))]
