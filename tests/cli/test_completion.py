@@ -22,7 +22,7 @@ def complete(line: str, tmp_path: Path, **environ: str) -> tuple[list[str], list
     ("line", "shown"),
     [
         ("kappa pro", ["profile"]),
-        ("kappa profile --pic", ["--picture"]),
+        ("kappa profile --sl", ["--slices"]),
         ("kappa profile retail.l", ["retail.loyalty"]),
         ("kappa status retail.l", ["retail.loyalty"]),
         ("kappa cutover retail.loyalty retail.re", ["retail.revenue"]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import Result
@@ -16,7 +15,7 @@ from kappa import clock
 from kappa.cli import app
 from kappa.config import Config
 from kappa.control.profile import profile
-from kappa.errors import UnknownEpochError, UnknownTopologyError, UsageError
+from kappa.errors import UnknownEpochError, UnknownTopologyError
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
@@ -93,24 +92,8 @@ def test_slices_of_earlier_drivers_are_no_part_of_it(config: Config) -> None:
     assert 4 not in [one.seq for one in profile(config, NAME).slices]
 
 
-def test_the_picture_has_a_bar_for_each_slice(config: Config, tmp_path: Path) -> None:
-    timed(config, *[{"effects": 0.1 * n, "send": 0.05, "apply": 0.0, "commit": 0.02} for n in range(1, 9)])
-    file = tmp_path / "where.svg"
-    assert run("--slices", "8", "--picture", str(file)).stdout.endswith(f"Wrote {file}.\n")
-    root = ElementTree.parse(file).getroot()
-    bars = list(root.iter("{http://www.w3.org/2000/svg}g"))
-    assert len(bars) == 8
-    assert "slice 10, 1,000 records: effects 0.80 s, send 0.05 s" in (bars[-1][0].text or "")
-    heights = [float(part.attrib["height"]) for part in bars[-1] if part.tag.endswith("rect")]
-    assert heights[0] == pytest.approx(16 * heights[1], rel=0.01), "to scale"
-    assert len(heights) == 3, "no bar for what took no time"
-
-
-def test_what_cannot_be_shown_is_refused(config: Config, tmp_path: Path) -> None:
+def test_what_cannot_be_shown_is_refused(config: Config) -> None:
     assert isinstance(run("7").exception, UnknownEpochError)
     assert isinstance(
         CliRunner().invoke(app, ["profile", "shop.none"]).exception, UnknownEpochError | UnknownTopologyError
     )
-    found = run("--picture", str(tmp_path / "none" / "where.svg"))
-    assert isinstance(found.exception, UsageError)
-    assert "cannot be written" in str(found.exception)

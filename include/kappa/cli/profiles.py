@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Json, Topology, config, say, say_json, table, write_file
+from kappa.cli.options import Json, Topology, config, say, say_json, table
 
 
 def register(app: typer.Typer) -> None:
@@ -21,10 +20,6 @@ def profile(
         int | None, typer.Argument(help="The epoch; by default the one being built, or the live one.")
     ] = None,
     slices: Annotated[int, typer.Option("--slices", min=1, max=10_000, help="At most so many of the last.")] = 100,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--picture", help="A file for the same as SVG, a bar a slice; it is replaced.", dir_okay=False),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Show where the time of the last slices went, by line of the protocol.
@@ -36,10 +31,6 @@ def profile(
     from kappa.control.profile import profile as profile_of
 
     found = profile_of(config(), topology, epoch, slices=slices)
-    if picture is not None:
-        from kappa.control.profile_picture import svg
-
-        write_file(picture, svg(found), "picture")
     if json:
         say_json(found)
         return
@@ -65,5 +56,3 @@ def profile(
         ],
         ["line", "p50, s", "p95, s", "share"],
     )
-    if picture is not None:
-        say(f"Wrote {picture}.")
