@@ -1,12 +1,16 @@
-"""``kappa ui``; the command line finds it by its entry point."""
+"""``kappa ui``, and a report as HTML; the command line finds them by an entry point."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa.cli.options import config, say
+from kappa.verify.report import WRITERS, Format
+
+if TYPE_CHECKING:
+    from kappa.replay.verdict import DiffReport
 
 #: Port of ``kappa ui`` unless another is asked for.
 PORT = 8099
@@ -15,6 +19,14 @@ PORT = 8099
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(ui)
+    WRITERS[Format.HTML] = page
+
+
+def page(report: DiffReport) -> str:
+    """A verification's report as the page shows it, in one file."""
+    from kappa_web.pages.difference import file
+
+    return file(report)
 
 
 def ui(port: Annotated[int, typer.Option(help="Port on this host's loopback; 0 for a free one.")] = PORT) -> None:

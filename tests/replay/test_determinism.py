@@ -14,7 +14,7 @@ from kappa.replay.determinism import Determinism, Twice, other_size
 from kappa.replay.request import FromMarker, ReplayRequest
 from kappa.replay.starts import ToEarliest
 from kappa.replay.verdict import DiffReport
-from kappa.verify.report import html, markdown
+from kappa_web.pages.difference import file as html
 
 SAME = Twice(name="rewards", kind="table", rows=3, rows_again=3, hash="ab", hash_again="ab")
 OTHER = Twice(
@@ -76,7 +76,7 @@ def test_determinism_decides_the_verdict_and_is_in_every_format() -> None:
     )
     assert (report.verdict, replace(report, determinism=replace(BOTH, members=(SAME,))).verdict) == ("failed", "same")
     assert DiffReport.from_json(report.to_json()) == report
-    for text in ("\n".join(report.render()), html(report), markdown(report)):
+    for text in ("\n".join(report.render()), html(report)):
         for wanted in ("in 3 of at most 333", "output moves", "pos[0] at 7", "DIFFERS", "rewards"):
             assert wanted in text, wanted
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kappa.replay.determinism import Twice
 from kappa.replay.verdict import DiffReport, Drift, Sample, TableDiff, Verdict, by_count
-from kappa_web.pages import charts, words
+from kappa_web.pages import charts, conditions, rendering, words
 from kappa_web.pages.charts import Piece
 
 #: What stands for a value that the caller may not read.
@@ -89,6 +89,15 @@ def view(report: DiffReport, masked: Mapping[str, Sequence[str]], *, may_unmask:
         "number": words.number,
         "is_withheld": any(hidden(table.name, table.masked) for table in report.tables),
     }
+
+
+def file(report: DiffReport) -> str:
+    """The report as one HTML page without script, link or outside asset, light or dark as the reader's system is.
+
+    It has what the report has: values that the report holds masked are masked.
+    """
+    values = {"difference": view(report, {}, may_unmask=True), "verdict": conditions.verdict(report.verdict)}
+    return rendering.page("report.html", values)
 
 
 def _table(table: TableDiff, hidden: frozenset[str]) -> TableView:

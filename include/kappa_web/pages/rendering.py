@@ -65,6 +65,11 @@ def response(
     return HTMLResponse(body, status, headers=HEADERS)
 
 
+def page(template: str, values: Mapping[str, Any]) -> str:
+    """A page that is no part of a server: one file, with its style in it."""
+    return _environment().get_template(template).render(**values, style=static("kappa.css")[0].decode()) + "\n"
+
+
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
