@@ -12,7 +12,7 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import Confirm
-from kappa_airflow.factory import move_dag
+from kappa_airflow.factory import APPROVAL_HOURS, move_dag
 from kappa_airflow.moves import Abort, ChooseCandidateToAbort
 
 config = Config.from_env()
@@ -22,7 +22,7 @@ for topology in declared(config.topologies):
         topology,
         epoch="the one that is being built, or was rejected last",
         doc=__doc__,
-        wait_hours=config.approval_hours,
+        wait_hours=APPROVAL_HOURS,
         keeps=False,
     ):
         name = topology.name
@@ -34,7 +34,7 @@ for topology in declared(config.topologies):
             what=f"Remove an epoch of {name}?",
             lines=chosen["lines"],
             shown=chosen["shown"],
-            hours=config.approval_hours,
+            hours=APPROVAL_HOURS,
             **of,
         )
         chain(choose, confirm, Abort(task_id="abort", answer=confirm.output, **of))

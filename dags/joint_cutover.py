@@ -9,7 +9,7 @@ from airflow.sdk import chain
 
 from kappa.config import Config
 from kappa.topology.registry import declared
-from kappa_airflow.factory import joint_dag
+from kappa_airflow.factory import APPROVAL_HOURS, joint_dag
 from kappa_airflow.joint_approval import approve_together
 from kappa_airflow.joint_forms import joint_move_form
 from kappa_airflow.reports import Verify
@@ -17,7 +17,7 @@ from kappa_airflow.together import ChooseMembers, CutOverTogether, for_each
 
 config = Config.from_env()
 topologies = declared(config.topologies)
-names, hours = [topology.name for topology in topologies], config.approval_hours
+names, hours = [topology.name for topology in topologies], APPROVAL_HOURS
 if len(names) > 1:
     with joint_dag("joint_cutover", doc=__doc__, wait_hours=hours, params=joint_move_form(names)):
         choose = ChooseMembers(task_id="choose", is_back=False)

@@ -10,7 +10,7 @@ from airflow.sdk import chain
 
 from kappa.config import Config
 from kappa.topology.registry import declared
-from kappa_airflow.factory import STAGES, joint_dag
+from kappa_airflow.factory import APPROVAL_HOURS, STAGES, joint_dag
 from kappa_airflow.joint_approval import approve_together
 from kappa_airflow.joint_forms import joint_replay_form
 from kappa_airflow.replay import AwaitStage
@@ -19,7 +19,7 @@ from kappa_airflow.together import CutOverTogether, NameTopologies, PlanMember, 
 
 config = Config.from_env()
 topologies = declared(config.topologies)
-names, hours = [topology.name for topology in topologies], config.approval_hours
+names, hours = [topology.name for topology in topologies], APPROVAL_HOURS
 if len(names) > 1:
     with joint_dag("joint_replay", doc=__doc__, wait_hours=hours, params=joint_replay_form(names)):
         name = NameTopologies(task_id="name")

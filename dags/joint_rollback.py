@@ -13,13 +13,13 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import Confirm
-from kappa_airflow.factory import joint_dag
+from kappa_airflow.factory import APPROVAL_HOURS, joint_dag
 from kappa_airflow.joint_forms import joint_move_form
 from kappa_airflow.replay import AwaitStage
 from kappa_airflow.together import BringBackTogether, ChooseMembers, CutOverTogether, for_each
 
 config = Config.from_env()
-names, hours = [topology.name for topology in declared(config.topologies)], config.approval_hours
+names, hours = [topology.name for topology in declared(config.topologies)], APPROVAL_HOURS
 if len(names) > 1:
     with joint_dag("joint_rollback", doc=__doc__, wait_hours=hours, params=joint_move_form(names)):
         choose = ChooseMembers(task_id="choose", is_back=True)

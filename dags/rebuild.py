@@ -12,7 +12,7 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
-from kappa_airflow.factory import STAGES, topology_dag
+from kappa_airflow.factory import APPROVAL_HOURS, STAGES, topology_dag
 from kappa_airflow.forms import rebuild_form
 from kappa_airflow.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
 from kappa_airflow.replay import AwaitStage, CutOver
@@ -24,13 +24,13 @@ for topology in declared(config.topologies):
         "rebuild",
         topology,
         doc=__doc__,
-        wait_hours=2 * config.approval_hours,
+        wait_hours=2 * APPROVAL_HOURS,
         schedule=None,
         is_paused_upon_creation=False,
         max_active_runs=1,
         params=rebuild_form(),
     ):
-        name, hours = topology.name, config.approval_hours
+        name, hours = topology.name, APPROVAL_HOURS
         plan = PlanRebuild(task_id="plan", topology=name)
         confirm = ConfirmTakeover(task_id="confirm", topology=name, plan=plan.output, hours=hours)
         start = StartRebuild(task_id="start", topology=name, plan=plan.output, answer=confirm.output)

@@ -12,7 +12,7 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
-from kappa_airflow.factory import STAGES, topology_dag
+from kappa_airflow.factory import APPROVAL_HOURS, STAGES, topology_dag
 from kappa_airflow.forms import replay_form
 from kappa_airflow.replay import AwaitStage, CutOver, PlanReplay, StartReplay
 from kappa_airflow.reports import Verify
@@ -23,7 +23,7 @@ for topology in declared(config.topologies):
         "replay",
         topology,
         doc=__doc__,
-        wait_hours=config.approval_hours,
+        wait_hours=APPROVAL_HOURS,
         schedule=None,
         is_paused_upon_creation=False,
         # a second one is refused with the reason, and need not queue behind one that waits for an answer
@@ -36,6 +36,6 @@ for topology in declared(config.topologies):
         start = StartReplay(task_id="start", topology=name, plan=plan.output)
         waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=start.output, stage=stage) for stage in STAGES]
         verify = Verify(task_id="verified", topology=name, epoch=start.output)
-        approve = ask_each(topology, epoch=start.output, hours=config.approval_hours)
+        approve = ask_each(topology, epoch=start.output, hours=APPROVAL_HOURS)
         cut_over = CutOver(task_id="cut_over", topology=name, epoch=start.output, answer=approve[-1].output)
         chain(plan, start, *waits, verify, *approve, cut_over)

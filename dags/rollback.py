@@ -13,15 +13,13 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import Confirm
-from kappa_airflow.factory import move_dag
+from kappa_airflow.factory import APPROVAL_HOURS, move_dag
 from kappa_airflow.moves import BringBack, ChoosePrevious
 from kappa_airflow.replay import CutOver
 
 config = Config.from_env()
 for topology in declared(config.topologies):
-    with move_dag(
-        "rollback", topology, epoch="the one that was live before", doc=__doc__, wait_hours=config.approval_hours
-    ):
+    with move_dag("rollback", topology, epoch="the one that was live before", doc=__doc__, wait_hours=APPROVAL_HOURS):
         name = topology.name
         choose = ChoosePrevious(task_id="choose", topology=name)
         chosen: Any = choose.output
@@ -31,7 +29,7 @@ for topology in declared(config.topologies):
             what=f"Go back in {name}?",
             lines=chosen["lines"],
             shown=chosen["shown"],
-            hours=config.approval_hours,
+            hours=APPROVAL_HOURS,
             **of,
         )
         caught_up = BringBack(task_id="caught_up", answer=confirm.output, **of)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,41 @@ def test_an_unknown_setting_names_the_nearest_known_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("KAPPA_SLICE_RECORDS", "many"), ("KAPPA_SPARK_CONF", "{"), ("KAPPA_SPARK_CONF", "[]")]
+    ("name", "successor"),
+    [
+        ("KAPPA_METRICS_PORT", "KAPPA_METRICS takes"),
+        ("KAPPA_HEARTBEAT_SECONDS", "a seventh of KAPPA_STALE_SECONDS"),
+        ("KAPPA_ATTEMPTS", "always tried 3 times"),
+    ],
+)
+def test_an_earlier_setting_names_what_takes_its_place(name: str, successor: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not a setting any more: .*{successor}"):
+        Config.from_env({name: "1"})
+
+
+def test_figures_that_only_tests_turn_reach_the_processes_of_a_configuration() -> None:
+    config = replace(Config.from_env({}), attempts=7, slow_minutes=0.1)
+    assert config.to_env()["KAPPA_INTERNALS"] == '{"attempts": 7, "slow_minutes": 0.1}'
+    assert Config.from_env(config.to_env()) == config
+
+
+def test_a_heart_beats_and_a_line_is_slow_well_before_the_driver_counts_as_dead_or_stuck() -> None:
+    config = Config.from_env({"KAPPA_STALE_SECONDS": "7", "KAPPA_STUCK_MINUTES": "4"})
+    assert (config.beat_seconds, config.slow_seconds) == (1.0, 60.0)
+    assert replace(config, heartbeat_seconds=0.5).beat_seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "endpoint"),
+    [("", None), ("0", ("127.0.0.1", 0)), ("0.0.0.0:9464", ("0.0.0.0", 9464)), ("[::1]:1", ("::1", 1))],
+)
+def test_an_endpoint_for_measures_is_a_port_or_an_address_with_one(given: str, endpoint: object) -> None:
+    assert Config.from_env({"KAPPA_METRICS": given}).metrics_endpoint == endpoint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("KAPPA_METRICS", "host"), ("KAPPA_SLICE_RECORDS", "many"), ("KAPPA_SPARK_CONF", "{"), ("KAPPA_SPARK_CONF", "[]")],
 )
 def test_a_malformed_value_is_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):

@@ -7,9 +7,9 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kappa.errors import ConfigError
 
@@ -47,54 +47,80 @@ def client_file_of(bootstrap_servers: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Where everything is and how drivers run.
+    r"""Where everything is and how drivers run. ``docs/configuration.md`` is made of this.
 
     Attributes:
-        lake: root of the lake, a path on a file system that all hosts mount; a relative path is one from the folder of
-            the call.
-        bootstrap_servers: Kafka brokers, ``host:port`` separated by commas; they know ``kafka_client_file``.
-        topologies: folder whose ``*.py`` files declare topologies.
-        home: local working files: logs, process ids, extracted code. Never the only copy of anything.
+        lake: root of the lake, for every process. In this release it is a local path, or a file system that all hosts
+            mount: heartbeats, plans and removals use plain files. A relative path is relative to the folder of the
+            command. Spaces and letters of every language are allowed; `[ ] { } * ^ \| \` and `%` before two
+            hexadecimal digits are not.
+        bootstrap_servers: your Kafka brokers, `host:port` separated by commas. `kappa up` starts its broker on this
+            port.
+        topologies: folder whose `*.py` files declare your topologies.
+        home: local working files of each host: logs, process ids, extracted code, the embedded broker's data, and the
+            lake unless `KAPPA_LAKE` names another path. Never the only copy of anything.
         cache: downloaded jars, shared by all checkouts of one user.
-        spark_master: Spark master of the drivers.
-        spark_conf: further Spark settings of the drivers.
-        slice_records: most offsets that one slice may span, of every epoch whose driver is started with it.
-        slice_bytes: about as many bytes of records as one slice may have, by a look at some of them.
-        topic_settings: settings, by Kafka's names, that go over those with which drivers make topics; an empty one is
-            left to the broker.
-        trigger_seconds: least time between the starts of two live slices.
-        heartbeat_seconds: time between two heartbeats of a driver.
-        stale_seconds: how long a heartbeat may stay as it is before its driver counts as dead.
-        slow_minutes: how long a line of the protocol may take before its driver counts as slow.
-        stuck_minutes: how long it may take before the driver counts as stuck.
-        handover_seconds: how long an old driver waits for a new one before it goes on by itself.
-        small_slice: largest span of a slice, in offsets, whose parsed records are taken into the driver's memory.
-        arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
-        throttle_lag: offsets that the live epoch may lie behind before a replay beside it pauses between slices.
-        attempts: how often a slice is tried before the epoch is stuck.
-        merge_seconds: most time for which changes of slices are not merged into a table; readers that only know its
-            path are that far behind.
-        maintain_minutes: time between two looks after an epoch's Delta files.
-        keep_minutes: how long every commit of an epoch stays readable.
-        savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint.
-        savepoint_hours: how long savepoints stay readable.
-        approval_hours: how long Airflow waits for an approval before it counts as rejected.
-        rejected_hours: how long the tables of a rejected epoch are kept.
-        delete_after_hours: files and leftovers younger than this are never removed, whether they are needed or not.
-        rollup_slices: slices after which the rows of those before are rolled up in an epoch's ledger.
-        mask_key: key of masked values, at least 16 characters; part of no lake, topic or log.
-        schema_registry: URL of the schema registry, for sources and topic outputs of Avro; empty for none.
-        metrics_port: where each driver answers Prometheus; 0 for any free port, None for no endpoint. Where the port is
-            taken, any free one.
-        metrics_address: interface on which it does.
-        webhook_url: where notices are posted; empty for nowhere. A secret.
-        webhook_url_file: a file on the driver's host that holds it instead.
-        kafka_client_file: a properties file with which every Kafka client logs in, on each host for itself; empty where
+        spark_master: Spark master of the drivers, for those who have a cluster or share a host.
+        spark_conf: further Spark settings of the drivers, for those who know Spark, as a JSON object; they override
+            Kappa's own. They are in no command line, so other users of the host do not see them. Only
+            `spark.driver.extraJavaOptions` becomes arguments of the JVM.
+        slice_records: largest span of a slice, in offsets, for hosts with less memory. It also applies to existing
+            epochs, from the next start of their drivers; a plan may have a smaller number.
+        slice_bytes: about as many bytes of keys, values and headers as a slice may have, for topics of large records:
+            a look at some of them says how large they are. One record may have more. It does not bound what is read
+            from an archive.
+        topic_settings: settings that go over those with which drivers make topics, as JSON by Kafka's names, for
+            brokers whose policy refuses some of these: `{"retention.ms": "604800000", "segment.ms": ""}`. An empty
+            one is left to the broker. What retention removes of a changelog or a versioned topic is gone.
+        trigger_seconds: shortest time between the starts of two live slices, for readers that want rows sooner or
+            fewer commits.
+        stale_seconds: how long a heartbeat may stay unchanged before its driver counts as dead, by the clock of the
+            process that looks, for file systems that show changes late. A heart beats seven times as often. A killed
+            driver of the same host is noticed at once.
+        stuck_minutes: how long one line of the protocol may take before `kappa status` shows `stuck`, for topologies
+            with slow slices; after a quarter of that it shows `slow`, and the driver's log has the stacks of its
+            threads. Lines that may take hours (seeding, verifying, a baseline) become only `slow`.
+        handover_seconds: how long an old driver waits for a new one before it withdraws the handover and continues,
+            for streams whose readers cannot wait that long. If the old driver hangs or is gone, any process that
+            waits for the handover withdraws it after that time.
+        throttle_lag: largest lag of the live epoch, in offsets, before a replay beside it pauses between slices, for
+            streams that are always further behind or never may be.
+        merge_seconds: longest time before changes of slices are
+            [merged](decisions/changes-are-merged-several-slices-at-once.md) into a table: readers of its path are at
+            most that far behind; `0` merges every slice.
+        keep_minutes: how long every commit of an epoch stays readable, for readers with long queries.
+        savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint to
+            replay from.
+        savepoint_hours: how long savepoints stay readable, for those who replay from them later.
+        rejected_hours: how long the tables of a [rejected](airflow.md#a-replay-from-trigger-to-undo) epoch are kept
+            for whoever looks into it; then `kappa housekeeping` removes them.
+        delete_after_hours: files, topics and other leftovers younger than this are never removed, whether they are
+            needed or not, for disks that [fill up](operations.md#the-disk-fills-up).
+        mask_key: key of [masked values](event-time.md#personal-values), for topologies with a sensitive source, at
+            least 16 characters; part of no lake, topic or log.
+        schema_registry: URL of the schema registry, for sources and topic outputs of
+            [Avro](writing-a-topology.md#avro) and [JSON Schema](writing-a-topology.md#json-schema); several separated
+            by commas, with `user:password@` before the host where it asks for that. Messages leave that part out.
+        metrics: where each driver answers your [Prometheus](metrics.md): a port of loopback, or `address:port`, for
+            example `0.0.0.0:9464` for all interfaces; `0` for any free port. Where the port is taken, as by the other
+            driver of a replay, the driver takes any free one. The endpoint asks for no login.
+        webhook_url: URL to which drivers post [notices](metrics.md#notices-to-a-webhook) for whoever decides: stuck
+            epochs, verdicts that failed or differ, moves. It is a secret: no message or log has it.
+        webhook_url_file: a file on the driver's host that holds this URL instead, for secrets that come as files; not
+            together with it.
+        kafka_client_file: a properties file in the names of Kafka's Java clients, with which every Kafka client [logs
+            in](security.md#one-file-for-every-client): TLS, SASL. Each process reads it on its own host. Empty where
             brokers ask for no login.
-        approvals_from: ``airflow`` counts approvals by a login of Airflow only; empty does so where the lake or the
-            drivers are not this host's own.
-        launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
+        launcher: `here` starts drivers on this host; `elsewhere` leaves that to `kappa drivers` on another host, for
+            schedulers that run none.
+        approvals_from: `airflow` counts [approvals](security.md#approvals) by a login of Airflow only, for teams.
+            Empty does so where the lake or the drivers are not this host's own, and counts users of this host too
+            where they are.
     """
+
+    #: Variable with figures that only tests turn, as JSON; no setting. A field with ``instead`` is one of them: that is
+    #: what whoever sets a variable of its name is told.
+    INTERNALS: ClassVar[str] = f"{PREFIX}INTERNALS"
 
     lake: str
     bootstrap_servers: str
@@ -107,33 +133,56 @@ class Config:
     slice_bytes: int = 512 << 20
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     trigger_seconds: float = 1.0
-    heartbeat_seconds: float = 2.0
     stale_seconds: float = 15.0
-    slow_minutes: float = 5.0
     stuck_minutes: float = 20.0
     handover_seconds: float = 120.0
-    small_slice: int = 50_000
-    arrow_rows: int = 500_000
     throttle_lag: int = 100_000
-    attempts: int = 3
     merge_seconds: float = 120.0
-    maintain_minutes: float = 10.0
     keep_minutes: float = 30.0
     savepoint_minutes: float = 240.0
     savepoint_hours: float = 24.0
-    delete_after_hours: float = 24.0
     rejected_hours: float = 72.0
-    approval_hours: float = 24.0
-    rollup_slices: int = 1000
+    delete_after_hours: float = 24.0
     mask_key: str = field(default="", repr=False)
     schema_registry: str = field(default="", repr=False)
-    metrics_port: int | None = None
-    metrics_address: str = "127.0.0.1"
+    metrics: str = ""
     webhook_url: str = field(default="", repr=False)
     webhook_url_file: str = ""
     kafka_client_file: str = ""
     launcher: str = "here"
     approvals_from: str = ""
+    #: Most offsets of a slice whose parsed records are in the driver's memory; Spark's workers have larger ones.
+    small_slice: int = field(default=50_000, metadata={"instead": "it is always 50000."})
+    #: Most rows of one effect that are written from the driver's memory; Spark writes more.
+    arrow_rows: int = field(default=500_000, metadata={"instead": "it is always 500000."})
+    #: How often a slice of one record is tried before the epoch is stuck.
+    attempts: int = field(default=3, metadata={"instead": "a slice is always tried 3 times."})
+    #: Time between two looks after an epoch's Delta files.
+    maintain_minutes: float = field(default=10.0, metadata={"instead": "it is always 10.0."})
+    #: Slices after which the rows of those before are rolled up in an epoch's ledger.
+    rollup_slices: int = field(default=1000, metadata={"instead": "it is always 1000."})
+    #: Time between two heartbeats; 0 for what follows from ``stale_seconds``.
+    heartbeat_seconds: float = field(default=0.0, metadata={"instead": "it is a seventh of KAPPA_STALE_SECONDS."})
+    #: How long a line of the protocol may take before it is slow; 0 for what follows from ``stuck_minutes``.
+    slow_minutes: float = field(default=0.0, metadata={"instead": "it is a quarter of KAPPA_STUCK_MINUTES."})
+
+    @property
+    def beat_seconds(self) -> float:
+        """Time between two heartbeats: a few may be late before a driver counts as dead."""
+        return self.heartbeat_seconds or self.stale_seconds / 7
+
+    @property
+    def slow_seconds(self) -> float:
+        """How long a line of the protocol may take before its driver counts as slow."""
+        return 60 * (self.slow_minutes or self.stuck_minutes / 4)
+
+    @property
+    def metrics_endpoint(self) -> tuple[str, int] | None:
+        """Interface and port at which drivers answer Prometheus; None where they do not."""
+        if not self.metrics:
+            return None
+        address, _, port = self.metrics.rpartition(":")
+        return address.strip("[]") or "127.0.0.1", int(port)
 
     def __post_init__(self) -> None:
         """Give the addresses the file that belongs to them."""
@@ -149,6 +198,7 @@ class Config:
         env = os.environ if environ is None else environ
         given = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
         given.pop("crash_after", None)  # read by kappa.faults alone
+        internals = json.loads(given.pop("internals", "") or "{}")
         home = Path(given.get("home", Path.cwd() / ".kappa")).absolute()
         stack = home / "stack.json"
         written = json.loads(stack.read_text()) if stack.is_file() else {}
@@ -161,14 +211,34 @@ class Config:
             **given,
             "home": str(home),
         }
-        found = {name: _parse(name, value) for name, value in values.items()}
+        found = {name: _parse(name, value) for name, value in values.items()} | internals
         _check_approvals(found.get("approvals_from", ""))
         _check_webhook(found.get("webhook_url", ""), found.get("webhook_url_file", ""))
+        _check_metrics(found.get("metrics", ""))
         return cls(**{**found, "lake": _lake(found["lake"])})
 
     def to_env(self) -> dict[str, str]:
         """The variables from which :meth:`from_env` makes an equal object."""
-        return {PREFIX + item.name.upper(): _render(getattr(self, item.name)) for item in fields(self)}
+        internals = {
+            item.name: getattr(self, item.name)
+            for item in fields(self)
+            if "instead" in item.metadata and getattr(self, item.name) != item.default
+        }
+        given = {PREFIX + item.name.upper(): _render(getattr(self, item.name)) for item in settings()}
+        return {**given, self.INTERNALS: _render(internals)}
+
+
+def settings() -> tuple[Field[Any], ...]:
+    """The fields that variables set."""
+    return tuple(item for item in fields(Config) if "instead" not in item.metadata)
+
+
+#: Name of an earlier setting -> what takes its place.
+_GONE: Mapping[str, str] = {
+    **{item.name: item.metadata["instead"] for item in fields(Config) if "instead" in item.metadata},
+    **dict.fromkeys(("metrics_port", "metrics_address"), f"{PREFIX}METRICS takes a port, or address:port."),
+    "approval_hours": "the DAGs' files say it.",
+}
 
 
 def _lake(given: str) -> str:
@@ -207,14 +277,23 @@ def _check_webhook(url: str, file: str) -> None:
         )
 
 
+def _check_metrics(given: str) -> None:
+    if given and not re.fullmatch(r"(?:.+:)?\d{1,5}", given):
+        raise ConfigError(
+            f"{PREFIX}METRICS={given!r} is neither a port nor address:port. Set it to 0 for any free port of loopback.",
+            name="metrics",
+            value=given,
+        )
+
+
 def _render(value: Any) -> str:
-    if value is None:
-        return ""
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
 def _parse(name: str, value: Any) -> Any:
-    kinds = {item.name: item.type for item in fields(Config)}
+    kinds = {item.name: item.type for item in settings()}
+    if name in _GONE:
+        raise ConfigError(f"{PREFIX}{name.upper()} is not a setting any more: {_GONE[name]} Unset it.", name=name)
     if name not in kinds:
         near = difflib.get_close_matches(name, kinds, n=1)
         hint = f" Did you mean {PREFIX}{near[0].upper()}?" if near else ""
@@ -223,8 +302,6 @@ def _parse(name: str, value: Any) -> Any:
     try:
         if kind == "Path":
             return Path(value).absolute()
-        if kind == "int | None":
-            return None if value in ("", None) else int(value)
         if kind == "int":
             return int(value)
         if kind == "float":

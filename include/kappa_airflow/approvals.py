@@ -96,7 +96,7 @@ class ApproveCutover(Question):
     """Asks whether a verified epoch may go live, and puts the answer on record.
 
     An approval holds for what was shown: the epoch, its code, its report and the live epoch. No answer within
-    ``KAPPA_APPROVAL_HOURS`` is a rejection without an author. After a rejection the epoch's driver stops and its tables
+    ``hours`` is a rejection without an author. After a rejection the epoch's driver stops and its tables
     stay for ``KAPPA_REJECTED_HOURS``; clearing the task takes the epoch up again and asks anew. A retry after a
     rejection, of a worker that was lost before it could tell, puts it on record and returns it.
 

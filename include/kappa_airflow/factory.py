@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 OWNER = "kappa"
 
+#: How long a question waits for an answer before that counts as a rejection; a DAG's file may say otherwise.
+APPROVAL_HOURS = 24.0
 #: Stages that a replay waits for, one task each, before it is verified.
 STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP")
 

@@ -153,7 +153,7 @@ def test_the_number_of_series_does_not_grow_with_the_stream(metrics: Metrics) ->
 def config(tmp_path: Path) -> Config:
     # Nothing listens there: port 1 is reserved.
     return replace(
-        Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}), metrics_port=0
+        Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}), metrics="0"
     )
 
 
@@ -202,7 +202,7 @@ def test_the_endpoint_answers_with_the_state_of_that_moment_and_is_gone_when_clo
 
 
 def test_without_the_setting_nothing_listens_and_nothing_is_measured(config: Config, opened: Open) -> None:
-    exporter = opened(replace(config, metrics_port=None))
+    exporter = opened(replace(config, metrics=""))
     exporter.begin("plan")
     exporter.committed(commit(1, (11, 1)), 1.0)
     assert (exporter.address, exporter.metrics) == ("", None)
@@ -211,19 +211,19 @@ def test_without_the_setting_nothing_listens_and_nothing_is_measured(config: Con
 def test_two_drivers_that_ask_for_one_port_have_two(config: Config, opened: Open) -> None:
     first = opened(config)
     taken = int(first.address.rpartition(":")[2])
-    second = opened(replace(config, metrics_port=taken))
+    second = opened(replace(config, metrics=str(taken)))
     assert second.address and second.address != first.address
     assert ("kappa_driver_state", "running") in shown(second)
 
 
 def test_an_endpoint_on_every_interface_is_named_by_its_host(config: Config, opened: Open) -> None:
-    exporter = opened(replace(config, metrics_address="0.0.0.0"))
+    exporter = opened(replace(config, metrics="0.0.0.0:0"))
     assert exporter.address.rpartition(":")[0] == socket.gethostname()
 
 
 @pytest.mark.parametrize("address", ["256.0.0.1", "no host"])
 def test_a_driver_runs_without_an_endpoint_that_cannot_be_opened(config: Config, opened: Open, address: str) -> None:
-    exporter = opened(replace(config, metrics_address=address))
+    exporter = opened(replace(config, metrics=f"{address}:0"))
     exporter.begin("plan")
     assert exporter.address == ""
 

@@ -58,7 +58,7 @@ def test_the_command_shows_the_endpoints_or_how_to_get_one(config: Config) -> No
         assert result.exit_code == 0, result.output
         return result.output
 
-    assert "KAPPA_METRICS_PORT=0" in said()
+    assert "KAPPA_METRICS=0" in said()
     beat(config, "10.0.0.7:9464")
     assert "http://10.0.0.7:9464/metrics" in said()
     assert json.loads(said("--json")) == THERE

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import typer
 import yaml
 
 from kappa.cli import app
-from kappa.config import Config
+from kappa.config import Config, settings
 from kappa.spark.jars import java_home
 from kappa_airflow.pools import BACKFILLS
 from kappa_local.airflow import COMPONENTS, REPOSITORY, ROLES
@@ -239,7 +238,7 @@ def test_drivers_have_a_host_of_their_own():
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_kappa_knows_each_of_its_settings(name):
-    known = {f"KAPPA_{item.name.upper()}" for item in fields(Config)}
+    known = {f"KAPPA_{item.name.upper()}" for item in settings()}
     assert {key for key in SERVICES[name]["environment"] if key.startswith("KAPPA_")} <= known
 
 

@@ -75,7 +75,7 @@ class Server:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     # Nothing listens there: no lag is known.
-    return replace(live_lake(tmp_path / "home", monkeypatch), metrics_port=0, bootstrap_servers="127.0.0.1:1")
+    return replace(live_lake(tmp_path / "home", monkeypatch), metrics="0", bootstrap_servers="127.0.0.1:1")
 
 
 @pytest.fixture

@@ -44,13 +44,7 @@ def stream(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, hook: Receiver
 ) -> Iterator[MeasuredLab]:
     # Three seconds at one line are slow here.
-    settings = {
-        "metrics_port": 0,
-        "heartbeat_seconds": 0.2,
-        "slow_minutes": 0.05,
-        "attempts": 2,
-        "webhook_url": hook.url,
-    }
+    settings = {"metrics": "0", "heartbeat_seconds": 0.2, "slow_minutes": 0.05, "attempts": 2, "webhook_url": hook.url}
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=MeasuredLab, **settings) as made:
         made.deploy(1)
         yield made

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[MeasuredLab]:
-    settings = {"metrics_port": 0, "heartbeat_seconds": 0.5}
+    settings = {"metrics": "0", "heartbeat_seconds": 0.5}
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=MeasuredLab, **settings) as made:
         made.deploy(1)
         yield made

@@ -108,7 +108,7 @@ class Archiver:
             ) from error
         crash_point("archive.claim")
         first = heartbeat.this_process(self.writer, "")
-        self._beat = heartbeat.Beating(paths.heartbeat, first, self._config.heartbeat_seconds, self._has_claim)
+        self._beat = heartbeat.Beating(paths.heartbeat, first, self._config.beat_seconds, self._has_claim)
         if not ledger.state().commits:
             self._begin()
 

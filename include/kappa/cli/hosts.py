@@ -55,4 +55,4 @@ def metrics(json: Json = False) -> None:
     rows = [[one["labels"]["topology"], one["labels"]["epoch"], f"http://{one['targets'][0]}/metrics"] for one in found]
     table(rows, ["topology", "epoch", "endpoint"])
     if not rows:
-        say("No driver has an endpoint: set KAPPA_METRICS_PORT=0 and start the drivers again.")
+        say("No driver has an endpoint: set KAPPA_METRICS=0 and start the drivers again.")

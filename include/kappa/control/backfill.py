@@ -70,7 +70,7 @@ def compute(
     paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
     writer = f"{wanted.folder}-{time.time_ns()}"
     # It may wait for hours for cores, or compare, and write nothing meanwhile: housekeeping spares what beats.
-    with heartbeat.at_work(paths.recomputed(wanted.folder).root, writer, wanted.code, config.heartbeat_seconds):
+    with heartbeat.at_work(paths.recomputed(wanted.folder).root, writer, wanted.code, config.beat_seconds):
         return _computed(config, spark, wanted, writer, progress)
 
 

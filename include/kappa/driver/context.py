@@ -91,7 +91,7 @@ class Context:
         self.upstreams = Upstreams(lake=config.lake, bound=self.plan.bound)
         self.code = code or self.record().epoch(epoch).code
         self.beat: heartbeat.Beating
-        self.watchdog = Watchdog(60 * config.slow_minutes, 60 * config.stuck_minutes)
+        self.watchdog = Watchdog(config.slow_seconds, 60 * config.stuck_minutes)
         self.exporter = Exporter(config, self.paths)
         self.notices = Notices(config, self.paths)
         self._given_session = session
@@ -339,7 +339,7 @@ class Context:
 
     def ensure_live_driver(self, epoch: int) -> None:
         """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""
-        if time.monotonic() - self._asked_for_live < self.config.heartbeat_seconds:
+        if time.monotonic() - self._asked_for_live < self.config.beat_seconds:
             return
         self._asked_for_live = time.monotonic()
         process.ensure_driver(self.config, self.topology.name, epoch)

@@ -122,12 +122,12 @@ class Driver:
         context.beat = heartbeat.Beating(
             context.paths.heartbeat,
             first,
-            context.config.heartbeat_seconds,
+            context.config.beat_seconds,
             context.has_claim,
             watchdog=context.watchdog,
             alarm=context.alarm,
         )
-        probe = JvmProbe(context.watchdog, lambda: context.__dict__.get("session"), context.config.heartbeat_seconds)
+        probe = JvmProbe(context.watchdog, lambda: context.__dict__.get("session"), context.config.beat_seconds)
         context.notices.open(record.events, context.epochs.lake_id())
         context.log.info("claimed", code=context.code)
         if record.epoch(context.paths.epoch).stage is not Stage.SEEDED:

@@ -49,7 +49,7 @@ def _measured(method: Callable[Concatenate[Exporter, _P], None]) -> Callable[Con
 
 
 class Exporter:
-    """The endpoint of one driver. Without ``config.metrics_port`` there is none, and nothing is measured.
+    """The endpoint of one driver. Without ``config.metrics`` there is none, and nothing is measured.
 
     Attributes:
         address: ``host:port`` of the endpoint; empty while there is none.
@@ -78,13 +78,13 @@ class Exporter:
             committed: the epoch's last commit.
             is_live: whether it is the live one.
         """
-        if self._config.metrics_port is None:
+        if self._config.metrics_endpoint is None:
             return
         try:
             made = metrics()
             made.watch(state)
             made.started(committed, is_live=is_live)
-            self._listen(made, self._config.metrics_port)
+            self._listen(made, *self._config.metrics_endpoint)
         except Exception as error:  # a driver that nothing measures works as well
             self.complain("open", error)
             return
@@ -134,10 +134,9 @@ class Exporter:
             self._complaints.add(what)
             self._log.error("not measured", what=what, error=f"{type(error).__name__}: {first_line(error)}")
 
-    def _listen(self, metrics: Metrics, port: int) -> None:
+    def _listen(self, metrics: Metrics, host: str, port: int) -> None:
         from prometheus_client import start_http_server
 
-        host = self._config.metrics_address
         try:
             server, thread = start_http_server(port, host, metrics.registry)
         except OSError as error:
@@ -155,7 +154,7 @@ class Exporter:
         while not is_closing:
             self._look_at_lag()
             self._count_rows()
-            is_closing = self._closing.wait(self._config.heartbeat_seconds)
+            is_closing = self._closing.wait(self._config.beat_seconds)
         if "_broker" in self.__dict__:
             self._broker.close()
 
