@@ -117,23 +117,20 @@ LOG = [
 
 
 def test_a_running_total_does_not_depend_on_the_cuts(spark: SparkSession) -> None:
-    from kappa.operators import newest, running_total
+    from kappa.operators import running_total
 
-    def step(slice: Any) -> Any:
-        moves = running_total(slice["t"], key="id", amount="amount", total="total", before=slice.table("totals"))
-        return {"moves": moves, "totals": newest(moves, key="id")}
-
+    moves = Source(topic="t", schema="id STRING NOT NULL, amount BIGINT")
+    summed = running_total(moves, key="id", amount="amount", total="total", table="totals")
     totals = Topology(
         name="test.totals",
         version="1",
-        sources=[Source(topic="t", schema="id STRING NOT NULL, amount BIGINT")],
-        tables=[Table(name="totals", key=["id"], schema="id STRING NOT NULL, total BIGINT")],
+        sources=[moves],
+        operators=[summed],
         outputs=[
-            Append(name="moves", schema="id STRING NOT NULL, amount BIGINT, total BIGINT"),
+            Append(name="moves", of=summed.rows),
             Topic(name="moves", of="moves", key="id"),
             Topic(name="totals", of="totals", key="id"),
         ],
-        step=step,
     )
     assert_slice_invariant(totals, LOG, spark, cuts=2)
 

@@ -26,21 +26,22 @@ def changes(block: Block) -> Iterator[Made]:
     """
     wave, rest = block.index // (_LANES * _EVENTS), block.index % (_LANES * _EVENTS)
     number = 1_000 + wave * _LANES + rest % _LANES
-    columns = (number, rest // _LANES, block.draw(1, 2, of=number) == 0, wave == 0)
-    for time, id, event, is_deleted, is_first in zip(block.times, *(c.tolist() for c in columns), strict=True):
+    columns = (block.index, number, rest // _LANES, block.draw(1, 2, of=number) == 0, wave == 0)
+    for time, at, id, event, is_deleted, is_first in zip(block.times, *(c.tolist() for c in columns), strict=True):
         key, before, after = orjson.dumps({"id": id}), _customer(id, event - 1), _customer(id, event)
         if is_deleted and event == _EVENTS - 1:
             yield key, None
         elif is_deleted and event == _EVENTS - 2:
-            yield key, _change("d", before, None, time)
+            yield key, _change("d", before, None, time, at)
         elif event == 0:
-            yield key, _change("r" if is_first else "c", None, after, time)
+            yield key, _change("r" if is_first else "c", None, after, time, at)
         else:
-            yield key, _change("u", before, after, time)
+            yield key, _change("u", before, after, time, at)
 
 
-def _change(op: str, before: Any, after: Any, time: int) -> Mapping[str, Any]:
+def _change(op: str, before: Any, after: Any, time: int, at: int) -> Mapping[str, Any]:
     source = {"connector": "mysql", "db": "inventory", "table": "customers", "ts_ms": time}
+    source |= {"file": "mysql-bin.000001", "pos": at, "row": 0, "snapshot": "true" if op == "r" else "false"}
     return {"before": before, "after": after, "source": source, "op": op, "ts_ms": time}
 
 

@@ -6,7 +6,7 @@ valid from then on.
 """
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
-from kappa.operators import table_join, tombstones
+from kappa.operators import table_join
 
 ORDER = """
     orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL,
@@ -28,8 +28,7 @@ priced = table_join(orders, products, version_rows=PRODUCT, key="sku", how="left
 
 def enrich(slice: Slice) -> Effects:
     """Each order with name and price of its product and what it amounts to; nulls where there is no such product."""
-    joined = priced(slice, None, tombstones(slice["products"], key="sku"))
-    return {"enriched": joined.rows.selectExpr("*", "quantity * price AS amount")}
+    return {"enriched": priced(slice).rows.selectExpr("*", "quantity * price AS amount")}
 
 
 enriched = Topology(

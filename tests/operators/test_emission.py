@@ -80,29 +80,24 @@ def topology(name: str) -> Topology:
     assert operator.emits is not None
     last = newest_by(operator.emits, key="store", table="by_newest_by")
     totals = aggregate(operator.emits, key="store", aggregates={"last": agg.last(time)}, table="by_last")
+    counted = running_total(operator.emits, key="store", total="nth", table="nth")
 
     def step(slice: Slice) -> Effects:
         found = operator(slice)
         final = found.final if isinstance(found, Windowed) else found.rows
-        counted = running_total(
-            final.selectExpr("*", "1L AS one"), key="store", amount="one", total="nth", before=slice.table("nth")
-        )
-        last(slice)
-        totals(slice)
-        return {"numbered": counted, "nth": newest(counted, key="store"), "by_newest": newest(final, key="store")}
+        for one in (counted, last, totals):
+            one(slice)
+        return {"by_newest": newest(final, key="store")}
 
     return Topology(
         name="ops.emission",
         version="1",
         sources=[pos],
-        operators=[operator, last, totals],
-        tables=[
-            Table(name="nth", key=["store"], schema="store STRING NOT NULL, nth BIGINT"),
-            Table(name="by_newest", key=["store"], schema=operator.schema),
-        ],
+        operators=[operator, last, totals, counted],
+        tables=[Table(name="by_newest", key=["store"], schema=operator.schema)],
         outputs=[
             Append(name="final", of=operator.emits),
-            Append(name="numbered", schema=f"{operator.schema}, nth BIGINT"),
+            Append(name="numbered", of=counted.rows),
             Topic(name="final", of="final", key="store"),
             Topic(name="newest-window", of="by_newest", key="store"),
         ],

@@ -10,6 +10,8 @@ import pytest
 from support.plans import executed_plan
 
 from kappa.operators import newest, running_total
+from kappa.slices.effects import conform
+from kappa.topology import Slice, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,14 +36,28 @@ def rows(spark: SparkSession) -> Rows:
 @pytest.fixture
 def balances(spark: SparkSession) -> Callable[..., DataFrame]:
     """A table of balances before the slice."""
-    return lambda *pairs: spark.createDataFrame(list(pairs), "who STRING, balance DECIMAL(18,4)")
+    return lambda *pairs: spark.createDataFrame(list(pairs), "who STRING, balance DECIMAL(22,2)")
+
+
+SALES = Source(topic="pos", schema="who STRING, amount DECIMAL(12,2)")
+BALANCE = running_total(SALES, key="who", amount="amount", total="balance", table="balances")
+
+
+@pytest.fixture
+def balance(balances: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    """The rows with their totals, after a table of balances."""
+
+    def rows(given: DataFrame, *before: tuple[Any, ...]) -> DataFrame:
+        return BALANCE(Slice(seq=1, records={"pos": given}, tables={"balances": balances(*before)})).rows
+
+    return rows
 
 
 def totals(frame: DataFrame) -> dict[int, Decimal]:
     return {row["_offset"]: row["balance"] for row in frame.collect()}
 
 
-def test_a_running_total_goes_on_from_the_table_before(rows: Rows, balances: Callable[..., DataFrame]) -> None:
+def test_a_running_total_goes_on_from_the_table_before(rows: Rows, balance: Callable[..., DataFrame]) -> None:
     given = rows(
         [
             ("ada", Decimal("1.50"), 1, "pos", 0, 0),
@@ -50,17 +66,44 @@ def test_a_running_total_goes_on_from_the_table_before(rows: Rows, balances: Cal
         ]
     )
 
-    found = running_total(
-        given, key="who", amount="amount", total="balance", before=balances(("ada", Decimal("10.1234")))
-    )
+    found = balance(given, ("ada", Decimal("10.12")))
 
-    assert totals(found) == {0: Decimal("11.6234"), 1: Decimal("13.6234"), 2: Decimal(5)}
+    assert totals(found) == {0: Decimal("11.62"), 1: Decimal("13.62"), 2: Decimal(5)}
 
 
-def test_a_running_total_has_the_type_of_the_table(rows: Rows, balances: Callable[..., DataFrame]) -> None:
-    found = running_total(rows([]), key="who", amount="amount", total="balance", before=balances())
+@pytest.mark.parametrize(
+    ("amount", "total"),
+    [
+        *((kind, "BIGINT") for kind in ("TINYINT", "SMALLINT", "INT", "BIGINT")),
+        ("DECIMAL(12,2)", "DECIMAL(22, 2)"),
+        ("DECIMAL(38,6)", "DECIMAL(38, 6)"),
+        ("DECIMAL(27,20)", "DECIMAL(37, 20)"),
+    ],
+)
+def test_a_total_has_the_type_of_a_sum_of_its_amounts(spark: SparkSession, amount: str, total: str) -> None:
+    given = Source(topic="t", schema=f"who STRING, amount {amount}")
+    summed = running_total(given, key="who", amount="amount", total="total", table="totals")
+    assert summed.schema == f"`who` STRING NOT NULL, `total` {total} NOT NULL"
+    order = "TIMESTAMP_SECONDS(id) AS _order_timestamp, 't' AS _topic, 0 AS _partition, id AS _offset"
+    rows = spark.range(2).selectExpr("'a' AS who", f"CAST(id + 1 AS {amount}) AS amount", *order.split(", "))
+    before = spark.sql(f"SELECT 'a' AS who, CAST(5 AS {total}) AS total")
+    result = summed(Slice(seq=1, records={"t": rows}, tables={"totals": before}))
+    assert [row["total"] for row in result.rows.orderBy("_offset").collect()] == [6, 8]
+    assert {row["total"] for row in result.changes.collect()} == {8}
+    conform(result.changes, summed.tables[0], "t")
 
-    assert found.schema["balance"].dataType.simpleString() == "decimal(18,4)"
+
+def test_rows_are_counted_where_there_is_no_amount(rows: Rows, spark: SparkSession) -> None:
+    given = rows([("ada", None, 1, "pos", 0, 0), (None, None, 2, "pos", 0, 1), ("ada", Decimal(7), 3, "pos", 0, 2)])
+    counted = running_total(SALES, key="who", total="times", table="counts")
+    before = spark.sql("SELECT 'ada' AS who, 3L AS times")
+
+    found = counted(Slice(seq=1, records={"pos": given}, tables={"counts": before}))
+
+    assert {row["_offset"]: row["times"] for row in found.rows.collect()} == {0: 4, 1: 1, 2: 5}
+    assert [tuple(row) for row in found.changes.collect()] == [("ada", 5, False)]
+    assert counted.tables[0].made_by == "running_total(key=['who'], times=count())"
+    assert BALANCE.tables[0].made_by == "running_total(key=['who'], balance=sum(amount))"
 
 
 @pytest.mark.parametrize(
@@ -72,10 +115,12 @@ def test_a_running_total_has_the_type_of_the_table(rows: Rows, balances: Callabl
         ((1, "pos", 0, 0), (1, "pos", 0, 1)),  # then offset
     ],
 )
-def test_rows_of_a_key_follow_the_total_order(rows: Rows, first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
+def test_rows_of_a_key_follow_the_total_order(
+    rows: Rows, balance: Callable[..., DataFrame], first: tuple[Any, ...], second: tuple[Any, ...]
+) -> None:
     given = rows([("ada", Decimal(2), *second), ("ada", Decimal(1), *first)])
 
-    found = running_total(given, key="who", amount="amount", total="balance")
+    found = balance(given)
 
     assert {row["amount"]: row["balance"] for row in found.collect()} == {
         Decimal(1): Decimal(1),
@@ -84,27 +129,19 @@ def test_rows_of_a_key_follow_the_total_order(rows: Rows, first: tuple[Any, ...]
     assert [row["amount"] for row in newest(given, key="who").collect()] == [Decimal(2)]
 
 
-def test_a_null_amount_adds_nothing(rows: Rows) -> None:
-    found = running_total(
-        rows([("ada", None, 1, "pos", 0, 0), ("ada", Decimal(1), 2, "pos", 0, 1)]),
-        key="who",
-        amount="amount",
-        total="balance",
-    )
+def test_a_null_amount_adds_nothing(rows: Rows, balance: Callable[..., DataFrame]) -> None:
+    found = balance(rows([("ada", None, 1, "pos", 0, 0), ("ada", Decimal(1), 2, "pos", 0, 1)]))
 
     assert totals(found) == {0: Decimal(0), 1: Decimal(1)}
 
 
 def test_a_null_key_has_no_history(rows: Rows, balances: Callable[..., DataFrame]) -> None:
-    found = running_total(
-        rows([(None, Decimal(1), 1, "pos", 0, 0)]),
-        key="who",
-        amount="amount",
-        total="balance",
-        before=balances((None, Decimal(9))),
-    )
+    given = rows([(None, Decimal(1), 1, "pos", 0, 0), (None, Decimal(2), 2, "pos", 0, 1)])
 
-    assert totals(found) == {0: Decimal(1)}
+    found = BALANCE(Slice(seq=1, records={"pos": given}, tables={"balances": balances((None, Decimal(9)))}))
+
+    assert totals(found.rows) == {0: Decimal(1), 1: Decimal(2)}
+    assert found.changes.collect() == []
 
 
 def test_newest_keeps_one_row_for_each_key(rows: Rows) -> None:
@@ -118,17 +155,22 @@ def test_newest_keeps_one_row_for_each_key(rows: Rows) -> None:
     ]
 
 
-def test_columns_stay_as_they_were(rows: Rows) -> None:
+def test_columns_stay_as_they_were(rows: Rows, balance: Callable[..., DataFrame]) -> None:
     given = rows([("ada", Decimal(1), 1, "pos", 0, 0)])
 
-    assert set(running_total(given, key="who", amount="amount", total="balance").columns) == {*given.columns, "balance"}
+    assert set(balance(given).columns) == {*given.columns, "balance"}
     assert newest(given, key="who").columns == given.columns
 
 
-def test_newest_after_a_running_total_shuffles_and_sorts_no_more(rows: Rows) -> None:
-    given = running_total(rows([("ada", Decimal(1), 1, "pos", 0, 0)]), key="who", amount="amount", total="balance")
+def test_what_comes_of_totals_shuffles_and_sorts_no_more(rows: Rows, spark: SparkSession) -> None:
+    given = rows([("ada", Decimal(1), 1, "pos", 0, 0)])
+    crossing = running_total(SALES, key="who", amount="amount", total="balance", table="balances", every=5)
+    before = spark.createDataFrame([], "who STRING, balance DECIMAL(22,2)")
+    found = crossing(Slice(seq=1, records={"pos": given}, tables={"balances": before}))
 
-    plan = executed_plan(newest(given, key="who"))
-
-    assert plan.count("Exchange") == 1
-    assert plan.count("Sort ") == 1
+    assert found.crossings is not None
+    rows_plan = executed_plan(found.rows)
+    for frame in (found.changes, found.crossings, newest(found.rows, key="who")):
+        plan = executed_plan(frame)
+        for part in ("Exchange", "Sort "):
+            assert plan.count(part) == rows_plan.count(part) > 0

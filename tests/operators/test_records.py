@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from support.oracle_records import PARTITIONS, Cut, Fact, by_arrival, by_time, e
 from support.plans import executed_plan
 
 from kappa.errors import TopologyError
-from kappa.operators import deduplicate, newest, newest_by, running_total, threshold_crossings, tombstones
+from kappa.operators import deduplicate, newest, newest_by, running_total, tombstones
 from kappa.spark.session import tune
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import Append, Effects, Slice, Source, Table, Topic, Topology
@@ -30,6 +31,7 @@ PLAIN = Source(topic="facts", schema=FACT)
 TIMED = Source(topic="facts", schema=FACT, time="time", grace="5 seconds")
 
 everywhere = newest_by(TIMED, key="id", table="latest", deletions="deletions")
+totals_of = running_total(TIMED, key="id", amount="amount", total="total", table="totals", every=STEP)
 first_of = deduplicate(TIMED, key="id", within=None, table="first_seen")
 first_within = deduplicate(TIMED, key="id", within="4 seconds", table="last_seen")
 
@@ -37,24 +39,20 @@ first_within = deduplicate(TIMED, key="id", within="4 seconds", table="last_seen
 def observe(slice: Slice) -> Effects:
     """All operators of records on one stream."""
     facts = slice["facts"]
-    totals = running_total(
-        facts.where("id IS NOT NULL"), key="id", amount="amount", total="total", before=slice.table("totals")
-    )
-    crossings = threshold_crossings(totals, key="id", total="total", step=STEP, before=slice.table("totals"))
+    totals_of(slice, facts.where("id IS NOT NULL"))
     everywhere(slice, facts.selectExpr("*", "gone AS _deleted"))
     first_of(slice)
     first_within(slice)
-    return {"totals": newest(totals, key="id"), "crossings": crossings}
+    return {}
 
 
 observed = Topology(
     name="tests.records",
     version="1",
     sources=[TIMED],
-    operators=[everywhere, first_of, first_within],
-    tables=[Table(name="totals", key=["id"], schema="id STRING NOT NULL, total BIGINT NOT NULL")],
+    operators=[totals_of, everywhere, first_of, first_within],
     outputs=[
-        Append(name="crossings", schema="id STRING NOT NULL, threshold BIGINT NOT NULL"),
+        Append(name="crossings", of=totals_of.crossings, schema="id STRING NOT NULL, threshold BIGINT NOT NULL"),
         Append(name="firsts", of=first_of.rows, schema="id STRING NOT NULL"),
         Append(name="kept", of=first_within.rows, schema="id STRING NOT NULL"),
     ],
@@ -174,61 +172,124 @@ def crossed(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted((row["id"], int(row["threshold"]), row["_offset"]) for row in frame.collect())
 
 
-def test_a_value_that_jumps_past_a_threshold_crosses_it_once(rows: Callable[..., DataFrame]) -> None:
-    before = rows(("a", 998))
+def crossings(
+    given: DataFrame, before: DataFrame | None = None, kind: str = "BIGINT", **parameters: Any
+) -> list[tuple[Any, ...]]:
+    """What the totals of the values cross."""
+    source = Source(topic="t", schema=f"id STRING, n {kind}")
+    sums = running_total(source, key="id", amount="n", total="sum", table="sums", **parameters)
+    known = given.limit(0) if before is None else before
+    state = known.selectExpr("id", f"CAST(n AS {sums.tables[0].columns[1].type}) AS sum")
+    found = sums(Slice(seq=1, records={"t": given}, tables={"sums": state})).crossings
+    assert found is not None
+    assert found.schema["threshold"].dataType == found.schema["sum"].dataType
+    return crossed(found)
 
-    found = threshold_crossings(
-        rows(("a", 1004), ("a", 1005)), key="id", total="n", thresholds=[1000], before=before.select("id", "n")
-    )
 
-    assert crossed(found) == [("a", 1000, 0)]
+def test_a_total_that_jumps_past_a_threshold_crosses_it_once(rows: Callable[..., DataFrame]) -> None:
+    assert crossings(rows(("a", 6), ("a", 1)), rows(("a", 998)), thresholds=[1000]) == [("a", 1000, 0)]
 
 
-@pytest.mark.parametrize(("value", "is_crossed"), [(999, False), (1000, True), (1001, True)])
-def test_a_threshold_is_crossed_by_a_value_that_reaches_it(
+@pytest.mark.parametrize(("value", "is_crossed"), [(1, False), (2, True), (3, True)])
+def test_a_threshold_is_crossed_by_a_total_that_reaches_it(
     rows: Callable[..., DataFrame], value: int, is_crossed: bool
 ) -> None:
-    found = threshold_crossings(rows(("a", 998), ("a", value)), key="id", total="n", thresholds=[1000])
-
-    assert crossed(found) == ([("a", 1000, 1)] if is_crossed else [])
+    assert crossings(rows(("a", 998), ("a", value)), thresholds=[1000]) == ([("a", 1000, 1)] if is_crossed else [])
 
 
 def test_a_key_that_begins_above_a_threshold_crosses_it(rows: Callable[..., DataFrame]) -> None:
-    found = threshold_crossings(rows(("a", 25)), key="id", total="n", thresholds=[30, 10, 20])
-
-    assert crossed(found) == [("a", 10, 0), ("a", 20, 0)]
+    assert crossings(rows(("a", 25)), thresholds=[30, 10, 20, 10]) == [("a", 10, 0), ("a", 20, 0)]
 
 
-def test_a_value_that_falls_and_rises_crosses_again(rows: Callable[..., DataFrame]) -> None:
-    found = threshold_crossings(rows(("a", 10), ("a", 9), ("a", 10)), key="id", total="n", thresholds=[10])
-
-    assert crossed(found) == [("a", 10, 0), ("a", 10, 2)]
+def test_a_total_that_falls_and_rises_crosses_again(rows: Callable[..., DataFrame]) -> None:
+    assert crossings(rows(("a", 10), ("a", -1), ("a", 1)), thresholds=[10]) == [("a", 10, 0), ("a", 10, 2)]
 
 
 @pytest.mark.parametrize("kind", ["BIGINT", "DECIMAL(12,2)", "INT"])
-def test_a_step_stands_for_all_its_positive_multiples(rows: Callable[..., DataFrame], kind: str) -> None:
-    values = rows(("a", -7), ("a", 4), ("a", 15), ("b", None), (None, 99), ("b", 5)).selectExpr(
+def test_every_stands_for_all_positive_multiples(rows: Callable[..., DataFrame], kind: str) -> None:
+    values = rows(("a", -7), ("a", 11), ("a", 11), ("b", None), (None, 99), ("b", 5)).selectExpr(
         "* EXCEPT (n)", f"CAST(n AS {kind}) AS n"
     )
 
-    found = threshold_crossings(values, key="id", total="n", step=5)
-
-    assert crossed(found) == [("a", 5, 2), ("a", 10, 2), ("a", 15, 2), ("b", 5, 5)]
-    assert found.schema["threshold"].dataType == values.schema["n"].dataType
+    assert crossings(values, kind=kind, every=5) == [("a", 5, 2), ("a", 10, 2), ("a", 15, 2), ("b", 5, 5)]
 
 
-@pytest.mark.parametrize("wrong", [{}, {"step": 0}, {"step": -1}, {"step": 1, "thresholds": [1]}])
-def test_thresholds_that_make_no_sense_are_refused(rows: Callable[..., DataFrame], wrong: dict[str, Any]) -> None:
-    with pytest.raises(TopologyError, match="threshold_crossings"):
-        threshold_crossings(rows(), key="id", total="n", **wrong)
+def test_thresholds_of_a_decimal_may_have_its_digits(rows: Callable[..., DataFrame]) -> None:
+    values = rows(("a", 1), ("a", 1)).selectExpr("* EXCEPT (n)", "CAST(n AS DECIMAL(12,2)) AS n")
+
+    found = crossings(values, kind="DECIMAL(12,2)", thresholds=[Decimal("1.01"), 2])
+
+    assert found == [("a", 1, 1), ("a", 2, 1)]
 
 
-def test_crossings_behind_a_total_shuffle_and_sort_no_more(rows: Callable[..., DataFrame]) -> None:
-    totals = running_total(rows(("a", 1)), key="id", amount="n", total="sum")
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"every": 0}, "every=0 has no multiples"),
+        ({"every": -1}, "every=-1 has no multiples"),
+        ({"every": 1, "thresholds": [1]}, "give one of them"),
+        ({"thresholds": [Decimal("0.5")]}, "a total of type BIGINT is never 0.5"),
+        ({"thresholds": [1.0]}, "is never 1.0"),
+        ({"thresholds": [10**19]}, "is never 10000000000000000000"),
+        ({"amount": "amounts"}, r"amount 'amounts' is not among its rows, which have \['amount'"),
+        ({"total": "gone"}, "no name may come twice"),
+        ({"total": "Amount"}, "no name may come twice"),
+        ({"total": "_offset"}, "no name may come twice"),
+        ({"total": "threshold", "every": 2}, "no name may come twice"),
+        ({"key": "who"}, "not among its rows"),
+        ({"since": "id"}, r"since='id' is not among the columns beside its key, which are \['amount'"),
+        ({"since": "phase"}, "since='phase' is not among"),
+    ],
+)
+def test_parameters_of_a_running_total_that_make_no_sense_are_refused(wrong: dict[str, Any], words: str) -> None:
+    parameters: dict[str, Any] = {"key": "id", "amount": "amount", "total": "total", "table": "totals"} | wrong
+    with pytest.raises(TopologyError, match=f"^running_total.*{words}"):
+        running_total(PLAIN, **parameters)
 
-    plan = executed_plan(threshold_crossings(totals, key="id", total="sum", step=5))
 
-    assert (plan.count("Exchange"), plan.count("Sort ")) == (1, 1)
+def test_a_running_total_that_is_handed_frames_is_refused(rows: Callable[..., DataFrame]) -> None:
+    with pytest.raises(TopologyError, match=r"running_total\(orders, key='customer', .*, table='spending'\)"):
+        running_total(rows(), key="id", amount="n", total="sum", before=rows())  # type: ignore[call-arg]
+    sums = running_total(PLAIN, key="id", total="n", table="sums")
+    with pytest.raises(TopologyError, match="has no thresholds"):
+        assert sums.crossings
+    with pytest.raises(TopologyError, match=r"running_total\(slice, rows\)"):
+        sums(rows())  # type: ignore[arg-type]
+
+
+PHASES = Source(topic="t", schema="id STRING, phase INT, n INT")
+SINCE = running_total(PHASES, key="id", amount="n", total="sum", since="phase", table="sums", thresholds=[3])
+
+
+def test_a_total_begins_anew_where_the_column_has_another_value(spark: SparkSession) -> None:
+    """Under each cut: at rows, in the table, and for thresholds; a value that comes back begins anew too."""
+    values = [("a", 1, 2), ("a", 1, 2), ("a", 2, 3), ("a", None, 1), ("a", None, 4), ("a", 1, 1), (None, 1, 5)]
+    values += [("b", None, 3), ("b", 5, None), ("b", 5, 3)]
+    expected = [2, 4, 3, 1, 5, 1, 5, 3, 0, 3]
+    topology = Topology(
+        name="tests.since",
+        version="1",
+        sources=[PHASES],
+        operators=[SINCE],
+        outputs=[Append(name="rows", of=SINCE.rows), Append(name="crossings", of=SINCE.crossings)],
+    )
+    log = [Input(topic="t", value=dict(zip(("id", "phase", "n"), row, strict=True))) for row in values]
+    for cut in (len(log), 2, 3, 6):
+        driver = TopologyDriver(topology, spark)
+        driver.pipe(log[:cut])
+        driver.pipe(log[cut:])
+        assert [row["sum"] for row in driver.rows_in_order("rows")] == expected, cut
+        assert [row["_offset"] for row in driver.rows_in_order("crossings")] == [1, 2, 4, 7, 9], cut
+        assert driver.rows("sums") == [{"id": "a", "phase": 1, "sum": 1}, {"id": "b", "phase": 5, "sum": 3}], cut
+    assert SINCE.tables[0].made_by == "running_total(key=['id'], sum=sum(n), since=phase)"
+
+
+def test_totals_of_several_topics_follow_the_time(rows: Callable[..., DataFrame]) -> None:
+    other = replace(PLAIN, topic="others")
+    sums = running_total([PLAIN, other], key="id", total="n", table="sums", every=2)
+    assert (sums.rows.cuts, sums.crossings.cuts, sums.tables[0].cuts) == ("time", "time", "any")
+    assert running_total(PLAIN, key="id", total="n", table="sums").rows.cuts == "any"
+    assert running_total([PLAIN, other], key="id", total="n", since="gone", table="sums").tables[0].cuts == "time"
 
 
 # ---- tombstones
@@ -377,7 +438,9 @@ def test_a_large_state_is_neither_moved_nor_sorted_for_a_small_slice(spark: Spar
     state = spark.range(1000).selectExpr("CAST(id AS STRING) AS id", "id AS total")
 
     def plan() -> str:
-        totals = running_total(rows, key="id", amount="n", total="total", before=state)
+        numbers = Source(topic="t", schema="id STRING, n INT")
+        sums = running_total(numbers, key="id", amount="n", total="total", table="s")
+        totals = sums(Slice(seq=1, records={"t": rows}, tables={"s": state})).rows
         assert {row["id"]: row["total"] for row in totals.collect()} == {"0": 1, "1": 2, "2": 3, "3": 4}
         return executed_plan(totals)
 

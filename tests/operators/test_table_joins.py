@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,16 +24,17 @@ from support.plans import executed_plan
 
 from kappa import Append, Effects, Slice, Source, Topology
 from kappa.errors import TopologyError
-from kappa.operators import lookup, newest_table_join, table_join, tombstones
+from kappa.operators import lookup, newest_by, newest_table_join, running_total, table_join, tombstones
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology.event_time import Frontier
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
 ROW = "id STRING, value INT, at BIGINT"
+NAMED, CODE = "id STRING, name STRING", "code STRING, name STRING"
 GRACE = {"orders": 1_000, "products": 2_000}
 
 
@@ -52,6 +54,8 @@ NEWEST = {
     how: newest_table_join(*PLAIN, key="id", how=how, table=f"{how}_products")  # type: ignore[arg-type]
     for how in ("inner", "left")
 }
+
+LOOKUP = lookup(*PLAIN, key="id", table="products")
 
 
 def as_of_step(slice: Slice) -> Effects:
@@ -76,17 +80,18 @@ def newest_step(slice: Slice) -> Effects:
     orders, products = slice["orders"], tombstones(slice["products"], key="id")
     for join in NEWEST.values():
         join(slice, orders, products)
-    return {"lookup_rows": lookup(orders, slice.table("left_products"), on="id", changes=products)}
+    LOOKUP(slice, orders, products)
+    return {}
 
 
 newest_topology = Topology(
     name="inventory.newest",
     version="1",
     sources=PLAIN,
-    operators=list(NEWEST.values()),
+    operators=[*NEWEST.values(), LOOKUP],
     outputs=[
         *(Append(name=f"{how}_rows", of=join.rows) for how, join in NEWEST.items()),
-        Append(name="lookup_rows", schema=f"{ROW}, value_right INT, at_right BIGINT"),
+        Append(name="lookup_rows", of=LOOKUP.rows),
     ],
     step=newest_step,
 )
@@ -168,7 +173,8 @@ def spread_step(slice: Slice) -> Effects:
     prices = slice["products"].selectExpr("* EXCEPT (rows)", "INLINE(rows)")
     SPREAD(slice, lines, prices)
     SPREAD_NEWEST(slice, lines, prices)
-    return {"looked_up": lookup(lines, slice.table("products"), on="id", changes=prices)}
+    SPREAD_LOOKUP(slice, lines, prices)
+    return {}
 
 
 SPREAD_ROW = "id STRING, value INT"
@@ -182,15 +188,16 @@ SPREAD = table_join(
 SPREAD_NEWEST = newest_table_join(
     *SPREAD_SOURCES, key="id", table="products", left_rows=SPREAD_ROW, table_rows=SPREAD_ROW
 )
+SPREAD_LOOKUP = lookup(*SPREAD_SOURCES, key="id", table="small", left_rows=SPREAD_ROW, table_rows=SPREAD_ROW)
 spread = Topology(
     name="inventory.spread",
     version="1",
     sources=SPREAD_SOURCES,
-    operators=[SPREAD, SPREAD_NEWEST],
+    operators=[SPREAD, SPREAD_NEWEST, SPREAD_LOOKUP],
     outputs=[
         Append(name="as_of", of=SPREAD.rows),
         Append(name="newest", of=SPREAD_NEWEST.rows),
-        Append(name="looked_up", schema=f"{SPREAD_ROW}, value_right INT", cuts="time"),
+        Append(name="looked_up", of=SPREAD_LOOKUP.rows),
     ],
     step=spread_step,
 )
@@ -292,18 +299,27 @@ def test_a_row_sees_the_table_before_it_within_its_slice_too(spark: SparkSession
     assert values(found, "left_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
     assert values(found, "inner_rows") == [(1, 10), (2, 10), (3, 20)]
     assert values(found, "lookup_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
-    assert [found.rows(f"{how}_products") for how in NEWEST] == [[], []]
+    assert [found.rows(name) for name in ("inner_products", "left_products", "products")] == [[], [], []]
 
 
-def test_a_lookup_of_a_table_that_never_changes_sees_it_as_it_is(spark: SparkSession) -> None:
-    table = spark.createDataFrame([("a", "Ada", 1)], "code STRING, name STRING, _seq INT")
-    rows = spark.createDataFrame([("a", "x"), ("b", "y"), (None, "z")], "id STRING, name STRING")
+def test_a_lookup_sees_a_table_that_no_change_touches_as_it_is(spark: SparkSession) -> None:
+    lines, codes = (Source(topic=topic, schema=ddl) for topic, ddl in (("rows", NAMED), ("codes", CODE)))
+    table = spark.createDataFrame([("a", "Ada")], CODE)
+    place = "TIMESTAMP_SECONDS(0) AS _order_timestamp, 'rows' AS _topic, 0 AS _partition, 0L AS _offset"
+    rows = spark.createDataFrame([("a", "x"), ("b", "y"), (None, "z")], NAMED).selectExpr("*", *place.split(", "))
+    records = {"rows": rows, "codes": rows.limit(0).selectExpr("id AS code", "name", *place.split(", "))}
 
-    found = lookup(rows, table, on={"id": "code"}, changes=None)
+    def seen(how: str) -> DataFrame:
+        found = lookup(lines, codes, key={"id": "code"}, table="known", how=how)  # type: ignore[arg-type]
+        return found(Slice(seq=1, records=records, tables={"known": table})).rows
 
-    assert found.columns == ["id", "name", "name_right"]
-    assert {(row["id"], row["name_right"]) for row in found.collect()} == {("a", "Ada"), ("b", None), (None, None)}
-    assert [row["id"] for row in lookup(rows, table, on={"id": "code"}, how="inner", changes=None).collect()] == ["a"]
+    assert seen("left").columns[:3] == ["id", "name", "name_right"]
+    expected = {("a", "Ada"), ("b", None), (None, None)}
+    assert {(row["id"], row["name_right"]) for row in seen("left").collect()} == expected
+    assert [row["id"] for row in seen("inner").collect()] == ["a"]
+    plan = executed_plan(seen("left"))
+    assert "BroadcastHashJoin" in plan
+    assert "hashpartitioning(id" not in plan.split("Union")[0]
 
 
 @pytest.mark.parametrize("topology", ["as_of", "newest"])
@@ -331,40 +347,110 @@ def test_a_lookup_compares_only_by_key(spark: SparkSession) -> None:
     place = "TIMESTAMP_SECONDS(id) AS _order_timestamp, 't' AS _topic, 0 AS _partition, id AS _offset"
     # Of a constant Spark makes no key at all.
     rows = spark.range(3).selectExpr("CAST(id DIV 100 AS STRING) AS id", "id AS at", *place.split(", "))
+    stream = Source(topic="t", schema="id STRING, at BIGINT")
+    looked_up = lookup(stream, stream, key="id", table="known")
 
-    found = lookup(rows, rows.limit(0).select("id", "at"), on="id", changes=rows)
+    found = looked_up(Slice(seq=1, records={"t": rows}, tables={"known": rows.limit(0).select("id", "at")})).rows
 
     assert {(row["at"], row["at_right"]) for row in found.collect()} == {(0, None), (1, 0), (2, 1)}
     plan = executed_plan(found)
     assert "BroadcastHashJoin" in plan and " >= " not in plan and " < " not in plan
 
 
-def test_a_lookup_that_does_not_say_how_its_table_changes_is_refused(spark: SparkSession) -> None:
-    rows = spark.range(1)
-
-    with pytest.raises(TopologyError, match="changes=None"):
-        lookup(rows, rows, on="id")
-
-
-def test_a_lookup_does_not_shuffle_its_rows(spark: SparkSession) -> None:
-    rows = spark.range(10).selectExpr("CAST(id AS STRING) AS id")
-
-    plan = executed_plan(lookup(rows, rows.selectExpr("id", "1 AS one"), on="id", changes=None))
-
-    assert "BroadcastHashJoin" in plan
-    assert "hashpartitioning" not in plan
+CLICKS, GOALS = Source(topic="clicks", schema="id STRING, n INT"), Source(topic="goals", schema="id STRING, by INT")
+SCORED = running_total(GOALS, key="id", amount="by", total="score", table="scores")
+CLICKED = lookup(CLICKS, SCORED, key="id")
+scored = Topology(
+    name="games.scored",
+    version="1",
+    sources=[CLICKS, GOALS],
+    operators=[SCORED, CLICKED],
+    outputs=[Append(name="clicked", of=CLICKED.rows)],
+)
 
 
-def test_declarations_that_do_not_fit_are_refused(spark: SparkSession) -> None:
-    rows = spark.range(1).selectExpr("id", "id AS value", "id AS value_right")
+def test_a_lookup_of_a_running_total_sees_the_total_before_each_row(spark: SparkSession) -> None:
+    def event(topic: str, at: int, id: str | None, number: int) -> Input:
+        return Input(topic=topic, value={"id": id, "n" if topic == "clicks" else "by": number}, timestamp_ms=at)
+
+    log = [
+        *(event("clicks", 1, "a", 1), event("goals", 2, "a", 5), event("clicks", 3, "a", 2)),
+        *(event("goals", 4, "a", -3), event("goals", 5, None, 9), event("clicks", 6, "a", 3)),
+        *(event("clicks", 7, None, 4), event("clicks", 8, "b", 5)),
+    ]
+    found = TopologyDriver(scored, spark)
+    found.pipe(log)
+    assert [(row["n"], row["score"]) for row in found.rows_in_order("clicked")] == [
+        *((1, None), (2, 5), (3, 2), (4, None), (5, None))
+    ]
+    assert found.rows("scores") == [{"id": "a", "score": 2}]
+    assert CLICKED.tables == () and CLICKED.rows.cuts == "time"
+    parts = TopologyDriver(scored, spark)
+    for part in (log[:2], log[2:5], log[5:]):
+        parts.pipe(part)
+    assert parts.rows("clicked") == found.rows("clicked")
+
+
+def test_a_lookup_sees_the_last_of_the_totals_of_a_record(spark: SparkSession) -> None:
+    lines = Source(topic="goals", schema="by ARRAY<INT>")
+    sums = running_total(lines, key="id", amount="points", total="score", table="scores", rows="id STRING, points INT")
+    seen = lookup(CLICKS, sums, key="id")
+
+    def step(slice: Slice) -> Effects:
+        sums(slice, slice["goals"].selectExpr("*", "'a' AS id", "EXPLODE(by) AS points"))
+        seen(slice)
+        return {}
+
+    topology = Topology(
+        name="games.sums",
+        version="1",
+        sources=[CLICKS, lines],
+        operators=[sums, seen],
+        outputs=[Append(name="clicked", of=seen.rows)],
+        step=step,
+    )
+    click = Input(topic="clicks", value={"id": "a", "n": 1}, timestamp_ms=9)
+    goals = Input(topic="goals", value={"by": [7, -5]}, timestamp_ms=1)
+    for parts in ([[goals, click]], [[goals], [click]]):
+        found = TopologyDriver(topology, spark)
+        for part in parts:
+            found.pipe(part)
+        assert [row["score"] for row in found.rows("clicked")] == [2], parts
+
+
+def test_lookups_that_do_not_fit_are_refused(spark: SparkSession) -> None:
+    products = newest_by(PLAIN[1], key="id", table="products")
+    pairs = running_total(GOALS, key=["id", "by"], total="times", table="pairs")
+    for declare, words in (
+        (lambda: lookup(spark.range(1), spark.range(1), on="id"), r"lookup\(orders, products, key='sku'"),
+        (lambda: lookup(CLICKS, GOALS, key="id"), "has no name for it"),
+        (lambda: lookup(CLICKS, SCORED, key="id", table="t"), "that operator keeps the table"),
+        (lambda: lookup(CLICKS, products, key="id"), "newest_by 'products', which has of each slice the newest"),
+        (lambda: lookup(CLICKS, pairs, key="id"), r"whose key is \['id', 'by'\]"),
+        (lambda: lookup(CLICKS, SCORED, key={"n": "id"}), "Cast one of them"),
+        (lambda: lookup(CLICKS, GOALS, key="code", table="t"), "no column 'code'"),
+        (lambda: lookup(CLICKS, GOALS, key="id", how="outer", table="t"), "inner, left"),
+    ):
+        with pytest.raises(TopologyError, match=words):
+            declare()  # type: ignore[no-untyped-call]
+
+    def choose(slice: Slice) -> Effects:
+        CLICKED(slice, None, SCORED(slice).rows.where("score > 1"))
+        return {}
+
+    driven = TopologyDriver(replace(scored, step=choose), spark)
+    with pytest.raises(TopologyError, match="Call it without them; choose rows"):
+        driven.pipe([Input(topic="goals", value={"id": "a", "by": 1})])
+
+
+def test_declarations_that_do_not_fit_are_refused() -> None:
     with pytest.raises(TopologyError, match="inner, left"):
         table_join(*TIMED, key="id", how="outer", tables=("waiting", "versions"))  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="Did you mean 'id'"):
         newest_table_join(*PLAIN, key="ids", table="products")
-    with pytest.raises(TopologyError, match="no column 'code'"):
-        lookup(rows, rows, on="code")
+    clash = Source(topic="t", schema="id STRING, value INT, value_right INT")
     with pytest.raises(TopologyError, match="value_right"):
-        lookup(rows, rows, on="id", changes=None)
+        lookup(clash, clash, key="id", table="t")
 
 
 def test_state_of_another_declaration_has_another_shape() -> None:

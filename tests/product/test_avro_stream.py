@@ -36,15 +36,22 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 TOPOLOGY = '''
 """Running balances of Avro records, version {version}: each amount counts {factor} times."""
 
-from kappa.operators import newest, running_total
-from kappa.topology import Append, Source, Table, Topic, Topology
+from kappa.operators import running_total
+from kappa.topology import Append, Source, Topic, Topology
 
+MOVES = Source(
+    topic="{topic}",
+    format="avro",
+    schema="id STRING NOT NULL, amount BIGINT NOT NULL, at TIMESTAMP, price DECIMAL(10,2)",
+)
+totals = running_total(
+    MOVES, rows="id STRING, counted BIGINT", key="id", amount="counted", total="total", table="balances"
+)
 
 def step(slice):
     """Moves with their running totals, and the balance of each account."""
     counted = slice["{topic}"].selectExpr("*", "CAST(amount * {factor} AS BIGINT) AS counted")
-    moves = running_total(counted, key="id", amount="counted", total="total", before=slice.table("balances"))
-    return {{"moves": moves, "balances": newest(moves, key="id")}}
+    return {{"moves": totals(slice, counted).rows}}
 
 
 MOVE = "id STRING NOT NULL, at TIMESTAMP, price DECIMAL(10,2), counted BIGINT, total BIGINT"
@@ -52,14 +59,8 @@ MOVE = "id STRING NOT NULL, at TIMESTAMP, price DECIMAL(10,2), counted BIGINT, t
 balances = Topology(
     name="{name}",
     version="{version}",
-    sources=[
-        Source(
-            topic="{topic}",
-            format="avro",
-            schema="id STRING NOT NULL, amount BIGINT NOT NULL, at TIMESTAMP, price DECIMAL(10,2)",
-        )
-    ],
-    tables=[Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")],
+    sources=[MOVES],
+    operators=[totals],
     outputs=[
         Append(name="moves", schema=MOVE),
         Topic(name="{topic}.moves", of="moves", key="id", format="avro"),

@@ -25,24 +25,28 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5)]
 
-V2 = """
+#: The balances are a table of the author's own, of any shape, beside the sums that an operator keeps.
+TEXT = """
 from pyspark.sql import functions as F
 
 from kappa.operators import newest, running_total
 from kappa.topology import Append, Source, Table, Topic, Topology
 
+MOVES = Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")
+totals = running_total(MOVES, rows="id STRING, counted BIGINT", key="id", amount="counted", total="total", table="sums")
+
 
 def step(slice):
-    rows = slice["{topic}"].withColumn("counted", F.col("amount"))
-    moves = running_total(rows, key="id", amount="counted", total="total", before=slice.table("balances"))
+    moves = totals(slice, slice["{topic}"].withColumn("counted", F.col("amount"))).rows
     moves = moves.withColumn("doubled", F.col("total") * 2).withColumn("initial", F.col("id").substr(1, 1))
     {step}
 
 
 balances = Topology(
     name="{name}",
-    version="2",
-    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
+    version="{version}",
+    sources=[MOVES],
+    operators=[totals],
     tables=[{tables}],
     outputs=[{outputs}],
     step=step,
@@ -56,10 +60,10 @@ MOVES = (
 STEP = 'return {"moves": moves, "balances": newest(moves, key="id")}'
 
 
-def evolve(stream: Lab, *, step: str = STEP, tables: str = BALANCES, outputs: str = MOVES) -> None:
+def evolve(stream: Lab, *, version: int = 2, step: str = STEP, tables: str = BALANCES, outputs: str = MOVES) -> None:
     """Deploy a second version of another shape."""
-    parts = {"step": step, "tables": tables, "outputs": outputs.format(topic=stream.topic)}
-    (stream.config.topologies / "balances.py").write_text(V2.format(topic=stream.topic, name=stream.name, **parts))
+    parts = {"version": version, "step": step, "tables": tables, "outputs": outputs.format(topic=stream.topic)}
+    (stream.config.topologies / "balances.py").write_text(TEXT.format(topic=stream.topic, name=stream.name, **parts))
 
 
 #: Readers were told that a column, a type or a key changes.
@@ -68,6 +72,7 @@ TOLD: Any = {"allow": frozenset({"reader-schema-changed"})}
 
 def live(stream: Lab) -> int:
     """A first epoch that has read everything and goes on."""
+    evolve(stream, version=1)
     stream.produce(ROWS)
     return stream.start_live()
 
@@ -272,11 +277,13 @@ def test_a_source_that_is_new_is_read_from_its_beginning_and_a_rollback_leaves_i
 ) -> None:
     first, more = live(stream), topic()
     produce(stream, more, [("x", 1)])
-    stream.deploy(2, factor=1)
+    evolve(stream)
     file = stream.config.topologies / "balances.py"
-    text = file.read_text().replace(
-        "sources=[", f'sources=[Source(topic="{more}", schema="id STRING NOT NULL, amount BIGINT NOT NULL"), '
+    source = f'Source(topic="{more}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")'
+    text = (
+        file.read_text().replace("sources=[MOVES]", "sources=BOTH").replace("running_total(MOVES", "running_total(BOTH")
     )
+    text = text.replace("\ntotals = ", f"\nBOTH = [MOVES, {source}]\ntotals = ")
     both = f'slice["{stream.topic}"].unionByName(slice["{more}"])'
     file.write_text(text.replace(f'slice["{stream.topic}"]', both))
     second, _ = replayed(stream)

@@ -18,22 +18,25 @@ else:
 STATELESS = '''
 """Amounts, version {version}: each counts {factor} times."""
 
-from kappa.operators import newest, running_total
-from kappa.topology import Append, Source, Table, Topic, Topology
+from kappa.operators import running_total
+from kappa.topology import Append, Source, Topic, Topology
 
+MOVES = Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")
+balances = running_total(
+    MOVES, rows="id STRING, counted BIGINT", key="id", amount="counted", total="total", table="balances"
+)
 
 def step(slice):
     """A move for each record, and running totals of the accounts."""
     moves = slice["{topic}"].selectExpr("*", "CAST(amount * {factor} AS BIGINT) AS counted")
-    totals = running_total(moves, key="id", amount="counted", total="total", before=slice.table("balances"))
-    return {{"moves": moves.where("amount >= 0"), "totals": totals, "balances": newest(totals, key="id")}}
+    return {{"moves": moves.where("amount >= 0"), "totals": balances(slice, moves).rows}}
 
 
 amounts = Topology(
     name="{name}",
     version="{version}",
-    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
-    tables=[Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")],
+    sources=[MOVES],
+    operators=[balances],
     outputs=[
         Append(name="moves", schema="id STRING NOT NULL, counted BIGINT"),
         Append(name="totals", schema="id STRING NOT NULL, total BIGINT"),

@@ -27,7 +27,6 @@ from kappa.operators import (
     sliding_window,
     table_join,
     table_table_join,
-    threshold_crossings,
     tumbling_window,
 )
 from kappa.testing import Input
@@ -73,9 +72,12 @@ def of_records(names: Names) -> Parts:
     """What needs no time: rows, partitions, keyed state, topics."""
     rows, key, n, id_ = schema(names, "id", "key", "n"), names["key"], names["n"], names["id"]
     q = {name: quote(shown) for name, shown in names.items()}
-    left = source("left", names)
+    left, right = (source(topic, names) for topic in ("left", "right"))
     state = Table(name="state", key=[id_], schema=schema(names, "id", "key", "n", "region", "more"))
-    counted_table = Table(name="counted", key=[key], schema=f"{q['key']} STRING NOT NULL, `so.far` BIGINT")
+    counted = running_total(
+        left, key=key, amount=n, total="so.far", table="counted", every=2, rows=schema(names, "id", "key", "n")
+    )
+    seen = lookup(left, right, key=id_, table="looked_up", left_rows=rows, table_rows=rows)
     sums = {"total": agg.sum(n), "last": agg.last(id_), "top": agg.top(id_, n=2, by=n)}
     totals = aggregate(left, key=key, aggregates=sums, table="totals", rows=rows)
     most = {"total": agg.sum(n), "most": agg.max(n)}
@@ -87,27 +89,21 @@ def of_records(names: Names) -> Parts:
         mine = slice["left"]
         present = mine.where(f"{q['key']} IS NOT NULL")
         own = newest(mine, key=id_)
-        counted = running_total(present, key=key, amount=n, total="so.far", before=slice.table("counted"))
-        many = threshold_crossings(counted, key=key, total="so.far", step=2, before=slice.table("counted"))
+        counted(slice, present)
+        seen(slice)
         totals(slice)
         regrouped(slice, own)
         latest(slice, present)
         once(slice, present)
-        return {
-            "rows": mine,
-            "state": own,
-            "counted": newest(counted, key=key),
-            "many": many,
-            "seen": lookup(mine, slice.table("state"), on=id_, changes=None),
-        }
+        return {"rows": mine, "state": own}
 
-    right = ", ".join(f"{quote(f'{names[name]}_right')} {kind}" for name, kind in (("key", "STRING"), ("n", "BIGINT")))
     outputs = [
         Append(name="rows", schema=schema(names), partition_by=[names["region"], key], masked=[n], time=names["at"]),
-        Append(name="many", schema=f"{schema(names, 'id', 'key', 'n')}, `so.far` BIGINT, threshold BIGINT"),
-        Append(name="seen", schema=f"{schema(names, 'id', 'key', 'n')}, {right}", cuts="equal"),
+        Append(name="many", of=counted.crossings),
+        Append(name="seen", of=seen.rows, cuts="equal"),
     ]
-    return Parts(operators=[totals, regrouped, latest, once], tables=[state, counted_table], outputs=outputs, step=step)
+    operators = [totals, regrouped, latest, once, counted, seen]
+    return Parts(operators=operators, tables=[state], outputs=outputs, step=step)
 
 
 def of_time(names: Names) -> Parts:

@@ -31,23 +31,26 @@ STORY = 'Topic(name="{name}.story", of="moves", key="id", on_replay="versioned")
 READER = '''
 """Scores, version {version}: what the other topology counted counts {factor} times."""
 
-from kappa.operators import newest, running_total
-from kappa.topology import Append, Source, Table, Topic, Topology
+from kappa.operators import running_total
+from kappa.topology import Append, Source, Topic, Topology
 
+STORY = Source(topic="{story}", schema="id STRING NOT NULL, {column} BIGINT NOT NULL", of="{of}")
+totals = running_total(
+    STORY, rows="id STRING, scored BIGINT", key="id", amount="scored", total="score", table="scores"
+)
 
 def step(slice):
     """Moves of the other topology with running scores, and the score of each account."""
     counted = "CAST({column} * {factor} AS BIGINT) AS scored"
     read = slice["{story}"].selectExpr("id", counted, "_topic", "_partition", "_offset", "_order_timestamp")
-    seen = running_total(read, key="id", amount="scored", total="score", before=slice.table("scores"))
-    return {{"seen": seen, "scores": newest(seen, key="id")}}
+    return {{"seen": totals(slice, read).rows}}
 
 
 scores = Topology(
     name="{name}",
     version="{version}",
-    sources=[Source(topic="{story}", schema="id STRING NOT NULL, {column} BIGINT NOT NULL", of="{of}")],
-    tables=[Table(name="scores", key=["id"], schema="id STRING NOT NULL, score BIGINT")],
+    sources=[STORY],
+    operators=[totals],
     outputs=[
         Append(name="seen", schema="id STRING NOT NULL, scored BIGINT, score BIGINT"),
         {output}

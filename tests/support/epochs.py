@@ -54,22 +54,25 @@ Reader = TypeVar("Reader", Epochs, Ledger)
 TOPOLOGY = '''
 """Running balances, version {version}: each amount counts {factor} times."""
 
-from kappa.operators import newest, running_total
-from kappa.topology import Append, Check, Source, Table, Topic, Topology
+from kappa.operators import running_total
+from kappa.topology import Append, Check, Source, Topic, Topology
 
+MOVES = Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")
+totals = running_total(
+    MOVES, rows="id STRING, counted BIGINT", key="id", amount="counted", total="total", table="balances"
+)
 
 def step(slice):
     """Moves with their running totals, and the balance of each account."""
     counted = slice["{topic}"].selectExpr("*", "CAST(amount * {factor} AS BIGINT) AS counted")
-    moves = running_total(counted, key="id", amount="counted", total="total", before=slice.table("balances"))
-    return {{"moves": moves, "balances": newest(moves, key="id")}}
+    return {{"moves": totals(slice, counted).rows}}
 
 
 balances = Topology(
     name="{name}",
     version="{version}",
-    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
-    tables=[Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")],
+    sources=[MOVES],
+    operators=[totals],
     outputs=[
         Append(name="moves", schema="id STRING NOT NULL, counted BIGINT, total BIGINT"),
         Topic(name="{topic}.moves", of="moves", key="id"),

@@ -21,8 +21,8 @@ else:
 TIMED = '''
 """Amounts by the hour, and pairs of near ones, version {version}: each counts {factor} times."""
 
-from kappa.operators import agg, hopping_window, interval_join, newest, running_total, session_window, tumbling_window
-from kappa.topology import Append, Source, Table, Topology
+from kappa.operators import agg, hopping_window, interval_join, running_total, session_window, tumbling_window
+from kappa.topology import Append, Source, Topology
 
 MOVES = Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", grace="{grace}")
 SUMS = {{
@@ -33,6 +33,9 @@ SUMS = {{
 hours = tumbling_window(MOVES, size="1 hour", keep="3 days", table="open_hours", **SUMS)
 hops = hopping_window(MOVES, size="4 hours", every="2 hours", table="open_hops", **SUMS)
 visits = session_window(MOVES, gap="2 hours", table="open_visits", **SUMS)
+totals = running_total(
+    MOVES, rows="id STRING, counted BIGINT", key="id", amount="counted", total="total", table="balances"
+)
 pairs = interval_join(
     MOVES, MOVES, key="id", within="1 hour", how="left", tables=("evens", "odds"),
     left_rows="id STRING, amount BIGINT, at TIMESTAMP", right_rows="id STRING, counted BIGINT",
@@ -46,9 +49,7 @@ def step(slice):
     for operator in each:
         operator(slice, counted)
     pairs(slice, counted.where("amount % 2 = 0"), counted.where("amount % 2 = 1"))
-    effects = {{"moves": counted}}
-    {more_effects}
-    return effects
+    return {{"moves": counted}}
 
 
 amounts = Topology(
@@ -56,7 +57,6 @@ amounts = Topology(
     version="{version}",
     sources=[MOVES],
     operators=[*each, pairs],
-    tables=[{more_tables}],
     outputs=[
         Append(name="hours", of=hours.final),
         Append(name="hops", of=hops.final),
@@ -69,15 +69,10 @@ amounts = Topology(
 '''
 #: Outputs that no interval bounds, and one that names no time.
 MORE = {
-    "more_operators": ", visits",
-    "more_effects": """
-    totals = running_total(counted, key="id", amount="counted", total="total", before=slice.table("balances"))
-    effects |= {"totals": totals, "balances": newest(totals, key="id")}
-""",
-    "more_tables": 'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")',
+    "more_operators": ", visits, totals",
     "more_outputs": """
         Append(name="visits", of=visits.final), Append(name="untimed", of=pairs.rows),
-        Append(name="totals", schema="id STRING NOT NULL, total BIGINT"),
+        Append(name="totals", of=totals.rows, schema="id STRING NOT NULL, total BIGINT"),
 """,
 }
 BEGIN = datetime(2023, 11, 14, tzinfo=UTC)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.ways import in_tasks
 
+from kappa.slices.step import call_step
 from kappa.topology import Slice, Topology
 from kappa.topology.registry import load
 
@@ -39,10 +40,10 @@ class Stream:
             for t in self._topology.tables
         }
         records = in_tasks(self._log(sent, source.topic), source).where("_dead IS NULL")
-        effects = self._topology.step(Slice(seq=self._seq, records={source.topic: records}, tables=before))
+        effects = call_step(self._topology, Slice(seq=self._seq, records={source.topic: records}, tables=before))
         found = {
-            name: frame.orderBy("_order_timestamp", "_partition", "_offset").collect()
-            for name, frame in effects.items()
+            append.name: effects[append.name].orderBy("_order_timestamp", "_partition", "_offset").collect()
+            for append in self._topology.appends
         }
         for table in self._topology.tables:
             names = [column.name for column in table.columns]
@@ -157,7 +158,7 @@ def test_every_effect_has_the_declared_columns_and_types(
         topology = load(TOPOLOGIES / folder, name)
         source = topology.sources[0]
         before = {t.name: spark.createDataFrame([], t.schema) for t in topology.tables}
-        effects = topology.step(Slice(seq=1, records={source.topic: in_tasks(log([]), source)}, tables=before))
+        effects = call_step(topology, Slice(seq=1, records={source.topic: in_tasks(log([]), source)}, tables=before))
         assert set(effects) == {member.name for member in (*topology.tables, *topology.appends)}
         for member in (*topology.tables, *topology.appends):
             declared: DataFrame = spark.createDataFrame([], member.schema)

@@ -13,7 +13,8 @@ from kappa.operators.masks import masked
 from kappa.operators.newest_table_join import newest_table_join
 from kappa.operators.partitioner import rekey
 from kappa.operators.phases import two_phase
-from kappa.operators.records import newest, running_total, threshold_crossings, tombstones
+from kappa.operators.records import newest, tombstones
+from kappa.operators.running_total import running_total
 from kappa.operators.session import session_window
 from kappa.operators.sliding import sliding_window
 from kappa.operators.table_aggregates import aggregate_table
@@ -44,7 +45,6 @@ __all__ = [
     "sliding_window",
     "table_join",
     "table_table_join",
-    "threshold_crossings",
     "tombstones",
     "tumbling_window",
     "two_phase",

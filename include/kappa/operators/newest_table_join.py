@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from kappa.operators.bound import RowsOperator, declared_as, emission
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns
-from kappa.operators.keys import by_content, is_present
-from kappa.operators.lookup import newest_before
-from kappa.operators.records import is_deleted
-from kappa.topology import ORDER, Slice, Table
-from kappa.topology.ddl import ddl_of, quote, quoted
+from kappa.operators.lookup import last_rows, newest_before, own_columns_of_record
+from kappa.topology import Slice, Table
+from kappa.topology.ddl import ddl_of
 from kappa.topology.operator import Outcome, Reads, label, rows_input
-from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -139,15 +136,9 @@ class NewestTableJoin:
         keys = dict(zip(self.columns.left_key, key, strict=True))
         read = newest_before(left, before, table, keys=keys, columns=columns)
         found = read.where("r IS NOT NULL") if self.columns.how == "inner" else read
-        record = [f"l.{quote(name)}" for name in left.columns if is_reserved(name)]
-        # The last one in the order in which a row sees them.
-        values = by_content({column.name: column.delta for column in self.columns.right})
-        order = ", ".join([*ORDER, "_deleted", *values])
-        is_last = f"LEAD(TRUE) OVER (PARTITION BY {', '.join(quoted(key))} ORDER BY {order}) IS NULL AS _is_last"
-        new = table.where(is_present(key)).selectExpr(*quoted(columns), *ORDER, f"{is_deleted(table)} AS _deleted")
         return NewestTableJoined(
-            rows=found.selectExpr(*self.columns.of_pair, *record),
-            changes=new.selectExpr("*", is_last).where("_is_last").select(*map(quote, columns), "_deleted"),
+            rows=found.selectExpr(*self.columns.of_pair, *own_columns_of_record(left)),
+            changes=last_rows(table, self.columns),
         )
 
     @property

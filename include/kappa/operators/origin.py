@@ -40,7 +40,6 @@ ORDERS: dict[str, Order] = {
     "sliding_window": "topic",
     "table_join": "topic",
     "table_table_join": "none",
-    "threshold_crossings": "key",
     "tumbling_window": "topic",
     "two_phase": "none",
 }

@@ -310,7 +310,7 @@ def _check_operators(topology: Topology) -> None:
     """Operators read sources of the topology and what others of its operators emit; outputs are of these."""
     if topology.step is None and not topology.operators:
         raise TopologyError(f"Topology {topology.name!r} has neither a step nor operators: it would do nothing.")
-    emitted = {operator.emits for operator in topology.operators if operator.emits is not None}
+    emitted = {emission for operator in topology.operators for emission in operator.emissions}
     for operator in topology.operators:
         for item in operator.inputs:
             if isinstance(item, TableInput) and item.table not in topology.tables:

@@ -7,7 +7,7 @@ it with the slice. The rows, the table before the slice, the frontier and the la
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kappa.errors import TopologyError
@@ -38,12 +38,14 @@ class RowsInput:
         of: what is read.
         rows: Spark DDL of the rows that the operator gets.
         is_shaped: whether a column comes from the step, which then has to pass the rows.
+        is_whole: whether the step may choose none of them.
     """
 
     operator: str
     of: tuple[Source | Emission, ...]
     rows: str
     is_shaped: bool
+    is_whole: bool = False
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -121,6 +123,11 @@ class RowsInput:
 
     def _checked(self, slice: Slice, passed: DataFrame) -> DataFrame:
         """Rows that the step made, of this input."""
+        if self.is_whole and passed is not slice.calls.emitted.get(self.of[0]):
+            raise TopologyError(
+                f"{self.operator} reads {_shown(self.of[0])} beside its table, which has all of them, and was passed "
+                "others. Call it without them; choose rows in what that operator is called with."
+            )
         if "_offset" not in passed.columns or "_topic" not in passed.columns:
             return passed  # what is missing is named by the operator
         mark = passed.schema["_offset"].metadata.get(MARK)
@@ -244,6 +251,7 @@ class Operator(Generic[R]):
         tables: its state.
         compute: what it gives for a slice and the rows of its inputs.
         emits: what it emits; None where it has a table alone.
+        more: field of the result -> what else it emits, where that is several things.
     """
 
     name: str
@@ -251,6 +259,7 @@ class Operator(Generic[R]):
     tables: tuple[Table, ...]
     compute: Callable[[Slice, tuple[DataFrame, ...]], Outcome[R]]
     emits: Emission | None = None
+    more: Mapping[str, Emission] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # What comes of rows that depend on cuts depends on them too.
@@ -293,13 +302,15 @@ class Operator(Generic[R]):
         if outcome.late is not None:
             slice.calls.late.append(outcome.late)
         result = self._handed(slice, outcome)
-        if self.emits is None or outcome.emitted is None:
-            return result
-        emits = getattr(outcome.result, outcome.emitted)
-        held = emits if slice.hold is None else slice.hold(self.emits, emits)
-        emitted = with_mark(held, _shown(self.emits))
-        slice.calls.emitted[self.emits] = emitted
-        return replace(result, **{outcome.emitted: emitted})  # the step may pass them on
+        emissions = dict(self.more)
+        if self.emits is not None and outcome.emitted is not None:
+            emissions[outcome.emitted] = self.emits
+        for name, emits in emissions.items():
+            own = getattr(outcome.result, name)
+            held = own if slice.hold is None else slice.hold(emits, own)
+            emitted = slice.calls.emitted[emits] = with_mark(held, _shown(emits))
+            result = replace(result, **{name: emitted})  # the step may pass them on
+        return result
 
     def _handed(self, slice: Slice, outcome: Outcome[R]) -> R:
         """What the step gets: the changes of a table without what the operator keeps in it for itself."""
@@ -316,6 +327,11 @@ class Operator(Generic[R]):
         return self.tables
 
     @property
+    def emissions(self) -> tuple[Emission, ...]:
+        """All that it emits."""
+        return (*([] if self.emits is None else [self.emits]), *self.more.values())
+
+    @property
     def streams(self) -> tuple[RowsInput, ...]:
         """Those of its inputs that are rows."""
         return tuple(one for one in self.inputs if isinstance(one, RowsInput))
@@ -323,6 +339,8 @@ class Operator(Generic[R]):
     @property
     def what(self) -> str:
         """The operator with its tables, for messages."""
+        if not self.tables and self.emits is not None:
+            return self.emits.operator
         return label(self.name, *(table.name for table in self.tables))
 
     @property

@@ -1,7 +1,7 @@
 """Orders with the product as it was when they stood; an order of a product that is not known is left out."""
 
-from kappa import Append, Slice, Source, Topic, Topology
-from kappa.operators import table_join, tombstones
+from kappa import Append, Source, Topic, Topology
+from kappa.operators import table_join
 
 ORDER = """
     orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL,
@@ -20,12 +20,6 @@ products = Source(
 )
 priced = table_join(orders, products, version_rows=PRODUCT, key="sku", how="inner", tables=("waiting", "products"))
 
-
-def enrich(slice: Slice) -> None:
-    """Each order with name and price of its product."""
-    priced(slice, None, tombstones(slice["products"], key="sku"))
-
-
 enriched = Topology(
     name="inventory.enriched",
     version="1",
@@ -35,5 +29,4 @@ enriched = Topology(
         Append(name="enriched", of=priced.rows),
         Topic(name="enriched-orders", of="enriched", key="orderID", time="CreatedTime"),
     ],
-    step=enrich,
 )

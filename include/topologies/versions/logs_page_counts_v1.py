@@ -1,31 +1,19 @@
 """How often each page is viewed, by crawlers too, and an alert when the thousandth view comes."""
 
-from kappa import Append, Effects, Slice, Source, Table, Topic, Topology
-from kappa.operators import newest, running_total, threshold_crossings
+from kappa import Append, Source, Topic, Topology
+from kappa.operators import running_total
 
-VIEW = "page STRING NOT NULL"
-COUNT = "page STRING NOT NULL, views BIGINT NOT NULL"
-
-
-def count(slice: Slice) -> Effects:
-    """The count at each, and the one that makes a page popular, also within a slice of thousands."""
-    views = slice["page-views"].where("page IS NOT NULL")
-    counted = running_total(
-        views.selectExpr("*", "1 AS one"), key="page", amount="one", total="views", before=slice.table("counts")
-    )
-    popular = threshold_crossings(counted, key="page", total="views", thresholds=[1000], before=slice.table("counts"))
-    return {"counts": newest(counted, key="page"), "popular": popular}
-
+views = Source(topic="page-views", schema="page STRING NOT NULL")
+counts = running_total(views, key="page", total="views", table="counts", thresholds=[1000])
 
 page_counts = Topology(
     name="logs.page_counts",
     version="1",
-    sources=[Source(topic="page-views", schema=VIEW)],
-    tables=[Table(name="counts", key=["page"], schema=COUNT)],
+    sources=[views],
+    operators=[counts],
     outputs=[
         Topic(name="counter_topic", of="counts", key="page", on_replay="reconcile"),
-        Append(name="popular", schema=f"{COUNT}, threshold BIGINT NOT NULL"),
+        Append(name="popular", of=counts.crossings),
         Topic(name="alerts", of="popular", key="page"),
     ],
-    step=count,
 )

@@ -155,21 +155,11 @@ def _joined(how: str, *, late_ms: tuple[tuple[int, ...], tuple[int, ...]]) -> Ca
     )
 
 
-_STEP_OF_TOTALS = """
+_TOTALS = """
+result = running_total(LEFT, key="id", {parameters}, total="total", table="totals")
 def step(slice):
-    rows = slice[LEFT.topic].where("id IS NOT NULL")
-    result = running_total(rows, key="id", amount="n", total="total", before=slice.table("totals"))
-    return {"result": result, "totals": newest(result, key="id")}
+    result(slice, slice[LEFT.topic].where("id IS NOT NULL"))
 """
-_STEP_OF_CROSSINGS = """
-def step(slice):
-    rows = slice[LEFT.topic].where("id IS NOT NULL").selectExpr("*", "CAST(1 AS BIGINT) AS one")
-    before = slice.table("totals")
-    totals = running_total(rows, key="id", amount="one", total="total", before=before)
-    result = threshold_crossings(totals, key="id", total="total", step=10, before=before)
-    return {"result": result, "totals": newest(totals, key="id")}
-"""
-_TOTALS = 'tables=[Table(name="totals", key="id", schema="id STRING NOT NULL, total BIGINT")], step=step'
 _STEP_OF_KEYS = """
 def step(slice):
     rows = rekey(slice[LEFT.topic], key="ref", partitions=3)
@@ -179,12 +169,6 @@ _STEP_OF_NEWEST = """
 def step(slice):
     rows = tombstones(slice[LEFT.topic], key="id")
     return {"result": newest(rows, key="id")}
-"""
-_STEP_OF_LOOKUPS = """
-def step(slice):
-    changes = tombstones(slice[RIGHT.topic], key="id")
-    joined = lookup(slice[LEFT.topic], slice.table("rights"), on={"ref": "id"}, how="left", changes=changes)
-    return {"result": joined, "rights": newest(changes, key="id")}
 """
 _ROWS_OF_A_TABLE = 'key="id", schema="id STRING NOT NULL, ref STRING, n BIGINT, at BIGINT"'
 
@@ -262,9 +246,9 @@ CASES: Mapping[str, Case] = {
     "totals": Case(
         peer="totals",
         of=("running_total",),
-        text=_STEP_OF_TOTALS,
+        text=_TOTALS.format(parameters='amount="n"'),
         left=_STREAM,
-        rest=f'{_TOTALS}, outputs=[Append(name="result", schema="id STRING, n BIGINT, total BIGINT")]',
+        rest=f"{_EMITTED}, step=step",
         form=Form(
             theirs=lambda key, row, _: (key, row["n"], row["total"]),
             ours=lambda row: (row["id"], row["n"], row["total"]),
@@ -272,10 +256,10 @@ CASES: Mapping[str, Case] = {
     ),
     "each tenth": Case(
         peer="each tenth",
-        of=("threshold_crossings", "running_total"),
-        text=_STEP_OF_CROSSINGS,
+        of=("running_total",),
+        text=_TOTALS.format(parameters="every=10"),
         left=_STREAM,
-        rest=f'{_TOTALS}, outputs=[Append(name="result", schema="id STRING, threshold BIGINT")]',
+        rest='operators=[result], step=step, outputs=[Append(name="result", of=result.crossings)]',
         form=Form(theirs=lambda key, row, _: (key, row["rows"]), ours=lambda row: (row["id"], row["threshold"])),
     ),
     "another key": Case(
@@ -342,11 +326,8 @@ CASES: Mapping[str, Case] = {
     "stream and global table": Case(
         peer="stream and global table",
         of=("lookup",),
-        text=_STEP_OF_LOOKUPS,
-        rest=(
-            f'step=step, tables=[Table(name="rights", {_ROWS_OF_A_TABLE})], '
-            'outputs=[Append(name="result", schema="id STRING, n BIGINT, n_right BIGINT")]'
-        ),
+        text='result = lookup(LEFT, RIGHT, key={"ref": "id"}, table="rights")',
+        rest=_EMITTED,
         form=_PAIRS,
         left=_STREAM,
         right=_TABLE,

@@ -1,0 +1,368 @@
+"""A total at each row of a key, and the rows that take it past a threshold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators.aggregates import keys_of
+from kappa.operators.bound import TableOperator, declared_as, emission
+from kappa.operators.frames import check_rows, check_stream
+from kappa.operators.keys import Key, is_present, key_ddl, of_keys
+from kappa.operators.records import last_of_each
+from kappa.operators.sequence import along, in_order
+from kappa.topology import Slice, Table
+from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
+from kappa.topology.emission import Cuts, Emission
+from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.reserved import is_reserved
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Number = int | Decimal
+_NAME = "running_total"
+_INTEGERS = ("byte", "short", "integer", "long")
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+#: A DECIMAL has no more digits; a sum of two keeps at least so many of them behind the point.
+_DIGITS, _LEAST_SCALE = 38, 6
+#: Columns on the way.
+_OWN = ("_before", "_was", "_so_far", "_is_new")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """What :func:`running_total` gives for a slice.
+
+    Attributes:
+        rows: the rows, each with the total of its key so far.
+        changes: rows of the table, one a key.
+        crossings: the rows that cross a threshold, once for each; None without thresholds.
+    """
+
+    rows: DataFrame
+    changes: DataFrame
+    crossings: DataFrame | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunningTotalOperator(TableOperator[Totals]):
+    """An operator whose result is a table of totals, and the rows that made them."""
+
+    @property
+    def rows(self) -> Emission:
+        """The rows, each with its total, for an output or another operator."""
+        assert self.emits is not None
+        return self.emits
+
+    @property
+    def crossings(self) -> Emission:
+        """The rows that cross a threshold, for an output or another operator.
+
+        Raises:
+            TopologyError: the operator has no thresholds.
+        """
+        if "crossings" not in self.more:
+            raise TopologyError(
+                f"{self.what} has no thresholds to cross. Declare them: thresholds=[1000], or every=100."
+            )
+        return self.more["crossings"]
+
+
+@declared_as("running_total(orders, key='customer', amount='price', total='spent', table='spending')")
+def running_total(
+    of: Reads,
+    *,
+    key: Key,
+    total: str,
+    table: str,
+    amount: str | None = None,
+    since: str | None = None,
+    thresholds: Sequence[Number] = (),
+    every: Number | None = None,
+    rows: str = "",
+) -> RunningTotalOperator:
+    """The rows with, at each, the total of its key so far (what ``aggregate`` forwards in Kafka Streams).
+
+    Rows of a key are added up in the total order, several rows of one record by their content: their columns, from the
+    first to the last. A null amount adds nothing. A key that is null has no history: the total at each of its rows is
+    its amount.
+
+    With thresholds it also emits ``crossings``: a row for each threshold that a total reaches or passes, at the record
+    that takes it there, with a column ``threshold`` of the total's type. That is what ``filter((key, count) -> count ==
+    1000)`` behind a ``count`` is meant to do in Kafka Streams, without losing a count that its cache jumped over. A
+    total that goes from 998 to 1004 within one record crosses 999 to 1004 once each. One that falls and rises again
+    crosses again; one that only grows crosses each threshold once, whatever the slices. A row with a null key crosses
+    nothing.
+
+    With ``since`` a total begins anew at each row whose value of that column is another one than that of the key's row
+    before: of views since the last login, where each row has the number of logins. Thresholds are then crossed anew
+    too.
+
+    Columns: those of the rows, and the total, never null: BIGINT of integers, DECIMAL(min(38, p + 10), s) of
+    DECIMAL(p, s). State: the total of each key, and the last value of ``since``, for ever. Class: the table any cut;
+    totals at rows, and with ``since`` the table too, where each key stays in one partition, else time cut; threshold
+    and key of a total that only grows any cut.
+
+    Args:
+        of: the source, or what another operator emits.
+        key: column or columns that a total belongs to.
+        amount: column of integers or of DECIMAL to add up; may be null. None counts the rows.
+        total: name of the new column.
+        table: the name of its table, with the columns ``key`` and ``total``, and that of ``since``.
+        since: column with whose value the total begins anew; None where it never does.
+        thresholds: values of the total that are crossed.
+        every: instead of them, all positive multiples of this number.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+
+    Raises:
+        TopologyError: a column or a threshold does not fit; the amount is DOUBLE, FLOAT or not a number, or a DECIMAL
+            whose sums have more digits than any DECIMAL holds.
+
+    Examples:
+        >>> from kappa import Slice, Source
+        >>> from kappa.operators import running_total
+        >>> orders = Source(topic="orders", schema="id STRING, n INT")
+        >>> sums = running_total(orders, key="id", amount="n", total="so_far", table="sums", thresholds=[7])
+        >>> sums.rows.schema, sums.schema
+        ('`id` STRING, `n` INT, `so_far` BIGINT NOT NULL', '`id` STRING NOT NULL, `so_far` BIGINT NOT NULL')
+        >>> order = "'orders' AS _topic, 0 AS _partition, n AS _offset, TIMESTAMP'2026-01-01' AS _order_timestamp"
+        >>> records = spark.sql(f"SELECT 'a' AS id, n, {order} FROM VALUES (1), (2) AS t(n)")
+        >>> before = spark.sql("SELECT 'a' AS id, 5L AS so_far")
+        >>> given = sums(Slice(seq=1, records={"orders": records}, tables={"sums": before}))
+        >>> given.rows.select("n", "so_far").orderBy("n").collect()
+        [Row(n=1, so_far=6), Row(n=2, so_far=8)]
+        >>> given.crossings.select("n", "so_far", "threshold").collect()
+        [Row(n=2, so_far=8, threshold=7)]
+    """
+    what = label(_NAME, table)
+    read_rows = rows_input(of, what, rows=rows, is_timed=False)
+    totals = RunningTotal(
+        columns=columns_of(read_rows.rows, f"the rows of {_NAME}"),
+        keys=keys_of(read_rows.rows, key, _NAME),
+        amount=amount,
+        total=total,
+        since=since,
+        thresholds=tuple(sorted(set(thresholds))),
+        every=every,
+    )
+    _check(totals)
+
+    def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[Totals]:
+        result = totals(frames[0], before=slice.table(table))
+        return Outcome(result=result, changes=(result.changes,), emitted="rows")
+
+    # Of several topics it is arrival that decides which of a key's rows come first.
+    cuts: Cuts = "any" if len(read_rows.topics) == 1 else "time"
+
+    def emitted(*more: str) -> Emission:
+        schema = ", ".join([totals.schema, *more])
+        return emission(what, schema, read_rows, is_timed=read_rows.is_timed, cuts=cuts)
+
+    crossed = {"crossings": emitted(f"threshold {totals.kind} NOT NULL")} if totals.has_thresholds else {}
+    kept = (totals.table(table, cuts="any" if since is None else cuts),)
+    return RunningTotalOperator(
+        name=_NAME, inputs=(read_rows,), tables=kept, compute=compute, emits=emitted(), more=crossed
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningTotal:
+    """What :func:`running_total` does, before it is bound.
+
+    Attributes:
+        columns: columns of the rows that go in.
+        keys: key columns.
+        amount: the column that is added up; None to count rows.
+        total: the column of the sum.
+        since: the column with whose value it begins anew; None where it never does.
+        thresholds: values that are crossed, in order.
+        every: instead of them, the number whose multiples are.
+    """
+
+    columns: tuple[Column, ...]
+    keys: tuple[Column, ...]
+    amount: str | None
+    total: str
+    since: str | None = None
+    thresholds: tuple[Number, ...] = ()
+    every: Number | None = None
+
+    @cached_property
+    def kind(self) -> str:
+        """The type of the total."""
+        size = _DECIMAL.fullmatch(str(self.types[self.amount])) if self.amount is not None else None
+        return "BIGINT" if size is None else f"DECIMAL({min(_DIGITS, int(size[1]) + 10)}, {size[2]})"
+
+    @property
+    def types(self) -> Mapping[str, object]:
+        """Column -> its type, as a Delta schema has it."""
+        return {column.name: column.delta for column in self.columns}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the key columns."""
+        return tuple(column.name for column in self.keys)
+
+    @property
+    def schema(self) -> str:
+        """Spark DDL of the rows with their totals."""
+        return f"{ddl_of(self.columns)}, {self._total_ddl}"
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether there is something to cross."""
+        return bool(self.thresholds) or self.every is not None
+
+    def table(self, name: str, cuts: Cuts = "any") -> Table:
+        """The total of each key."""
+        added = "count()" if self.amount is None else f"sum({self.amount})"
+        anew = "" if self.since is None else f", since={self.since}"
+        made_by = f"{_NAME}(key={list(self.key)}, {self.total}={added}{anew})"
+        kept = [replace(column, nullable=True) for column in self.columns if column.name == self.since]
+        schema = ", ".join([key_ddl(self.keys), *(ddl_of([column]) for column in kept), self._total_ddl])
+        return Table(name=name, key=self.key, schema=schema, made_by=made_by, cuts=cuts)
+
+    def __call__(self, rows: DataFrame, *, before: DataFrame) -> Totals:
+        """The totals at the rows of a slice.
+
+        Args:
+            rows: the rows with the order columns.
+            before: ``slice.table`` of :meth:`table`.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
+        """
+        from pyspark.sql import functions as F
+
+        check_stream(rows, _NAME)
+        check_rows(rows, self.columns, _NAME)
+        order = in_order(rows, self.key)
+        window, is_keyed = f"{order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW", is_present(self.key)
+        own = "1L" if self.amount is None else f"COALESCE({quote(self.amount)}, 0)"
+        kept = [f"{quote(self.total)} AS _before", *([] if self.since is None else [f"{quote(self.since)} AS _was"])]
+        known = of_keys(before.selectExpr(*quoted(self.key), *kept), rows, self.key)
+        joined = rows.join(known, on=list(self.key), how="left")
+        so_far = f"CAST(COALESCE(_before, 0) + IF({is_keyed}, SUM({own}) OVER ({window}), {own}) AS {self.kind})"
+        if self.since is None:
+            summed = joined.withColumn(self.total, F.expr(so_far))
+        else:
+            here = quote(self.since)
+            is_first, earlier = f"LAG(TRUE) OVER ({order}) IS NULL", f"LAG({here}) OVER ({order})"
+            is_new = f"IF({is_first}, _before IS NOT NULL AND NOT (_was <=> {here}), NOT ({earlier} <=> {here}))"
+            counted_on = joined.selectExpr("*", f"{so_far} AS _so_far", f"{is_keyed} AND {is_new} AS _is_new")
+            begun = f"LAST(IF(_is_new, CAST(_so_far - {own} AS {self.kind}), NULL), TRUE) OVER ({window})"
+            summed = counted_on.withColumn(
+                self.total, F.expr(f"CAST(_so_far - IF({is_keyed}, COALESCE({begun}, 0), 0) AS {self.kind})")
+            )
+        counted = along(summed, self.key, self.total, rows)
+        last = last_of_each(counted, key=self.key)
+        columns = [column.name for column in self.table("t").columns]
+        return Totals(
+            rows=counted.drop(*_OWN),
+            changes=last.selectExpr(*quoted(columns), "FALSE AS _deleted"),
+            crossings=self._crossings(counted) if self.has_thresholds else None,
+        )
+
+    def _crossings(self, rows: DataFrame) -> DataFrame:
+        """The rows that cross, of rows with ``_before``, what the table had of their key."""
+        earlier = f"COALESCE(LAG({quote(self.total)}) OVER ({in_order(rows, self.key)}), _before)"
+        anew = earlier if self.since is None else f"IF(_is_new, NULL, {earlier})"
+        present = rows.where(is_present(self.key)).selectExpr("*", f"{anew} AS _earlier")
+        return present.selectExpr("*", f"EXPLODE({self._crossed}) AS threshold").drop("_earlier", *_OWN)
+
+    @property
+    def _crossed(self) -> str:
+        """SQL of an array: what a row crosses on its way from ``_earlier``."""
+        value = quote(self.total)
+        if self.every is None:
+            listed = ", ".join(f"CAST('{threshold}' AS {self.kind})" for threshold in self.thresholds)
+            return f"FILTER(ARRAY({listed}), t -> t <= {value} AND (_earlier IS NULL OR _earlier < t))"
+        one = f"CAST('{self.every}' AS {self.kind})"
+        first = f"GREATEST(COALESCE(_earlier, 0), 0) DIV {one} + 1"
+        last = f"{value} DIV {one}"
+        multiples = f"TRANSFORM(SEQUENCE({first}, {last}), n -> CAST(n * {one} AS {self.kind}))"
+        return f"IF({last} >= {first}, {multiples}, CAST(ARRAY() AS ARRAY<{self.kind}>))"
+
+    @property
+    def _total_ddl(self) -> str:
+        return f"{quote(self.total)} {self.kind} NOT NULL"
+
+
+def _check(totals: RunningTotal) -> None:
+    """Names, types and thresholds fit.
+
+    Raises:
+        TopologyError: one does not.
+    """
+    types, taken = totals.types, {name.lower() for name in totals.types}
+    if totals.amount is not None:
+        if totals.amount not in types:
+            raise TopologyError(
+                f"{_NAME}: amount {totals.amount!r} is not among its rows, which have {sorted(types)}. Correct amount= "
+                "or rows=; without amount= rows are counted."
+            )
+        _check_amount(totals.amount, totals)
+    others = [name for name in types if name not in totals.key]
+    if totals.since is not None and totals.since not in others:
+        raise TopologyError(
+            f"{_NAME}: since={totals.since!r} is not among the columns beside its key, which are {others}. Name the "
+            "column with whose value a total begins anew, and declare it in rows=."
+        )
+    if any("MAP<" in column.type for column in totals.columns if column.name == totals.since):
+        raise TopologyError(f"{_NAME}: since={totals.since!r} holds a MAP, of which two do not compare. Name another.")
+    new = [totals.total, *(["threshold"] if totals.has_thresholds else [])]
+    odd = [name for name in new if name.lower() in taken or is_reserved(name)]
+    if odd or (totals.has_thresholds and totals.total.lower() == "threshold"):
+        raise TopologyError(
+            f"{_NAME}: total {totals.total!r} makes columns {new} beside {sorted(types)}; no name may come twice or be "
+            "one of the platform's own. Name the total otherwise, or rename a column in the step."
+        )
+    if not totals.has_thresholds:
+        return
+    if totals.thresholds and totals.every is not None:
+        raise TopologyError(f"{_NAME} has thresholds=[...] and every=...: give one of them.")
+    every = [] if totals.every is None else [totals.every]
+    if any(number <= 0 for number in every):
+        raise TopologyError(f"{_NAME}: every={totals.every} has no multiples to cross. Use a positive number.")
+    size = re.fullmatch(r"DECIMAL\((\d+), (\d+)\)", totals.kind)
+    digits, scale = (19, 0) if size is None else map(int, size.groups())
+    odd_ones = [number for number in (*totals.thresholds, *every) if not _fits(number, digits, scale)]
+    if odd_ones:
+        raise TopologyError(
+            f"{_NAME}: a total of type {totals.kind} is never {', '.join(map(str, odd_ones))}. Give thresholds with at "
+            f"most {scale} digits behind the point and {digits - scale} before it, as int or Decimal."
+        )
+
+
+def _check_amount(amount: str, totals: RunningTotal) -> None:
+    """Sums of the amount are the same in whatever portions they are made."""
+    column = next(one for one in totals.columns if one.name == amount)
+    size = _DECIMAL.fullmatch(str(column.delta))
+    if size is None and column.delta not in _INTEGERS:
+        raise TopologyError(
+            f"{_NAME}: {amount!r} is {column.type}; what is added up has to be an integer or a DECIMAL, since sums of "
+            "others depend on the order of adding. Cast it in the step, and declare it in rows=.",
+            column=amount,
+        )
+    if size is not None and int(size[1]) + 10 >= _DIGITS and int(size[2]) > _LEAST_SCALE:
+        raise TopologyError(
+            f"{_NAME}: {amount!r} is {column.type}, and totals of it would need more than {_DIGITS} digits: each slice "
+            f"would round them. Cast it in the step to DECIMAL({_DIGITS - 11}, {size[2]}), or to less digits behind "
+            "the point.",
+            column=amount,
+        )
+
+
+def _fits(number: Number, digits: int, scale: int) -> bool:
+    """Whether a total of these digits, so many of them behind the point, can be exactly that number."""
+    if not isinstance(number, int | Decimal):
+        return False
+    units = Fraction(number) * 10**scale
+    return bool(units.denominator == 1 and abs(units) < 10**digits)
