@@ -31,7 +31,7 @@ DIGESTS = {
     "inventory": "8ada7535cdc3",
     "movies": "5a4f6f8480b8",
     "music": "eccb34179e20",
-    "customers": "da51ab2b5d9d",
+    "customers": "9e65f57b4980",
     "order-events": "42cbfd51f421",
     "payments": "d20ec9e5fc51",
     "products": "9a64cf8a0187",

@@ -100,7 +100,7 @@ def _change(chance: random.Random) -> Drawn:
     op = chance.choice(["c", "u", "r", "d"])
     name = chance.choice([None, "", "Größe"])
     after = None if op == "d" else {"first_name": name, "last_name": "日本", "email": chance.choice([None, "a@b"])}
-    return json.dumps({"id": chance.randrange(6)}), {"after": after, "op": op}
+    return json.dumps({"id": chance.randrange(6)}), {"after": after, "op": op, "source": {"table": "customers"}}
 
 
 def _order_event(chance: random.Random) -> Drawn:
