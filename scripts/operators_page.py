@@ -69,7 +69,7 @@ FAMILIES = (
         file="tables-of-keys.md",
         title="Tables of keys",
         intro="One row for each key, and what follows the order of its rows.",
-        names=("newest_by", "cdc_table", "newest", "tombstones", "running_total", "threshold_crossings"),
+        names=("newest_by", "cdc_table", "running_total", "newest"),
     ),
     Family(file="rows.md", title="Rows", intro="What changes rows and keeps nothing.", names=("masked", "rekey")),
 )

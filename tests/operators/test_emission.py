@@ -225,7 +225,7 @@ def test_newest_refuses_pairs_and_newest_by_takes_them_in_one_order(spark: Spark
 
 
 def test_every_operator_declares_its_order() -> None:
-    others = {"agg", "masked", "rekey", "tombstones", "versions_by"}  # the last one has a table for joins alone
+    others = {"agg", "masked", "rekey", "versions_by"}  # the last one has a table for joins alone
     assert set(ORDERS) == set(operators.__all__) - others
 
 

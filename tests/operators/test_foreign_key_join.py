@@ -10,7 +10,7 @@ import pytest
 
 from kappa import Effects, Slice, Source, Table, Topic, Topology
 from kappa.errors import TopologyError
-from kappa.operators import foreign_key_join, newest, table_table_join, tombstones
+from kappa.operators import foreign_key_join, newest, table_table_join
 from kappa.testing import Input, TopologyDriver
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def joining(*names: str) -> Topology:
     """Orders and customers as tables, joined in these ways."""
 
     def step(slice: Slice) -> Effects:
-        orders = newest(tombstones(slice["orders"], key="id"), key="id")
-        customers = newest(tombstones(slice["customers"], key="id"), key="id")
+        orders = newest(slice["orders"], key="id")
+        customers = newest(slice["customers"], key="id")
         for name in names:
             JOINS[name](slice, orders, customers)
         return {"orders": orders, "customers": customers}

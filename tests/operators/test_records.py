@@ -12,8 +12,9 @@ import pytest
 from support.oracle_records import PARTITIONS, Cut, Fact, by_arrival, by_time, expected, history
 from support.plans import executed_plan
 
+from kappa import operators
 from kappa.errors import TopologyError
-from kappa.operators import deduplicate, newest, newest_by, running_total, tombstones
+from kappa.operators import deduplicate, newest, newest_by, running_total
 from kappa.spark.session import tune
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import Append, Effects, Slice, Source, Table, Topic, Topology
@@ -284,6 +285,14 @@ def test_a_total_begins_anew_where_the_column_has_another_value(spark: SparkSess
     assert SINCE.tables[0].made_by == "running_total(key=['id'], sum=sum(n), since=phase)"
 
 
+@pytest.mark.parametrize("name", ["threshold_crossings", "tombstones", "late_records"])
+def test_an_operator_that_is_gone_says_what_is_there_instead(name: str) -> None:
+    with pytest.raises(TopologyError, match=f"kappa.operators has no {name}"):
+        getattr(operators, name)
+    with pytest.raises(ImportError):
+        exec("from kappa.operators import no_operator")
+
+
 def test_totals_of_several_topics_follow_the_time(rows: Callable[..., DataFrame]) -> None:
     other = replace(PLAIN, topic="others")
     sums = running_total([PLAIN, other], key="id", total="n", table="sums", every=2)
@@ -297,7 +306,7 @@ def test_totals_of_several_topics_follow_the_time(rows: Callable[..., DataFrame]
 
 def test_a_null_value_deletes_the_key_of_its_record(spark: SparkSession) -> None:
     def keep(slice: Slice) -> Effects:
-        return {"prices": newest(tombstones(slice["prices"], key="id"), key="id")}
+        return {"prices": newest(slice["prices"], key="id")}
 
     prices = Topology(
         name="tests.prices",
@@ -326,15 +335,6 @@ def test_a_null_value_deletes_the_key_of_its_record(spark: SparkSession) -> None
         "id is a column of the key, and absent",
         "of the key: the key is not BIGINT",
     ]
-
-
-def test_null_values_that_the_source_does_not_ask_for_are_refused(spark: SparkSession) -> None:
-    records = spark.createDataFrame([("x", "a")], "v STRING, id STRING")
-
-    with pytest.raises(TopologyError, match="tombstones=True"):
-        tombstones(records, key="id")
-    with pytest.raises(TopologyError, match=r"lack \['other'\]"):
-        tombstones(records.selectExpr("*", "FALSE AS _tombstone"), key=["id", "other"])
 
 
 # ---- newest_by and deduplicate

@@ -24,7 +24,7 @@ from support.plans import executed_plan
 
 from kappa import Append, Effects, Slice, Source, Topology
 from kappa.errors import TopologyError
-from kappa.operators import lookup, newest_by, newest_table_join, running_total, table_join, tombstones
+from kappa.operators import lookup, newest_by, newest_table_join, running_total, table_join
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology.event_time import Frontier
 
@@ -61,7 +61,7 @@ LOOKUP = lookup(*PLAIN, key="id", table="products")
 def as_of_step(slice: Slice) -> Effects:
     """Orders with the product as it was at their time."""
     for join in AS_OF.values():
-        join(slice, None, tombstones(slice["products"], key="id"))
+        join(slice)
     return {}
 
 
@@ -77,7 +77,7 @@ as_of_topology = Topology(
 
 def newest_step(slice: Slice) -> Effects:
     """Orders with the product that was last before them, by a join of streams and by a global table."""
-    orders, products = slice["orders"], tombstones(slice["products"], key="id")
+    orders, products = slice["orders"], slice["products"]
     for join in NEWEST.values():
         join(slice, orders, products)
     LOOKUP(slice, orders, products)

@@ -179,6 +179,7 @@ def _value(
         return huge.encode(), "huge" if huge != drawn else "", {"value": huge}
     value = {**drawn, source.time: at} if _time_of(source) else dict(drawn)
     fields = {column.name: value.get(column.name) for column in source.value_columns}
+    fields |= value if source.envelope != "none" else {}
     text = json.dumps(value, ensure_ascii=chance.random() < 0.5).encode()
     if draw < feed.nulls + 0.12:
         return chance.choice(_bad(source, value, text, sent_ms)), "dead", None

@@ -171,12 +171,12 @@ def music_charts(history: History) -> Expected:
 
 
 def customers_cache(history: History) -> Expected:
-    """The newest row of each customer; one that was deleted is none, and a null value says nothing."""
+    """The newest row of each customer; one that was deleted is none. What is no change says nothing."""
     newest: dict[int, dict[str, Any] | None] = {}
     for change in history.of("customers"):
         assert change.key is not None
-        if change.value is not None:
-            newest[json.loads(change.key)["id"]] = None if change["op"] == "d" else (change["after"] or {})
+        if change.value is not None and change.has("source") and (change["op"] == "d" or change.has("after")):
+            newest[json.loads(change.key)["id"]] = None if change["op"] == "d" else change["after"]
     names = ("first_name", "last_name", "email")
     rows = [
         {"id": id, **{name: after.get(name) for name in names}} for id, after in newest.items() if after is not None

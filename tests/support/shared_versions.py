@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kappa import Append, Effects, Slice, Source, Topology
-from kappa.operators import table_join, tombstones, versions_by
+from kappa.operators import table_join, versions_by
 from kappa.testing import TopologyDriver
 from support.oracle_joins import Event, Placing, arrivals, as_of, closing, lesser_of, logs, still_asked
 
@@ -53,7 +53,7 @@ JOINS = {"orders": orders, "returns": returns, "others": others}
 
 def joined(slice: Slice) -> Effects:
     """Rows of each stream with the product of their time."""
-    products(slice, tombstones(slice["products"], key="id"))
+    products(slice)
     found = orders(slice)
     returns(slice, slice["returns"].selectExpr("* EXCEPT (id)", "id AS `an item`"))
     others(slice, found.rows.selectExpr("* EXCEPT (at, at_right, value_right)", "value_right AS priced", _OTHER))

@@ -1,5 +1,8 @@
 """Transforms that a step is made of: DataFrame in, DataFrame out, nothing else touched."""
 
+from typing import Any
+
+from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.aggregates import aggregate, cogroup
 from kappa.operators.at_most_every import at_most_every
@@ -13,7 +16,7 @@ from kappa.operators.masks import masked
 from kappa.operators.newest_table_join import newest_table_join
 from kappa.operators.partitioner import rekey
 from kappa.operators.phases import two_phase
-from kappa.operators.records import newest, tombstones
+from kappa.operators.records import newest
 from kappa.operators.running_total import running_total
 from kappa.operators.session import session_window
 from kappa.operators.sliding import sliding_window
@@ -45,8 +48,23 @@ __all__ = [
     "sliding_window",
     "table_join",
     "table_table_join",
-    "tombstones",
     "tumbling_window",
     "two_phase",
     "versions_by",
 ]
+
+#: Operators that are gone -> what is there instead.
+_INSTEAD = {
+    "late_records": "A topology's operators bring their late records along: leave them out of what the step returns.",
+    "threshold_crossings": "A running total has them: running_total(views, key='page', total='views', table='counts', "
+    "thresholds=[1000]).crossings.",
+    "tombstones": "Operators that keep a table by key, and tables, take the rows of a source with tombstones=True as "
+    "they are: a null value deletes its key.",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """An operator that is gone says what is there instead."""
+    if name in _INSTEAD:
+        raise TopologyError(f"kappa.operators has no {name}. {_INSTEAD[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -60,7 +60,7 @@ def check_stream(rows: DataFrame, operator: str) -> None:
         raise TopologyError(
             f"{operator}: the rows have _tombstone, so null values are among them and each would count as a row. Hand "
             "over the others: rows.where('NOT _tombstone').drop('_tombstone'); or read the topic as a table, with "
-            "tombstones and newest_by."
+            "newest_by."
         )
 
 

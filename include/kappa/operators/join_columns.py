@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kappa.errors import TopologyError
 from kappa.operators.keys import Key, is_present
+from kappa.operators.records import is_deleted
 from kappa.topology.ddl import Column, columns_of, ddl_of, names_of, quote, quoted
 from kappa.topology.reserved import is_reserved
 
@@ -238,13 +239,13 @@ def changed_rows(changes: DataFrame, columns: Iterable[Column], key: Sequence[st
 
     Of a deleted row only the key counts, whatever the change says of its other columns.
     """
-    present = changes.where(is_present(key))
-    if "_deleted" not in changes.columns:
+    present, is_gone = changes.where(is_present(key)), is_deleted(changes)
+    if is_gone == "FALSE":
         return present.selectExpr(*quoted(column.name for column in columns), "FALSE AS _deleted")
     values = (
         quote(column.name)
         if column.name in key
-        else f"IF(_deleted, NULL, {quote(column.name)}) AS {quote(column.name)}"
+        else f"IF({is_gone}, NULL, {quote(column.name)}) AS {quote(column.name)}"
         for column in columns
     )
-    return present.selectExpr(*values, "COALESCE(_deleted, FALSE) AS _deleted")
+    return present.selectExpr(*values, f"{is_gone} AS _deleted")

@@ -70,8 +70,7 @@ class NewestBy:
         """The changes that a slice makes.
 
         Args:
-            rows: the rows with the order columns; a true ``_deleted`` deletes its key, see
-                :func:`kappa.operators.tombstones`.
+            rows: the rows with the order columns; a true ``_deleted``, or ``_tombstone`` without it, deletes its key.
             before: ``slice.table`` of :meth:`table`.
             deletions: that of :meth:`deletions`.
 
@@ -123,7 +122,8 @@ def newest_by(
 
     Where :func:`kappa.operators.newest` looks at one slice, this compares with the row that the table has: a record of
     a partition that lags changes nothing when a newer one of its key is there. A row with a null key has no history and
-    is left out. A deleted key leaves the table; a deletion of a key that is not there changes nothing.
+    is left out. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose ``_deleted``
+    is true: it leaves the table; a deletion of a key that is not there changes nothing.
 
     State: each key's row, and for the table itself its ``origin``, until it is deleted. With ``deletions`` also the
     keys that are deleted, for ever: without them a record that is older than the deletion, and comes later, would bring

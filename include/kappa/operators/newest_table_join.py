@@ -40,8 +40,8 @@ def newest_table_join(
     side has too ends in ``_right``. The columns of the left record stay.
 
     A left row with a null key finds nothing: ``left`` keeps it, ``inner`` leaves it out. A row of the table without a
-    key is left out. A row of the table whose ``_deleted`` is true deletes its key, see
-    :func:`kappa.operators.tombstones`. Of several rows of one record the last in order of their values counts.
+    key is left out. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose
+    ``_deleted`` is true. Of several rows of one record the last in order of their values counts.
 
     State: the table, the newest row of each key, until it is deleted. Class: time cut; an output ``of`` its rows has
     that class.

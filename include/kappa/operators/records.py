@@ -23,12 +23,9 @@ from kappa.operators.frames import check_rows_of_tables
 from kappa.operators.keys import Key, is_present
 from kappa.operators.origin import OF_ROW, order_of
 from kappa.operators.sequence import in_order
-from kappa.topology.ddl import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-__all__ = ["Key", "newest", "tombstones"]
 
 
 def newest(df: DataFrame, *, key: Key) -> DataFrame:
@@ -37,7 +34,8 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
     Of several rows of one record the last by content is taken: by their columns, from the first to the last; of rows of
     :func:`running_total` the one that was added last. A row with a null key has no history and is left out.
 
-    As a table it is right where records of a key share a partition, as they do in a topic with that key. Where they do
+    What a step keeps as a table of its own. A null value of a source with ``tombstones=True`` is a row with
+    ``_tombstone``, and deletes its key there. As a table it is right where records of a key share a partition, as they do in a topic with that key. Where they do
     not, :func:`kappa.operators.newest_by` remembers the order that a row had.
 
     Args:
@@ -75,42 +73,6 @@ def last_of_records(df: DataFrame, *, key: Key) -> DataFrame:
     """Of the rows of each record those that are the last of their key."""
     following = f"LEAD({OF_ROW}) OVER ({in_order(df, key)}) AS _following"
     return df.selectExpr("*", following).where(f"_following IS NULL OR _following <> {OF_ROW}").drop("_following")
-
-
-def tombstones(df: DataFrame, *, key: Key) -> DataFrame:
-    """The records of a compacted topic with ``_deleted BOOLEAN``: true for a null value, which deletes its key.
-
-    How ``builder.table`` reads a topic in Kafka Streams. The source says ``tombstones=True`` and what its keys hold,
-    ``key_schema``: a null value then is a row with the columns of the key. One whose key cannot be read is a dead
-    letter.
-
-    No state. Class: any cut.
-
-    Args:
-        df: records as a slice has them.
-        key: column or columns of the key, named in the source's ``key_schema``.
-
-    Returns:
-        The rows and ``_deleted``.
-
-    Raises:
-        TopologyError: the rows lack a column of the key, or their source does not ask for null values.
-
-    Examples:
-        >>> from kappa.operators import tombstones
-        >>> tombstones(spark.sql("SELECT 'a' AS id, TRUE AS _tombstone"), key="id").collect()
-        [Row(id='a', _tombstone=True, _deleted=True)]
-    """
-    from pyspark.sql import functions as F
-
-    lacking = [name for name in names_of(key) if name not in df.columns]
-    if "_tombstone" not in df.columns or lacking:
-        cause = f"lack {lacking}" if lacking else "have no column _tombstone"
-        raise TopologyError(
-            f"tombstones: the rows {cause}. Give it records of a source with tombstones=True that names the columns of "
-            f"its keys: key_schema={', '.join(f'{name} STRING' for name in names_of(key))!r}."
-        )
-    return df.withColumn("_deleted", F.col("_tombstone"))
 
 
 def is_deleted(df: DataFrame) -> str:

@@ -52,9 +52,9 @@ def table_join(
     with their time.
 
     A left row is refused when its time is before its own frontier at the record; a version never is. A left row with a
-    null key finds none: ``left`` keeps it, ``inner`` leaves it out. A version with a null key is left out. A version
-    whose ``_deleted`` is true deletes its key, see :func:`kappa.operators.tombstones`; a left row then finds none. Of
-    one record either side may have several rows, of one key or of several.
+    null key finds none: ``left`` keeps it, ``inner`` leaves it out. A version with a null key is left out. A null value
+    of a source with ``tombstones=True`` deletes its key, and so does a version whose ``_deleted`` is true; a left row
+    then finds none. Of one record either side may have several rows, of one key or of several.
 
     State, in two tables: left rows until both frontiers have passed their time; versions until they have passed the
     time from which a greater one is valid. The greatest version of a key stays, a deletion too: an older version that

@@ -167,8 +167,7 @@ def step(slice):
 """
 _STEP_OF_NEWEST = """
 def step(slice):
-    rows = tombstones(slice[LEFT.topic], key="id")
-    return {"result": newest(rows, key="id")}
+    return {"result": newest(slice[LEFT.topic], key="id")}
 """
 _ROWS_OF_A_TABLE = 'key="id", schema="id STRING NOT NULL, ref STRING, n BIGINT, at BIGINT"'
 
@@ -283,7 +282,7 @@ CASES: Mapping[str, Case] = {
     ),
     "table of a step": Case(
         peer="table",
-        of=("newest", "tombstones"),
+        of=("newest",),
         text=_STEP_OF_NEWEST,
         rest=f'step=step, tables=[Table(name="result", {_ROWS_OF_A_TABLE})]',
         form=_NEWEST,

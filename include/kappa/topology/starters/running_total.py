@@ -3,30 +3,27 @@
 TOPOLOGY = '''
 """What each customer has spent."""
 
-from kappa import Append, Check, Effects, Slice, Source, Table, Topic, Topology
-from kappa.operators import newest, running_total
+from kappa import Append, Check, Slice, Source, Topic, Topology
+from kappa.operators import running_total
 
 INVOICE = "InvoiceNumber STRING NOT NULL, CustomerCardNo STRING, TotalAmount DECIMAL(12,2) NOT NULL"
-TOTAL = "CustomerCardNo STRING NOT NULL, Spent DECIMAL(18,2) NOT NULL"
-PURCHASE = "InvoiceNumber STRING NOT NULL, CustomerCardNo STRING NOT NULL, Spent DECIMAL(18,2) NOT NULL"
 TOPIC = "$name"
 
+pos = Source(topic="pos", schema=INVOICE)
+spent = running_total(pos, key="CustomerCardNo", amount="TotalAmount", total="Spent", table="totals")
 
-def add_up(slice: Slice) -> Effects:
+
+def add_up(slice: Slice) -> None:
     """Each invoice with its customer's total so far, and the newest total of each customer."""
-    known = slice["pos"].where("CustomerCardNo IS NOT NULL")
-    purchases = running_total(
-        known, key="CustomerCardNo", amount="TotalAmount", total="Spent", before=slice.table("totals")
-    )
-    return {"purchases": purchases, "totals": newest(purchases, key="CustomerCardNo")}
+    spent(slice, slice["pos"].where("CustomerCardNo IS NOT NULL"))
 
 
 topology = Topology(
     name="$name",
     version="1",
-    sources=[Source(topic="pos", schema=INVOICE)],
-    tables=[Table(name="totals", key=["CustomerCardNo"], schema=TOTAL)],
-    outputs=[Append(name="purchases", schema=PURCHASE), Topic(name=TOPIC, of="purchases", key="CustomerCardNo")],
+    sources=[pos],
+    operators=[spent],
+    outputs=[Append(name="purchases", of=spent.rows), Topic(name=TOPIC, of="purchases", key="CustomerCardNo")],
     checks=[Check(name="no total is negative", sql="SELECT * FROM totals WHERE Spent < 0")],
     step=add_up,
 )
