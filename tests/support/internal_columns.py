@@ -21,8 +21,10 @@ from kappa.operators import (
     foreign_key_join,
     hopping_window,
     interval_join,
+    lookup,
     newest_by,
     newest_table_join,
+    running_total,
     session_window,
     sliding_window,
     table_join,
@@ -114,6 +116,8 @@ CASES: Mapping[str, Case] = {
     ),
     "table_join": (lambda t: table_join(facts, others, key=KEY, how="left", tables=(t, f"{t}_2")), ()),
     "newest_table_join": (lambda t: newest_table_join(facts, others, key=KEY, how="left", table=t), ()),
+    "lookup": (lambda t: lookup(facts, others, key=KEY, table=t), ()),
+    "running_total": (lambda t: running_total(facts, key=KEY, amount="n", total="A sum", table=t, every=2), ()),
     "table_table_join": (
         lambda t: table_table_join(kept, replace(kept, name="more"), key=KEY, how="left", table=t),
         (),
@@ -125,11 +129,12 @@ CASES: Mapping[str, Case] = {
 }
 #: Those of which a reader does not get everything.
 HIDING = [name for name, (_, results) in CASES.items() if results]
-#: Functions of operators that keep a table.
+#: Functions of operators that keep a table; that of versions is for joins alone.
 KEEPING = {
     name
     for name in kappa_operators.__all__
-    if name != "agg" and "Operator[" in str(inspect.signature(getattr(kappa_operators, name)).return_annotation)
+    if name not in ("agg", "versions_by")
+    and "Operator" in str(inspect.signature(getattr(kappa_operators, name)).return_annotation)
 }
 
 

@@ -181,7 +181,8 @@ def customers_cache(history: History) -> Expected:
     rows = [
         {"id": id, **{name: after.get(name) for name in names}} for id, after in newest.items() if after is not None
     ]
-    return Expected(tables={"cache": rows})
+    deleted = [{"id": id} for id, after in newest.items() if after is None]
+    return Expected(tables={"cache": rows, "cache_deleted": deleted, "cache_truncated": []})
 
 
 def _five_best(songs: Iterable[tuple[str, int]]) -> list[tuple[int, str]]:

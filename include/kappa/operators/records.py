@@ -35,8 +35,8 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
     :func:`running_total` the one that was added last. A row with a null key has no history and is left out.
 
     What a step keeps as a table of its own. A null value of a source with ``tombstones=True`` is a row with
-    ``_tombstone``, and deletes its key there. As a table it is right where records of a key share a partition, as they do in a topic with that key. Where they do
-    not, :func:`kappa.operators.newest_by` remembers the order that a row had.
+    ``_tombstone``, and deletes its key there. It is right where records of a key share a partition, as they do in a
+    topic with that key. Where they do not, :func:`kappa.operators.newest_by` remembers the order that a row had.
 
     Args:
         df: rows with the key and the order columns.
