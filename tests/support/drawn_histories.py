@@ -236,7 +236,7 @@ def placed(sent: Sequence[Sent], sources: Mapping[str, Source], partitions: int)
         is_null = one.input.value is None
         is_dead = "dead" in one.kinds
         if is_null:
-            is_dead = not source.tombstones or _text(one.input.key) is None
+            is_dead = not (source.tombstones or source.envelope != "none") or _text(one.input.key) is None
         own = 0 if source.is_wall_clock else one.at  # the driver's clock stands at 1970
         reached = stream.get(at, own) if source.grace is not None else running[at]
         if is_null and _time_of(source):

@@ -91,7 +91,9 @@ def test_the_test_of_a_starter_passes(tmp_path: Path, spark: SparkSession, shape
 def test_the_test_of_a_starter_fails_when_its_step_is_broken(tmp_path: Path, spark: SparkSession) -> None:
     file, test = write(tmp_path, "retail.begun", StarterShape.RUNNING_TOTAL)
     text = file.read_text()
-    file.write_text(text.replace('amount="TotalAmount", ', ""))
+    file.write_text(
+        text.replace('.where("CustomerCardNo IS NOT NULL")', '.where("CustomerCardNo IS NOT NULL").limit(1)')
+    )
     assert file.read_text() != text
     for function in functions_of(test):
         with pytest.raises(AssertionError):
