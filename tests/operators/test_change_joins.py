@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "change-data-capture.md").read_text()
 ROW, KEY = "name STRING, note STRING", "id BIGINT"
 CHANGES = Source(
     topic="changes", schema=ROW, key_schema=KEY, envelope="debezium", time="_source_time", grace="1 second"
@@ -31,29 +28,6 @@ ORDERS = Source(topic="orders", schema="o INT, id BIGINT", grace="1 second")
 
 def order(number: int, id: int, at: int) -> Input:
     return Input(topic="orders", value={"o": number, "id": id}, timestamp_ms=at)
-
-
-def test_the_snippet_of_the_page_joins_a_stream(spark: SparkSession) -> None:
-    (text,) = re.findall(r"^```python[^\n]*\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    made: dict[str, Any] = {}
-    exec(compile(text, "docs/change-data-capture.md", "exec"), made)
-    topic = "shop.public.customers"
-    found = TopologyDriver(made["topology"], spark)
-    found.pipe(
-        [
-            sent("r", {"id": 1}, {"name": "Ada", "tier": "gold", "credit": "BNI="}, lsn=1, topic=topic),
-            Input(topic="orders", value={"order": "a", "customer": 1, "amount": 5}, timestamp_ms=2),
-            sent("u", {"id": 1}, {"name": "Ada L", "tier": LEFT, "credit": None}, lsn=3, topic=topic),
-            sent("u", {"id": 1}, {"name": "old", "tier": "old", "credit": None}, lsn=2, topic=topic),
-            Input(topic="orders", value={"order": "b", "customer": 1, "amount": 5}, timestamp_ms=4),
-            sent("d", {"id": 1}, lsn=5, topic=topic),
-            Input(topic="orders", value={"order": "c", "customer": 1, "amount": 5}, timestamp_ms=6),
-        ]
-    )
-    rows = [(row["order"], row["name"], row["tier"], str(row["credit"])) for row in found.rows("named")]
-    assert rows == [("a", "Ada", "gold", "12.34"), ("b", "Ada L", "gold", "None"), ("c", None, None, "None")]
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("from", "import"))]
-    assert len(lines) <= 18
 
 
 def test_a_row_finds_what_held_at_its_time(spark: SparkSession) -> None:
