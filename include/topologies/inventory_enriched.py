@@ -8,20 +8,14 @@ valid from then on.
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import table_join
 
-ORDER = """
-    orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL,
-    DecidedTime BIGINT NOT NULL
-"""
+TIMES = "CreatedTime BIGINT NOT NULL, DecidedTime BIGINT NOT NULL"
+ORDER = f"orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, {TIMES}"
 PRODUCT = "sku STRING NOT NULL, name STRING, price DECIMAL(12,2) NOT NULL"
+CHANGE = f"{PRODUCT}, CreatedTime BIGINT NOT NULL"
 
 orders = Source(topic="orders", schema=ORDER, of="inventory.orders", time="DecidedTime", grace="10 minutes")
 products = Source(
-    topic="products",
-    schema=f"{PRODUCT}, CreatedTime BIGINT NOT NULL",
-    key_schema="sku STRING",
-    tombstones=True,
-    time="CreatedTime",
-    grace="1 minute",
+    topic="products", schema=CHANGE, key_schema="sku STRING", tombstones=True, time="CreatedTime", grace="1 minute"
 )
 priced = table_join(orders, products, version_rows=PRODUCT, key="sku", how="left", tables=("waiting", "products"))
 

@@ -6,30 +6,16 @@ While no payments come at all, orders go on: ``idle_after`` tells the join that 
 from kappa import Append, Slice, Source, Topic, Topology
 from kappa.operators import interval_join
 
-EVENT = """
-    orderID STRING NOT NULL, type STRING NOT NULL, CreatedTime BIGINT NOT NULL,
-    customerID STRING, sku STRING, quantity INT
-"""
 ORDER = "orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL"
+EVENT = f"{ORDER}, type STRING NOT NULL"
 PAYMENT = "paymentID STRING NOT NULL, orderID STRING NOT NULL, amount DECIMAL(12,2) NOT NULL"
+PAID = f"{PAYMENT}, CreatedTime BIGINT NOT NULL"
 
-order_events = Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="1 minute")
-payments = Source(
-    topic="payments",
-    schema=f"{PAYMENT}, CreatedTime BIGINT NOT NULL",
-    time="CreatedTime",
-    grace="1 minute",
-    idle_after="5 minutes",
-)
+orders = Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="1 minute")
+payments = Source(topic="payments", schema=PAID, time="CreatedTime", grace="1 minute", idle_after="5 minutes")
+kept = ("orders", "payments")
 paid = interval_join(
-    order_events,
-    payments,
-    left_rows=ORDER,
-    right_rows=PAYMENT,
-    key="orderID",
-    within="10 minutes",
-    how="left",
-    tables=("orders", "payments"),
+    orders, payments, key="orderID", within="10 minutes", how="left", tables=kept, left_rows=ORDER, right_rows=PAYMENT
 )
 
 
@@ -41,7 +27,7 @@ def match(slice: Slice) -> None:
 matched = Topology(
     name="inventory.matched",
     version="2",
-    sources=[order_events, payments],
+    sources=[orders, payments],
     operators=[paid],
     outputs=[
         Append(name="matched", of=paid.rows),

@@ -10,14 +10,10 @@ open.
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import agg, aggregate, session_window
 
-EVENT = """
-    orderID STRING NOT NULL, type STRING NOT NULL, CreatedTime BIGINT NOT NULL,
-    customerID STRING, sku STRING, quantity INT
-"""
-ORDER = """
-    orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL,
-    DecidedTime BIGINT NOT NULL
-"""
+ORDER = "orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL"
+EVENT = f"{ORDER}, type STRING NOT NULL"
+DECISION = {name: agg.min(name) for name in ("customerID", "sku", "quantity")}
+DECISION |= {"CreatedTime": agg.min("placed"), "cancellations": agg.count("cancelled")}
 
 order_events = Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="5 minutes")
 decisions = session_window(
@@ -25,18 +21,11 @@ decisions = session_window(
     rows=f"{EVENT}, placed BIGINT, cancelled BIGINT",
     key="orderID",
     gap="30 minutes",
-    aggregates={
-        "customerID": agg.min("customerID"),
-        "sku": agg.min("sku"),
-        "quantity": agg.min("quantity"),
-        "CreatedTime": agg.min("placed"),
-        "cancellations": agg.count("cancelled"),
-    },
+    aggregates=DECISION,
     table="pending",
 )
-demand = aggregate(
-    decisions.final, key="sku", aggregates={"orders": agg.count(), "quantity": agg.sum("quantity")}, table="demand"
-)
+wanted = {"orders": agg.count(), "quantity": agg.sum("quantity")}
+demand = aggregate(decisions.final, key="sku", aggregates=wanted, table="demand")
 
 
 def decide(slice: Slice) -> Effects:
@@ -58,7 +47,7 @@ orders = Topology(
     sources=[order_events],
     operators=[decisions, demand],
     outputs=[
-        Append(name="orders", schema=ORDER),
+        Append(name="orders", schema=f"{ORDER}, DecidedTime BIGINT NOT NULL"),
         Topic(name="orders", of="orders", key="orderID", time="DecidedTime", on_replay="versioned"),
     ],
     step=decide,

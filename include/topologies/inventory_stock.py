@@ -4,15 +4,11 @@ from kappa import Slice, Source, Topic, Topology
 from kappa.operators import agg, aggregate
 
 ITEM = "storeID STRING NOT NULL, sku STRING NOT NULL, type STRING NOT NULL, quantity INT NOT NULL"
+MOVE = "storeID STRING, sku STRING, moved INT"
 
 items = Source(topic="items", schema=ITEM)
-in_stock = aggregate(
-    items,
-    rows="storeID STRING, sku STRING, moved INT",
-    key=["storeID", "sku"],
-    aggregates={"quantity": agg.sum("moved"), "movements": agg.count()},
-    table="stock",
-)
+sums = {"quantity": agg.sum("moved"), "movements": agg.count()}
+in_stock = aggregate(items, rows=MOVE, key=["storeID", "sku"], aggregates=sums, table="stock")
 
 
 def move(slice: Slice) -> None:

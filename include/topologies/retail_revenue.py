@@ -7,16 +7,13 @@ INVOICE = """
     InvoiceNumber STRING NOT NULL, PaymentMethod STRING NOT NULL, TotalAmount DECIMAL(12,2) NOT NULL,
     CGST DECIMAL(12,2), SGST DECIMAL(12,2), CESS DECIMAL(12,2)
 """
+WHOLE = "SELECT PaymentMethod, Revenue FROM revenue"
+PARTS = "SELECT PaymentMethod, CAST(SUM(Revenue) AS DECIMAL(25,2)) FROM revenue_parts GROUP BY ALL"
+NET = "PaymentMethod STRING, Net DECIMAL(15,2)"
 
 pos = Source(topic="pos", schema=INVOICE)
-earned = two_phase(
-    pos,
-    rows="PaymentMethod STRING, Net DECIMAL(15,2)",
-    key="PaymentMethod",
-    aggregates={"Invoices": agg.count(), "Revenue": agg.sum("Net")},
-    table="revenue",
-    parts="revenue_parts",
-)
+sums = {"Invoices": agg.count(), "Revenue": agg.sum("Net")}
+earned = two_phase(pos, rows=NET, key="PaymentMethod", aggregates=sums, table="revenue", parts="revenue_parts")
 
 
 def add_up(slice: Slice) -> None:
@@ -30,14 +27,6 @@ revenue = Topology(
     version="2",
     sources=[pos],
     operators=[earned],
-    checks=[
-        Check(
-            name="the whole is the sum of its parts",
-            sql="""
-                SELECT PaymentMethod, Revenue FROM revenue
-                EXCEPT SELECT PaymentMethod, CAST(SUM(Revenue) AS DECIMAL(25,2)) FROM revenue_parts GROUP BY ALL
-            """,
-        )
-    ],
+    checks=[Check(name="the whole is the sum of its parts", sql=f"{WHOLE} EXCEPT {PARTS}")],
     step=add_up,
 )
