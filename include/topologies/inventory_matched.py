@@ -13,9 +13,15 @@ PAID = f"{PAYMENT}, CreatedTime BIGINT NOT NULL"
 
 orders = Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="1 minute")
 payments = Source(topic="payments", schema=PAID, time="CreatedTime", grace="1 minute", idle_after="5 minutes")
-kept = ("orders", "payments")
 paid = interval_join(
-    orders, payments, key="orderID", within="10 minutes", how="left", tables=kept, left_rows=ORDER, right_rows=PAYMENT
+    orders,
+    payments,
+    key="orderID",
+    within="10 minutes",
+    how="left",
+    tables=("orders", "payments"),
+    left_rows=ORDER,
+    right_rows=PAYMENT,
 )
 
 

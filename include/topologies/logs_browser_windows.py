@@ -6,29 +6,43 @@
   compute that again, so `kappa replay` refuses it.
 """
 
-from typing import Any
+from functools import partial
 
 from kappa import Append, Slice, Source, Topic, Topology
 from kappa.operators import agg, hopping_window
 
 EVENT = "browser STRING NOT NULL, level STRING, action STRING, CreatedTime BIGINT NOT NULL"
 COUNTS = {"events": agg.count(), "errors": agg.count("error"), "actions": agg.distinct("action")}
+ROWS = f"{EVENT}, error STRING"
+
+windows = partial(hopping_window, rows=ROWS, key="browser", size="5 seconds", every="2 seconds", aggregates=COUNTS)
+logs = Source(topic="logs", schema=EVENT, time="CreatedTime", grace="5 seconds")
+visits = windows(logs, table="windows")
+logs_now = Source(topic="logs", schema=EVENT, time="wall clock", grace="0 seconds")
+visits_now = windows(logs_now, table="windows")
 
 
-def windows_by(time: str, grace: str, *topics: Topic) -> dict[str, Any]:
-    """Events, errors and different actions of each window by that time, as parts of a topology."""
-    logs, rows = Source(topic="logs", schema=EVENT, time=time, grace=grace), f"{EVENT}, error STRING"
-    visits = hopping_window(
-        logs, rows=rows, key="browser", size="5 seconds", every="2 seconds", aggregates=COUNTS, table="windows"
-    )
-
-    def watch(slice: Slice) -> None:
-        visits(slice, slice["logs"].selectExpr("*", "IF(level = 'ERROR', action, NULL) AS error"))
-
-    outputs = [Append(name="visits", of=visits.final), *topics]
-    return {"sources": [logs], "operators": [visits], "outputs": outputs, "step": watch}
+def watch(slice: Slice) -> None:
+    """Events, errors and different actions of each window, by the time of either topology."""
+    for operator in slice.operators:
+        operator(slice, slice["logs"].selectExpr("*", "IF(level = 'ERROR', action, NULL) AS error"))
 
 
 sent = Topic(name="browser-windows", of="visits", key="browser", time="window_end")
-browser_windows = Topology(name="logs.browser_windows", version="2", **windows_by("CreatedTime", "5 seconds", sent))
-browser_windows_now = Topology(name="logs.browser_windows_now", version="2", **windows_by("wall clock", "0 seconds"))
+browser_windows = Topology(
+    name="logs.browser_windows",
+    version="2",
+    sources=[logs],
+    operators=[visits],
+    outputs=[Append(name="visits", of=visits.final), sent],
+    step=watch,
+)
+
+browser_windows_now = Topology(
+    name="logs.browser_windows_now",
+    version="2",
+    sources=[logs_now],
+    operators=[visits_now],
+    outputs=[Append(name="visits", of=visits_now.final)],
+    step=watch,
+)

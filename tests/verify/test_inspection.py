@@ -162,10 +162,10 @@ def test_the_operators_and_the_topologies_that_come_along_are_clean(spark: Spark
         for topology in registry.topologies(folder)[0].values():
             assert inspected(spark, topology) == (), topology.name
 
-    def total(df: DataFrame) -> DataFrame:
-        return running_total(df, key="id", amount="amount", total="x")
-
-    assert found(spark, total) == []
+    summed = running_total(SOURCE, key="id", amount="amount", total="so_far", since="amount", every=5, table="sums")
+    outputs = [Append(name="rows", of=summed.rows), Append(name="crossings", of=summed.crossings)]
+    topology = Topology(name="t", version="1", sources=[SOURCE], operators=[summed], outputs=outputs)
+    assert inspected(spark, topology) == ()
 
 
 def test_a_step_that_needs_rows_is_told_and_does_not_raise(spark: SparkSession) -> None:

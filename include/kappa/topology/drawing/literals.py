@@ -30,7 +30,8 @@ def graph_of_literals(topology: Declared) -> Graph:
         (str(_literal(words.get("of")) or ""), _topic(node)) for callee, words, node in outputs if callee == "Topic"
     ]
     members = [table for node in operators for table in _tables_of(node)]
-    members += [_member(Kind.TABLE, node) for node in tables]
+    # An operator's table is listed again to mask columns: replace(kept.tables[0], masked="email").
+    members += [_member(Kind.TABLE, node) for node in tables if _callee(node) != "replace"]
     members += [_member(Kind.OUTPUT, node) for callee, _, node in outputs if callee != "Topic"]
     if any("grace" in _words(node) for node in sources):
         members.append(Box(kind=Kind.OUTPUT, name=LATE_RECORDS))
@@ -56,10 +57,14 @@ def _source(node: ast.expr) -> Box:
 
 def _tables_of(operator: ast.expr) -> Sequence[Box]:
     words = _words(operator)
-    given = [words[word] for word in ("table", "tables", "deletions", "parts") if word in words]
+    callee, given = _callee(operator), [words[w] for w in ("table", "tables", "deletions", "parts") if w in words]
     names = [_literal(node) for node in given if not (isinstance(node, ast.Constant) and node.value is None)]
     each = [name for one in names for name in ([one] if isinstance(one, str) else one or [UNREAD])]
-    details = (f"state of {_callee(operator)}",) if _callee(operator) else ()
+    if callee == "cdc_table":
+        each = [f"{name}{end}" for name in each for end in ("", "_deleted", "_truncated")]
+    if callee == "lookup" and not given:
+        return ()  # it reads the table of a running total
+    details = (f"state of {callee}",) if callee else ()
     return [Box(kind=Kind.TABLE, name=str(name), details=details) for name in each or [UNREAD]]
 
 
