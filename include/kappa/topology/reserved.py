@@ -22,8 +22,8 @@ _OF_READERS = "_value _dead _raw _state _read _bytes _rows _reached"
 #: What operators have beside the columns of rows and keys.
 _OF_OPERATORS = """
     _also _any _at _before _begins _carried _cell _changed _cleared _closes _earlier _expired _following _fresh _from
-    _gone _had_mark _had_row _has_earlier _has_met _has_next _is_change _is_changed _is_cleared _is_gone
-    _is_known _is_last _is_marked _is_new _is_tombstone _kept _key_partition _known _latest _left _meets _mine _moved _new
+    _gone _had_mark _had_row _has_earlier _has_met _has_next _is_change _is_changed _is_cleared _is_gone _is_known
+    _is_last _is_marked _is_new _is_tombstone _kept _key_partition _known _latest _left _meets _mine _moved _new
     _newest _next _old _one _other _partner _place _record _right _row _run _seen _so_far _source _start _stays _stored
     _turn _until _valid_from _version _was _was_gone
 """
