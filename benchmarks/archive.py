@@ -17,9 +17,9 @@ from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TABLE, TOPOLOGY, Site, say
 from kappa import control
 from kappa.archive.writer import Archiver, run
-from kappa.lake import queries
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.slices.reading import archived_ranges
+from kappa.delta import queries
+from kappa.record.ledger_rows import LedgerRow
+from kappa.slices.input.reading import archived_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

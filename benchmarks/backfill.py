@@ -22,8 +22,8 @@ from benchmarks.latency import WARM_UP_SHARE, is_all_seen, latencies, new_commit
 from benchmarks.result import Figure
 from benchmarks.site import TOPOLOGY, Site, say
 from kappa.errors import KappaError
-from kappa_local.draws import DEFAULT_START
-from kappa_local.invoices import Invoices
+from kappa_local.generators.draws import DEFAULT_START
+from kappa_local.generators.invoices import Invoices
 
 HISTORY = 600_000
 

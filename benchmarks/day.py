@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from benchmarks.result import Figure
 from benchmarks.site import Site, say
 from kappa import clock
+from kappa.delta import table_files, tables
 from kappa.driver.maintenance import is_due, maintain
-from kappa.lake import table_files, tables
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.slices.merging import merge_between
 from kappa.slices.places import create_tables
 from kappa.slices.protocol import apply_changes, commit_slice

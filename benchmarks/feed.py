@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from benchmarks.site import SOURCE
 from kappa.kafka.connection import producer_settings
-from kappa_local.invoices import Invoices
+from kappa_local.generators.invoices import Invoices
 
 
 class Feed:

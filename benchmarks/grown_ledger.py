@@ -15,21 +15,21 @@ from confluent_kafka import Producer
 
 from benchmarks.site import SOURCE, TOPOLOGY, Site, now, say
 from kappa import clock
+from kappa.delta.append_log import AppendLog
+from kappa.delta.retention import held
 from kappa.driver import maintenance
 from kappa.kafka import markers
 from kappa.kafka import producer as sender
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import producer_settings
-from kappa.lake import rollup
-from kappa.lake.append_log import AppendLog
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger, _arrow_schema, _to_record
-from kappa.lake.ledger_rows import LedgerRow, plan_hash
-from kappa.lake.ledger_state import StateBuilder
-from kappa.lake.retention import held
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
+from kappa.record import rollup
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger, _arrow_schema, _to_record
+from kappa.record.ledger_rows import LedgerRow, plan_hash
+from kappa.record.ledger_state import StateBuilder
 from kappa.slices.run import Engines, EpochRun
-from kappa.slices.sending import marker
+from kappa.slices.topics.sending import marker
 from kappa.topology import registry
 
 #: So many of the last slices are appended row by row, and those before so many at once.

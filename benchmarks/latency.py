@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.feed import Feed, feed
 from benchmarks.result import Figure
 from benchmarks.site import SOURCE, Site, say
-from kappa.lake.ledger import Ledger
+from kappa.record.ledger import Ledger
 
 LOOK_SECONDS = 0.02
 HISTORY = 10_000

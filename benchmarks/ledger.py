@@ -32,11 +32,11 @@ from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, say
 from benchmarks.site import site as another_site
 from kappa import control
 from kappa.kafka.connection import producer_settings
-from kappa.lake import heartbeat
-from kappa.lake.ledger import Ledger
+from kappa.presence import heartbeat
+from kappa.record.ledger import Ledger
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToLatest
-from kappa_local.invoices import Invoices
+from kappa_local.generators.invoices import Invoices
 
 #: A smaller run shrinks the year only.
 LENGTHS = {"an hour": 1_000, "a day": 50_000, "a year": 365 * 24 * 3600}

@@ -20,8 +20,8 @@ from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, say
 from kappa import control
 from kappa.kafka.broker import Broker
-from kappa.lake import heartbeat
 from kappa.offsets.vector import Offsets
+from kappa.presence import heartbeat
 
 #: The longer replay has so many times the records of the shorter one.
 TIMES = 10

@@ -27,7 +27,7 @@ from benchmarks.result import Figure
 from benchmarks.site import ACTOR, TOPOLOGIES, Site, say
 from kappa import control, serving
 from kappa.kafka.broker import Broker
-from kappa_local.generator import TOPIC_CONFIG
+from kappa_local.generators.generator import TOPIC_CONFIG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, LOOK_SECONDS, TOPOLOGY, Site, now, say
 from kappa import control
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import OffsetRange
+from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.stages import Stage
 from kappa.spark.kafka_source import read_log
 from kappa.topology import Source, registry

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from kappa import control
 from kappa.config import Config
-from kappa.driver import host
 from kappa.driver.driver import Driver
-from kappa.driver.launcher import log_file
+from kappa.driver.processes import host
+from kappa.driver.processes.launcher import log_file
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import Start, ToEarliest
-from kappa_local import generator
+from kappa_local.generators import generator
 from kappa_local.kafka import KafkaProcess
 
 if TYPE_CHECKING:

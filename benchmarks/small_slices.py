@@ -21,7 +21,7 @@ from benchmarks.site import SOURCE, TABLE, Site, say
 from benchmarks.site import site as another
 from benchmarks.synthetic import invoices, seeded
 from kappa.kafka.connection import producer_settings
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.record.ledger_rows import LedgerRow
 
 SLICE = 4_000
 WARM_UP, COUNTED = 4, 10

@@ -11,17 +11,17 @@ from __future__ import annotations
 from decimal import Decimal
 
 from benchmarks.site import TABLE, TOPOLOGY, Site, now, say
+from kappa.delta import tables
 from kappa.kafka.broker import Broker
-from kappa.lake import tables
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event, EventKind
-from kappa.lake.ledger import Ledger
-from kappa.slices import changelog
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event, EventKind
+from kappa.record.ledger import Ledger
 from kappa.slices.places import create_tables
 from kappa.slices.run import Engines, EpochRun
 from kappa.slices.seeding import SeedSource, seed
+from kappa.slices.topics import changelog
 from kappa.topology import registry
-from kappa_local.invoices import Invoices
+from kappa_local.generators.invoices import Invoices
 
 FIRST_CARD = 2_000_000_000
 WRITER = "benchmark:seed"

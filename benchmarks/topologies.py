@@ -22,10 +22,10 @@ from benchmarks.replay import BULK, floor_rate
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, TOPOLOGIES, Site, say
 from kappa import control, serving
-from kappa.lake.ledger_rows import Kind, LedgerRow
+from kappa.record.ledger_rows import Kind, LedgerRow
 from kappa.spark.session import tune
 from kappa.topology import Topology, registry
-from kappa_local import generator
+from kappa_local.generators import generator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ SLICES = 5
 _MASK_KEY = "the key of a benchmark"
 _NOTHING = """
 from kappa import Append, Source, Topology
-from kappa.operators.late import late_rows
+from kappa.operators.timed.late import late_rows
 
 
 def step(slice):

@@ -12,8 +12,8 @@ from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
 from kappa_airflow.factory import APPROVAL_HOURS, move_dag
 from kappa_airflow.moves import ChooseCandidate
-from kappa_airflow.replay import CutOver
-from kappa_airflow.reports import Verify
+from kappa_airflow.replays.replay import CutOver
+from kappa_airflow.replays.reports import Verify
 
 config = Config.from_env()
 for topology in declared(config.topologies):

@@ -10,10 +10,10 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.factory import APPROVAL_HOURS, joint_dag
-from kappa_airflow.joint_approval import approve_together
-from kappa_airflow.joint_forms import joint_move_form
-from kappa_airflow.reports import Verify
-from kappa_airflow.together import ChooseMembers, CutOverTogether, for_each
+from kappa_airflow.joint.joint_approval import approve_together
+from kappa_airflow.joint.joint_forms import joint_move_form
+from kappa_airflow.joint.together import ChooseMembers, CutOverTogether, for_each
+from kappa_airflow.replays.reports import Verify
 
 config = Config.from_env()
 topologies = declared(config.topologies)

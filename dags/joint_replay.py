@@ -11,11 +11,11 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.factory import APPROVAL_HOURS, STAGES, joint_dag
-from kappa_airflow.joint_approval import approve_together
-from kappa_airflow.joint_forms import joint_replay_form
-from kappa_airflow.replay import AwaitStage
-from kappa_airflow.reports import Verify
-from kappa_airflow.together import CutOverTogether, NameTopologies, PlanMember, StartMember, for_each
+from kappa_airflow.joint.joint_approval import approve_together
+from kappa_airflow.joint.joint_forms import joint_replay_form
+from kappa_airflow.joint.together import CutOverTogether, NameTopologies, PlanMember, StartMember, for_each
+from kappa_airflow.replays.replay import AwaitStage
+from kappa_airflow.replays.reports import Verify
 
 config = Config.from_env()
 topologies = declared(config.topologies)

@@ -14,9 +14,9 @@ from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import Confirm
 from kappa_airflow.factory import APPROVAL_HOURS, joint_dag
-from kappa_airflow.joint_forms import joint_move_form
-from kappa_airflow.replay import AwaitStage
-from kappa_airflow.together import BringBackTogether, ChooseMembers, CutOverTogether, for_each
+from kappa_airflow.joint.joint_forms import joint_move_form
+from kappa_airflow.joint.together import BringBackTogether, ChooseMembers, CutOverTogether, for_each
+from kappa_airflow.replays.replay import AwaitStage
 
 config = Config.from_env()
 names, hours = [topology.name for topology in declared(config.topologies)], APPROVAL_HOURS

@@ -14,9 +14,9 @@ from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
 from kappa_airflow.factory import APPROVAL_HOURS, STAGES, topology_dag
 from kappa_airflow.forms import rebuild_form
-from kappa_airflow.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
-from kappa_airflow.replay import AwaitStage, CutOver
-from kappa_airflow.reports import Verify
+from kappa_airflow.replays.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
+from kappa_airflow.replays.replay import AwaitStage, CutOver
+from kappa_airflow.replays.reports import Verify
 
 config = Config.from_env()
 for topology in declared(config.topologies):

@@ -14,8 +14,8 @@ from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
 from kappa_airflow.factory import APPROVAL_HOURS, STAGES, topology_dag
 from kappa_airflow.forms import replay_form
-from kappa_airflow.replay import AwaitStage, CutOver, PlanReplay, StartReplay
-from kappa_airflow.reports import Verify
+from kappa_airflow.replays.replay import AwaitStage, CutOver, PlanReplay, StartReplay
+from kappa_airflow.replays.reports import Verify
 
 config = Config.from_env()
 for topology in declared(config.topologies):

@@ -14,11 +14,11 @@ from airflow.sdk import CronTriggerTimetable, chain
 from kappa import zones
 from kappa.config import Config
 from kappa.topology.registry import declared
-from kappa.topology.schedule import is_cron
+from kappa.topology.times.schedule import is_cron
 from kappa_airflow.factory import STAGES, topology_dag
-from kappa_airflow.replay import AwaitStage
-from kappa_airflow.reports import Verify
-from kappa_airflow.reprocess import Conclude, PlanReprocess, StartReprocess
+from kappa_airflow.replays.replay import AwaitStage
+from kappa_airflow.replays.reports import Verify
+from kappa_airflow.replays.reprocess import Conclude, PlanReprocess, StartReprocess
 
 for topology in declared(Config.from_env().topologies):
     schedule = topology.reprocess or {}

@@ -15,7 +15,7 @@ from kappa.topology.registry import declared
 from kappa_airflow.approvals import Confirm
 from kappa_airflow.factory import APPROVAL_HOURS, move_dag
 from kappa_airflow.moves import BringBack, ChoosePrevious
-from kappa_airflow.replay import CutOver
+from kappa_airflow.replays.replay import CutOver
 
 config = Config.from_env()
 for topology in declared(config.topologies):

@@ -6,7 +6,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from kappa_airflow.macros import live_epoch, live_path
 from kappa_airflow.pages import VIEW, Pages
-from kappa_airflow.reports import ReportLink
+from kappa_airflow.replays.reports import ReportLink
 from kappa_airflow.timetables import BackfillTimetable
 
 

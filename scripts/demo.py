@@ -24,15 +24,16 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kappa import control, serving
 from kappa.config import Config
-from kappa.driver import host
+from kappa.driver.processes import host
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
-from kappa.lake.epochs import Epochs
 from kappa.names import EpochPaths
+from kappa.record.epochs import Epochs
 from kappa.replay.explain import explain
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
-from kappa_local import airflow, generator, kafka, supervisor
+from kappa_local import airflow, kafka, supervisor
+from kappa_local.generators import generator
 
 TOPOLOGY = "retail.loyalty"
 SOURCE, OUTPUT = "pos", "loyalty"

@@ -1,4 +1,4 @@
-"""Writes the tables of details into docs/formats.md, from their declarations in :mod:`kappa.lake.details`."""
+"""Writes the tables of details into docs/formats.md, from their declarations in :mod:`kappa.record.detail_schema`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kappa.lake import details
-from kappa.lake.details import Field
+from kappa.record import detail_schema
+from kappa.record.detail_schema import Field
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
 #: What stands between two lines in the page is made here.
 BEGIN, END = "<!-- made by scripts/formats_page.py -->\n", "<!-- end -->\n"
 TITLES: Mapping[str, Mapping[Any, Mapping[str, Field]]] = {
-    "Detail of an event": details.EVENTS,
-    "Detail of a ledger row": details.ROWS,
-    "Detail of a row of an archive's ledger": details.ARCHIVE_ROWS,
+    "Detail of an event": detail_schema.EVENTS,
+    "Detail of a ledger row": detail_schema.ROWS,
+    "Detail of a row of an archive's ledger": detail_schema.ARCHIVE_ROWS,
 }
 
 

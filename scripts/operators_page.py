@@ -176,7 +176,8 @@ def paragraphs(text: str, file: str) -> str:
         if part.startswith("    "):
             parts.append(f"```python unrun: a part of a topology\n{textwrap.dedent(part).rstrip()}\n```")
         else:
-            parts.append(linked(" ".join(part.split()), file))
+            text = linked(" ".join(part.split()), file)
+            parts.append(textwrap.fill(text, 140, break_long_words=False, break_on_hyphens=False))
     return "\n\n".join(parts) + "\n"
 
 

@@ -112,7 +112,7 @@ def world(
     from support.eventful import Eventful
 
     from kappa import faults
-    from kappa.lake import rollup
+    from kappa.record import rollup
 
     @contextmanager
     def make() -> Iterator[Eventful]:

@@ -64,6 +64,7 @@ PAGES = (
     ROOT / "docs" / "benchmarks.md",
     *sorted((ROOT / "docs" / "operators").glob("*.md")),
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
 )
 
 _SNIPPET_SECONDS = 600
@@ -402,7 +403,7 @@ class World:
         """End what runs, also what a snippet that failed left."""
         home = self.environ.get("KAPPA_HOME")
         if home and Path(home).is_dir():
-            from kappa.driver import host
+            from kappa.driver.processes import host
             from kappa_local import supervisor
 
             config = Config.from_env({name: value for name, value in self.environ.items() if name.startswith(PREFIX)})

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError, UsageError
 from kappa.faults import CrashAfter
-from kappa.kafka.encoding import topic_records
-from kappa.kafka.inputs import input_key, input_schemas, input_value, output_encoder
 from kappa.offsets import releases
 from kappa.offsets.floors import Floors, least_frontiers, of_longer_grace
 from kappa.offsets.releases import Releases
@@ -32,19 +30,21 @@ from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.operators.origin import Order, order_of
 from kappa.replay.chains import Final
-from kappa.slices.contract import check_rows
-from kappa.slices.effects import collect, conformed, held
-from kappa.slices.final_times import final_times, promised
-from kappa.slices.records import in_memory
+from kappa.slices.input.records import in_memory
+from kappa.slices.rows.contract import check_rows
+from kappa.slices.rows.effects import collect, conformed, held
+from kappa.slices.rows.final_times import final_times, promised
 from kappa.slices.state import newest
 from kappa.slices.step import call_step
 from kappa.spark.catalyst import is_union
-from kappa.spark.parsing.batches import Start
 from kappa.spark.session import frame_of, local_session, tune
 from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
-from kappa.topology.event_time import Frontier, frontier_of, least
 from kappa.topology.shapes import timings_of
+from kappa.topology.times.event_time import Frontier, frontier_of, least
+from kappa.wire.batches import Start
+from kappa.wire.encoding import topic_records
+from kappa.wire.inputs import input_key, input_schemas, input_value, output_encoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

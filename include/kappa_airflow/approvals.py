@@ -13,8 +13,8 @@ from kappa.errors import MoveRefusedError
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then, reason_of
-from kappa_airflow.replay import REPLAY_RETRIES
-from kappa_airflow.reports import ReportLink, in_short, report_path
+from kappa_airflow.replays.replay import REPLAY_RETRIES
+from kappa_airflow.replays.reports import ReportLink, in_short, report_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kappa.config import Config
     from kappa.control.approval import Terms
-    from kappa.control.premise import Premise
+    from kappa.control.plans.premise import Premise
     from kappa.topology.registry import Declared
 
 #: What was shown, kept between the question and its answer.
@@ -344,7 +344,7 @@ class Confirm(Question):
 
     def _terms(self) -> dict[str, Any]:
         """What the question shows now: topology -> where its epochs stand."""
-        from kappa.control.premise import Premise
+        from kappa.control.plans.premise import Premise
 
         config = self._config()
         epochs = (
@@ -356,7 +356,7 @@ class Confirm(Question):
             return {name: Premise.of(record(config, name), epoch).to_dict() for name, epoch in sorted(epochs.items())}
 
     def _check(self, shown: Mapping[str, Any]) -> None:
-        from kappa.control.premise import Premise
+        from kappa.control.plans.premise import Premise
 
         config = self._config()
         for name, one in sorted(shown.items()):
@@ -376,7 +376,7 @@ def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
     Raises:
         AirflowFailException: it does not say.
     """
-    from kappa.control.premise import Premise
+    from kappa.control.plans.premise import Premise
 
     shown = answer.get("shown")
     if not isinstance(shown, dict) or not shown:

@@ -17,7 +17,7 @@ from kappa.errors import UsageError
 from kappa.offsets.notation import local_time
 from kappa_airflow.drivers import actor, terminal_errors_fail
 from kappa_airflow.forms import backfill_form, check_form, reason_of
-from kappa_airflow.replay import ReplayTask
+from kappa_airflow.replays.replay import ReplayTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class BackfillInterval(ReplayTask):
         Raises:
             AirflowFailException: a finding refuses it, or the live epoch is another by now.
         """
-        from kappa.control import backfill, backfill_plan
+        from kappa.control.backfills import backfill, backfill_plan
         from kappa.spark.session import LazySession
 
         begin, end = _interval(context)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kappa.control import DriverStatus
-    from kappa.lake.epoch_record import TopologyRecord
+    from kappa.record.epoch_record import TopologyRecord
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ def terminal_errors_fail() -> Iterator[None]:
 def record(config: Config, topology: str) -> TopologyRecord:
     """What is on record of a topology: which epoch is live, and which of its drivers should run."""
     from kappa import control
-    from kappa.lake.epoch_record import record_of
+    from kappa.record.epoch_record import record_of
 
     return record_of(topology, control.history(config, topology))
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, ExceptionRetryPolicy, Param, RetryAction, RetryRule
 from airflow.sdk.definitions.param import ParamsDict
 
-from kappa.topology.drawing import text
-from kappa.topology.drawing.literals import graph_of_literals
+from kappa.drawing import text
+from kappa.drawing.literals import graph_of_literals
 from kappa_airflow.forms import move_form
 from kappa_airflow.pools import BACKFILLS, REPLAYS, STREAMS, Pool
 

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import terminal_errors_fail
 from kappa_airflow.forms import check_form, housekeeping_form
-from kappa_airflow.replay import REPLAY_RETRIES
+from kappa_airflow.replays.replay import REPLAY_RETRIES
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

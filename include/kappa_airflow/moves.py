@@ -10,14 +10,14 @@ from kappa.replay.stages import Stage
 from kappa_airflow.approvals import premises_of
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import check_form, move_form, reason_of
-from kappa_airflow.replay import AwaitStage, ReplayTask, skip
+from kappa_airflow.replays.replay import AwaitStage, ReplayTask, skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.sdk import Context
 
-    from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+    from kappa.record.epoch_record import EpochRecord, TopologyRecord
 
 
 class _Choice(ReplayTask):
@@ -36,7 +36,7 @@ class _Choice(ReplayTask):
         Raises:
             AirflowFailException: there is no such epoch, or nothing can be done with it.
         """
-        from kappa.control.premise import Premise
+        from kappa.control.plans.premise import Premise
 
         with terminal_errors_fail():
             check_form(list(move_form("", keeps=self.keeps)), getattr(context["dag_run"], "conf", None) or {})

@@ -19,7 +19,7 @@ from kappa.errors import Transient
 from kappa.replay.stages import Stage
 from kappa_airflow.drivers import is_wanted, record
 from kappa_airflow.patience import Patience
-from kappa_airflow.stages import arrival
+from kappa_airflow.replays.stages import arrival
 
 if TYPE_CHECKING:
     from kappa.control import DriverStatus, Progress

@@ -18,16 +18,16 @@ import psutil
 
 from kappa import control
 from kappa.config import Config
-from kappa.driver.host import end_local
-from kappa.driver.launcher import log_file
+from kappa.driver.processes.host import end_local
+from kappa.driver.processes.launcher import log_file
 from kappa.errors import KappaError
-from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
+from kappa.record.ledger import Ledger
 from kappa.spark import class_data
 from kappa.spark.jars import ensure_spark
 from kappa.spark.session import JAVA_OPTIONS, settings
-from kappa.topology.starters import StarterShape, starter
-from kappa_local import generator
+from kappa.starters import StarterShape, starter
+from kappa_local.generators import generator
 from kappa_local.kafka import KafkaProcess
 
 _TOPOLOGY = "retail.training"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Port of ``kappa registry`` unless another is asked for.
 REGISTRY_PORT = 8081
-#: Names of :data:`kappa_local.generator.SCENARIOS`, which takes numpy.
+#: Names of :data:`kappa_local.generators.generator.SCENARIOS`, which takes numpy.
 SCENARIOS = (
     "retail",
     "stocks",
@@ -70,7 +70,7 @@ def up(
 
 def down() -> None:
     """Stop the embedded stack and the drivers of its lake on this host. Safe to call twice; nothing is lost."""
-    from kappa.driver import host as drivers_module
+    from kappa.driver.processes import host as drivers_module
     from kappa_local import supervisor
 
     chosen = config()
@@ -149,7 +149,7 @@ def generate(
     from rich.console import Console
     from rich.progress import Progress
 
-    from kappa_local import generator
+    from kappa_local.generators import generator
 
     with Progress(console=Console(stderr=True), transient=True, disable=json) as bar:
         task = bar.add_task(scenario, total=records)

@@ -10,7 +10,7 @@ from kappa.cli.options import config, say
 from kappa.verify.report import WRITERS, Format
 
 if TYPE_CHECKING:
-    from kappa.replay.verdict import DiffReport
+    from kappa.replay.proof.verdict import DiffReport
 
 #: Port of ``kappa ui`` unless another is asked for.
 PORT = 8099

@@ -14,14 +14,14 @@ from kappa import clock, serving
 from kappa.config import Config
 from kappa.errors import KappaError, LakeUnreachableError, LedgerError, UnknownEpochError, UnknownTopologyError
 from kappa.kafka.broker import Broker
-from kappa.lake.epoch_record import TopologyRecord, record_of
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
+from kappa.record.epoch_record import TopologyRecord, record_of
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
 from kappa.topology.shapes import Shape
 
 #: Ledgers that are kept open; each keeps its commits in memory.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 
-from kappa.lake.queries import quoted_name
+from kappa.delta.queries import quoted_name
 from kappa_web.problems import Problem
 
 _INTEGERS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}

@@ -15,10 +15,10 @@ from pydantic import Field
 
 from kappa import control
 from kappa.errors import UsageError
-from kappa.kafka.encoding import to_json
-from kappa.kafka.json_forms import json_rows
 from kappa.offsets.notation import parsed_time
 from kappa.topology.shapes import Shape
+from kappa.wire.encoding import to_json
+from kappa.wire.json.json_forms import json_rows
 from kappa_web import scans
 from kappa_web.access import Access
 from kappa_web.answers import MetadataAnswer, PageAnswer, ProblemAnswer, RowAnswer, TopologiesAnswer

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from kappa.lake.queries import quoted_name
+from kappa.delta.queries import quoted_name
 from kappa.topology.shapes import Shape
 from kappa_web.literals import equal, literal
 from kappa_web.problems import Problem

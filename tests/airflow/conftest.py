@@ -70,7 +70,8 @@ def control(monkeypatch: pytest.MonkeyPatch, config: Config) -> Any:
 @pytest.fixture
 def no_connection(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
     """Tasks get this test's configuration, and ask Airflow for no connection."""
-    from kappa_airflow import approvals, replay, stream
+    from kappa_airflow import approvals, stream
+    from kappa_airflow.replays import replay
 
     for module in (approvals, replay, stream):
         monkeypatch.setattr(module, "config_with_spark", lambda _: config)

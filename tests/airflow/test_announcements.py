@@ -16,12 +16,12 @@ from support.epoch_record import FIRST, SECOND, empty_lake, tell
 
 from kappa.config import Config
 from kappa.errors import LakeUnreachableError
-from kappa.lake.epochs import Epochs
 from kappa.offsets.vector import Offsets
-from kappa.replay.verdict import DiffReport, OutputDiff, TableDiff
-from kappa_airflow import announce
-from kappa_airflow.announce import ANNOUNCED, BOOKMARK, Announce, MovesTrigger, moves
-from kappa_airflow.announcements import Announcement, announcements, last
+from kappa.record.epochs import Epochs
+from kappa.replay.proof.verdict import DiffReport, OutputDiff, TableDiff
+from kappa_airflow.announcing import announce
+from kappa_airflow.announcing.announce import ANNOUNCED, BOOKMARK, Announce, MovesTrigger, moves
+from kappa_airflow.announcing.announcements import Announcement, announcements, last
 
 PLAN = json.dumps({"tables": ["balances"], "appends": ["notes"]})
 REPORT = DiffReport(

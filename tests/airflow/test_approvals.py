@@ -15,8 +15,8 @@ from test_tasks import TOPOLOGY, change, context, started
 from kappa.config import Config
 from kappa_airflow.approvals import ApproveCutover, Confirm
 from kappa_airflow.moves import Abort, BringBack, ChooseCandidate, ChooseCandidateToAbort, ChoosePrevious
-from kappa_airflow.replay import CutOver
-from kappa_airflow.reports import ReportLink, Verify
+from kappa_airflow.replays.replay import CutOver
+from kappa_airflow.replays.reports import ReportLink, Verify
 
 pytestmark = pytest.mark.usefixtures("no_connection")
 

@@ -15,7 +15,7 @@ from kappa.replay.plan import ReplayPlan
 from kappa_airflow.approvals import ApprovalOperator
 from kappa_airflow.forms import housekeeping_form, rebuild_form
 from kappa_airflow.housekeeping import RemoveLeftovers
-from kappa_airflow.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
+from kappa_airflow.replays.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
 
 pytestmark = pytest.mark.usefixtures("no_connection")
 

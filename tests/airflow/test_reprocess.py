@@ -14,13 +14,13 @@ from test_tasks import TOPOLOGY, change, context, started
 
 from kappa.config import Config
 from kappa.errors import TopologyError
-from kappa.lake.epochs import Epochs
+from kappa.record.epochs import Epochs
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.starts import FromSavepoint, ToEarliest
 from kappa.topology.registry import declared
-from kappa.topology.schedule import Schedule
-from kappa_airflow import replay, reprocess
-from kappa_airflow.reprocess import AUTHOR, Conclude, PlanReprocess, StartReprocess, being_moved
+from kappa.topology.times.schedule import Schedule
+from kappa_airflow.replays import replay, reprocess
+from kappa_airflow.replays.reprocess import AUTHOR, Conclude, PlanReprocess, StartReprocess, being_moved
 
 pytestmark = pytest.mark.usefixtures("no_connection")
 

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from kappa.config import Config
 from kappa_airflow.forms import replay_form
-from kappa_airflow.replay import AwaitStage, PlanReplay, StartReplay
+from kappa_airflow.replays.replay import AwaitStage, PlanReplay, StartReplay
 from kappa_airflow.stream import WatchStream
 
 SECRET = "sEcr3t-0f-kafka"

@@ -10,7 +10,7 @@ from kappa.config import Config
 from kappa.errors import LakeUnreachableError, LedgerError, StuckError
 from kappa.replay.plan import ReplayPlan
 from kappa_airflow.forms import replay_form
-from kappa_airflow.replay import MOST_RESTARTS, AwaitStage, CutOver, PlanReplay, StartReplay
+from kappa_airflow.replays.replay import MOST_RESTARTS, AwaitStage, CutOver, PlanReplay, StartReplay
 from kappa_airflow.stream import WatchStream
 
 pytestmark = pytest.mark.usefixtures("no_connection")

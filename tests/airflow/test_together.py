@@ -17,9 +17,9 @@ from kappa.config import Config
 from kappa.replay.chains import Binding
 from kappa.replay.plan import ReplayPlan
 from kappa_airflow.approvals import Confirm
-from kappa_airflow.joint_approval import ApproveTogether
-from kappa_airflow.joint_forms import joint_move_form, joint_replay_form
-from kappa_airflow.together import (
+from kappa_airflow.joint.joint_approval import ApproveTogether
+from kappa_airflow.joint.joint_forms import joint_move_form, joint_replay_form
+from kappa_airflow.joint.together import (
     BringBackTogether,
     ChooseMembers,
     CutOverTogether,

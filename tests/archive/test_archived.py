@@ -14,10 +14,10 @@ from support.changes import change
 from support.ways import in_tasks
 
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
-from kappa.lake import tables
+from kappa.delta import tables
 from kappa.spark.session import tune
 from kappa.topology import Source
-from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
+from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
 
 if TYPE_CHECKING:
     from conftest_spark import Log

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from kappa.cli import app, options
 from kappa.config import Config
 from kappa.errors import MoveRefusedError, UnknownEpochError
-from kappa.lake.epochs import Epochs
 from kappa.offsets.vector import Offsets
-from kappa.replay.verdict import DiffReport, TableDiff
+from kappa.record.epochs import Epochs
+from kappa.replay.proof.verdict import DiffReport, TableDiff
 
 REPORT = DiffReport(
     topology="a.b",

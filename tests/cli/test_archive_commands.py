@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.errors import UnknownArchiveError
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import ArchivePaths
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import LedgerState
 
 
 @pytest.fixture

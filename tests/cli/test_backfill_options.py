@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kappa.cli import app
-from kappa.control import backfill_plan
-from kappa.control.backfill_plan import Backfill
+from kappa.control.backfills import backfill_plan
+from kappa.control.backfills.backfill_plan import Backfill
 from kappa.errors import UsageError
 
 DAY = ["backfill", "a.b", "--from", "2026-03-29", "--to", "2026-03-30"]

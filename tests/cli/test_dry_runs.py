@@ -20,8 +20,8 @@ from kappa.errors import (
     UnknownTopologyError,
 )
 from kappa.kafka.broker import Broker
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
 
 #: Epoch 1 is live, epoch 2 is verified.
 STAGES = {

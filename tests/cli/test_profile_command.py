@@ -16,10 +16,10 @@ from kappa.cli import app
 from kappa.config import Config
 from kappa.control.profile import profile
 from kappa.errors import UnknownEpochError, UnknownTopologyError
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 
 
 @pytest.fixture

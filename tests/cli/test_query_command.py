@@ -15,12 +15,12 @@ from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import UnknownTopologyError, UsageError
 from kappa.kafka.broker import Broker
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

@@ -17,15 +17,15 @@ from kappa import control
 from kappa.config import Config
 from kappa.control import approval, approvers, cutover, drivers
 from kappa.errors import ConfigError, IllegalTransitionError, MoveRefusedError, RefusedError
-from kappa.lake import heartbeat
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.replay.certificate import Certificate
+from kappa.presence import heartbeat
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.replay.proof.certificate import Certificate
+from kappa.replay.proof.verdict import DiffReport, TableDiff
 from kappa.replay.stages import Stage
-from kappa.replay.verdict import DiffReport, TableDiff
 from kappa.verify.certificate import certificate_of
 
 FIRST = ("planned", "rewound", "seeded", "moved")

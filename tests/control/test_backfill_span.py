@@ -16,20 +16,20 @@ from support import oracle_joins, oracle_windows
 from support.windowing import SUMMARY, led, ms, tick
 
 from kappa import Append, Source, Topology
-from kappa.control.backfill_plan import Computed
-from kappa.control.backfill_reading import codes_between
-from kappa.control.backfill_span import Member, Span, changed, edges, edges_ms, member_of, off_grid, span
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.past_commits import commit_with
-from kappa.lake.rollup import is_due, rolled_up
+from kappa.control.backfills.backfill_plan import Computed
+from kappa.control.backfills.backfill_reading import codes_between
+from kappa.control.backfills.backfill_span import Member, Span, changed, edges, edges_ms, member_of, off_grid, span
 from kappa.offsets.notation import local_time
 from kappa.offsets.vector import OffsetRange
 from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window, versions_by
-from kappa.replay.determinism import Twice
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.past_commits import commit_with
+from kappa.record.rollup import is_due, rolled_up
+from kappa.replay.proof.determinism import Twice
 from kappa.testing import Input, TopologyDriver
-from kappa.topology.grid import CalendarGrid, EvenGrid
 from kappa.topology.operator import Operator
+from kappa.topology.times.grid import CalendarGrid, EvenGrid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,18 +11,19 @@ from support.epoch_record import FIRST, SECOND, empty_lake
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.control import cutover, removal
-from kappa.driver import joint_handover
+from kappa.control import cutover
+from kappa.control.removals import removal
+from kappa.driver.handovers import joint_handover
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import MoveRefusedError, RefusedError
-from kappa.lake.chains import check_bindings, sent_ends_of
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.record.chains import check_bindings, sent_ends_of
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
 from kappa.replay.chains import Binding
 from kappa.replay.estimates import Estimate
 from kappa.replay.plan import ReplayPlan

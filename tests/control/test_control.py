@@ -12,10 +12,10 @@ from kappa import control
 from kappa.config import Config
 from kappa.control import cutover
 from kappa.errors import MoveRefusedError, UsageError
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
-from kappa.replay.verdict import CheckResult, DiffReport, ThresholdResult
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.replay.proof.verdict import CheckResult, DiffReport, ThresholdResult
 
 FAILED = DiffReport(
     topology="a.b",

@@ -18,18 +18,18 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.control.leftovers import Found
-from kappa.control.orphans import GRACE, discard, find, remove, topics_of
-from kappa.driver.launcher import log_file
-from kappa.lake import heartbeat
-from kappa.lake.epochs import Epochs
+from kappa.control.removals.leftovers import Found
+from kappa.control.removals.orphans import GRACE, discard, find, remove, topics_of
+from kappa.driver.processes.launcher import log_file
 from kappa.names import EpochPaths, code_file, plan_file
 from kappa.offsets.vector import Offsets
+from kappa.presence import heartbeat
+from kappa.record.epochs import Epochs
 from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import FromMarker
-from kappa.slices import ownership
+from kappa.slices.topics import ownership
 
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
@@ -325,7 +325,7 @@ def test_a_file_that_is_stored_again_at_that_moment_is_not_removed(tmp_path: Pat
 
 
 def test_storing_and_unpacking_code_that_is_there_says_that_it_is_needed(tmp_path: Path) -> None:
-    from kappa.lake.code import extract, store
+    from kappa.record.code import extract, store
 
     folder = Path(__file__).resolve().parents[2] / "include" / "topologies"
     code = store(str(tmp_path), folder, "retail.loyalty")

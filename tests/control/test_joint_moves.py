@@ -16,20 +16,21 @@ from typer.testing import CliRunner
 from kappa import control, serving
 from kappa.cli import app
 from kappa.config import Config
-from kappa.control import cutover, overview, removal
-from kappa.driver import joint_handover
+from kappa.control import cutover, overview
+from kappa.control.removals import removal
+from kappa.driver.handovers import joint_handover
 from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
-from kappa.lake import code
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.liveness import Sign
 from kappa.names import EpochPaths, code_file, epochs_log
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.certify import certify
+from kappa.presence.liveness import Sign
+from kappa.record import code
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.replay.proof.certify import certify
 
 BOTH = {"a.b": 2, "a.c": 2}
 #: Hash of stored code.

@@ -14,12 +14,12 @@ from support.epoch_record import FIRST, SECOND, empty_lake
 
 from kappa import control
 from kappa.config import Config
-from kappa.control import removal
 from kappa.control.approval import reject, reopen
-from kappa.control.premise import Premise
+from kappa.control.plans.premise import Premise
+from kappa.control.removals import removal
 from kappa.errors import MoveRefusedError
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from support.receivers import receiver
 
 from kappa import control
 from kappa.config import Config
-from kappa.driver import notices
-from kappa.driver.notices import Notices
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
+from kappa.monitoring import notices
+from kappa.monitoring.notices import Notices
 from kappa.names import EpochPaths
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
 
 NAME, DEADLINE = "demo.a", 60.0
 LINK = "http://127.0.0.1:8080/dags/replay__demo.a/runs/r/tasks/approve/required_actions"

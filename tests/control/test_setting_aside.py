@@ -13,12 +13,12 @@ from kappa.config import Config
 from kappa.control import setting_aside
 from kappa.control.setting_aside import Listing, subject
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
-from kappa.lake.events import records_of
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAside
 from kappa.offsets.vector import OffsetRange
+from kappa.record.events import records_of
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.chains import Binding
 
 NAME = "retail.loyalty"

@@ -9,7 +9,7 @@ from support.live_lake import NAME, live_lake
 
 from kappa.control import upgrade
 from kappa.errors import NewerFormatError
-from kappa.lake import ledger
+from kappa.record import ledger
 
 
 def test_an_upgrade_to_older_code_is_refused_when_the_ledger_has_a_newer_format(

@@ -13,11 +13,11 @@ from kappa import clock
 from kappa.driver import attempts
 from kappa.driver.attempts import Attempts, is_abandonable, slice_records
 from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow, plan_hash
-from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.vector import OffsetRange
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow, plan_hash
+from kappa.record.ledger_state import LedgerState
 from kappa.slices.probing import Refusal
 
 WRITER = "w"

@@ -43,7 +43,7 @@ def test_edges_between_two_milliseconds_are_those_of_the_next_one() -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("year", [2, 1500, 2026, 9998])
 def test_spark_takes_the_same_rows_as_the_engine_that_replaces_them(spark: SparkSession, year: int) -> None:
-    """That engine is held by ``lake/test_replaced_rows.py``."""
+    """That engine is held by ``delta/test_replaced_rows.py``."""
     begin, end = BEGIN.replace(year=year), END.replace(year=year)
     epoch, micro = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
     times = [(at - epoch) // micro + step for at in (begin, end) for step in (-1, 0, 1)]

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from kappa.config import Config
-from kappa.driver import host
 from kappa.driver.context import Context
-from kappa.driver.process import await_end
+from kappa.driver.processes import host
+from kappa.driver.processes.process import await_end
 from kappa.errors import KappaError
-from kappa.lake import heartbeat
 from kappa.names import EpochPaths
+from kappa.presence import heartbeat
 
 TOPOLOGY = "a.b"
 
@@ -79,7 +79,7 @@ def test_a_driver_that_has_no_command_line_any_more_is_waited_for(
         monkeypatch.setattr(heartbeat, "_command_line", command_line)
         monkeypatch.setattr(heartbeat, "process_start", process_start)
         with monkeypatch.context() as patched:
-            patched.setattr("kappa.driver.process.os.kill", kill)
+            patched.setattr("kappa.driver.processes.process.os.kill", kill)
             await_end(config, TOPOLOGY, 1)
     assert looks == [False, True, True, True, True], "one signal, and it is waited for"
 
@@ -96,7 +96,7 @@ def test_a_driver_that_ends_by_itself_at_that_moment_is_counted(
             return "run_epoch.py"
 
         monkeypatch.setattr(heartbeat, "_command_line", command_line)
-        monkeypatch.setattr("kappa.driver.process.wanted_drivers", lambda _: [(TOPOLOGY, 1)])
+        monkeypatch.setattr("kappa.driver.processes.process.wanted_drivers", lambda _: [(TOPOLOGY, 1)])
         assert host.end_local(config) == 1
 
 

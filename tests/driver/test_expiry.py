@@ -9,14 +9,14 @@ import pytest
 
 from kappa import clock
 from kappa.config import Config
-from kappa.driver.expiry import Expiry
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
+from kappa.driver.handovers.expiry import Expiry
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
 
 
 class World:

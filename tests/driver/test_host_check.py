@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import DriverNotRunningError
-from kappa.lake import heartbeat
-from kappa.lake.epochs import Epochs
 from kappa.names import EpochPaths
+from kappa.presence import heartbeat
+from kappa.record.epochs import Epochs
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import pytest
 
 import kappa
 from kappa.config import Config
-from kappa.driver import launcher
-from kappa.lake import code, heartbeat
+from kappa.driver.processes import launcher
+from kappa.presence import heartbeat
+from kappa.record import code
 
 TOPOLOGY = """
 from kappa.topology import Append, Source, Topology

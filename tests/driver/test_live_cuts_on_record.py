@@ -8,10 +8,10 @@ from typing import Any
 
 from kappa import clock
 from kappa.driver.next_slice import LiveCuts
-from kappa.lake import rollup
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import Offsets, ranges_end
+from kappa.record import rollup
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 
 SIZES = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7]
 

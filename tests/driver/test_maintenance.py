@@ -13,14 +13,15 @@ from support.epochs import Lab, lab
 
 from kappa import control, serving
 from kappa.config import Config
+from kappa.delta import queries, tables
 from kappa.driver.maintenance import maintain
 from kappa.errors import LedgerError, UnknownEpochError
-from kappa.lake import merge_on_read, queries, tables
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
+from kappa.record import merge_on_read
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import contents_of
 from kappa.replay.stages import Stage
 from kappa.slices.places import create_tables
 from kappa.slices.run import Engines, EpochRun

@@ -16,11 +16,12 @@ from support.slices import AT, Epoch, Rows, as_rows, merged
 
 from kappa import clock, serving
 from kappa.config import Config
+from kappa.delta import queries, vacuum
 from kappa.driver.maintenance import is_piled_up, maintain
-from kappa.lake import merge_on_read, queries, vacuum
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import MERGED, contents_of
+from kappa.record import merge_on_read
+from kappa.record.epochs import Epochs
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import MERGED, contents_of
 from kappa.slices.merging import merge_between
 
 

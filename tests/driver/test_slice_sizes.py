@@ -12,8 +12,8 @@ from kappa import clock
 from kappa.driver.slice_sizes import SliceSizes
 from kappa.driver.upstreams import Cut
 from kappa.errors import ConfigError
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import Offsets
+from kappa.record.ledger_rows import LedgerRow
 
 MEGABYTE = 1 << 20
 START = Offsets({"pos": {0: 0, 1: 0}})

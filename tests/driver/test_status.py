@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kappa.driver.process import LINE_SECONDS, _status
-from kappa.lake import heartbeat, liveness
+from kappa.driver.processes.process import LINE_SECONDS, _status
+from kappa.presence import heartbeat, liveness
 
 BEAT = replace(heartbeat.this_process("w", "feed"), message="serving", line="effects of slice 7")
 

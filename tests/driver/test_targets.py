@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.config import Config
-from kappa.driver.targets import targets, write_targets
-from kappa.lake import heartbeat
-from kappa.lake.epochs import Epochs
+from kappa.driver.processes.targets import targets, write_targets
 from kappa.names import EpochPaths
+from kappa.presence import heartbeat
+from kappa.record.epochs import Epochs
 
 THERE = [{"targets": ["10.0.0.7:9464"], "labels": {"topology": NAME, "epoch": "1"}}]
 

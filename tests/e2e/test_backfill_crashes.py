@@ -17,7 +17,7 @@ from support.processes import Rig, is_running, rig
 
 from kappa import control, faults
 from kappa.control import upgrade
-from kappa.lake.events import Event
+from kappa.record.events import Event
 from kappa.verify.recount import recount
 
 if TYPE_CHECKING:

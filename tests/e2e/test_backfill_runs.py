@@ -19,7 +19,7 @@ from support.processes import Rig, rig
 from kappa import control, serving
 from kappa.control import upgrade
 from kappa.replay.stages import Stage
-from kappa_local.invoices import Invoices
+from kappa_local.generators.invoices import Invoices
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

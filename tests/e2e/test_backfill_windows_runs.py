@@ -22,7 +22,7 @@ from support.timed import BEGIN, DAY, TimedMixin, split
 
 from kappa import control, faults, serving
 from kappa.control import upgrade
-from kappa.lake.events import Event
+from kappa.record.events import Event
 from kappa.replay.stages import Stage
 from kappa.verify.recount import recount
 

@@ -12,7 +12,7 @@ import pytest
 from support.processes import QUICK_JVM, Rig
 
 from kappa.config import Config
-from kappa.lake import queries
+from kappa.delta import queries
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

@@ -20,7 +20,7 @@ from support.processes import Rig, rig, rows
 from kappa import control
 from kappa.control import upgrade
 from kappa.kafka.broker import Broker
-from kappa.lake import heartbeat
+from kappa.presence import heartbeat
 from kappa.replay.stages import Stage
 from kappa_local.kafka import KafkaProcess
 

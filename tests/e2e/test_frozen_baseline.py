@@ -11,7 +11,7 @@ import pytest
 from support.processes import rows
 
 from kappa import control
-from kappa.lake import heartbeat
+from kappa.presence import heartbeat
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

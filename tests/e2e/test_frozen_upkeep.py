@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from support.processes import rows
 
-from kappa.lake import heartbeat, merge_on_read, queries, savepoints
-from kappa.lake.merge_on_read import contents_of
+from kappa.delta import queries
+from kappa.presence import heartbeat
+from kappa.record import merge_on_read, savepoints
+from kappa.record.merge_on_read import contents_of
 
 if TYPE_CHECKING:
     from support.processes import Rig

@@ -14,7 +14,7 @@ import pytest
 from support.processes import Rig, rig, rows
 
 from kappa import control
-from kappa.lake import heartbeat
+from kappa.presence import heartbeat
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from support.processes import QUICK_JVM, Rig
 
 from kappa.config import Config
-from kappa.lake import queries
+from kappa.delta import queries
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support.processes import rows
 
-from kappa.lake import tables
-from kappa.lake.merge_on_read import MERGED
+from kappa.delta import tables
+from kappa.record.merge_on_read import MERGED
 
 if TYPE_CHECKING:
     from support.processes import Rig

@@ -13,8 +13,8 @@ import pytest
 from support.processes import Rig, is_running, rows
 
 from kappa import control
-from kappa.driver.launcher import launch
-from kappa.lake import heartbeat
+from kappa.driver.processes.launcher import launch
+from kappa.presence import heartbeat
 from kappa.replay.stages import Stage
 
 pytestmark = pytest.mark.e2e

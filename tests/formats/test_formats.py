@@ -17,23 +17,24 @@ from deltalake import DeltaTable, write_deltalake
 from kappa.errors import LedgerError, NewerFormatError, UsageError
 from kappa.kafka import changelogs, markers
 from kappa.kafka.markers import Marker
-from kappa.kafka.producer import Record
-from kappa.lake import details, heartbeat
-from kappa.lake import schemas as lake_schemas
-from kappa.lake.epoch_record import record_of
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.heartbeat import Heartbeat
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.schemas import StoredSchema
 from kappa.names import EpochPaths, epochs_log
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.presence import heartbeat
+from kappa.presence.heartbeat import Heartbeat
+from kappa.record import detail_schema
+from kappa.record import schemas as lake_schemas
+from kappa.record.epoch_record import record_of
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.schemas import StoredSchema
 from kappa.replay.plan import ReplayPlan, _digest
 from kappa.replay.request import ReplayRequest, Seed
-from kappa.slices import ownership
-from kappa.slices.ownership import Owner
+from kappa.slices.topics import ownership
+from kappa.slices.topics.ownership import Owner
 from kappa.topology import Table
+from kappa.wire.encoding import Record
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "formats.md"
@@ -422,8 +423,8 @@ def test_the_page_has_each_field_with_its_type(title: str) -> None:
 
 
 def test_a_field_that_no_kind_declares_is_named() -> None:
-    assert details.undeclared(details.EVENTS.get("rewound"), {"group": "g", "moon": "full"}) == ["moon"]
-    assert details.undeclared(details.EVENTS.get("aborted"), {"moon": "full"}) == ["moon"]
+    assert detail_schema.undeclared(detail_schema.EVENTS.get("rewound"), {"group": "g", "moon": "full"}) == ["moon"]
+    assert detail_schema.undeclared(detail_schema.EVENTS.get("aborted"), {"moon": "full"}) == ["moon"]
 
 
 @pytest.mark.spark

@@ -14,8 +14,9 @@ from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError, T
 from kappa.kafka import offsets_for_times
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import explained
-from kappa.kafka.producer import Record, Sender
+from kappa.kafka.producer import Sender
 from kappa.offsets.vector import Offsets
+from kappa.wire.encoding import Record
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

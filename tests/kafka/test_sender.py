@@ -13,8 +13,9 @@ import pytest
 from kappa.errors import BrokerUnreachableError, RecordRefusedError, StaleWriterError, TopologyError
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import producer_settings
-from kappa.kafka.producer import Record, Sender
+from kappa.kafka.producer import Sender
 from kappa.offsets.vector import Offsets
+from kappa.wire.encoding import Record
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -238,7 +239,8 @@ def test_more_records_than_the_queue_holds_are_one_transaction(
 def test_law_4_a_writer_killed_in_its_transaction_leaves_nothing(kafka: Broker, sender: Sender, out: str) -> None:
     sender.close()
     script = textwrap.dedent(f"""
-        from kappa.kafka.producer import Record, Sender
+        from kappa.kafka.producer import Sender
+        from kappa.wire.encoding import Record
         sender = Sender({kafka.bootstrap_servers!r}, {sender.transactional_id!r}, {sender.group!r})
         sender.init()
         sender.begin()

@@ -22,12 +22,12 @@ from kappa import control
 from kappa.archive.overview import stop
 from kappa.archive.reader import Archive
 from kappa.archive.writer import Archiver, run
+from kappa.delta import queries
 from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterError
-from kappa.lake import queries
 from kappa.names import ArchivePaths
 from kappa.offsets.vector import Offsets, joins
-from kappa.replay.certificate import Certificate
 from kappa.replay.explain import explain
+from kappa.replay.proof.certificate import Certificate
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime, ToEarliest, ToOffset

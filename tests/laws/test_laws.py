@@ -17,9 +17,10 @@ from support.epochs import DEADLINE_SECONDS, Lab, lab, read_all
 
 import kappa.cli
 from kappa import control, serving
+from kappa.delta import queries, tables
 from kappa.driver.claiming import claim
 from kappa.driver.context import Context
-from kappa.driver.handover import Handover
+from kappa.driver.handovers.handover import Handover
 from kappa.errors import (
     DriverAlreadyRunningError,
     IllegalTransitionError,
@@ -27,14 +28,15 @@ from kappa.errors import (
     RefusedError,
     StaleWriterError,
 )
-from kappa.lake import heartbeat, queries, tables
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, joins, ranges_end
+from kappa.presence import heartbeat
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
 from kappa.replay.stages import Stage
-from kappa.slices import changelog, places, protocol, sending, writing
+from kappa.slices import places, protocol, writing
 from kappa.slices.folding import fold_into
+from kappa.slices.topics import changelog, sending
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -109,9 +111,9 @@ class TestLaw1OneCodePath:
             ),
             ("topology/declaration.py", "_check_operators", "topology.step"),
             ("replay/building.py", "build_plan", "facts.step"),  # findings about a step, no step
-            ("topology/drawing/graph.py", "graph_of", "topology.step"),  # its name and docstring, it is not called
+            ("drawing/graph.py", "graph_of", "topology.step"),  # its name and docstring, it is not called
             ("topology/undeclared.py", "undeclared_reads", "topology.step"),  # its source is read, it is not called
-            ("topology/drawing/literals.py", "graph_of_literals", "parts.get('step')"),  # its name in a file's text
+            ("drawing/literals.py", "graph_of_literals", "parts.get('step')"),  # its name in a file's text
         }, "whatever holds a step, under any name or as a value, can call it"
 
     def test_a_replay_with_the_same_code_gives_the_tables_of_the_live_stream(self, stream: Lab) -> None:
@@ -603,7 +605,7 @@ class TestLaw12NothingIsDroppedInSilence:
     ) -> None:
         """After an effects row the slice has to be finished: with counts that are off it could never be."""
         from kappa.errors import LedgerError, MiscountedError
-        from kappa.slices.reading import Reading
+        from kappa.slices.input.reading import Reading
 
         stream.produce(ROWS)
         epoch = live_epoch(stream)

@@ -15,9 +15,10 @@ from support.epochs import DEADLINE_SECONDS, Lab, lab
 from support.slices import TABLE, Epoch, as_rows, merged
 
 from kappa import control, serving
+from kappa.delta import queries, tables
 from kappa.driver.maintenance import maintain
-from kappa.lake import merge_on_read, queries, tables
-from kappa.lake.merge_on_read import MERGED
+from kappa.record import merge_on_read
+from kappa.record.merge_on_read import MERGED
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
 from kappa.slices.run import EpochRun

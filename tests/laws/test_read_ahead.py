@@ -13,9 +13,9 @@ from support.epochs import Lab, Move, lab
 from kappa.driver import live, slicing
 from kappa.driver.context import Context
 from kappa.replay.stages import Stage
-from kappa.slices import ahead
-from kappa.slices.ahead import ReadAhead, Wanted
-from kappa.slices.records import Records
+from kappa.slices.input import ahead
+from kappa.slices.input.ahead import ReadAhead, Wanted
+from kappa.slices.input.records import Records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

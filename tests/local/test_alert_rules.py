@@ -13,9 +13,9 @@ from support.metrics import Samples, samples_of
 from support.promtool import RULES, Case, assert_firing, check
 
 from kappa import clock
-from kappa.driver.metrics import STATES, Metrics
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.monitoring.metrics import STATES, Metrics
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.record.ledger_rows import LedgerRow
 from kappa.topology import Append, Source, Topology
 from kappa_local.airflow import REPOSITORY
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kappa.config import Config
 from kappa.errors import TopologyError, UsageError
 from kappa.offsets.vector import Offsets
-from kappa_local.generator import Produced, produce
-from kappa_local.invoices import DEFAULT_START, Invoices
+from kappa_local.generators.generator import Produced, produce
+from kappa_local.generators.invoices import DEFAULT_START, Invoices
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

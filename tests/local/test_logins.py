@@ -17,10 +17,11 @@ from kappa.config import Config, Servers
 from kappa.errors import BrokerUnreachableError, ConfigError, KappaError
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import properties, written
-from kappa.kafka.producer import Record, Sender, append
+from kappa.kafka.producer import Sender, append
 from kappa.offsets.vector import Offsets
 from kappa.spark.kafka_source import read_log
 from kappa.spark.live_query import LiveQuery
+from kappa.wire.encoding import Record
 from kappa_local import doctor, kafka, logins, supervisor
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from support.live_lake import NAME, live_lake
 from support.promtool import RULES, promtool
 
 from kappa.config import Config
-from kappa.driver.exporter import Exporter
-from kappa.driver.metrics import Metrics
-from kappa.driver.targets import write_targets
-from kappa.lake import heartbeat
-from kappa.lake.ledger import Ledger
+from kappa.driver.processes.targets import write_targets
+from kappa.monitoring.exporter import Exporter
+from kappa.monitoring.metrics import Metrics
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
+from kappa.presence import heartbeat
+from kappa.record.ledger import Ledger
 from kappa.topology import registry
 from kappa_local.airflow import REPOSITORY
 from kappa_local.kafka import free_port

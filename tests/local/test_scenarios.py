@@ -11,8 +11,8 @@ import pytest
 
 from kappa.config import Config
 from kappa.offsets.vector import Offsets
-from kappa_local.draws import Generated, Stream
-from kappa_local.generator import SCENARIOS, produce
+from kappa_local.generators.draws import Generated, Stream
+from kappa_local.generators.generator import SCENARIOS, produce
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from support.avro import record
 
 from kappa.errors import RegistryUnreachableError, SchemaRefusedError
 from kappa.kafka.registry import Registry
-from kappa.topology.wire_schemas import WriterSchema
+from kappa.topology.schemas.wire_schemas import WriterSchema
 from kappa_local.compatibility import reads, reads_json
 from kappa_local.registry import server
 

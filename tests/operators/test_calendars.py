@@ -20,7 +20,7 @@ from kappa import Append, Source, Topology, zones
 from kappa.errors import TopologyError
 from kappa.operators import agg, at_most_every, hopping_window, tumbling_window
 from kappa.testing import TopologyDriver
-from kappa.topology.grid import CalendarGrid
+from kappa.topology.times.grid import CalendarGrid
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

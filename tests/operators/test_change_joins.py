@@ -10,9 +10,9 @@ from support.changes import LEFT, sent
 
 from kappa import Append, Source, Topology
 from kappa.errors import TopologyError
-from kappa.kafka.inputs import input_value
 from kappa.operators import agg, aggregate, cdc_table, newest_by, newest_table_join, table_join, versions_by
 from kappa.testing import Input, TopologyDriver
+from kappa.wire.inputs import input_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

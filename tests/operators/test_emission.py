@@ -30,12 +30,12 @@ from kappa.operators import (
     tumbling_window,
 )
 from kappa.operators.origin import ORDERS, ORIGIN_TYPE, order_of, ordered
-from kappa.operators.windowed import Windowed
+from kappa.operators.timed.windowed import Windowed
 from kappa.spark.catalyst import is_union
 from kappa.testing import BEGIN, Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Effects, Slice, Table
-from kappa.topology.event_time import Frontier
 from kappa.topology.operator import Operator
+from kappa.topology.times.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,8 +23,8 @@ from kappa.operators import (
     tumbling_window,
     two_phase,
 )
-from kappa.topology.event_time import Frontier
 from kappa.topology.operator import Operator
+from kappa.topology.times.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

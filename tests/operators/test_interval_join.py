@@ -14,9 +14,9 @@ from kappa import Append, Effects, Slice, Source, Table, Topology
 from kappa.errors import TopologyError
 from kappa.operators import interval_join
 from kappa.operators.bound import RowsOperator
-from kappa.operators.interval_join import IntervalJoined
+from kappa.operators.joins.interval_join import IntervalJoined
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
-from kappa.topology.event_time import Frontier
+from kappa.topology.times.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

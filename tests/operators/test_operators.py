@@ -10,7 +10,7 @@ import pytest
 from support.plans import executed_plan
 
 from kappa.operators import newest, running_total
-from kappa.slices.effects import conform
+from kappa.slices.rows.effects import conform
 from kappa.topology import Slice, Source
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kappa.operators import deduplicate, newest, newest_by, running_total
 from kappa.spark.session import tune
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import Append, Effects, Slice, Source, Table, Topic, Topology
-from kappa.topology.event_time import Frontier
+from kappa.topology.times.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

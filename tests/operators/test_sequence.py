@@ -12,7 +12,7 @@ from kappa.operators import deduplicate, newest, newest_by, running_total
 from kappa.operators.origin import ORIGIN_TYPE
 from kappa.operators.running_total import Totals
 from kappa.operators.sequence import content
-from kappa.slices.effects import conform
+from kappa.slices.rows.effects import conform
 from kappa.spark.session import tune
 from kappa.topology import ORDER, Append, Slice, Source
 

@@ -26,7 +26,7 @@ from kappa import Append, Effects, Slice, Source, Topology
 from kappa.errors import TopologyError
 from kappa.operators import lookup, newest_by, newest_table_join, running_total, table_join
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
-from kappa.topology.event_time import Frontier
+from kappa.topology.times.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from kappa import Append, Effects, Slice, Source, Table, Topic, Topology
 from kappa.errors import TopologyError
 from kappa.operators import foreign_key_join, newest_by, newest_table_join, table_join, tumbling_window, versions_by
 from kappa.operators.agg import count
-from kappa.slices import effects
+from kappa.slices.rows import effects
 from kappa.testing import TopologyDriver
 
 if TYPE_CHECKING:

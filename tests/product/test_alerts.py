@@ -18,9 +18,9 @@ from support.promtool import RULES, Case, Looks, assert_firing, promtool
 from support.receivers import Receiver, receiver
 
 from kappa import control
-from kappa.driver.targets import targets
+from kappa.driver.processes.targets import targets
 from kappa.kafka.broker import Broker
-from kappa.lake import heartbeat
+from kappa.presence import heartbeat
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

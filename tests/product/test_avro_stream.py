@@ -17,8 +17,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from support.epochs import Lab, lab
 
 from kappa import control
-from kappa.lake import heartbeat, queries
-from kappa.lake.schemas import load
+from kappa.delta import queries
+from kappa.presence import heartbeat
+from kappa.record.schemas import load
 from kappa.replay.stages import Stage
 from kappa.verify.recount import recount
 from kappa.verify.recount_topics import recount_topics

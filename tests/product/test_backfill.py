@@ -13,14 +13,14 @@ from support.amounts import BEGIN, DAY, AmountsMixin, doubled
 from support.epochs import Lab, lab
 
 from kappa import control, serving
-from kappa.control import backfill, backfill_plan
 from kappa.control import upgrade as upgrading
+from kappa.control.backfills import backfill, backfill_plan
+from kappa.delta import tables
 from kappa.driver import backfill as replacing
 from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, TopologyError, UsageError
-from kappa.lake import tables
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
 from kappa.offsets.vector import joins
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
 from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime

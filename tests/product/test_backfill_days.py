@@ -13,8 +13,8 @@ from support.epochs import Lab, lab
 from support.timed import BEGIN, DAY, TimedMixin
 
 from kappa import control
-from kappa.control import backfill, backfill_plan
 from kappa.control import upgrade as upgrading
+from kappa.control.backfills import backfill, backfill_plan
 from kappa.offsets.notation import local_time
 from kappa.replay.stages import Stage
 from kappa.verify.recount import recount

@@ -16,11 +16,11 @@ from support.epochs import Lab, lab, read_messages
 from support.timed import BEGIN, BOUNDED, DAY, MORE, TimedMixin, split
 
 from kappa import control, serving
-from kappa.control import backfill, backfill_plan
 from kappa.control import upgrade as upgrading
+from kappa.control.backfills import backfill, backfill_plan
 from kappa.driver import backfill as replacing
 from kappa.errors import MoveRefusedError
-from kappa.lake.events import Event
+from kappa.record.events import Event
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
 from kappa.verify.recount import recount

@@ -21,8 +21,8 @@ from support.kafka_streams.differences import DIFFERENCES
 from support.kafka_streams.histories import BEGIN_MS, PARTITIONS, Record, drawn, given, hold_awkward, is_end, produced
 
 from kappa import serving
+from kappa.delta import queries
 from kappa.kafka.broker import Broker
-from kappa.lake import queries
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from support.campaign import drawn_case, hold
 from support.campaign_lab import CampaignLab
 from support.epochs import lab
 
-from kappa.lake.queries import quoted_name
+from kappa.delta.queries import quoted_name
 from kappa.replay.stages import Stage
-from kappa.slices.reading import archived_ranges
+from kappa.slices.input.reading import archived_ranges
 
 if TYPE_CHECKING:
     from conftest_spark import TopicFactory

@@ -14,8 +14,8 @@ from support.joint_topologies import Member, Reader, Reaper, await_all_live, awa
 from kappa import control, faults
 from kappa.control import cutover
 from kappa.errors import MoveRefusedError, RefusedError
-from kappa.lake import heartbeat
 from kappa.offsets.vector import Offsets
+from kappa.presence import heartbeat
 from kappa.replay.starts import FromSavepoint
 
 if TYPE_CHECKING:

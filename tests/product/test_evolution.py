@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import control, serving
+from kappa.delta import queries
 from kappa.errors import RefusedError
-from kappa.lake import queries
+from kappa.replay.proof.verdict import Verdict
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
-from kappa.replay.verdict import Verdict
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
     from support.epochs import Lab
 
-    from kappa.replay.verdict import DiffReport, OutputDiff, TableDiff
+    from kappa.replay.proof.verdict import DiffReport, OutputDiff, TableDiff
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -15,8 +15,8 @@ from support.epochs import read_messages
 from support.joint_topologies import Member, await_all_live, cut_over
 
 from kappa import control
+from kappa.delta import queries
 from kappa.errors import RefusedError
-from kappa.lake import queries
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from typer.testing import CliRunner
 from kappa import control, faults, serving
 from kappa.cli import app
 from kappa.control import cutover
-from kappa.driver import joint_handover
+from kappa.driver.handovers import joint_handover
 from kappa.errors import MoveRefusedError
-from kappa.lake import heartbeat
-from kappa.lake.epochs import Epochs
 from kappa.offsets.vector import Offsets
+from kappa.presence import heartbeat
+from kappa.record.epochs import Epochs
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.serialization import MessageField, SerializationContext
 from support.epochs import TOPOLOGY, Lab, lab
 
-from kappa.lake import queries
-from kappa.lake.schemas import load
+from kappa.delta import queries
+from kappa.record.schemas import load
 from kappa.replay.stages import Stage
 from kappa.verify.recount_topics import recount_topics
 from kappa_local import registry

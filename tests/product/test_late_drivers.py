@@ -13,7 +13,7 @@ from kappa import control
 from kappa.driver.context import Context
 from kappa.driver.driver import Driver
 from kappa.errors import IllegalTransitionError
-from kappa.lake import heartbeat
+from kappa.presence import heartbeat
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 from support.epochs import Lab, lab
 
 from kappa import control
-from kappa.lake import rollup
+from kappa.record import rollup
 from kappa.replay.stages import Stage
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

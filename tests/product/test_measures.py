@@ -13,7 +13,7 @@ from support.epochs import read_messages
 
 from kappa import control
 from kappa.cli import app
-from kappa.lake import table_files
+from kappa.delta import table_files
 from kappa.replay.explain import explain
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage

@@ -13,7 +13,7 @@ import pytest
 from support.epochs import lab
 from support.metrics import BEGIN, MeasuredLab, value
 
-from kappa.lake import queries
+from kappa.delta import queries
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

@@ -11,9 +11,9 @@ from support.five_streams import LOGS, RESULTS, fence, picked, topology_of
 from support.joint_topologies import Member
 
 from kappa import serving
-from kappa.kafka.inputs import input_key, input_value
-from kappa.lake import queries
+from kappa.delta import queries
 from kappa.replay.stages import Stage
+from kappa.wire.inputs import input_key, input_value
 
 if TYPE_CHECKING:
     from pathlib import Path

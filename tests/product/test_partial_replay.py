@@ -9,7 +9,8 @@ import pytest
 from support.epochs import Lab
 
 from kappa import control
-from kappa.lake import queries, savepoints
+from kappa.delta import queries
+from kappa.record import savepoints
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
 

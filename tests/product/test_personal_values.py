@@ -13,7 +13,7 @@ from support.epochs import Lab, lab, read_messages
 from support.topologies import renamed
 
 from kappa import control
-from kappa.lake import queries
+from kappa.delta import queries
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

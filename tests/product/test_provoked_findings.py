@@ -22,17 +22,17 @@ from support.findings import CASES, ROOT, Provoked, prove, provokes
 from support.sites import Site, eager_broker, site
 
 from kappa import control
-from kappa.control import planning
+from kappa.control.plans import planning
 from kappa.kafka.broker import Broker
 from kappa.kafka.registry import Registry
-from kappa.lake import savepoints
-from kappa.lake.schemas import StoredSchema, store
 from kappa.offsets.vector import Offsets
+from kappa.record import savepoints
+from kappa.record.schemas import StoredSchema, store
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
 from kappa.replay.estimates import Measured
 from kappa.replay.starts import FromMarker
-from kappa.slices import ownership
 from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES
+from kappa.slices.topics import ownership
 from kappa_local.registry import server as registry_server
 
 #: The fixture, and the module whose import registers its cases.

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from kappa import control, faults
 from kappa.cli import app
-from kappa.driver.reconciliation import _marked_by
+from kappa.driver.handovers.reconciliation import _marked_by
 from kappa.topology import Table
 from kappa.verify import suspects
 

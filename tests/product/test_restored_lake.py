@@ -11,9 +11,10 @@ from support.epochs import Lab
 from support.power_cut import Disk, PowerCutError
 
 from kappa import control
-from kappa.lake.events import Event
+from kappa.record.events import Event
 from kappa.replay.starts import FromMarker
-from kappa.slices import protocol, sending, writing
+from kappa.slices import protocol, writing
+from kappa.slices.topics import sending
 
 pytestmark = pytest.mark.spark
 

@@ -19,9 +19,9 @@ from kappa.errors import RefusedError
 from kappa.replay.stages import Stage
 from kappa.testing import MASK_KEY
 from kappa.topology import registry
-from kappa_local import generator
-from kappa_local.draws import Stream
-from kappa_local.invoices import Invoices
+from kappa_local.generators import generator
+from kappa_local.generators.draws import Stream
+from kappa_local.generators.invoices import Invoices
 
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker

@@ -10,7 +10,7 @@ import pytest
 
 from kappa import control
 from kappa.errors import MoveRefusedError
-from kappa.lake.ledger import Ledger
+from kappa.record.ledger import Ledger
 from kappa.replay.stages import Stage
 from kappa.verify.certificate import certificate_of
 

@@ -14,11 +14,11 @@ from support.kills import Mortal
 from kappa import control, faults
 from kappa.control import set_aside_listings, setting_aside
 from kappa.errors import RefusedError, UsageError
-from kappa.lake.dead_letter_reasons import reasons_of
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger_rows import plan_hash
 from kappa.offsets import set_asides
+from kappa.record.epochs import Epochs
+from kappa.record.ledger_rows import plan_hash
 from kappa.replay.stages import Stage
+from kappa.serving.dead_letter_reasons import reasons_of
 
 if TYPE_CHECKING:
     from pathlib import Path

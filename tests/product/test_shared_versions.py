@@ -12,7 +12,7 @@ from support.epochs import Lab, lab
 from support.timed import BEGIN, DAY, TimedMixin
 
 from kappa import control
-from kappa.control import backfill, backfill_plan
+from kappa.control.backfills import backfill, backfill_plan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from support.epochs import Lab, lab
 
 from kappa import control, serving
-from kappa.lake import savepoints
+from kappa.record import savepoints
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
 

@@ -15,9 +15,9 @@ from kappa.control import upgrade
 from kappa.control.upgrade import Upgrade
 from kappa.driver.driver import Driver
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
-from kappa.lake import savepoints
-from kappa.lake.code import extract
 from kappa.names import code_file
+from kappa.record import savepoints
+from kappa.record.code import extract
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
 from kappa.topology.registry import load, load_apart

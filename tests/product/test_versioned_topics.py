@@ -20,7 +20,7 @@ from kappa.errors import RefusedError, UnknownTopologyError
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, ToEarliest
-from kappa.slices import changelog
+from kappa.slices.topics import changelog
 
 if TYPE_CHECKING:
     from pathlib import Path

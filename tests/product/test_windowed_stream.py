@@ -13,7 +13,7 @@ import pytest
 from support.epochs import Lab, lab, read_messages
 
 from kappa import control, serving
-from kappa.lake import queries
+from kappa.delta import queries
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts
-from kappa.replay.certify import certify
+from kappa.replay.proof.certificate import Certificate, MoveFacts, SliceFacts
+from kappa.replay.proof.certify import certify
 
 
 def at(offset: int) -> Offsets:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from kappa.errors import UsageError
 from kappa.offsets.vector import Offsets
-from kappa.replay.determinism import Determinism, Twice, other_size
+from kappa.replay.proof.determinism import Determinism, Twice, other_size
+from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.request import FromMarker, ReplayRequest
 from kappa.replay.starts import ToEarliest
-from kappa.replay.verdict import DiffReport
 from kappa_web.pages.difference import file as html
 
 SAME = Twice(name="rewards", kind="table", rows=3, rows_again=3, hash="ab", hash_again="ab")

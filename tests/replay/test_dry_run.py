@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from kappa.config import Config
-from kappa.driver.launcher import launch
+from kappa.delta.append_log import AppendLog
+from kappa.driver.processes.launcher import launch
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
-from kappa.lake import code
-from kappa.lake.append_log import AppendLog
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event, intent
 from kappa.offsets.vector import Offsets
+from kappa.record import code
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event, intent
 from kappa.replay.dry_run import about_to, first_effect
 
 NOWHERE = "127.0.0.1:1"

@@ -14,9 +14,9 @@ from kappa.offsets.vector import Offsets
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts, MarkerFacts
 from kappa.replay.plan import ReplayPlan
+from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.request import Seed
 from kappa.replay.starts import FromMarker, ToOffset
-from kappa.replay.verdict import DiffReport
 
 PlanOf = Callable[..., ReplayPlan]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kappa.offsets.vector import Offsets
-from kappa.replay.standing import dead_letter_notes, has_common_topic, later, topic_notes
+from kappa.replay.proof.standing import dead_letter_notes, has_common_topic, later, topic_notes
 
 POS = Offsets({"pos": {0: 10, 1: 20}})
 

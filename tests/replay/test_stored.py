@@ -14,16 +14,16 @@ from deltalake import DeltaTable, write_deltalake
 from kappa.errors import LedgerError
 from kappa.kafka import markers
 from kappa.kafka.markers import Marker
-from kappa.lake import heartbeat
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.heartbeat import Heartbeat
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths, epochs_log
+from kappa.presence import heartbeat
+from kappa.presence.heartbeat import Heartbeat
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.replay import stored
-from kappa.replay.certificate import Certificate
 from kappa.replay.findings import Finding
+from kappa.replay.proof.certificate import Certificate
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

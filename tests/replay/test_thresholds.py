@@ -11,9 +11,9 @@ from kappa.errors import TopologyError, UsageError
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts
 from kappa.replay.plan import ReplayPlan
+from kappa.replay.proof.verdict import Drift, OutputDiff, TableDiff, judged
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import ToEarliest
-from kappa.replay.verdict import Drift, OutputDiff, TableDiff, judged
 from kappa.topology.thresholds import Threshold, limits_of, parsed
 
 DRIFT = Drift(keys=2, sum_live=10.0, sum_candidate=11.0, mean_difference=0.5, max_difference=1.0, share=0.1)

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from kappa.offsets.vector import Offsets
-from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult, Verdict
+from kappa.replay.proof.verdict import (
+    CheckResult,
+    DiffReport,
+    Drift,
+    OutputDiff,
+    Sample,
+    TableDiff,
+    ThresholdResult,
+    Verdict,
+)
 
 SAME = TableDiff(name="rewards", rows_live=3, rows_candidate=3)
 CHANGED = TableDiff(

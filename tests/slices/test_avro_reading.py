@@ -10,12 +10,12 @@ from support.avro import FakeRegistry, record, wired
 
 from kappa import clock
 from kappa.errors import RegistryUnreachableError, SchemaRefusedError
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.schemas import StoredSchema, load, store
 from kappa.offsets.vector import OffsetRange
-from kappa.replay.certificate import Sends
-from kappa.slices.reading import Counts, Reading
-from kappa.slices.schemas import Schemas
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.schemas import StoredSchema, load, store
+from kappa.replay.proof.certificate import Sends
+from kappa.slices.input.reader_schemas import Schemas
+from kappa.slices.input.reading import Counts, Reading
 from kappa.topology import Source
 
 if TYPE_CHECKING:

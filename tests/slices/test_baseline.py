@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 from support.slices import Epoch
 
-from kappa.kafka.producer import Record
 from kappa.offsets.vector import Offsets
-from kappa.slices.changelog import Begun, write_baseline
 from kappa.slices.run import Sent
+from kappa.slices.topics.changelog import Begun, write_baseline
+from kappa.wire.encoding import Record
 
 
 class Topics:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa.slices.effects import collect
+from kappa.slices.rows.effects import collect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

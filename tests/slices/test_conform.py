@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kappa.errors import TopologyError
-from kappa.slices.effects import conform
+from kappa.slices.rows.effects import conform
 from kappa.topology import Append
 
 

@@ -11,8 +11,8 @@ from support.held_slices import HeldSlices
 
 from kappa.errors import TopologyError
 from kappa.operators import newest
-from kappa.slices.contract import check_rows
-from kappa.slices.effects import collect, conformed
+from kappa.slices.rows.contract import check_rows
+from kappa.slices.rows.effects import collect, conformed
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import ORDER, Append, Source, Table, Topology
 

@@ -12,18 +12,18 @@ import pytest
 from support.changes import change
 
 from kappa import clock
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.releases import Releases, releases_detail, unknown, up_to
 from kappa.offsets.vector import OffsetRange, ranges_end
-from kappa.slices.reading import Counts, Reading
+from kappa.record.ledger_rows import LedgerRow
+from kappa.slices.input.reading import Counts, Reading
 from kappa.topology import Source
-from kappa.topology.event_time import Frontier
+from kappa.topology.times.event_time import Frontier
 
 if TYPE_CHECKING:
     from conftest_spark import Log, Sent
     from pyspark.sql import SparkSession
 
-    from kappa.spark.event_time import Released
+    from kappa.wire.row_times import Released
 
 pytestmark = pytest.mark.spark
 

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 from support.slices import Epoch
 
+from kappa.delta import queries, tables
 from kappa.errors import DataLossError, NewerFormatError
 from kappa.kafka import changelogs
-from kappa.kafka.producer import Record, Sender
-from kappa.lake import queries, tables
+from kappa.kafka.producer import Sender
 from kappa.slices import folding
 from kappa.topology import Source, Table, Topology
+from kappa.wire.encoding import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

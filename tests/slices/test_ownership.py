@@ -15,9 +15,10 @@ from kappa.config import Config
 from kappa.errors import RefusedError, StaleWriterError, SupersededError
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
-from kappa.kafka.producer import Record, Sender
+from kappa.kafka.producer import Sender
 from kappa.names import EpochPaths
-from kappa.slices import changelog, ownership, turns
+from kappa.slices.topics import changelog, ownership, turns
+from kappa.wire.encoding import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

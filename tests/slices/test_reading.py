@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from kappa import clock
-from kappa.lake import queries, tables
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.delta import queries, tables
 from kappa.offsets.vector import OffsetRange
-from kappa.slices.reading import Counts, Reading
+from kappa.record.ledger_rows import LedgerRow
+from kappa.slices.input.reading import Counts, Reading
 from kappa.topology import Source
 
 if TYPE_CHECKING:

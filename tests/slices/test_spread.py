@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from kappa.kafka.producer import Record, Sender
+from kappa.kafka.producer import Sender
 from kappa.offsets.vector import Offsets
-from kappa.slices.cuts import spread_of
+from kappa.slices.input.cuts import spread_of
+from kappa.wire.encoding import Record
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

@@ -14,10 +14,10 @@ from deltalake import write_deltalake
 from support.plans import analyzed_plan, executed_plan
 
 from kappa import Table
-from kappa.lake import queries, tables
-from kappa.lake.merge_on_read import Contents
+from kappa.delta import queries, tables
+from kappa.record.merge_on_read import Contents
 from kappa.slices import state as slices_state
-from kappa.slices.effects import collect
+from kappa.slices.rows.effects import collect
 from kappa.slices.state import SMALL_BYTES, TableState, newest
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from kappa import control
 from kappa.config import Config
 from kappa.errors import RefusedError, SupersededError
 from kappa.kafka import markers
-from kappa.kafka.producer import Record
-from kappa.lake.epochs import Epochs
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.slices import ownership, turns
+from kappa.record.epochs import Epochs
+from kappa.slices.topics import ownership, turns
+from kappa.wire.encoding import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

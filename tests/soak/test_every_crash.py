@@ -14,7 +14,7 @@ from support.processes import REPLAY_POINTS, SLICE_POINTS, Rig, crashing, rig, r
 
 from kappa import control
 from kappa.kafka.broker import Broker
-from kappa.lake import heartbeat
+from kappa.presence import heartbeat
 from kappa.replay.stages import Stage
 from kappa_local.kafka import KafkaProcess
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from kappa import serving
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
 
 if TYPE_CHECKING:
     from support.epochs import Lab

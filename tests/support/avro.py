@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 
 from kappa.errors import RegistryUnreachableError
-from kappa.topology.wire_schemas import WriterSchema
+from kappa.topology.schemas.wire_schemas import WriterSchema
 
 
 def record(*fields: tuple[str, Any], name: str = "Row") -> dict[str, Any]:

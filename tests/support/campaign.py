@@ -231,8 +231,8 @@ def read(case: Case) -> pa.Table:
     """The rows of a case's records as the driver reads them in its memory; a Spark session knows the types."""
     import pyarrow as pa
 
-    from kappa.spark.parsing import layout_of, rows_of_records
-    from kappa.spark.parsing.batches import Start
+    from kappa.wire.batches import Start
+    from kappa.wire.parsing import layout_of, rows_of_records
 
     count = len(case.records)
     records = pa.table(

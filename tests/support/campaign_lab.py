@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from kappa import serving
 from kappa.archive.writer import Archiver
 from kappa.archive.writer import run as run_archivers
-from kappa.control import backfill, backfill_plan
-from kappa.lake import queries
+from kappa.control.backfills import backfill, backfill_plan
+from kappa.delta import queries
 from support.campaign import Case, write_file
 from support.epochs import Lab, plain_settings
 

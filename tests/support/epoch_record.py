@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kappa.config import Config
-from kappa.lake.epochs import Epochs
+from kappa.record.epochs import Epochs
 
 #: What a first epoch went through that is live, and a candidate that may be.
 FIRST = ("planned", "rewound", "seeded", "moved")

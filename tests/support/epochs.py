@@ -23,15 +23,15 @@ from kappa.archive.writer import Archiver
 from kappa.archive.writer import run as run_archivers
 from kappa.cli import app
 from kappa.config import Config
+from kappa.delta import queries
 from kappa.driver.driver import Driver
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import for_librdkafka
-from kappa.lake import queries
-from kappa.lake.code import extract
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
 from kappa.offsets.vector import joins
+from kappa.record.code import extract
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import STAGES, Stage

@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
-from kappa.kafka.inputs import input_value
-from kappa.lake import merge_on_read, queries
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.delta import queries
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
+from kappa.record import merge_on_read
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.places import create_tables
 from kappa.slices.protocol import run_slice
 from kappa.slices.run import Engines, EpochRun
 from kappa.testing import Input
 from kappa.topology import ORDER, Topology
+from kappa.wire.inputs import input_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kappa import control
-from kappa.lake import savepoints
 from kappa.offsets.notation import offsets_from_csv
 from kappa.offsets.vector import Offsets
+from kappa.record import savepoints
 from kappa.replay.stages import Stage
 from kappa.replay.starts import (
     ByDuration,

@@ -12,11 +12,11 @@ import pytest
 
 from kappa import clock
 from kappa.config import Config
-from kappa.lake import tables
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.delta import tables
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.estimates import Estimate
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed

@@ -10,7 +10,7 @@ import orjson
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from kappa.lake import heartbeat
+from kappa.presence import heartbeat
 from support.epochs import Lab
 
 BEGIN = 1_700_000_000_000

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from kappa.topology.grid import WEEKDAYS, CalendarGrid
+from kappa.topology.times.grid import WEEKDAYS, CalendarGrid
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)

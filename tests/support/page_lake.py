@@ -11,19 +11,20 @@ import pyarrow as pa
 
 from kappa import clock
 from kappa.config import Config
-from kappa.lake import heartbeat, tables
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger, _to_record
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.delta import tables
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.presence import heartbeat
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger, _to_record
+from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.estimates import Estimate
 from kappa.replay.findings import Finding, Severity
 from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan
+from kappa.replay.proof.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import ToEarliest
-from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult
 
 #: What each stage of a candidate takes, for events that follow one another.
 _STEP = timedelta(seconds=20)

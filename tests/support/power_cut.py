@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.lake import fsync as durable
+from kappa.delta import fsync as durable
 
 
 class PowerCutError(SystemExit):

@@ -18,11 +18,11 @@ from confluent_kafka import Message, Producer
 
 from kappa import control, faults
 from kappa.config import Config
-from kappa.driver import process
+from kappa.driver.processes import process
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
-from kappa.lake import heartbeat
 from kappa.offsets.vector import Offsets
+from kappa.presence import heartbeat
 from kappa.replay.request import Seed
 from support.deaths import DEATHS
 from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, plain_settings, read_messages

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from confluent_kafka import Producer
 
-from kappa.lake import queries
+from kappa.delta import queries
 from support.epochs import Lab
 
 BESIDE = '''

@@ -25,21 +25,22 @@ from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import RefusedError
 from kappa.kafka.broker import Broker
-from kappa.kafka.producer import Record, Sender
-from kappa.lake import heartbeat
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.kafka.producer import Sender
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.replay.certificate import Sends
+from kappa.presence import heartbeat
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.estimates import Measured
-from kappa.slices import changelog, versioned_topics
+from kappa.replay.proof.certificate import Sends
 from kappa.slices.places import create_tables
 from kappa.slices.run import MASK
+from kappa.slices.topics import changelog, versioned_topics
 from kappa.topology import registry
 from kappa.topology.masking import fingerprint
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
+from kappa.wire.encoding import Record
 from support.brokers import watched
 
 DEADLINE_SECONDS = 60.0

@@ -13,12 +13,13 @@ from deltalake import DeltaTable
 from hypothesis import strategies as st
 
 from kappa import clock
-from kappa.lake import merge_on_read, queries, tables
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import Contents, contents_of
+from kappa.delta import queries, tables
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
+from kappa.record import merge_on_read
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import Contents, contents_of
 from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import apply_changes, commit_slice
 from kappa.slices.run import Engines, EpochRun

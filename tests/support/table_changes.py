@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kappa.lake import queries
+from kappa.delta import queries
 from kappa.topology.ddl import columns_of
 
 COLUMNS = columns_of("id STRING NOT NULL, total DECIMAL(12,2)", "test")

@@ -10,8 +10,8 @@ import orjson
 from confluent_kafka import Producer
 
 from kappa import serving
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
 
 if TYPE_CHECKING:
     from support.epochs import Lab

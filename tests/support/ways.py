@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from kappa.spark.parsing import columns_to_read, frame_of_records, layout_of, rows_of_records
-from kappa.spark.parsing.batches import Start
+from kappa.wire.batches import Start
+from kappa.wire.parsing import columns_to_read, frame_of_records, layout_of, rows_of_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from kappa.topology import Source
-    from kappa.topology.wire_schemas import WriterSchemas
+    from kappa.topology.schemas.wire_schemas import WriterSchemas
 
 #: Records, their source, running maxima before them in milliseconds, and schemas -> good rows and dead letters.
 Way = Callable[..., "DataFrame"]

@@ -17,9 +17,9 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from kappa.config import Config
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
 from kappa.topology import Topology
 from kappa_web.app import build
 from support.slices import TOPOLOGY, Epoch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.operators import agg
 from kappa.operators.bound import FinalOperator
-from kappa.operators.windowed import Windowed
+from kappa.operators.timed.windowed import Windowed
 from kappa.testing import TopologyDriver
 from kappa.topology import Append, Source, Topology
 from support.oracle_windows import EPOCH, TICK, TOPIC, Found, Tick

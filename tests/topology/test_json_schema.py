@@ -11,9 +11,9 @@ import jsonschema
 import pyarrow as pa
 import pytest
 
-from kappa.kafka.encoding import json_values
 from kappa.topology.ddl import columns_of
-from kappa.topology.json_schema import json_schema
+from kappa.topology.schemas.json_schema import json_schema
+from kappa.wire.encoding import json_values
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 TIME = pa.timestamp("us", tz="UTC")

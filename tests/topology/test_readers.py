@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kappa import Append, Source, Topology
-from kappa.control.backfill_span import changed, member_of
+from kappa.control.backfills.backfill_span import changed, member_of
 from kappa.operators import table_join, versions_by
 from kappa.replay.findings import Finding, Severity
 from kappa.replay.rules.seed import unlike_seed

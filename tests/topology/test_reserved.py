@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import kappa
+from kappa.delta import tables
 from kappa.errors import TopologyError
 from kappa.kafka.changelogs import FORMAT_HEADER
-from kappa.lake import tables
 from kappa.topology import RECORD_COLUMNS, Append, Source, Table, reserved
-from kappa.topology.event_time import EVENT_COLUMNS
+from kappa.topology.times.event_time import EVENT_COLUMNS
 
 #: Words in texts of the code that are no columns: of folders and files, of names that something is put before, and
 #: columns of tables and frames that are the platform's alone.

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from support.internal_columns import CASES, HIDING, KEEPING, KEY, facts, results_of, topology_of
 
+from kappa.drawing import graph_of
 from kappa.errors import TopologyError
 from kappa.operators import agg, aggregate, cdc_table, table_table_join
 from kappa.topology import Table, Topic, Topology
-from kappa.topology.drawing import graph_of
 from kappa.topology.shapes import Shape, shapes_as_dict, shapes_from_dict, shapes_of
 from kappa.topology.thresholds import Threshold
 

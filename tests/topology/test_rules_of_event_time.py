@@ -15,7 +15,7 @@ import pytest
 
 from kappa import Source
 from kappa.operators import agg, tumbling_window
-from kappa.topology.event_time import frontier_of
+from kappa.topology.times.event_time import frontier_of
 
 HISTORIES, CUTS = 300, 5
 #: Windows of the reader are off the grid of those that it reads: one may begin in the middle of another.

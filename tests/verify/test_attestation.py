@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from support.slices import SCHEMA, TOPOLOGY, Epoch
 
+from kappa.delta import tables
 from kappa.errors import DisagreementError
 from kappa.kafka.markers import Marker
-from kappa.lake import tables
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow, plan_hash
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow, plan_hash
+from kappa.record.ledger_state import LedgerState
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.places import create_tables
 from kappa.slices.writing import write_frames

@@ -15,12 +15,13 @@ from deltalake import DeltaTable, write_deltalake
 from support.slices import Epoch
 
 from kappa import clock, control, serving
-from kappa.cli import reads
+from kappa.cli.views import reads
 from kappa.config import Config
+from kappa.delta import queries, vacuum
 from kappa.driver.maintenance import maintain
-from kappa.lake import foreign_commits, queries, rollup, vacuum
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.ledger import Ledger
+from kappa.record import foreign_writes, rollup
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.ledger import Ledger
 from kappa.slices.merging import merge_between
 from kappa.verify import recount_topics
 from kappa.verify.recount import Recount, recount
@@ -127,7 +128,7 @@ def test_rows_deleted_behind_the_ledger_are_named_until_they_are_back(epoch: Epo
     (problem,) = problems(epoch)
     assert problem.startswith("changes/sums: version 4 (DELETE at ")
     assert problem.endswith("kappa restore sums")
-    foreign_commits.undo(epoch.paths, epoch.run.ledger.state())
+    foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
     assert problems(epoch) == []
 
 

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.errors import UsageError
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
 from kappa.replay.findings import Finding, Severity
-from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult
+from kappa.replay.proof.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult
 from kappa.verify.report import Format, rendered
 from kappa_web.pages.difference import file as html
 

@@ -13,13 +13,13 @@ from support.internal_columns import AT
 from support.slices import Epoch
 
 from kappa import Source, Topology
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.operators import agg, aggregate, newest_by
 from kappa.operators.agg import Aggregate
-from kappa.replay.verdict import DiffReport
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import frame_at
+from kappa.replay.proof.verdict import DiffReport
 from kappa.serving import snapshot_of
 from kappa.topology import Topic
 from kappa.topology.thresholds import Threshold, limits_of

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa.lake import queries
+from kappa.delta import queries
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
-from kappa.replay.verdict import DiffReport, Drift
+from kappa.replay.proof.verdict import DiffReport, Drift
 from kappa.topology import Append, Check, Source, Table, Topology
 from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.checks import checked

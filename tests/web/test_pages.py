@@ -21,12 +21,12 @@ from support.page_lake import CANDIDATE, Told, demo, report, steady, turned
 from kappa import clock
 from kappa.config import Config
 from kappa.errors import BrokerUnreachableError, LakeUnreachableError, UnknownTopologyError
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.replay.verdict import DiffReport, Sample
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.replay.proof.verdict import DiffReport, Sample
 from kappa.verify.certificate import certificate_of
 from kappa_web.access import LoginNeeded
 from kappa_web.app import build

@@ -9,10 +9,10 @@ from kappa.archive.rows import schema_name
 from kappa.config import Config
 from kappa.errors import ConflictError, DataLossError, UnknownArchiveError
 from kappa.kafka.broker import Broker
-from kappa.lake import liveness
-from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.coverage import ArchiveFacts
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
+from kappa.presence import liveness
+from kappa.record.ledger_state import LedgerState
 from kappa.topology import Source, registry
 
 #: How a stop takes the archive away from its archiver.

@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from kappa.archive.rows import schema_name, source_rows
+from kappa.delta import queries
 from kappa.errors import DataLossError
-from kappa.lake import queries
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import ArchivePaths
 from kappa.offsets.coverage import ArchiveFacts, Chunk, archive_facts, carried, common, is_within
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
-from kappa.spark.parsing.batches import Aside
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.topology import Source
-from kappa.topology.wire_schemas import WriterSchemas
+from kappa.topology.schemas.wire_schemas import WriterSchemas
+from kappa.wire.batches import Aside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,7 +161,7 @@ class Archive:
         schemas: WriterSchemas | None = None,
         aside: Aside | None = None,
     ) -> DataFrame:
-        """Rows as :func:`kappa.spark.parsing.parse` gives them, with the archive's slice ``_seq``."""
+        """Rows as :func:`kappa.wire.parsing.parse` gives them, with the archive's slice ``_seq``."""
         is_parsed = self.is_parsed(source, self.overlapping(ranges))
         records = self.records(session, ranges, before=before, begun=begun)
         return source_rows(records, source, is_parsed=is_parsed, schemas=schemas, aside=aside)

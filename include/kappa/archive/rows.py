@@ -1,6 +1,6 @@
 """Records as an archive keeps them: raw, and beside that parsed by one or more schemas; and back into a source's rows.
 
-What comes back is what :mod:`kappa.spark.parsing` gives for the same records from Kafka.
+What comes back is what :mod:`kappa.wire.parsing` gives for the same records from Kafka.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kappa.spark.parsing import layout_of, parsed_beside, unordered
-from kappa.spark.parsing.batches import Aside
 from kappa.topology import Source
 from kappa.topology.ddl import Column, literal, quote, quoted
 from kappa.topology.members import RECORD_COLUMNS
-from kappa.topology.wire_schemas import WriterSchemas
+from kappa.topology.schemas.wire_schemas import WriterSchemas
+from kappa.wire.batches import Aside
+from kappa.wire.parsing import layout_of, parsed_beside, unordered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

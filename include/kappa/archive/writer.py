@@ -21,6 +21,7 @@ from kappa.archive.overview import _NOBODY, _checked_id, _lost, _position, schem
 from kappa.archive.reader import Archive
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows
 from kappa.config import Config
+from kappa.delta import tables
 from kappa.errors import (
     ConflictError,
     DataLossError,
@@ -31,11 +32,11 @@ from kappa.errors import (
 )
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
-from kappa.lake import heartbeat, liveness, tables
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.coverage import bounded
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_start, ranges_to_json
+from kappa.presence import heartbeat, liveness
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
 from kappa.spark.kafka_source import read_log
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ def approve(
     `kappa cutover` moves readers. A topology may ask for one approval or for two people (`approvals=`). Where the lake
     or the drivers are not this host's own, only approvals in Airflow count, and this one is refused.
     """
-    from kappa.lake.epochs import Epochs
+    from kappa.record.epochs import Epochs
 
     chosen = config()
     number = epoch if epoch is not None else Epochs(chosen.lake).record(topology).candidate_epoch()
@@ -94,7 +94,7 @@ def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
 
 def _state(chosen: Config, topology: str, epoch: int) -> dict[str, Any]:
     from kappa.control import approval
-    from kappa.lake.epochs import Epochs
+    from kappa.record.epochs import Epochs
 
     record = Epochs(chosen.lake).record(topology)
     given = [event.actor for event in approval.given(chosen, record, epoch)]

@@ -48,8 +48,8 @@ def backfill(
     the live epoch. The driver of the live epoch then replaces the rows between two slices, in one commit. Running
     totals, sessions and joins with the newest rows of a table need `kappa replay`. Topics get nothing.
     """
-    from kappa.control import backfill as backfills
-    from kappa.control import backfill_plan
+    from kappa.control.backfills import backfill as backfills
+    from kappa.control.backfills import backfill_plan
     from kappa.spark.session import LazySession
 
     chosen = config()

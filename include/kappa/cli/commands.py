@@ -12,23 +12,19 @@ from kappa.cli import (
     approvals,
     archives,
     backfills,
-    dead_letters,
-    explanations,
     hosts,
     moves,
     offsets,
-    profiles,
-    reads,
     replays,
     restores,
     savepoints,
     set_asides,
-    sql,
     starters,
     topics,
     upgrades,
 )
 from kappa.cli.options import KappaGroup
+from kappa.cli.views import dead_letters, explanations, profiles, reads, sql
 from kappa.errors import KappaError
 
 app = typer.Typer(

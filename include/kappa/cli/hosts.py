@@ -30,7 +30,7 @@ def drivers(
     ] = False,
 ) -> None:
     """Be a host for drivers: start those that are wanted and missing, until SIGTERM or Ctrl-C."""
-    from kappa.driver import host
+    from kappa.driver.processes import host
 
     if check:
         found = host.check(config())
@@ -46,7 +46,7 @@ def drivers(
 
 def metrics(json: Json = False) -> None:
     """Show where the drivers answer Prometheus; as JSON, what its file_sd_configs read."""
-    from kappa.driver.targets import targets as all_targets
+    from kappa.driver.processes.targets import targets as all_targets
 
     found = all_targets(config())
     if json:

@@ -25,14 +25,14 @@ from kappa.cli.options import (
     say_json,
     table,
 )
-from kappa.cli.watch import watch, watch_together
+from kappa.cli.views.watch import watch, watch_together
 from kappa.config import Config
 from kappa.errors import UsageError
 from kappa.replay.rules.cutover import rest_of_group
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
-    from kappa.driver.expiry import Expiry
+    from kappa.driver.handovers.expiry import Expiry
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
 
@@ -61,7 +61,7 @@ def start(
 
     A driver that is stuck tries again.
     """
-    from kappa.lake.epochs import Epochs
+    from kappa.record.epochs import Epochs
 
     chosen = config()
 
@@ -134,7 +134,7 @@ def cutover(
     Of several topologies the candidates go live together: they take over at equal offsets, and one commit moves all
     readers, or none.
     """
-    from kappa.lake.epochs import Epochs
+    from kappa.record.epochs import Epochs
 
     chosen = config()
     _check_names(topologies, epoch, "--epoch")
@@ -192,7 +192,7 @@ def rollback(
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Give a candidate up and remove what it left. The live epoch is not touched."""
-    from kappa.lake.epochs import Epochs
+    from kappa.record.epochs import Epochs
 
     chosen = config()
 
@@ -255,8 +255,8 @@ def _size(size_bytes: int | None) -> str | None:
 
 def _expiry(chosen: Config) -> Expiry:
     """Withdraws a handover whose time is over while this command waits for it: the driver that should may hang."""
-    from kappa.driver.expiry import Expiry
-    from kappa.lake.epochs import Epochs
+    from kappa.driver.handovers.expiry import Expiry
+    from kappa.record.epochs import Epochs
 
     return Expiry(
         config=chosen,
@@ -329,7 +329,7 @@ def _ask(
 
 def _live(chosen: Config, topologies: Iterable[str]) -> dict[str, int]:
     """Topology -> its live epoch, of those that have one."""
-    from kappa.lake.epochs import Epochs
+    from kappa.record.epochs import Epochs
 
     epochs = Epochs(chosen.lake)
     found = {name: epochs.record(name).live for name in topologies}
@@ -355,8 +355,8 @@ def _check_accepted(topologies: list[str], accepted: list[str]) -> None:
 
 def _left_behind(chosen: Config, topologies: list[str]) -> list[str]:
     """What went live together with those that go back and would stay."""
-    from kappa.lake.epochs import Epochs
-    from kappa.lake.moves import others_of
+    from kappa.record.epochs import Epochs
+    from kappa.record.moves import others_of
 
     epochs = Epochs(chosen.lake)
     found = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}

@@ -10,7 +10,7 @@ import typer
 from kappa import control
 from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, dry_run, say, say_json
 from kappa.cli.starts import replay_start
-from kappa.cli.watch import watch
+from kappa.cli.views.watch import watch
 from kappa.errors import RefusedError, UsageError
 from kappa.replay.dry_run import first_effect
 from kappa.replay.starts import Start

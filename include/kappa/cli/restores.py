@@ -23,7 +23,7 @@ def restore(
 ) -> None:
     """Undo commits of other programs in an epoch's Delta tables; the epoch's driver is stopped meanwhile."""
     from kappa.control import restore as restoring
-    from kappa.lake.foreign_commits import described
+    from kappa.record.foreign_writes import described
 
     found = restoring.restore(config(), topology, epoch=epoch, actor=actor(), reason=reason, execute=execute)
     if json:

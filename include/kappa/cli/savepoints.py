@@ -32,7 +32,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Give the live epoch's last commit a name; `kappa replay --from-savepoint NAME` starts there."""
-    from kappa.lake import savepoints
+    from kappa.record import savepoints
 
     chosen = config()
     if execute:
@@ -51,7 +51,7 @@ def create(
 @group.command("list")
 def list_(topology: AnyTopology = None, json: Json = False) -> None:
     """List the savepoints that have a name, oldest first. Those of the live epoch can be replayed from."""
-    from kappa.lake import savepoints
+    from kappa.record import savepoints
 
     found = savepoints.every(config(), topology)
     if json:
@@ -79,7 +79,7 @@ def list_(topology: AnyTopology = None, json: Json = False) -> None:
 @group.command()
 def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute = False, json: Json = False) -> None:
     """Take a savepoint's name away. Its files are no longer kept beyond their time."""
-    from kappa.lake import savepoints
+    from kappa.record import savepoints
 
     chosen = config()
     if execute:

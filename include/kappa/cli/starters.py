@@ -13,8 +13,8 @@ import typer
 from kappa.cli.options import Execute, config, dry_run, say
 from kappa.errors import RefusedError, UsageError
 from kappa.replay.dry_run import about_to
+from kappa.starters import Starter, StarterShape, starter, stem
 from kappa.topology import registry
-from kappa.topology.starters import Starter, StarterShape, starter, stem
 
 
 def register(app: typer.Typer) -> None:

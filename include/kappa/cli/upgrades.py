@@ -48,7 +48,7 @@ def upgrade(
     keys, outputs and topics must be what they were.
     """
     from kappa.control import upgrade as upgrading
-    from kappa.lake.epochs import Epochs
+    from kappa.record.epochs import Epochs
 
     chosen = config()
     wanted = upgrading.propose(chosen, topology, slices=slices)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
     from kappa.control.drivers import answered_reason, start, stop, want
     from kappa.control.overview import Progress, TopologyStatus, certify, chronicle, diff, history, progress, status
-    from kappa.control.removal import abort, clean, housekeeping, retire
+    from kappa.control.removals.removal import abort, clean, housekeeping, retire
     from kappa.control.replays import plan, rebuild_request, replay, supersede
-    from kappa.driver.process import DriverStatus, await_end, driver_status, ensure_driver, wanted_drivers
+    from kappa.driver.processes.process import DriverStatus, await_end, driver_status, ensure_driver, wanted_drivers
 
 __all__ = [
     "DriverStatus",
@@ -78,9 +78,9 @@ _HOMES = {
         "progress",
         "status",
     ),
-    "kappa.control.removal": ("abort", "clean", "housekeeping", "retire"),
+    "kappa.control.removals.removal": ("abort", "clean", "housekeeping", "retire"),
     "kappa.control.replays": ("plan", "rebuild_request", "replay", "supersede"),
-    "kappa.driver.process": ("DriverStatus", "await_end", "driver_status", "ensure_driver", "wanted_drivers"),
+    "kappa.driver.processes.process": ("DriverStatus", "await_end", "driver_status", "ensure_driver", "wanted_drivers"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from kappa.config import Config
 from kappa.control import approvers
-from kappa.control.leftovers import Leftover
+from kappa.control.removals.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
 from kappa.replay import stored
 from kappa.replay.stages import Stage
 from kappa.topology.registry import declared

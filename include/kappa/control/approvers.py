@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 
 from kappa.config import Config
-from kappa.lake import heartbeat
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.events import Event
 from kappa.names import EpochPaths
+from kappa.presence import heartbeat
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.events import Event
 
 #: How an actor begins that logged in to Airflow.
 AIRFLOW = "airflow:"

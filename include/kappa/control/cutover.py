@@ -1,8 +1,8 @@
 """Moving readers to epochs, and back: of one topology, or of several in one commit.
 
-A cutover of one topology is that of a group of one. The drivers' side is :mod:`kappa.driver.joint_handover`. Free
-functions over the record of epochs; none needs a JVM. Each is idempotent, and whatever is interrupted in the middle is
-finished by calling it again.
+A cutover of one topology is that of a group of one. The drivers' side is :mod:`kappa.driver.handovers.joint_handover`.
+Free functions over the record of epochs; none needs a JVM. Each is idempotent, and whatever is interrupted in the
+middle is finished by calling it again.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Collection, Mapping, Sequence
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import want
-from kappa.control.premise import Premise
-from kappa.driver.process import ensure_driver
+from kappa.control.plans.premise import Premise
+from kappa.driver.processes.process import ensure_driver
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
-from kappa.lake import code as code_store
-from kappa.lake.chains import links
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
-from kappa.lake.moves import asked, ended_by, members_of
+from kappa.record import code as code_store
+from kappa.record.chains import links
+from kappa.record.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
+from kappa.record.moves import asked, ended_by, members_of
+from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.rules.chain import move_refusals
 from kappa.replay.rules.cutover import Member, is_asked, is_done, pending_refusal, refusals
 from kappa.replay.stages import Stage
-from kappa.replay.verdict import DiffReport
 
 
 def cut_over(

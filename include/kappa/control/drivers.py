@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.replays import plan, replay
-from kappa.driver.process import ensure_driver
+from kappa.driver.processes.process import ensure_driver
 from kappa.errors import IllegalTransitionError, RefusedError
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import DECISIONS, Event
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import DECISIONS, Event
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToEarliest
-from kappa.slices import turns
+from kappa.slices.topics import turns
 
 
 def start(

@@ -10,24 +10,24 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import stuck_reason
 from kappa.control.profile import described
-from kappa.driver.process import DriverStatus, driver_status
+from kappa.delta import table_files
+from kappa.driver.processes.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
-from kappa.lake import table_files
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
-from kappa.lake.history import Entry, entries
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.moves import others_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
-from kappa.replay.certificate import Certificate
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.moves import others_of
+from kappa.replay.proof.certificate import Certificate
+from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.rules.cutover import can_take_over
 from kappa.replay.stages import Stage
-from kappa.replay.verdict import DiffReport
-from kappa.topology import event_time
-from kappa.topology.event_time import LATE_RECORDS
+from kappa.serving.history import Entry, entries
+from kappa.topology.times import event_time
+from kappa.topology.times.event_time import LATE_RECORDS
 from kappa.verify.attestation import attested_if_asked
 from kappa.verify.certificate import certificate_of
 from kappa.verify.measurements import outcome

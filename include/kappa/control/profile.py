@@ -10,11 +10,11 @@ from statistics import median, quantiles
 
 from kappa.config import Config
 from kappa.errors import UnknownEpochError
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import joins
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 
 #: The lines of the protocol that are timed, in their order.
 LINES = ("effects", "send", "apply", "commit")

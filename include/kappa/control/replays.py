@@ -7,16 +7,16 @@ from pathlib import Path
 
 from kappa import clock
 from kappa.config import Config
-from kappa.control.planning import survey
-from kappa.driver.process import ensure_driver
+from kappa.control.plans.planning import survey
+from kappa.delta.fsync import replace_text
+from kappa.driver.processes.process import ensure_driver
 from kappa.errors import RefusedError, UnknownEpochError
 from kappa.kafka.broker import Broker
-from kappa.lake import code as code_store
-from kappa.lake.chains import check_bindings
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
-from kappa.lake.fsync import replace_text
 from kappa.names import plan_file
+from kappa.record import code as code_store
+from kappa.record.chains import check_bindings
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
 from kappa.replay.building import build_plan
 from kappa.replay.dry_run import about_to
 from kappa.replay.findings import Finding
@@ -24,8 +24,8 @@ from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker
-from kappa.slices import turns
-from kappa.slices.turns import last_live_marker
+from kappa.slices.topics import turns
+from kappa.slices.topics.turns import last_live_marker
 
 
 def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = ()) -> ReplayPlan:
@@ -135,7 +135,8 @@ def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -
 def supersede(config: Config, plan: ReplayPlan) -> None:
     """Before a rebuild in a lake that has no live epoch: end the epoch that it is built from, wherever its driver is.
 
-    Idempotent; see :func:`kappa.slices.turns.supersede`. What its driver committed last counts: plan again afterwards.
+    Idempotent; see :func:`kappa.slices.topics.turns.supersede`. What its driver committed last counts: plan again
+    afterwards.
 
     Raises:
         RefusedError: the plan is refused.

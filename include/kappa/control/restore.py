@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from kappa.config import Config
 from kappa.control import driver_status
+from kappa.delta.commits import Commit
 from kappa.errors import RefusedError, UnknownTopologyError
-from kappa.lake import foreign_commits
-from kappa.lake.commits import Commit
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
+from kappa.record import foreign_writes
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def restore(
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=chosen)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
-    found = foreign_commits.foreign_commits(paths, state)
+    found = foreign_writes.foreign_commits(paths, state)
     commits = {place: tuple(these) for place, these in found.items()}
     if found and driver_status(config, topology, chosen).is_running:
         raise RefusedError(
@@ -71,7 +71,7 @@ def restore(
     writer = f"{socket.gethostname()}:{os.getpid()}:restore-{uuid.uuid4().hex[:8]}"
     ledger.claim(writer, state.claim.code if state.claim is not None else "", state)
     ledger.check_claim(writer)
-    made = foreign_commits.undo(paths, state)
+    made = foreign_writes.undo(paths, state)
     undone = {place: [commit.version for commit in these] for place, these in commits.items()}
     epochs.add(topology, chosen, "restored", actor=actor, reason=reason, undone=undone, made=made)
     return Restoration(epoch=chosen, commits=commits, made=made)

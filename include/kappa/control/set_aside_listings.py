@@ -12,13 +12,13 @@ from kappa.config import Config
 from kappa.control.setting_aside import LIMIT, SAMPLES, Listing, Sample, Subject, check_offsets, decided
 from kappa.errors import RefusedError
 from kappa.kafka.broker import Broker
-from kappa.lake import code as code_store
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
 from kappa.offsets.coverage import common
 from kappa.offsets.set_asides import MOST, UNREADABLE, value_hash
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.record import code as code_store
+from kappa.record.ledger_rows import LedgerRow
 from kappa.topology import Topology, registry
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kappa.config import Config
-from kappa.driver import process
+from kappa.driver.processes import process
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
 from kappa.faults import crash_point
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event, records_of
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAside
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event, records_of
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import LedgerState
 
 #: Most records that one decision sets aside, unless it is given another cap.
 LIMIT = 10_000

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kappa.config import Config
-from kappa.driver import process
+from kappa.driver.processes import process
 from kappa.errors import (
     CodeError,
     DriverNotRunningError,
@@ -20,18 +20,18 @@ from kappa.errors import (
     UnknownTopologyError,
     UsageError,
 )
-from kappa.lake import code as code_store
-from kappa.lake import heartbeat
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
+from kappa.presence import heartbeat
+from kappa.record import code as code_store
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding, refusals
+from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.rules import request as request_rules
 from kappa.replay.rules import upgrade as upgrade_rules
-from kappa.replay.verdict import DiffReport
 from kappa.topology import Topology, registry
 
 

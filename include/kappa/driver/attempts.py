@@ -24,16 +24,16 @@ from kappa.errors import (
     Transient,
     first_line,
 )
-from kappa.lake.events import DECISIONS, Event
-from kappa.lake.full_disk import is_full
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.vector import Offsets
-from kappa.slices import turns
+from kappa.presence.full_disk import is_full
+from kappa.record.events import DECISIONS, Event
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.probing import Refusal, named_by
 from kappa.slices.run import EpochRun
-from kappa.slices.sending import is_sent
+from kappa.slices.topics import turns
+from kappa.slices.topics.sending import is_sent
 
 #: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several
 #: attempts, of which each may cost a JVM.

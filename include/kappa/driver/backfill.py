@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
+from kappa.delta import queries, table_files, tables
 from kappa.errors import LedgerError, StaleWriterError, Transient
 from kappa.faults import crash_point
-from kappa.lake import queries, table_files, tables
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event, EventKind
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow, plan_hash
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import frame_at
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, ranges_from_json
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event, EventKind
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow, plan_hash
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import frame_at
 from kappa.slices.places import make_durable
 from kappa.slices.protocol import commit_slice
 from kappa.slices.run import EpochRun
-from kappa.slices.sending import is_sent, send_effects
+from kappa.slices.topics.sending import is_sent, send_effects
 from kappa.topology.ddl import literal, quote, quoted
 from kappa.verify.second_run import discard
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from kappa.driver.attempts import Attempts
     from kappa.driver.context import Context
-    from kappa.lake.epoch_record import EpochRecord
+    from kappa.record.epoch_record import EpochRecord
     from kappa.topology import Append, Table
 
 #: What ledger rows of a replacement have in their detail: the event that asked for it.

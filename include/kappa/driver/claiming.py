@@ -7,7 +7,7 @@ import shutil
 from kappa.driver.context import Context
 from kappa.errors import ConflictError, DriverAlreadyRunningError, IllegalTransitionError
 from kappa.faults import crash_point
-from kappa.lake import heartbeat, liveness
+from kappa.presence import heartbeat, liveness
 from kappa.slices.writing import check_mask
 
 

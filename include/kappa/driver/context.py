@@ -17,9 +17,7 @@ import structlog
 from kappa import clock
 from kappa.archive.reader import Archives
 from kappa.config import Config
-from kappa.driver import process
-from kappa.driver.exporter import Exporter
-from kappa.driver.notices import Notices
+from kappa.driver.processes import process
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import DataLossError, KappaError, StaleWriterError, Transient, first_line
 from kappa.faults import crash_point
@@ -28,23 +26,25 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
 from kappa.kafka.refusals import least_batch
 from kappa.kafka.registry import Registry
-from kappa.lake import heartbeat
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event, EventKind
-from kappa.lake.ledger import Ledger
-from kappa.lake.watchdog import Line, Watchdog, stacks
+from kappa.monitoring.exporter import Exporter
+from kappa.monitoring.notices import Notices
 from kappa.names import EpochPaths
 from kappa.offsets.coverage import common, without
 from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.slices import ownership, turns
-from kappa.slices.cuts import time_index
+from kappa.presence import heartbeat
+from kappa.presence.watchdog import Line, Watchdog, stacks
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event, EventKind
+from kappa.record.ledger import Ledger
+from kappa.slices.input.cuts import time_index
+from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.merging import merge_between, unmerged_since
 from kappa.slices.places import check_topics
-from kappa.slices.registered_topics import register
 from kappa.slices.run import Engines, EpochRun
-from kappa.slices.schemas import Schemas
+from kappa.slices.topics import ownership, turns
+from kappa.slices.topics.registered_topics import register
 from kappa.spark.session import StartingSession, driver_name, is_alive
 from kappa.topology import registry
 from kappa.verify import attestation

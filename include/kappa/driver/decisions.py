@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from kappa.driver.context import Context
 from kappa.faults import crash_point
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Now
-from kappa.lake.events import Event, records_of
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Now
+from kappa.record.events import Event, records_of
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
 
 
 class Decisions:

@@ -18,19 +18,19 @@ from kappa.driver.attempts import Attempts, is_abandonable, last_stuck
 from kappa.driver.backfill import Replacements
 from kappa.driver.claiming import claim
 from kappa.driver.context import IDLE_SECONDS, Context
-from kappa.driver.handover import Handover
+from kappa.driver.handovers.handover import Handover
 from kappa.driver.live import Live
-from kappa.driver.metrics import Metrics
 from kappa.driver.refusals import refusal_of
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.errors import DisagreementError, StaleWriterError, SupersededError
 from kappa.faults import crash_point
-from kappa.lake import heartbeat
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.watchdog import JvmProbe
+from kappa.monitoring.metrics import Metrics
+from kappa.presence import heartbeat
+from kappa.presence.watchdog import JvmProbe
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import LedgerState
 from kappa.replay.stages import Stage
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.probing import Refusal

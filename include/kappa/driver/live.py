@@ -7,18 +7,18 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kappa.driver import reconciliation
 from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_shrunk
 from kappa.driver.backfill import Replacements
 from kappa.driver.context import IDLE_SECONDS, Context
-from kappa.driver.handover import Handover
+from kappa.driver.handovers import reconciliation
+from kappa.driver.handovers.handover import Handover
 from kappa.driver.slicing import Slices
 from kappa.faults import crash_point
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.ledger_state import LedgerState
 from kappa.spark.live_query import LiveQuery
 
 if TYPE_CHECKING:

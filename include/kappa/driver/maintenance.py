@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any
 
 from kappa.config import Config
+from kappa.delta import vacuum
+from kappa.delta.retention import Retention, held, with_merges
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.lake import vacuum
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import contents_of
-from kappa.lake.retention import Retention, held, with_merges
 from kappa.names import EpochPaths
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import contents_of
 from kappa.slices.places import effect_paths, record_files
 from kappa.slices.run import EpochRun
 from kappa.topology import Table

@@ -13,10 +13,10 @@ from kappa.driver.attempts import is_shrunk
 from kappa.driver.context import Context
 from kappa.driver.upstreams import Cut
 from kappa.errors import LedgerError
-from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.cuts import Spread
 from kappa.offsets.vector import Offsets, ranges_end
-from kappa.slices.cuts import cut_by_time, spread_of
+from kappa.record.ledger_state import LedgerState
+from kappa.slices.input.cuts import cut_by_time, spread_of
 
 
 class Cuts(Protocol):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from kappa.driver.context import Context
 from kappa.errors import StaleWriterError, first_line
-from kappa.lake.ledger_state import LedgerState
+from kappa.record.ledger_state import LedgerState
+from kappa.slices.input.reading import is_small
 from kappa.slices.probing import Probe, Refusal, named_by, refused
-from kappa.slices.reading import is_small
 from kappa.spark.error_classes import error_class
 
 if TYPE_CHECKING:

@@ -10,22 +10,22 @@ from typing import Any
 from kappa.driver import consumer_group
 from kappa.driver.attempts import SHRINK, Attempts
 from kappa.driver.context import IDLE_SECONDS, Context
-from kappa.driver.handover import Handover
+from kappa.driver.handovers.handover import Handover
 from kappa.driver.slicing import Slices
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.lake import liveness
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.rollup import is_cut_by_arrival
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import ranges_end
+from kappa.presence import liveness
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.ledger_state import LedgerState
+from kappa.record.rollup import is_cut_by_arrival
 from kappa.replay.chains import is_at, topics_of
+from kappa.replay.proof.standing import later
 from kappa.replay.stages import Stage
-from kappa.replay.standing import later
-from kappa.slices import changelog, ownership, versioned_topics
 from kappa.slices.seeding import SeedSource, seed
+from kappa.slices.topics import changelog, ownership, versioned_topics
 from kappa.topology.shapes import tables_only
 from kappa.topology.thresholds import limits_of
 from kappa.verify import measurements

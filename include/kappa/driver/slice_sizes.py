@@ -14,8 +14,8 @@ from confluent_kafka import Message
 from kappa.driver.upstreams import Cut
 from kappa.errors import ConfigError
 from kappa.kafka.broker import Broker
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.record.ledger_rows import LedgerRow
 
 #: Places of each partition's span that are looked at, and records at each of them.
 _PLACES, _RECORDS = 5, 2

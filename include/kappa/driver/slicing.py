@@ -18,19 +18,19 @@ from kappa.driver.next_slice import cuts_of
 from kappa.driver.slice_sizes import AnyCut, SliceSizes
 from kappa.driver.upstreams import Cut
 from kappa.errors import ConflictError, StaleWriterError, Transient, first_line
-from kappa.lake import chains, rollup
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.offsets import releases
 from kappa.offsets.floors import Floors, of_added
 from kappa.offsets.releases import Releases
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
-from kappa.replay.certificate import Sends
+from kappa.record import chains, rollup
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.replay.proof.certificate import Sends
+from kappa.replay.proof.standing import has_common_topic
 from kappa.replay.stages import Stage
-from kappa.replay.standing import has_common_topic
+from kappa.slices.input.reading import is_small
 from kappa.slices.protocol import Foresight, run_slice
-from kappa.slices.reading import is_small
 from kappa.spark.jvm_heap import LEAST, LEAST_LIVE, OldObjects
 from kappa.topology.shapes import timings_of
 

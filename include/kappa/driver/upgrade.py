@@ -13,20 +13,20 @@ from kappa import clock
 from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.faults import crash_point
-from kappa.lake import code as code_store
-from kappa.lake import savepoints
-from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.floors import Floors, floors_detail, of_longer_grace
+from kappa.record import code as code_store
+from kappa.record import savepoints
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 from kappa.topology import Topology, registry
 from kappa.topology.shapes import masked_of, timings_as_dict, timings_of
 
 if TYPE_CHECKING:
-    from kappa.lake.epoch_record import EpochRecord
-    from kappa.lake.ledger_state import LedgerState
+    from kappa.record.epoch_record import EpochRecord
+    from kappa.record.ledger_state import LedgerState
 
 
 def overtaken(epochs: Epochs, paths: EpochPaths, mine: EpochRecord, state: LedgerState, running: str) -> str | None:

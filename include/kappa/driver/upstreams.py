@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kappa.lake.chains import sent_ends_of
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
+from kappa.record.chains import sent_ends_of
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import LedgerState
 from kappa.replay.chains import Binding, Key, SentEnd, is_at, is_reached, next_end, sent_at, topics_of, within
 
 #: What is read of those topics that are no versioned topics, for a slice that ends at a place of the root topics.

@@ -14,12 +14,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import DataLossError
-from kappa.kafka.encoding import as_bytes, json_values
-from kappa.kafka.json_columns import json_objects
-from kappa.kafka.producer import Record
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
+from kappa.wire.encoding import Record, as_bytes, json_values
+from kappa.wire.json.json_columns import json_objects
 
 if TYPE_CHECKING:
     import pyarrow as pa

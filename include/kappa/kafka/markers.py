@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from kappa.kafka.encoding import to_json
-from kappa.kafka.producer import Record
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
-from kappa.replay.certificate import Sends
+from kappa.replay.proof.certificate import Sends
+from kappa.wire.encoding import Record, to_json
 
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -25,6 +25,7 @@ from kappa.kafka.connection import (
 from kappa.kafka.refusals import REFUSED, Undelivered, refusal, size_of
 from kappa.offsets.vector import Offsets
 from kappa.replay.dry_run import about_to
+from kappa.wire.encoding import Record
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 #: A fatal error that comes up while delivery reports are served reaches Python as a SystemError caused by Kafka's
@@ -40,24 +41,6 @@ _POLL_EVERY = 2_000
 #: Largest batch, before it is compressed, unless a topic takes smaller ones only.
 _BATCH_BYTES = 1_000_000
 _LEAST_BATCH_BYTES = 1_000
-
-
-class Record(NamedTuple):
-    """One record to send; a tuple, because half a million of them are made for a slice.
-
-    Attributes:
-        topic: where to.
-        key: None spreads records over the partitions, otherwise murmur2 of the key chooses, as Kafka's Java clients do.
-        value: None is a tombstone.
-        headers: names and values.
-        timestamp_ms: None takes the time of sending.
-    """
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]] | None = None
-    timestamp_ms: int | None = None
 
 
 def append(bootstrap_servers: str, record: Record) -> None:

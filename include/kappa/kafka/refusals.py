@@ -13,7 +13,7 @@ from kappa.errors import KappaError, RecordRefusedError, Transient
 from kappa.kafka.broker import Broker
 
 if TYPE_CHECKING:
-    from kappa.kafka.producer import Record
+    from kappa.wire.encoding import Record
 
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 #: Of a record itself; a missing right is none of them, since another record fares no better.
@@ -185,7 +185,7 @@ def _settings(bootstrap_servers: str, topic: str) -> dict[str, str]:
 
 
 def _record_of(message: Message, timestamp_ms: int | None) -> Record:
-    from kappa.kafka.producer import Record
+    from kappa.wire.encoding import Record
 
     key, value = message.key(), message.value()
     return Record(

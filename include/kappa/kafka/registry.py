@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from kappa.errors import RegistryUnreachableError, SchemaRefusedError
-from kappa.topology.wire_schemas import WriterSchema
+from kappa.topology.schemas.wire_schemas import WriterSchema
 
 _SECONDS = 5.0
 #: What a registry answers: a schema it does not know, a subject it does not know.

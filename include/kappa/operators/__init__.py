@@ -5,26 +5,26 @@ from typing import Any
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.aggregates import aggregate, cogroup
-from kappa.operators.at_most_every import at_most_every
-from kappa.operators.cdc import cdc_table
-from kappa.operators.deduplication import deduplicate
-from kappa.operators.foreign_key_join import foreign_key_join
-from kappa.operators.interval_join import interval_join
+from kappa.operators.changes.cdc import cdc_table
+from kappa.operators.joins.foreign_key_join import foreign_key_join
+from kappa.operators.joins.interval_join import interval_join
+from kappa.operators.joins.lookup import lookup
+from kappa.operators.joins.newest_table_join import newest_table_join
+from kappa.operators.joins.table_join import table_join
+from kappa.operators.joins.table_table_join import table_table_join
+from kappa.operators.joins.versions import versions_by
 from kappa.operators.latest import newest_by
-from kappa.operators.lookup import lookup
 from kappa.operators.masks import masked
-from kappa.operators.newest_table_join import newest_table_join
 from kappa.operators.partitioner import rekey
 from kappa.operators.phases import two_phase
 from kappa.operators.records import newest
 from kappa.operators.running_total import running_total
-from kappa.operators.session import session_window
-from kappa.operators.sliding import sliding_window
 from kappa.operators.table_aggregates import aggregate_table
-from kappa.operators.table_join import table_join
-from kappa.operators.table_table_join import table_table_join
-from kappa.operators.versions import versions_by
-from kappa.operators.windows import hopping_window, tumbling_window
+from kappa.operators.timed.at_most_every import at_most_every
+from kappa.operators.timed.deduplication import deduplicate
+from kappa.operators.timed.sessions import session_window
+from kappa.operators.timed.sliding import sliding_window
+from kappa.operators.timed.windows import hopping_window, tumbling_window
 
 __all__ = [
     "agg",

@@ -8,9 +8,9 @@ from kappa.names import versioned_topic
 from kappa.offsets import set_asides
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.determinism import other_size
 from kappa.replay.estimates import Estimate, size
 from kappa.replay.plan import ReplayPlan
+from kappa.replay.proof.determinism import other_size
 from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToEarliest, described

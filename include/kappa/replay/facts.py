@@ -9,9 +9,9 @@ from datetime import datetime
 from kappa.offsets.coverage import ArchiveFacts
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, TopicPartition
-from kappa.replay.certificate import Sends
 from kappa.replay.chains import ChainFacts, Key
 from kappa.replay.findings import Finding
+from kappa.replay.proof.certificate import Sends
 from kappa.replay.stages import Stage
 from kappa.replay.topic_retention import FoldFacts, RetentionFacts
 from kappa.topology import Source, Topic, Topology

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kappa import clock
+from kappa.delta import tables
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.lake import tables
-from kappa.lake.ledger_rows import LedgerRow, plan_hash
+from kappa.record.ledger_rows import LedgerRow, plan_hash
 from kappa.slices.places import effect_paths
 from kappa.slices.run import EpochRun
-from kappa.slices.sending import is_sent
+from kappa.slices.topics.sending import is_sent
 
 
 def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | None = None) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kappa.delta import tables
 from kappa.errors import DataLossError
 from kappa.kafka import changelogs
-from kappa.lake import tables
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.slices.run import EpochRun
-from kappa.spark.decoding import frame_of, rows_of
 from kappa.spark.kafka_source import read_log
 from kappa.topology import Table
+from kappa.wire.decoding import frame_of, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,8 +1,8 @@
 """Merging: the changes of several slices are brought into a table at once.
 
-Between two merges a table is its last merged version and the changes since (:mod:`kappa.lake.merge_on_read`). A reader
-of a commit sees no difference. The Delta commit of a merge carries the number of the slice up to which it goes. What is
-merged is read from that number and not remembered.
+Between two merges a table is its last merged version and the changes since (:mod:`kappa.record.merge_on_read`). A
+reader of a commit sees no difference. The Delta commit of a merge carries the number of the slice up to which it goes.
+What is merged is read from that number and not remembered.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
+from kappa.delta import table_files, tables
+from kappa.delta.fsync import may_have_moved
+from kappa.delta.retention import is_first_after
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.lake import merge_on_read as contents
-from kappa.lake import table_files, tables
-from kappa.lake.fsync import may_have_moved
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import MERGED, Contents
-from kappa.lake.retention import is_first_after
+from kappa.record import merge_on_read as contents
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import MERGED, Contents
 from kappa.slices.places import record_files
 from kappa.slices.state import most_changes
 from kappa.topology import Table

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kappa import clock
+from kappa.delta import tables
+from kappa.delta.fsync import content_hash, sync_commits
 from kappa.errors import DataLossError
-from kappa.lake import tables
-from kappa.lake.fsync import content_hash, sync_commits
-from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
+from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.rules.log import recreated_topics
 from kappa.topology import Topology
 from kappa.topology.ddl import Column
@@ -34,7 +34,7 @@ def make_durable(
     row.
 
     Args:
-        before: up to which versions rows name them, see :attr:`~kappa.lake.ledger_state.LedgerState.recorded`.
+        before: up to which versions rows name them, see :attr:`~kappa.record.ledger_state.LedgerState.recorded`.
         versions: those that the row will name.
 
     Returns:

@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from kappa.errors import Transient
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import OffsetRange, ranges_end
-from kappa.slices.contract import check_rows
-from kappa.slices.effects import collect, conformed
-from kappa.slices.final_times import promises
-from kappa.slices.reading import Reading
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import contents_of
+from kappa.slices.input.reading import Reading
+from kappa.slices.rows.contract import check_rows
+from kappa.slices.rows.effects import collect, conformed
+from kappa.slices.rows.final_times import promises
 from kappa.slices.run import EpochRun
 from kappa.slices.step import call_step
 from kappa.slices.writing import archives_of

@@ -21,26 +21,26 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import MERGED, contents_of
 from kappa.offsets import set_asides
 from kappa.offsets.coverage import common
 from kappa.offsets.floors import Floors, floors_detail
 from kappa.offsets.releases import Releases, merged, releases_detail
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
-from kappa.replay.certificate import Sends
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import MERGED, contents_of
 from kappa.replay.chains import frontiers_detail
-from kappa.slices.ahead import ReadAhead, Wanted
-from kappa.slices.lines import Lines
+from kappa.replay.proof.certificate import Sends
+from kappa.slices.input.ahead import ReadAhead, Wanted
+from kappa.slices.input.reading import archived_ranges, is_small
+from kappa.slices.line_timer import Lines
 from kappa.slices.merging import is_due, merge, unmerged
 from kappa.slices.places import FILES, make_durable
-from kappa.slices.reading import archived_ranges, is_small
 from kappa.slices.run import EpochRun
-from kappa.slices.sending import send_effects, sent_ends
+from kappa.slices.topics.sending import send_effects, sent_ends
 from kappa.slices.writing import write_effects
-from kappa.spark.parsing.batches import Start
+from kappa.wire.batches import Start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive, Archives
 from kappa.kafka.registry import Registry
-from kappa.lake.foreign_commits import Watch
-from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.slices.schemas import Schemas
+from kappa.record.foreign_writes import Watch
+from kappa.record.ledger import Ledger
+from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.state import TableState
 from kappa.topology import Table, Topology
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kappa.kafka.broker import Broker
     from kappa.kafka.producer import Sender
-    from kappa.slices.ahead import ReadAhead
+    from kappa.slices.input.ahead import ReadAhead
 
 
 #: In the detail of commit 0: fingerprint of the key under which the epoch masks values.

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kappa import clock
+from kappa.delta import tables
 from kappa.errors import DataLossError, LedgerError
 from kappa.faults import crash_point
 from kappa.kafka import markers
-from kappa.lake import tables
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import frame_at
-from kappa.lake.past_commits import commit_with
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
 from kappa.offsets.floors import Floors, floors_detail, of_longer_grace
 from kappa.offsets.releases import Releases, as_of, merged, releases_detail, up_to
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import frame_at
+from kappa.record.past_commits import commit_with
 from kappa.slices.folding import fold_into
 from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import roots_detail
@@ -60,7 +60,7 @@ class SeedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """How far the records had come before the first slice; see :class:`~kappa.lake.ledger_rows.LedgerRow`."""
+    """How far the records had come before the first slice; see :class:`~kappa.record.ledger_rows.LedgerRow`."""
 
     max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kappa.lake import queries, table_files
-from kappa.lake.merge_on_read import Contents, changed, read_table
+from kappa.delta import queries, table_files
+from kappa.record.merge_on_read import Contents, changed, read_table
 from kappa.spark.session import ONE_TASK_ROWS, broadcast_bytes, frame_of
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of, quoted

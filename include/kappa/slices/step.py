@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.operators.late import late_records, no_late_records
-from kappa.slices.effects import conformed
+from kappa.operators.timed.late import late_records, no_late_records
+from kappa.slices.rows.effects import conformed
 from kappa.spark.pickling import send_by_value
 from kappa.topology import Slice, Topology
-from kappa.topology.event_time import LATE_RECORDS
+from kappa.topology.times.event_time import LATE_RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.archive.reader import Archive
+from kappa.delta import queries, tables
 from kappa.errors import LedgerError, MiscountedError
 from kappa.faults import crash_point
-from kappa.lake import queries, tables
-from kappa.lake.ledger_rows import LedgerRow, plan_hash
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import ranges_end
-from kappa.slices.contract import check_rows
-from kappa.slices.effects import collect, conformed, held, shared, with_seq
-from kappa.slices.final_times import promises
-from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
+from kappa.record.ledger_rows import LedgerRow, plan_hash
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import contents_of
+from kappa.slices.input.reading import Counts, Reading, archived_ranges, is_small
+from kappa.slices.rows.contract import check_rows
+from kappa.slices.rows.effects import collect, conformed, held, shared, with_seq
+from kappa.slices.rows.final_times import promises
 from kappa.spark.session import is_too_large, tune
 from kappa.topology import Slice, Topology
-from kappa.topology.event_time import LATE_RECORDS
 from kappa.topology.masking import fingerprint
+from kappa.topology.times.event_time import LATE_RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa

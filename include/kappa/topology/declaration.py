@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column
 from kappa.topology.emission import Emission
-from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
 from kappa.topology.operator import Operator, TableInput
 from kappa.topology.readers import VersionsInput, made_alone
-from kappa.topology.schedule import Schedule
+from kappa.topology.schemas.value_schemas import value_schema
+from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID
 from kappa.topology.slice import Slice
 from kappa.topology.thresholds import Threshold, limits_of, unknown
-from kappa.topology.value_schemas import value_schema
-from kappa.topology.wire_schemas import BY_SCHEMA_ID
+from kappa.topology.times.event_time import LATE_RECORDS, LATE_SCHEMA
+from kappa.topology.times.schedule import Schedule
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

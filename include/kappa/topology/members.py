@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from kappa.errors import TopologyError
 from kappa.topology import reserved
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise, names_of
-from kappa.topology.durations import milliseconds
 from kappa.topology.emission import Cuts, Emission
-from kappa.topology.envelopes import CHANGE_COLUMNS, Decimals, Envelope, check_envelope
-from kappa.topology.event_time import WALL_CLOCK, Reach, check_source
-from kappa.topology.keys import check_key, check_table_key
 from kappa.topology.partitions import check_partitions
-from kappa.topology.record_types import check_record
-from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
-from kappa.topology.wire_schemas import (
+from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, Decimals, Envelope, check_envelope
+from kappa.topology.schemas.record_keys import check_key, check_table_key
+from kappa.topology.schemas.record_types import check_record
+from kappa.topology.schemas.wire_schemas import (
     BY_SCHEMA_ID,
     FORMATS,
     OF_COLUMNS,
@@ -28,6 +25,9 @@ from kappa.topology.wire_schemas import (
     Timestamps,
     TopicFormat,
 )
+from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
+from kappa.topology.times.durations import milliseconds
+from kappa.topology.times.event_time import WALL_CLOCK, Reach, check_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,8 +83,8 @@ class Source:
             null, and ``_tombstone`` true. Otherwise a null value is a dead letter.
         envelope: ``debezium``: values are records of changes of a database, and a row is what the change left, for a
             deletion the columns of the key. The records have the columns of
-            :data:`kappa.topology.envelopes.CHANGE_COLUMNS` beside; :func:`kappa.operators.cdc_table` makes a table of
-            them. Keys are then in the format of the values, where ``key_format`` does not say otherwise.
+            :data:`kappa.topology.schemas.envelopes.CHANGE_COLUMNS` beside; :func:`kappa.operators.cdc_table` makes a
+            table of them. Keys are then in the format of the values, where ``key_format`` does not say otherwise.
         decimals: of an envelope, what text is in a DECIMAL column where no schema beside it says so: ``precise``
             (base64 of the digits; the column has the source's scale), ``string`` or ``double``, as
             ``decimal.handling.mode``.

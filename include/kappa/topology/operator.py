@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, ddl_of, literal, quoted
 from kappa.topology.emission import Cuts, Emission, strictest
-from kappa.topology.event_time import Frontier, least
 from kappa.topology.members import Source, Table
 from kappa.topology.slice import MARK, Slice, with_mark
+from kappa.topology.times.event_time import Frontier, least
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
-from kappa.topology.event_time import Frontier, least
 from kappa.topology.operator import Operator
+from kappa.topology.times.event_time import Frontier, least
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

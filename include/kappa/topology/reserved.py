@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from kappa.errors import TopologyError
 
 #: What every record has beside its value; see :data:`kappa.topology.RECORD_COLUMNS` and
-#: :data:`kappa.topology.event_time.EVENT_COLUMNS`.
+#: :data:`kappa.topology.times.event_time.EVENT_COLUMNS`.
 _OF_RECORDS = """
     _key _headers _topic _partition _offset _timestamp _order_timestamp _event_time _frontier _is_released _tombstone
     _operation _position _source_time _unchanged

@@ -9,22 +9,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kappa.config import Config
+from kappa.delta import tables
 from kappa.errors import DisagreementError, KappaError
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.markers import Marker
-from kappa.lake import tables
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow, plan_hash
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
-from kappa.replay.certificate import Certificate
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow, plan_hash
+from kappa.record.ledger_state import LedgerState
 from kappa.replay.findings import Finding
+from kappa.replay.proof.certificate import Certificate
 from kappa.replay.rules.log import recreated_topics
-from kappa.slices.turns import last_live_marker
+from kappa.slices.topics.turns import last_live_marker
 
 
 def way_out(topology: str) -> str:

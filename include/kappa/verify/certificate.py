@@ -6,17 +6,17 @@ from collections.abc import Iterable, MutableMapping
 from dataclasses import replace
 from datetime import datetime
 
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
-from kappa.lake.rollup import runs_of
-from kappa.lake.slice_runs import extended
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets
-from kappa.replay.certificate import Certificate, MoveFacts
-from kappa.replay.certify import certify
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.rollup import runs_of
+from kappa.record.slice_runs import extended
+from kappa.replay.proof.certificate import Certificate, MoveFacts
+from kappa.replay.proof.certify import certify
 from kappa.replay.rules.cutover import rest_of_group
 from kappa.replay.stages import Stage
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.errors import first_line
-from kappa.replay.verdict import CheckResult
+from kappa.replay.proof.verdict import CheckResult
 from kappa.topology import Check, Topology
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kappa.replay.determinism import Twice
+from kappa.replay.proof.determinism import Twice
 from kappa.topology import Append, Table
 from kappa.verify.diff import ORIGIN, Mask, table_diff
 from kappa.verify.values import row_hashes

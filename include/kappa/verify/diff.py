@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from kappa.lake.hidden_columns import hidden_in
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.replay.standing import dead_letter_notes, has_common_topic, topic_notes
-from kappa.replay.verdict import DiffReport, Drift, OutputDiff, Sample, TableDiff, judged
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import frame_at
+from kappa.replay.proof.standing import dead_letter_notes, has_common_topic, topic_notes
+from kappa.replay.proof.verdict import DiffReport, Drift, OutputDiff, Sample, TableDiff, judged
+from kappa.serving.hidden_columns import hidden_in
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import quote, quoted
 from kappa.topology.thresholds import Limit

@@ -14,8 +14,8 @@ from kappa.spark.catalyst import FROM_NO_RECORD, SUBQUERY, across_records, read_
 from kappa.spark.own_jobs import called
 from kappa.topology import RECORD_COLUMNS, Slice, registry
 from kappa.topology.ddl import ddl_of, quote
-from kappa.topology.event_time import EVENT_COLUMNS, Frontier
 from kappa.topology.masking import SHORTEST
+from kappa.topology.times.event_time import EVENT_COLUMNS, Frontier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

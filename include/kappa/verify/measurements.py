@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kappa.delta import table_files
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelogs_of, folded_offsets
-from kappa.lake import table_files
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.rollup import runs_of
-from kappa.lake.slice_runs import Run
 from kappa.names import EpochPaths
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import LedgerState
+from kappa.record.rollup import runs_of
+from kappa.record.slice_runs import Run
 from kappa.replay.estimates import Measured, told
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed

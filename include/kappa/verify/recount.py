@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
 
+from kappa.delta import commits as delta
+from kappa.delta import queries, table_files, tables
+from kappa.delta.fsync import content_hash
 from kappa.errors import first_line
-from kappa.lake import commits as delta
-from kappa.lake import queries, table_files, tables
-from kappa.lake.foreign_commits import described
-from kappa.lake.fsync import content_hash
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
+from kappa.record.foreign_writes import described
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import LedgerState
 from kappa.slices.places import FILES
 
 #: Rows of dead letters that are looked at together.

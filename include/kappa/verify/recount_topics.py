@@ -18,27 +18,27 @@ from zlib import crc32
 import orjson
 
 from kappa.config import Config
+from kappa.delta import queries
 from kappa.errors import CodeError, DataLossError, LedgerError, Transient, first_line
 from kappa.kafka import changelogs
-from kappa.kafka.avro_values import Encode
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelog_records
-from kappa.kafka.encoding import topic_records
-from kappa.kafka.producer import Record
-from kappa.kafka.wire_values import decoder, encoder
-from kappa.lake import queries, rollup, schemas
-from kappa.lake.code import extract
-from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import chunks, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
+from kappa.record import rollup, schemas
+from kappa.record.code import extract
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import chunks, contents_of
 from kappa.topology import Append, Table, Topic, Topology, registry
-from kappa.topology.value_schemas import value_schema
+from kappa.topology.schemas.value_schemas import value_schema
 from kappa.verify.recount import Recount
+from kappa.wire.avro_values import Encode
+from kappa.wire.encoding import Record, topic_records
+from kappa.wire.wire_values import decoder, encoder
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from kappa.errors import UsageError
-from kappa.replay.verdict import DiffReport
+from kappa.replay.proof.verdict import DiffReport
 
 
 class Format(StrEnum):

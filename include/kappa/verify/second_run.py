@@ -14,10 +14,6 @@ from typing import TYPE_CHECKING
 from kappa.archive.reader import Archives
 from kappa.faults import crash_point
 from kappa.kafka.registry import Registry
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
 from kappa.offsets.cuts import TimeIndex
@@ -25,13 +21,17 @@ from kappa.offsets.floors import Floors
 from kappa.offsets.releases import Releases, copied
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
-from kappa.replay.determinism import Determinism, other_size
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import frame_at
 from kappa.replay.plan import ReplayPlan
+from kappa.replay.proof.determinism import Determinism, other_size
 from kappa.slices.abandoning import abandon_slice
-from kappa.slices.cuts import cut_by_time
+from kappa.slices.input.cuts import cut_by_time
+from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.protocol import finish_slice, run_slice
 from kappa.slices.run import Engines, EpochRun, Scratch, Sent
-from kappa.slices.schemas import Schemas
 from kappa.slices.seeding import SeedSource, seed
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask

@@ -15,11 +15,11 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa.delta import tables
 from kappa.faults import crash_point
-from kappa.lake import tables
-from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import frame_at, read_table
 from kappa.names import EpochPaths, epoch_word
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import frame_at, read_table
 from kappa.slices.run import EpochRun
 from kappa.topology import Table, Topology
 from kappa.topology.ddl import Column, quoted

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from kappa.config import Config
 from kappa.errors import KappaError, first_line
 from kappa.kafka.broker import Broker
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
 from kappa.replay.findings import Finding
+from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.rules.upgrade import fails_on_real_records, without_evidence
-from kappa.replay.verdict import DiffReport
 from kappa.slices.seeding import SeedSource
 from kappa.topology import Topology
 from kappa.verify.diff import verify

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from kappa.driver.process import DriverStatus, driver_status
+from kappa.driver.processes.process import DriverStatus, driver_status
 from kappa.errors import LedgerError, NewerFormatError
 from kappa.kafka.broker import Broker
-from kappa.lake.dead_letter_reasons import Reason, reasons_of
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
-from kappa.replay.certificate import Certificate
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.replay.proof.certificate import Certificate
+from kappa.serving.dead_letter_reasons import Reason, reasons_of
 from kappa.verify.certificate import certificate_of
 from kappa_web.lake import Lake
 from kappa_web.pages.lags import BROKER_SECONDS, CHART, STEPS, Lags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.replay.stages import Stage
 from kappa_web.pages.board import Facts
 from kappa_web.pages.words import percent

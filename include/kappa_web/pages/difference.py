@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kappa.replay.determinism import Twice
-from kappa.replay.verdict import DiffReport, Drift, Sample, TableDiff, Verdict, by_count
+from kappa.replay.proof.determinism import Twice
+from kappa.replay.proof.verdict import DiffReport, Drift, Sample, TableDiff, Verdict, by_count
 from kappa_web.pages import charts, conditions, rendering, words
 from kappa_web.pages.charts import Piece
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.replay.estimates import size
 from kappa.replay.explain import stages_of
+from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.starts import described
-from kappa.replay.verdict import DiffReport
 from kappa_web.pages import conditions, difference, history, progress
 from kappa_web.pages.board import Board
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from kappa.lake.events import Event, records_of
-from kappa.lake.history import vector
-from kappa.lake.moves import others_of, rollbacks
 from kappa.offsets import set_asides
 from kappa.offsets.vector import Offsets
+from kappa.record.events import Event, records_of
+from kappa.record.moves import others_of, rollbacks
+from kappa.serving.history import vector
 
 #: Event -> what it says, and its colour. Those that are not here are told by their names.
 _SAID = {

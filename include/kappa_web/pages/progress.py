@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kappa.control import approval
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.events import STAGE_OF
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.events import STAGE_OF
 from kappa.replay.stages import STAGES, Stage
 from kappa.verify.measurements import outcome
 from kappa_web.pages import words

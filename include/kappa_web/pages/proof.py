@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kappa.replay.certificate import Certificate, PartitionProof
+from kappa.replay.proof.certificate import Certificate, PartitionProof
 from kappa_web.pages import charts, words
 from kappa_web.pages.charts import Piece
 

@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from kappa.control.cutover import previous
 from kappa.errors import UnknownEpochError
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.moves import others_of
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.moves import others_of
 from kappa.replay.stages import Stage
-from kappa.topology import event_time
+from kappa.topology.times import event_time
 from kappa_web.pages import charts, conditions, history, overview, progress, words
 from kappa_web.pages.board import Board, Facts
 from kappa_web.pages.charts import Piece

@@ -2,7 +2,7 @@
 
 from airflow.sdk import DAG, BaseOperator
 
-from kappa_airflow.announcements import served
+from kappa_airflow.announcing.announcements import served
 
 BALANCES = served("demo.announced", "balances")
 

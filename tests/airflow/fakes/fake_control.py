@@ -22,15 +22,15 @@ from pathlib import Path
 from kappa.config import Config
 from kappa.control.approval import Terms
 from kappa.control.approvers import person
-from kappa.control.leftovers import Found, Leftover
+from kappa.control.removals.leftovers import Found, Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
-from kappa.lake.epoch_record import record_of
-from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
+from kappa.record.epoch_record import record_of
+from kappa.record.events import Event
+from kappa.replay.proof.verdict import CheckResult, DiffReport, TableDiff, ThresholdResult
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker
-from kappa.replay.verdict import CheckResult, DiffReport, TableDiff, ThresholdResult
 
 #: What a driver walks through, a step every ``FAKE_STEP_SECONDS`` seconds.
 WALK = ("PLANNED", "REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP", "VERIFIED")

@@ -12,7 +12,7 @@ from datetime import datetime
 from kappa.offsets.vector import Offsets
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Declaration, Finding, refuses, warns
-from kappa.topology.event_time import shown
+from kappa.topology.times.event_time import shown
 
 UNKNOWN_TOPIC = refuses(
     "unknown-topic",

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.replay.rules.upgrade import LONGER_GRACE, SHORTER_GRACE
-from kappa.topology import durations
 from kappa.topology.readers import may_go_on
 from kappa.topology.shapes import Shape, changed_graces, changed_times
+from kappa.topology.times import durations
 
 _FROM_START = "Replay --to-earliest, which computes it from the first record on."
 _UNLESS_MEANT = "No action needed if that is meant; otherwise replay --to-earliest."

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kappa.replay.findings import Declaration, Finding, refuses, warns
-from kappa.topology import Append, Source, Table, Topic, Topology, durations
+from kappa.topology import Append, Source, Table, Topic, Topology
 from kappa.topology.ddl import Column
 from kappa.topology.readers import may_go_on
 from kappa.topology.shapes import changed_graces, changed_times, timings_of
+from kappa.topology.times import durations
 
 #: Slices that are computed with both codes by default.
 SLICES = 3

@@ -1,0 +1,53 @@
+"""The command that shows why records are dead letters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa.cli.options import Json, Topology, config, say, say_json
+from kappa.errors import UnknownEpochError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("dead-letters")(dead_letters)
+
+
+def dead_letters(
+    topology: Topology,
+    reason: Annotated[str, typer.Option("--reason", help="Only reasons that hold this text.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=0, help="How many records are shown of each reason.")] = 3,
+    epoch: Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the live one.")] = None,
+    json: Json = False,
+) -> None:
+    """Show why records are dead letters: how many by each reason, and the newest of them.
+
+    Values of sensitive sources are not in the lake; what is kept in their place is shown.
+    """
+    from kappa.names import EpochPaths
+    from kappa.record.epochs import Epochs
+    from kappa.record.ledger import Ledger
+    from kappa.serving.dead_letter_reasons import reasons_of
+
+    chosen = config()
+    record = Epochs(chosen.lake).record(topology)
+    number = epoch if epoch is not None else record.live
+    number = record.candidate_epoch() if number is None else record.epoch(number).epoch
+    paths = EpochPaths(lake=chosen.lake, topology=topology, epoch=number)
+    committed = Ledger(paths.ledger).last_commit()
+    if committed is None:
+        raise UnknownEpochError(f"Epoch {number} of {topology!r} has committed nothing yet.", epoch=number)
+    found = reasons_of(paths, committed, reason=reason, samples=limit)
+    if json:
+        say_json({"topology": topology, "epoch": number, "reasons": found})
+        return
+    total = sum(one.count for one in found)
+    say(f"Epoch {number} of {topology} has {total:,} dead letters{f' by reasons with {reason!r}' if reason else ''}.")
+    for one in found:
+        say(f"{one.count:>9,}  {one.reason}")
+        for letter in one.letters:
+            at = f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp is not None else "unread"
+            value = "null" if letter.value is None else letter.value
+            say(f"           {letter.topic}[{letter.partition}] at {letter.offset}, {at}: {value}")

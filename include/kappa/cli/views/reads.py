@@ -1,0 +1,357 @@
+"""Commands that only look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from json import loads as json_of
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kappa import control
+from kappa.cli.options import Json, Topology, completed, config, say, say_json, table, write_file
+from kappa.control.deployed import deployed
+from kappa.errors import LedgerError, UsageError
+from kappa.names import EpochPaths
+from kappa.offsets.notation import parsed_time
+from kappa.offsets.vector import Offsets
+from kappa.replay.findings import Finding
+from kappa.replay.rules.cutover import rest_of_group
+from kappa.replay.rules.log import recreated_topics
+from kappa.verify.report import Format
+
+if TYPE_CHECKING:
+    from kappa.serving.history import Entry
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (topologies, status, lag, diff, certify, history, path):
+        app.command()(command)
+
+
+def topologies(json: Json = False) -> None:
+    """List the deployed topologies, and say which files are broken and why."""
+    from kappa.record.epochs import Epochs
+
+    chosen = config()
+    good, broken = deployed(chosen.topologies)
+    epochs = Epochs(chosen.lake)
+    rows = [
+        {
+            "name": topology.name,
+            "version": topology.version,
+            "live_epoch": epochs.record(topology.name).live,
+            "sources": list(topology.sources),
+            "tables": list(topology.tables),
+            "outputs": list(topology.outputs),
+        }
+        for topology in good.values()
+    ]
+    if json:
+        say_json({"topologies": rows, "broken": {str(file): str(error) for file, error in broken.items()}})
+    else:
+        table(
+            [[", ".join(v) if isinstance(v, list) else v for v in row.values()] for row in rows],
+            ["topology", "version", "live epoch", "reads", "keeps", "emits"],
+        )
+        say(f"broken: {error}" for error in broken.values())
+    if broken:
+        raise typer.Exit(1)
+
+
+def status(
+    topology: Annotated[
+        str | None, typer.Argument(help="Name of the topology; all when left out.", autocompletion=completed)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the epochs of a topology, how far they are, and their drivers."""
+    from kappa.record.epochs import Epochs
+
+    chosen = config()
+    names = [topology] if topology else Epochs(chosen.lake).topologies()
+    found = [control.status(chosen, name) for name in names]
+    if json:
+        say_json(found)
+        return
+    rows = [
+        [
+            s.topology,
+            p.epoch,
+            "live" if p.is_live else p.stage,
+            p.verdict,
+            p.driver.state,
+            p.driver.seq,
+            p.driver.heartbeat_at and f"{p.driver.heartbeat_at:%H:%M:%S}",
+            p.driver.message,
+        ]
+        for s in found
+        for p in s.epochs
+    ]
+    table(rows, ["topology", "epoch", "stage", "verdict", "driver", "slice", "heartbeat", "doing"])
+    for one in found:
+        if one.moving_with:
+            say(f"{one.topology} waits to go live together with {rest_of_group(one.moving_with, one.topology)}.")
+        if one.moved_with:
+            others = rest_of_group(one.moved_with, one.topology)
+            say(f"{one.topology} epoch {one.live} went live together with {others}.")
+    say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in found for p in s.epochs if p.outcome)
+    say(
+        f"{s.topology} epoch {p.epoch}: {p.event_time}{_late(p.rows_late)}"
+        for s in found
+        for p in s.epochs
+        if p.event_time
+    )
+    say(
+        f"{s.topology} epoch {p.epoch}, {p.last_slice}" for s in found for p in s.epochs if p.last_slice and p.is_wanted
+    )
+    say(f"{s.topology}: {name} is now {own}" for s in found for name, own in s.topics.items())
+    say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in found for epoch, topics in s.reads.items())
+    if not rows:
+        say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
+
+
+def lag(topology: Topology, json: Json = False) -> None:
+    """Show for each partition how far the live epoch is behind the log, and what open transactions hold back."""
+    from kappa import serving
+    from kappa.record.ledger import Ledger
+
+    chosen = config()
+    epoch = serving.resolve(chosen, topology)
+    state = Ledger(EpochPaths(lake=chosen.lake, topology=topology, epoch=epoch).ledger).state()
+    rows, others = _lag(chosen.bootstrap_servers, state.position, state.commits[0].detail["topic_ids"])
+    behind, held = (sum(row[name] or 0 for row in rows) for name in ("lag", "held"))
+    if json:
+        answer = {"topology": topology, "epoch": epoch, "partitions": rows, "lag": behind, "held": held}
+        say_json({**answer, "recreated": [finding.as_dict() for finding in others]})
+        return
+    names = ["topic", "partition", "committed", "stable end", "high watermark", "lag", "held"]
+    table([list(row.values()) for row in rows], names)
+    say(f"epoch {epoch}: {behind:,} offsets behind the stable end")
+    say(str(finding) for finding in others)
+    if held:
+        say(
+            f"{held:,} more offsets wait behind an open transaction of a producer: no reader of committed records gets "
+            "them before it ends. Kafka ends one that was abandoned after the producer's transaction.timeout.ms."
+        )
+
+
+def diff(
+    topology: Topology,
+    epoch: Annotated[
+        int | None, typer.Argument(help="The candidate; by default the one being built, or the live one.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="What to write it as.")] = Format.TEXT,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="A file to write it to; it is replaced.", dir_okay=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show how a candidate differs from the live epoch at equal offsets. Exit code 1 when its verdict is failed."""
+    from kappa.verify.report import rendered
+
+    report = control.diff(config(), topology, epoch)
+    text = rendered(report, Format.JSON if json else format)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_file(output, text, "report")
+        say(f"Wrote {output}: {report.verdict}.")
+    if report.verdict == "failed":
+        raise typer.Exit(1)
+
+
+def certify(
+    topology: Topology,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="Count again: every commit and file of the live epoch's Delta tables, its changelogs and topics.",
+        ),
+    ] = False,
+    epoch: Annotated[int | None, typer.Option(help="With --deep: count this epoch, by default the live one.")] = None,
+    json: Json = False,
+) -> None:
+    """Prove which offsets the served tables are a view of, and that each was sent by exactly one epoch."""
+    from kappa import serving
+    from kappa.kafka.broker import Broker
+    from kappa.record.epochs import Epochs
+    from kappa.verify.recount import recount
+
+    chosen = config()
+    found, certificate = None, None
+    if not deep:
+        certificate = control.certify(chosen, topology)
+    else:
+        from kappa.verify.recount_topics import recount_topics
+
+        def tell(what: str) -> None:
+            typer.echo(f"reading {what}", err=True)
+
+        number = epoch if epoch is not None else serving.resolve(chosen, topology)
+        Epochs(chosen.lake).record(topology).epoch(number)  # one that there is
+        paths = EpochPaths(lake=chosen.lake, topology=topology, epoch=number)
+        with Broker(chosen.bootstrap_servers) as broker:
+            found = recount(paths, tell).with_more(recount_topics(chosen, paths, broker, tell))
+        try:
+            certificate = control.certify(chosen, topology)
+        except LedgerError:
+            if not found.problems:
+                raise
+            certificate = None  # the ledger cannot be read, or contradicts itself: what was found says so
+    if epoch is not None and not deep:
+        raise UsageError("--epoch says which epoch to count again: give it with --deep.")
+    if json and found is not None:
+        proof = None if certificate is None else json_of(certificate.to_json())
+        say_json({"certificate": proof, "recount": found})
+    elif json and certificate is not None:
+        typer.echo(certificate.to_json())
+    elif certificate is not None:
+        say(certificate.render())
+    if found is not None and not json:
+        say(f"Read: {what}" for what in found.read)
+        say(f"Not read: {what}" for what in found.unread)
+        say(f"Noticed: {what}" for what in found.noticed)
+        say(f"PROBLEM: {problem}" for problem in found.problems)
+        say("" if found.problems else f"Epoch {found.epoch} is as its ledger says.")
+    if certificate is None or not certificate.complete or (found is not None and found.problems):
+        raise typer.Exit(1)
+
+
+def history(
+    topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None,
+    epoch: Annotated[int | None, typer.Option(help="Only epochs of this number.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only from this time on, for example 2026-03-01T00:00:00Z.", metavar="TIME")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show every move and decision on record: who, when, why, offsets, verdict.
+
+    With --json also plans, reports and certificates.
+    """
+    from kappa.serving.history import vector
+
+    found = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
+    if json:
+        say_json(found)
+        return
+    is_joint = any(e.together for e in found)  # a column that is there when something is in it
+    table(
+        [
+            [
+                e.n,
+                f"{e.at:%Y-%m-%d %H:%M:%S}",
+                e.topology,
+                e.epoch,
+                e.event,
+                e.actor,
+                e.plan_id,
+                e.offsets and vector(e.offsets),
+                e.verdict,
+                None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE",
+                _remark(e),
+                *([rest_of_group(e.together, e.topology) or None] if is_joint else []),
+            ]
+            for e in found
+        ],
+        [
+            "n",
+            "at",
+            "topology",
+            "epoch",
+            "event",
+            "actor",
+            "plan",
+            "offsets",
+            "verdict",
+            "certificate",
+            "reason",
+            *(["together with"] if is_joint else []),
+        ],
+    )
+    if not found:
+        say("Nothing on record.")
+
+
+def path(
+    topology: Topology,
+    name: Annotated[str, typer.Argument(help="A table, an append output or a topic.")],
+    topic: Annotated[bool, typer.Option("--topic", help="The topic, where a table or output has its name.")] = False,
+    json: Json = False,
+) -> None:
+    """Print where the live Delta table of a name is now, for readers that only know paths; or which topic the live
+    epoch sends to.
+
+    The table at that path is at most KAPPA_MERGE_SECONDS behind what `kappa query` shows, and has everything of a
+    stream that stands: the changes of small slices are merged into it together. With --json also which slice it has
+    reached, `merged`, at the Delta version named.
+
+    With --json of a topic also its turns: from where to where which epoch's topic holds the records that readers get.
+    """
+    from kappa import serving
+    from kappa.record.epochs import Epochs
+
+    chosen = config()
+    snapshot = serving.snapshot(chosen, topology)
+    if topic or not snapshot.has(name):
+        # A name that is neither is refused as what was asked for: the list of tables is the longer one.
+        if not topic and name not in Epochs(chosen.lake).record(topology).epoch(snapshot.epoch).sends_to:
+            snapshot.place(name)
+        found = serving.topic(chosen, topology, name)
+        turns = serving.turns(chosen, topology, name)
+        say_json({"topic": found, "epoch": snapshot.epoch, "turns": turns}) if json else say(found)
+        return
+    found, version = snapshot.place(name)
+    if json:
+        say_json(
+            {
+                "path": found,
+                "delta_version": version,
+                "epoch": snapshot.epoch,
+                "seq": snapshot.seq,
+                "merged": snapshot.merged(name),
+            }
+        )
+    else:
+        say(found)
+
+
+def _remark(entry: Entry) -> str:
+    """Why, and what came of it."""
+    found = [
+        entry.reason or entry.outcome,
+        *(f"({more})" for more in (entry.reconciled, entry.interval, entry.set_aside) if more),
+    ]
+    return " ".join(filter(None, found))
+
+
+def _late(rows: int) -> str:
+    return f", {rows:,} late records" if rows else ""
+
+
+def _lag(
+    bootstrap_servers: str, position: Offsets, topic_ids: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Each partition, and topics that are others than those that were read: nothing is behind in them."""
+    from kappa.kafka.broker import Broker
+
+    with Broker(bootstrap_servers) as broker:
+        stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
+        found = recreated_topics(topic_ids, broker.topic_ids(position.topics), "the epoch")
+    others = {finding.numbers["topic"] for finding in found}
+    return [
+        {
+            "topic": topic,
+            "partition": partition,
+            "committed": position.get(topic, partition) or 0,
+            "stable_end": end,
+            "high_watermark": high.get(topic, partition),
+            "lag": None if topic in others else end - (position.get(topic, partition) or 0),
+            "held": None if topic in others else (high.get(topic, partition) or end) - end,
+        }
+        for (topic, partition), end in stable.items()
+    ], found

@@ -1,0 +1,182 @@
+"""The commands that query tables: of one topology by a condition, of several by SQL."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
+from kappa.errors import UsageError
+
+if TYPE_CHECKING:
+    from kappa import serving
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows that a table on the screen has at most, unless another limit is given.
+_SCREENFUL = 100
+
+
+class RowFormat(StrEnum):
+    """What the rows are written as."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(query)
+    app.command()(sql)
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="One SELECT over tables named <topology>.<table>.")],
+    format: Annotated[RowFormat, typer.Option("--format", help="What to write the rows as.")] = RowFormat.TABLE,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help=f"Most rows; by default {_SCREENFUL} in a table, and all in CSV and JSON.")
+    ] = None,
+    epoch: Annotated[
+        list[str] | None, typer.Option(metavar="TOPOLOGY=N", help="An epoch; by default the live one.")
+    ] = None,
+    seq: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPOLOGY=N", help="State after this slice; by default the last committed one."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Query the tables and append outputs of all topologies: each as of one slice, by one read of the live pointers.
+
+    Rows are written as they come: memory does not grow with CSV and JSON.
+    """
+    from kappa import serving
+
+    if json and format is RowFormat.CSV:
+        raise UsageError("--json and --format csv ask for two forms. Give one of them.")
+    chosen = RowFormat.JSON if json else format
+    found = serving.answer(config(), query, epochs=_numbers("--epoch", epoch), seqs=_numbers("--seq", seq))
+    if chosen is RowFormat.CSV:
+        _write_csv(found.batches.schema.names, _parts(found.batches, limit))
+    elif chosen is RowFormat.JSON:
+        _write_json(found, limit)
+    else:
+        _write_table(found, _SCREENFUL if limit is None else limit)
+
+
+def query(
+    topology: Topology,
+    name: Annotated[str, typer.Argument(help="A table or append output of the topology.")],
+    where: Annotated[str | None, typer.Option(help="SQL condition, for example \"CustomerCardNo = 'C-17'\".")] = None,
+    order_by: Annotated[str | None, typer.Option("--order-by", help="SQL order.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Most rows to show.")] = 20,
+    epoch: Annotated[int | None, typer.Option(help="An epoch; by default the live one.")] = None,
+    seq: Annotated[int | None, typer.Option(help="State after this slice; by default the last committed one.")] = None,
+    json: Json = False,
+) -> None:
+    """Show rows of a served table, as of one slice: never half of one."""
+    from kappa import serving
+    from kappa.serving.sql import selection
+    from kappa.wire.json.json_forms import python_rows
+
+    epochs, seqs = ({} if number is None else {topology: number} for number in (epoch, seq))
+    try:
+        found = serving.answer(config(), selection(topology, name, where, order_by, limit), epochs=epochs, seqs=seqs)
+        rows = found.batches.read_all()
+    except UsageError as error:
+        if not (where or order_by):
+            raise
+        raise UsageError(f"--where {where!r} --order-by {order_by!r}: {error}") from error
+    snapshot = found.snapshots[topology]
+    if json:
+        say_json(
+            {
+                "epoch": snapshot.epoch,
+                "seq": snapshot.seq,
+                "position": snapshot.position,
+                "rows": [plain(row) for row in python_rows(rows)],
+            }
+        )
+        return
+    table([list(row.values()) for row in python_rows(rows)], rows.column_names)
+    say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {rows.num_rows} rows shown")
+
+
+def _numbers(option: str, given: list[str] | None) -> dict[str, int]:
+    """Topology -> number.
+
+    Raises:
+        UsageError: a word is no ``topology=number``, or names a topology again.
+    """
+    found: dict[str, int] = {}
+    for word in given or ():
+        topology, _, number = word.rpartition("=")
+        if not topology or not number.isascii() or not number.isdigit() or topology in found:
+            raise UsageError(
+                f"{option} {word} is not <topology>=<number>, each topology once. Write for example: {option} "
+                "retail.loyalty=7"
+            )
+        found[topology] = int(number)
+    return found
+
+
+def _parts(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Batches up to so many rows; no more is read."""
+    left = limit
+    while left is None or left > 0:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch if left is None else batch.slice(0, left)
+        left = None if left is None else left - batch.num_rows
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    from kappa.wire.json.json_forms import json_forms
+
+    return zip(*(json_forms(column) for column in batch.columns), strict=True)
+
+
+def _write_csv(names: list[str], parts: Iterator[pa.RecordBatch]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    for batch in parts:
+        writer.writerows([_cell(value) for value in row] for row in _rows(batch))
+
+
+def _cell(value: Any) -> Any:
+    """A value as one field: numbers and texts as they are, all else as JSON."""
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _write_json(found: serving.Answer, limit: int | None) -> None:
+    names = found.batches.schema.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"The result has several columns named {', '.join(twice)}. Give each a name of its own: AS.")
+    seen = {
+        topology: {"epoch": one.epoch, "seq": one.seq, "position": plain(one.position)}
+        for topology, one in found.snapshots.items()
+    }
+    sys.stdout.write(f'{{"snapshots": {orjson.dumps(seen).decode()},\n"rows": [')
+    before = "\n"
+    for batch in _parts(found.batches, limit):
+        for row in _rows(batch):
+            sys.stdout.write(before + orjson.dumps(dict(zip(names, row, strict=True))).decode())
+            before = ",\n"
+    sys.stdout.write("\n]}\n")
+
+
+def _write_table(found: serving.Answer, limit: int) -> None:
+    rows = [row for batch in _parts(found.batches, limit + 1) for row in _rows(batch)]
+    table([[_cell(value) for value in row] for row in rows[:limit]], found.batches.schema.names)
+    say(f"{name}: epoch {one.epoch}, slice {one.seq}" for name, one in found.snapshots.items())
+    shown = f"{min(len(rows), limit)} rows shown"
+    say(f"{shown}, and there are more: --limit, or all of them by --format csv" if len(rows) > limit else shown)

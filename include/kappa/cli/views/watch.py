@@ -1,0 +1,115 @@
+"""Waiting for an epoch with a progress bar."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from kappa import control
+from kappa.config import Config
+from kappa.errors import StuckError
+
+PAUSE_SECONDS = 0.5
+#: A driver that died is started again while a command waits for it.
+
+
+def watch(
+    config: Config, topology: str, epoch: int, *, until: Callable[[control.Progress], bool], quiet: bool = False
+) -> control.Progress:
+    """Show an epoch's progress until a condition holds; a dead driver is started again.
+
+    Raises:
+        StuckError: the driver waits for a decision.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kappa.driver.processes.process import Revival
+
+    console = Console(stderr=True, quiet=quiet)
+    columns = (
+        TextColumn("epoch {task.fields[epoch]} {task.fields[stage]}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}% {task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[doing]}"),
+    )
+    shown = ""
+    revival = Revival(config, {topology: epoch})
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty() or quiet) as bar:
+        task = bar.add_task("", total=None, epoch=epoch, stage="", rate="", doing="")
+        while True:
+            found = control.progress(config, topology, epoch)
+            if found.driver.state == "stuck":
+                answered = control.answered_reason(config, topology, epoch)
+                if answered and answered in found.driver.message:
+                    time.sleep(PAUSE_SECONDS)
+                    continue  # what the heartbeat says is about the attempt before
+            rate = f"{found.records_per_second:,.0f} records/s" if found.records_per_second else ""
+            bar.update(
+                task,
+                total=found.total or 1,
+                completed=found.done,
+                stage=found.stage,
+                rate=rate,
+                doing=found.driver.message,
+            )
+            if not sys.stderr.isatty() and found.message != shown:
+                shown = found.message
+                console.print(shown, highlight=False)
+            if until(found):
+                return found
+            if found.driver.state == "stuck":
+                raise StuckError(
+                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Its log has the error; after a failed "
+                    f"slice `kappa start {topology} --epoch {epoch} --execute` tries again.",
+                    epoch=epoch,
+                )
+            if not found.driver.is_running:
+                revival.look()
+            time.sleep(PAUSE_SECONDS)
+
+
+def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = False) -> None:
+    """Say what the drivers of epochs that go live together are doing, until they are live; dead ones are started again.
+
+    Raises:
+        MoveRefusedError: the handover was withdrawn, or ended otherwise: nothing has moved.
+        StuckError: a driver of the new epochs waits for a decision.
+    """
+    from rich.console import Console
+
+    from kappa.control import cutover
+    from kappa.driver.handovers.expiry import Expiry
+    from kappa.driver.processes.process import Revival
+    from kappa.record.epochs import Epochs
+
+    console = Console(stderr=True, quiet=quiet)
+    shown: dict[str, str] = {}
+    epochs = Epochs(config.lake)
+    expiries = {
+        name: Expiry(
+            config=config,
+            epochs=epochs,
+            actor="kappa cutover",
+            state_of=lambda name, epoch: control.driver_status(config, name, epoch).state,
+        )
+        for name in members
+    }
+    revival = Revival(config, members)
+    while not cutover.is_live(config, members):
+        for name, epoch in members.items():
+            expiries[name].look(epochs.record(name))
+            found = control.progress(config, name, epoch)
+            if found.message != shown.get(name):
+                shown[name] = found.message
+                console.print(f"{name}: {found.message}", highlight=False)
+            if found.driver.state == "stuck":
+                raise StuckError(
+                    f"Epoch {epoch} of {name!r} is {found.driver.message}. Look at its log; none of "
+                    f"{', '.join(members)} is moved.",
+                    epoch=epoch,
+                )
+        revival.look()
+        time.sleep(PAUSE_SECONDS)

@@ -1,0 +1,1 @@
+"""Backfills: what they replace, and how."""

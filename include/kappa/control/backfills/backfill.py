@@ -1,0 +1,293 @@
+"""Backfill: rows of an interval of time computed again and replaced in the live epoch, beside the live stream.
+
+Of outputs whose rows are made record by record an interval is one of records' times, as the total order has them
+(``_order_timestamp``): a range of offsets of each partition. Of windows and joins it is one of event time, by a column
+of the rows; all that such rows are made from is read, from a commit before it to one at which they are final
+(:mod:`kappa.control.backfills.backfill_span`). It is computed in a folder within the epoch's, by a process of its own.
+The live epoch's driver then replaces the rows in its own turn (:mod:`kappa.driver.backfill`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kappa.config import Config
+from kappa.control.backfills.backfill_plan import Backfill, Computed
+from kappa.control.backfills.backfill_span import windowed_tables
+from kappa.delta import table_files
+from kappa.driver.backfill import belongs, closed_windows, rows_from
+from kappa.driver.processes import process
+from kappa.errors import DriverNotRunningError, MoveRefusedError
+from kappa.faults import crash_point
+from kappa.kafka.broker import Broker
+from kappa.names import EpochPaths
+from kappa.offsets.vector import ranges_as_dict, ranges_end, ranges_start
+from kappa.presence import heartbeat
+from kappa.record import code as code_store
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import DECISIONS, Event
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import frame_at
+from kappa.replay.findings import check
+from kappa.replay.proof.determinism import Twice
+from kappa.slices.input.cuts import time_index
+from kappa.slices.run import EpochRun
+from kappa.slices.seeding import SeedSource
+from kappa.topology import registry
+from kappa.topology.ddl import quote
+from kappa.verify.content_hash import twice
+from kappa.verify.diff import Mask
+from kappa.verify.second_run import advance, beside, opened, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kappa.spark.session import LazySession
+    from kappa.topology import Append, Table
+
+
+def compute(
+    config: Config, spark: LazySession, wanted: Backfill, progress: Callable[[str], None] = lambda _: None
+) -> Computed:
+    """Compute the rows of an interval in a folder within the epoch's, and compare them with those of the live epoch.
+
+    The live epoch is not touched and nothing is sent. A heartbeat in the folder says that it is worked on. Killed, it
+    goes on from its last slice when it is called again.
+
+    Args:
+        spark: Spark, started when it is needed.
+        wanted: what :func:`propose` gave.
+        progress: told what is done.
+
+    Raises:
+        RefusedError: a finding refuses it.
+        StaleWriterError: another process computes the same interval.
+        DataLossError: records of the interval are gone.
+        MoveRefusedError: the column by which rows belong to the interval is null, or of another time.
+    """
+    check(wanted.findings, f"The backfill of {wanted.topology!r}")
+    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    writer = f"{wanted.folder}-{time.time_ns()}"
+    # It may wait for hours for cores, or compare, and write nothing meanwhile: housekeeping spares what beats.
+    with heartbeat.at_work(paths.recomputed(wanted.folder).root, writer, wanted.code, config.beat_seconds):
+        return _computed(config, spark, wanted, writer, progress)
+
+
+def _computed(
+    config: Config, spark: LazySession, wanted: Backfill, writer: str, progress: Callable[[str], None]
+) -> Computed:
+    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    topology = registry.load_apart(
+        code_store.extract(config.lake, wanted.code, config.home) / "topologies", wanted.topology
+    )
+    start, end = ranges_start(wanted.reads), ranges_end(wanted.reads)
+    with Broker(config.bootstrap_servers) as broker:
+        run = beside(
+            config, spark.session, broker, paths, topology, writer=writer, code=wanted.code, archived=wanted.archived
+        )
+        epoch = None if wanted.since is None else wanted.epoch
+        source = SeedSource(kind=wanted.seed, epoch=epoch, seq=wanted.since, times=epoch is not None)
+        made = opened(run, wanted.folder, source, start)
+        archives = [run.archive(topic) for topic in sorted({item.topic for item in wanted.archived})]
+        index = time_index(broker, start.topics, archives)
+        while advance(made, end, index, config.slice_records):
+            done = start.count_to(made.ledger.state().position)
+            progress(f"computed {done:,} of {wanted.offsets:,} offsets")
+    progress("comparing with the live epoch")
+    committed = made.ledger.state().committed
+    assert committed is not None
+    chosen = [append for append in topology.appends if append.name in wanted.outputs]
+    for append in chosen:
+        _check_times(run, append, rows_of(made, committed, append), wanted)
+    compared = [_twice(run, made, committed, append, wanted) for append in chosen]
+    compared += [_windows(run, table, wanted) for table in windowed_tables(topology) if table.name in wanted.outputs]
+    for table in made.scratch.states.values():
+        table.forget()
+    return Computed(
+        writer=made.writer,
+        rows={append.name: committed.delta_versions[f"outputs/{append.name}"] for append in chosen},
+        compared=tuple(compared),
+    )
+
+
+def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str, reason: str) -> Event:
+    """Ask the live epoch's driver to replace the rows. Returns at once; see :func:`await_replaced`.
+
+    One event in the record of epochs, by compare-and-set. An interval that is asked for already is not asked for again.
+
+    Args:
+        wanted: what :func:`propose` gave.
+        computed: what :func:`compute` gave.
+
+    Raises:
+        MoveRefusedError: the live epoch or its code is another by now.
+    """
+    epochs = Epochs(config.lake)
+    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    folder = paths.recomputed(wanted.folder)
+    detail = {
+        "from": wanted.begin.isoformat(),
+        "to": wanted.end.isoformat(),
+        "code": wanted.code,
+        "folder": wanted.folder,
+        "writer": computed.writer,
+        "ranges": ranges_as_dict(wanted.ranges),
+        "offsets": wanted.offsets,
+        "outputs": {
+            found.name: {
+                **({"time": wanted.times[found.name]} if found.name in wanted.times else {}),
+                **(_written(folder, found.name, computed) if found.kind == "output" else {"table": True}),
+                "rows": found.rows_again,
+                "before": found.rows,
+                "same": found.is_same,
+            }
+            for found in computed.compared
+        },
+    }
+    asked: list[Event] = []
+
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
+        if record.live != wanted.epoch or record.epoch(wanted.epoch).code != wanted.code:
+            running = record.epoch(record.live).code if record.live is not None else ""
+            raise MoveRefusedError(
+                f"Live epoch {record.live} of {wanted.topology!r} runs code {running[:12]} by now; the interval was "
+                f"computed with code {wanted.code[:12]} for epoch {wanted.epoch}. Compute it again: kappa backfill "
+                f"{wanted.topology}",
+                live=record.live,
+                code=running,
+            )
+        asked[:] = [e for e in record.epoch(wanted.epoch).backfills if e.detail["folder"] == wanted.folder]
+        if asked:
+            return []
+        return [now.event("backfill", wanted.epoch, actor=actor, reason=reason, detail=detail)]
+
+    made = epochs.change(wanted.topology, decide)
+    crash_point("backfill.asked")
+    if epochs.record(wanted.topology).epoch(wanted.epoch).is_wanted:
+        process.ensure_driver(config, wanted.topology, wanted.epoch)
+    return (made or asked)[0]
+
+
+def await_replaced(
+    config: Config, asked: Event, *, timeout_seconds: float = 600.0, progress: Callable[[str], None] = lambda _: None
+) -> Event:
+    """Wait until the live epoch's driver replaced the rows; one that died is started again.
+
+    Returns:
+        The event ``backfilled``.
+
+    Raises:
+        MoveRefusedError: the driver withdrew it; the message says why.
+        DriverNotRunningError: it is not done yet, or the epoch is stuck; it stays asked for.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    revival = process.Revival(config, {asked.topology: asked.epoch})
+    progress(f"waiting for the turn of epoch {asked.epoch}")
+    while time.monotonic() < deadline:
+        record = Epochs(config.lake).record(asked.topology)
+        ended = [e for e in record.events if e.detail.get("backfill") == asked.n and e.epoch == asked.epoch]
+        for event in ended:
+            if event.event == "backfill_withdrawn":
+                raise MoveRefusedError(
+                    f"The backfill of {asked.topology!r} was withdrawn: {event.reason}", epoch=asked.epoch
+                )
+            return event
+        if record.live != asked.epoch:
+            raise MoveRefusedError(
+                f"Epoch {record.live} of {asked.topology!r} is live by now: epoch {asked.epoch} replaces nothing. "
+                f"Compute the interval again: kappa backfill {asked.topology}",
+                live=record.live,
+            )
+        decided = [e for e in record.events if e.epoch == asked.epoch and e.event in ("stuck", *DECISIONS)]
+        if decided and decided[-1].event == "stuck":
+            raise DriverNotRunningError(
+                f"Epoch {asked.epoch} of {asked.topology!r} is stuck at slice {decided[-1].detail.get('seq')}: "
+                f"{decided[-1].reason.rstrip('.')}. The interval stays asked for. End the cause, and let it try again: "
+                f"kappa start {asked.topology} --execute",
+                epoch=asked.epoch,
+            )
+        if record.epoch(asked.epoch).is_wanted:
+            revival.look()
+        time.sleep(process.ANSWER_SECONDS)
+    raise DriverNotRunningError(
+        f"Epoch {asked.epoch} of {asked.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; it "
+        f"stays asked for. See `kappa status {asked.topology}`, and start a driver that is stopped: kappa start "
+        f"{asked.topology} --execute",
+        epoch=asked.epoch,
+    )
+
+
+def told(event: Event) -> list[str]:
+    """What a backfill did, one line for each output.
+
+    Args:
+        event: the event ``backfilled``.
+    """
+    detail = event.detail
+    return [
+        f"{name}: {found['rows']:,} rows in the place of {found['before']:,}"
+        f"{', the same' if found['same'] else ', which were others'} (slice {detail['seq']})"
+        for name, found in sorted(detail["outputs"].items())
+    ]
+
+
+def _twice(run: EpochRun, made: EpochRun, row: LedgerRow, append: Append, wanted: Backfill) -> Twice:
+    """Rows of an output as the live epoch has them, and as they were computed."""
+    where = belongs(append, wanted.times.get(append.name), wanted.begin, wanted.end, wanted.ranges)
+    return twice(append, _live(run, append).where(where), rows_of(made, row, append).where(where), Mask())
+
+
+def _written(folder: EpochPaths, name: str, computed: Computed) -> dict[str, int]:
+    """What a replacement finds of an output in the folder."""
+    version = computed.rows[name]
+    return {"version": version, "computed": table_files.count(folder.output(name), version)}
+
+
+def _windows(run: EpochRun, table: Table, wanted: Backfill) -> Twice:
+    """Rows of closed windows as the live epoch has them, and as they were computed."""
+    committed = run.ledger.state().committed
+    assert committed is not None
+    return twice(table, *closed_windows(run, committed, table, wanted.folder, wanted.begin, wanted.end), Mask())
+
+
+def _live(run: EpochRun, append: Append) -> DataFrame:
+    """All rows of an output as the live epoch has them."""
+    committed = run.ledger.state().committed
+    assert committed is not None
+    return frame_at(run.engines.session, run.paths, committed, f"outputs/{append.name}")
+
+
+def _check_times(run: EpochRun, append: Append, again: DataFrame, wanted: Backfill) -> None:
+    """Rows that belong to the interval by a column have a time there, and it is that of records that were read.
+
+    Args:
+        append: the output.
+        again: its rows as they were computed.
+
+    Raises:
+        MoveRefusedError: some have none, or that of other records.
+    """
+    time = wanted.times.get(append.name)
+    if time is None:
+        return
+    nulls = again.where(f"{quote(time)} IS NULL").count()
+    if nulls:
+        raise MoveRefusedError(
+            f"{nulls:,} rows of {append.name!r} have no {time!r}, so that they belong to no interval: rows of an outer "
+            f"join's right side, for example. `kappa replay {wanted.topology}` computes all of them.",
+            output=append.name,
+            rows=nulls,
+        )
+    mine = _live(run, append).where(belongs(append, time, wanted.begin, wanted.end, ()))
+    strange = mine.where(f"_offset IS NOT NULL AND NOT ({rows_from(wanted.reads)})").count()
+    if strange:
+        raise MoveRefusedError(
+            f"{strange:,} rows of {append.name!r} with {time!r} in the interval come from records outside of what was "
+            f"read for it: {time!r} is not the event time of the record that a row comes from, or not the beginning of "
+            f"its window. `kappa replay {wanted.topology}` computes all of them.",
+            output=append.name,
+            rows=strange,
+        )

@@ -1,0 +1,300 @@
+"""What a backfill would do, and what speaks against it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kappa.archive.reader import Archive
+from kappa.config import Config
+from kappa.control.backfills.backfill_reading import spanned
+from kappa.control.backfills.backfill_span import Member, member_of, off_grid, windowed_tables
+from kappa.errors import UsageError, first_line
+from kappa.kafka.broker import Broker
+from kappa.kafka.offsets_for_times import milliseconds
+from kappa.names import EpochPaths
+from kappa.offsets.coverage import first_readable, from_archive
+from kappa.offsets.notation import utc
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
+from kappa.record import code as code_store
+from kappa.record.epoch_record import EpochRecord
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import LedgerState
+from kappa.replay.findings import Finding, refusals
+from kappa.replay.proof.determinism import Twice
+from kappa.replay.rules import backfill as backfill_rules
+from kappa.slices.input.cuts import time_index
+from kappa.topology import registry
+from kappa.verify.inspection import dependencies
+
+if TYPE_CHECKING:
+    from kappa.spark.session import LazySession
+    from kappa.topology import Append, Table, Topology
+
+
+#: Begins the name of a backfill's folder.
+FOLDER = "backfill-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backfill:
+    """What a backfill would do, and what speaks against it.
+
+    Attributes:
+        epoch: its live epoch.
+        code: content hash of the code that the epoch runs, by which rows are computed.
+        version: the author's word for that code.
+        begin: beginning of the interval, UTC; records of this time belong to it.
+        end: end of the interval, UTC; records of this time do not.
+        outputs: the append outputs, and tables of closed windows, whose rows are replaced.
+        times: output whose rows belong to the interval by a time of their own -> the column of that time.
+        ranges: offset ranges whose records' rows belong to it, of the other outputs; one for each partition.
+        reads: offset ranges that are read: beside these what rows that belong by time are made from.
+        archived: the parts of them that are read from archives.
+        since: the commit of the live epoch with whose times the records are read on; None where none is needed.
+        seed: what the tables begin with, ``empty`` or ``from-savepoint``: what they held at that commit.
+        findings: what speaks against it.
+    """
+
+    topology: str
+    epoch: int
+    code: str
+    version: str
+    begin: datetime
+    end: datetime
+    outputs: tuple[str, ...]
+    times: Mapping[str, str] = field(default_factory=dict)
+    ranges: tuple[OffsetRange, ...] = ()
+    reads: tuple[OffsetRange, ...] = ()
+    archived: tuple[OffsetRange, ...] = ()
+    since: int | None = None
+    seed: str = "empty"
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """The findings that refuse it."""
+        return refusals(self.findings)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets are read again."""
+        return sum(item.count for item in self.reads)
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder in which it is computed: the same for the same interval, code and outputs."""
+        content: list[Any] = [self.epoch, self.code, self.outputs, [str(item) for item in self.ranges]]
+        if self.times or self.since is not None:
+            edges = [self.begin.isoformat(), self.end.isoformat()]
+            content += [sorted(self.times.items()), edges, [str(r) for r in self.reads], self.since, self.seed]
+        return FOLDER + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+    def render(self) -> list[str]:
+        """Lines of text for people."""
+        lines = [
+            f"Backfill of {self.topology}, live epoch {self.epoch}, version {self.version} (code {self.code[:12]}): "
+            f"{', '.join(self.outputs) or 'nothing'} from {utc(self.begin)} to {utc(self.end)}"
+        ]
+        lines += [f"  by         {column} of {name}" for name, column in self.times.items()]
+        lines += [f"  reads      {item}" for item in self.reads if not item.is_empty]
+        lines += [f"  archive    {item}" for item in self.archived]
+        if self.reads and not self.offsets:
+            lines.append("  reads      no record: there is none of this time")
+        return lines + [f"  {found.line}" for found in self.findings]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computed:
+    """What a backfill computed, beside what the live epoch has.
+
+    Attributes:
+        writer: the process that has the backfill's folder.
+        rows: Delta version of each append output in the folder.
+        compared: each output: rows of the live epoch, and those that would take their place.
+    """
+
+    writer: str
+    rows: Mapping[str, int]
+    compared: tuple[Twice, ...]
+
+    def render(self) -> list[str]:
+        """Lines of text for people."""
+        return [f"  {_compared(found)}" for found in self.compared]
+
+
+def propose(
+    config: Config, spark: LazySession, topology: str, begin: datetime, end: datetime, outputs: Sequence[str] = ()
+) -> Backfill:
+    """What a backfill would do. Changes nothing. Spark is started where nothing refuses it before.
+
+    Args:
+        spark: Spark, started when it is needed.
+        topology: the topology; it has a live epoch.
+        begin: beginning of the interval.
+        end: end of the interval, exclusive.
+        outputs: append outputs and tables of closed windows; all of them where none is named.
+
+    Raises:
+        UsageError: the interval ends before it begins.
+        UnknownTopologyError: the topology has no live epoch.
+        CodeError: the code that the epoch runs is not in the lake.
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    if end <= begin:
+        raise UsageError(f"The interval ends at {utc(end)}, which is not after {utc(begin)}.")
+    record = Epochs(config.lake).record(topology)
+    epoch = record.epoch(record.live_epoch())
+    code = code_store.extract(config.lake, epoch.code, config.home)
+    loaded = registry.load_apart(code / "topologies", topology)
+    known = [append.name for append in loaded.appends] + [table.name for table in windowed_tables(loaded)]
+    chosen = tuple(outputs) or tuple(known)
+    wanted = Backfill(
+        topology=topology,
+        epoch=epoch.epoch,
+        code=epoch.code,
+        version=epoch.version,
+        begin=begin,
+        end=end,
+        outputs=chosen,
+    )
+    found = backfill_rules.no_such_output(topology, chosen, known)
+    upstreams = {binding.topology for binding in epoch.bound.values()}
+    found += [*backfill_rules.reads_upstream(topology, upstreams), *_about_topics(loaded, chosen)]
+    members: list[Member] = []
+    if not refusals(found) and any(table.reach is not None for table in loaded.tables):
+        members, more = _about_step(spark, loaded, wanted)
+        found += more
+    if not upstreams and not (members and refusals(found)):
+        wanted, more = _located(config, wanted, epoch, loaded, members)
+        found += more
+    if not refusals(found) and not any(table.reach is not None for table in loaded.tables):
+        found += _about_step(spark, loaded, wanted)[1]
+    return replace(wanted, findings=tuple(found))
+
+
+def _located(
+    config: Config, wanted: Backfill, epoch: EpochRecord, topology: Topology, members: Sequence[Member]
+) -> tuple[Backfill, list[Finding]]:
+    """The backfill with its offset ranges, and what speaks against reading them."""
+    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    ledger = Ledger(paths.ledger)
+    state = ledger.state()
+    position, topics = state.position, state.position.topics
+    times = {member.name: member.time for member in members}
+    with Broker(config.bootstrap_servers) as broker:
+        archives = [Archive(config.lake, topic) for topic in topics]
+        facts = {archive.topic: known for archive in archives if (known := archive.facts()) is not None}
+        low, topic_ids = broker.low_watermarks(topics), broker.topic_ids(topics)
+        first = first_readable(low, facts, topic_ids)
+        start = end = Offsets()
+        if set(wanted.outputs) - times.keys():
+            index = time_index(
+                broker, topics, [a for a in archives if any(first[at] < low[at] for at in low if at[0] == a.topic)]
+            )
+            # To Kafka a negative time is another question.
+            start, end = (index(max(0, milliseconds(at)), Offsets()) for at in (wanted.begin, wanted.end))
+    begin = _first_rows(epoch, state)
+    found = [
+        *backfill_rules.begins_before_epoch(wanted.topology, start, begin),
+        *backfill_rules.log_is_gone(start, first, begin),
+        *backfill_rules.unread_yet(end, position),
+    ]
+    # Of each partition as far as the live epoch has read; it reads the rest by itself.
+    ends = Offsets.of((at, min(end.get(*at) or 0, offset)) for at, offset in position.items())
+    starts = Offsets.of((at, min(start.get(*at) or 0, offset)) for at, offset in ends.items())
+    ranges = starts.span_to(ends) if start else ()
+    span, more = spanned(config, wanted, epoch, state, topology, members, ranges, ledger.past_commits())
+    found += more
+    if not more and (span.since is not None or not ranges):
+        found += backfill_rules.records_are_gone(span.start, span.end, first)
+    reads = span.start.span_to(span.end)
+    gone = Offsets.of((r.at, max(r.start, min(r.end, low.get(*r.at) or 0))) for r in reads)
+    archived = from_archive(span.start.naming(span.end), gone, facts, topic_ids)
+    located = replace(
+        wanted, times=times, ranges=ranges, reads=reads, archived=archived, since=span.since, seed=span.seed
+    )
+    return located, found
+
+
+def _first_rows(epoch: EpochRecord, state: LedgerState) -> Offsets:
+    """The first record of each partition of which the outputs of an epoch may have rows."""
+    plan = epoch.plan
+    return epoch.origin if plan.seed == "from-savepoint" else ranges_end(state.commits[0].ranges)
+
+
+def _about_topics(topology: Topology, outputs: Sequence[str]) -> list[Finding]:
+    topics = [topic for topic in topology.topics if topic.of in outputs]
+    return [
+        *backfill_rules.versioned_topic(topology.name, {t.of: t.name for t in topics if t.is_versioned}),
+        *backfill_rules.holds_topics({t.of: t.name for t in topics if not t.is_versioned}),
+    ]
+
+
+def _about_step(spark: LazySession, topology: Topology, wanted: Backfill) -> tuple[list[Member], list[Finding]]:
+    """The outputs whose rows belong to the interval by a time of their own, and what speaks against any of them."""
+    try:
+        known = dependencies(spark.session, topology)
+    except Exception as error:  # whatever a step raises without rows leaves it unknown
+        return [], backfill_rules.not_inspected(f"{type(error).__name__}: {first_line(error)}")
+    members: list[Member] = []
+    reasons: dict[str, Sequence[str]] = {}
+    untimed: dict[str, Sequence[str]] = {}
+    every: list[Append | Table] = [*topology.appends, *windowed_tables(topology)]
+    for member in every:
+        if member.name not in wanted.outputs or not known[member.name].words:
+            continue
+        dependence = known[member.name]
+        kept = [topology.table(name) for name in dependence.tables]
+        if not kept or dependence.is_open or member.cuts != "any" or any(table.reach is None for table in kept):
+            reasons[member.name] = [*dependence.words, *_unbounded(member, kept)]
+            continue
+        found = member_of(topology, member, kept, dependence.sources)
+        if found is None or not found.sources:
+            untimed[member.name] = dependence.tables
+        else:
+            members.append(found)
+    return members, [
+        *backfill_rules.cumulative(wanted.topology, reasons),
+        *backfill_rules.without_time(wanted.topology, untimed),
+        *_off_grid(wanted, members),
+        *backfill_rules.leaves_tables(
+            wanted.topology,
+            {
+                member.name: [name for name in known[member.name].beside if name not in wanted.outputs]
+                for member in members
+            },
+        ),
+    ]
+
+
+def _unbounded(member: Append | Table, kept: Sequence[Table]) -> list[str]:
+    """Which state no interval of time bounds, in words."""
+    said = [f"keeps the state of {t.made_by.partition('(')[0]}" for t in kept if t.made_by and t.reach is None]
+    return [*said, *([f"declares cuts={member.cuts!r}"] if member.cuts != "any" else [])]
+
+
+def _off_grid(wanted: Backfill, members: Sequence[Member]) -> list[Finding]:
+    found = []
+    for member in members:
+        for edge, at in (("--from", wanted.begin), ("--to", wanted.end)):
+            miss = off_grid(at, member.grids)
+            if miss is not None:
+                grid, before, after = miss
+                nearest = (before.isoformat(), after.isoformat())
+                found += backfill_rules.off_grid(member.name, edge, at.isoformat(), grid.every_text, nearest)
+    return found
+
+
+def _compared(found: Twice) -> str:
+    if found.is_same:
+        return f"{found.name}: {found.rows_again:,} rows, the same as the live epoch has"
+    columns = f" Columns that differ: {', '.join(found.columns)}." if found.columns else ""
+    shown = ["/".join(sample.values()) for sample in found.samples]  # the record of a row, or the key of a window
+    samples = f" For example {', '.join(shown)}." if shown else ""
+    return f"{found.name}: {found.rows_again:,} rows, the live epoch has {found.rows:,} others.{columns}{samples}"

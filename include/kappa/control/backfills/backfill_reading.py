@@ -1,0 +1,150 @@
+"""What a backfill reads again: from which commit of the live epoch on, and up to which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.config import Config
+from kappa.control.backfills.backfill_span import Edges, Member, changed, edges, edges_ms, span, time_of
+from kappa.offsets.notation import utc
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end, ranges_start
+from kappa.record import code as code_store
+from kappa.record.epoch_record import EpochRecord
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.past_commits import PastCommits
+from kappa.replay.findings import Finding
+from kappa.replay.rules import backfill as backfill_rules
+from kappa.topology import Topology, registry
+from kappa.topology.times.event_time import Frontier, shown
+
+if TYPE_CHECKING:
+    from kappa.control.backfills.backfill_plan import Backfill
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What is read again.
+
+    Attributes:
+        start: where it begins.
+        end: where it ends.
+        since: the commit whose times it goes on with; None where it begins with none.
+        seed: what the tables begin with.
+    """
+
+    start: Offsets
+    end: Offsets
+    since: int | None = None
+    seed: str = "empty"
+
+
+def spanned(
+    config: Config,
+    wanted: Backfill,
+    epoch: EpochRecord,
+    state: LedgerState,
+    topology: Topology,
+    members: Sequence[Member],
+    ranges: Sequence[OffsetRange],
+    past: Iterable[PastCommits] = (),
+) -> tuple[Reading, list[Finding]]:
+    """What is read so that the rows of all outputs are whole, and what speaks against it.
+
+    Args:
+        epoch: the live epoch.
+        state: its ledger.
+        topology: the code that it runs.
+        members: outputs whose rows belong to the interval by a time of their own.
+        ranges: offset ranges of the interval for the others; none where there are none.
+        past: the commits of the ledger that were rolled up, the newest first.
+    """
+    found: list[Finding] = []
+    asked = []
+    begin_ms, end_ms = edges_ms(wanted.begin, wanted.end)
+    for member in members:
+        graces = {s.topic: s.grace_ms for s in topology.sources if s.topic in member.sources and s.grace_ms is not None}
+        asked.append(edges(graces, begin_ms, end_ms, member.reach_ms))
+        found += _about_member(wanted, epoch, state, member, asked[-1], state.commits[-1].frontier(graces))
+    start, end = ranges_start(tuple(ranges)), ranges_end(tuple(ranges))
+    if ranges and topology.has_event_time:
+        # Their rows may ask how far the partition had come: it is read on from a commit, which knows.
+        asked.append(Edges(is_early=lambda row: _is_behind(row, start), is_done=lambda _: True))
+    if not asked or found:
+        return Reading(start=start, end=end), found
+
+    def may_begin(row: LedgerRow) -> bool:
+        return _has_state(epoch, state, row)
+
+    is_bounded = all(member.is_bounded for member in members)
+    rolled_up_to = -1 if state.rolled is None else int(state.rolled.detail["seq"])
+    needed = None if is_bounded else may_begin
+    one = span(state.commits, asked, past=past, rolled_up_to=rolled_up_to, may_begin=needed)
+    since = one.since or state.commits[0]
+    if members and one.until is not None:
+        end = end.merge(ranges_end(one.until.ranges))
+        ran = codes_between(state, since.seq, one.until.seq)
+        found += _other_parameters(config, wanted, topology, members, sorted(ran - {wanted.code}))
+    seed = "empty" if is_bounded or _is_empty(since) else "from-savepoint"
+    return Reading(start=ranges_end(since.ranges).naming(end), end=end, since=since.seq, seed=seed), found
+
+
+def codes_between(state: LedgerState, after: int, upto: int) -> set[str]:
+    """Code hashes by which slices after one and up to another were computed, rolled up or not.
+
+    Args:
+        state: the epoch's ledger, in which upgrades stay rows.
+        after: a slice.
+        upto: a later one.
+    """
+    begins = [(0, state.commits[0].code), *((row.seq, row.code) for row in state.upgrades)]
+    ends = [*(seq for seq, _ in begins[1:]), upto]
+    ran = {code for (begin, code), end in zip(begins, ends, strict=True) if begin < upto and max(begin, after) < end}
+    return ran | {row.code for row in state.commits if after < row.seq <= upto}
+
+
+def _about_member(
+    wanted: Backfill, epoch: EpochRecord, state: LedgerState, member: Member, asked: Edges, frontier: Frontier
+) -> list[Finding]:
+    """What speaks against an output: rows that are not final, or no commit to begin with."""
+    begin_ms, end_ms = edges_ms(wanted.begin, wanted.end)
+    found: list[Finding] = []
+    if not asked.is_done(state.commits[-1]):
+        reached = "no time yet" if frontier.ms is None else shown(frontier.ms)
+        needed = shown(end_ms + member.reach_ms)
+        found += backfill_rules.still_open(member.name, utc(wanted.end), needed, reached)
+    beginnings = state.commits[:1] if member.is_bounded else [r for r in state.commits if _has_state(epoch, state, r)]
+    if not any(map(asked.is_early, beginnings)):
+        since = utc(time_of(begin_ms - member.reach_ms))
+        found += backfill_rules.state_is_gone(
+            wanted.topology, member.name, utc(wanted.begin), since, is_bounded=member.is_bounded
+        )
+    return found
+
+
+def _has_state(epoch: EpochRecord, state: LedgerState, row: LedgerRow) -> bool:
+    """Whether rows can be made from the tables of a commit: those of earlier code hold other rows."""
+    return _is_empty(row) or (not epoch.upgraded and state.is_readable(row.seq))
+
+
+def _is_empty(row: LedgerRow) -> bool:
+    return row.seq == 0 and row.detail["seed"] == "empty"
+
+
+def _other_parameters(
+    config: Config, wanted: Backfill, topology: Topology, members: Sequence[Member], codes: Iterable[str]
+) -> list[Finding]:
+    for code in codes:
+        folder = code_store.extract(config.lake, code, config.home)
+        before = registry.load_apart(folder / "topologies", wanted.topology)
+        found = backfill_rules.other_parameters(wanted.topology, changed(before, topology, members))
+        if found:
+            return found
+    return []
+
+
+def _is_behind(row: LedgerRow, start: Offsets) -> bool:
+    position = ranges_end(row.ranges)
+    return all((position.get(*at) or 0) <= offset for at, offset in start.items())

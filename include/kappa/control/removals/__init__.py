@@ -1,0 +1,1 @@
+"""What no epoch needs any more, and its removal."""

@@ -1,0 +1,181 @@
+"""Giving epochs up, and removing what they left."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kappa import clock
+from kappa.config import Config
+from kappa.control import approval
+from kappa.control.plans.premise import Premise
+from kappa.control.removals import orphans
+from kappa.control.removals.leftovers import Found, Leftover
+from kappa.driver.processes.process import await_end
+from kappa.errors import IllegalTransitionError, MoveRefusedError
+from kappa.faults import crash_point
+from kappa.kafka.broker import Broker
+from kappa.names import EpochPaths, code_file, plan_file
+from kappa.record.chains import check_removal
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event, EventKind
+from kappa.record.moves import together_of, withdrawals
+from kappa.replay.dry_run import about_to
+from kappa.replay.stages import Stage
+from kappa.slices.topics import ownership
+from kappa.slices.topics.turns import last_live_marker
+from kappa.slices.topics.versioned_topics import needed_topics
+
+
+def abort(
+    config: Config, topology: str, epoch: int, *, actor: str, reason: str, premise: Premise | None = None
+) -> None:
+    """Give a candidate up and remove what it left: files, topics, group; plan and code if no other epoch has them.
+
+    If it waits to go live together with others, their handovers are withdrawn in the same commit: all move or none.
+    Idempotent; after a crash call it again. An epoch that was live before is not removed: it is retired again.
+
+    Args:
+        premise: what was shown to whom said so; None where nothing was.
+
+    Raises:
+        IllegalTransitionError: the epoch is live.
+        MoveRefusedError: it is not what was shown.
+        RefusedError: an epoch of another topology reads its versioned topics.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
+        target = record.epoch(epoch)
+        if record.live == epoch:
+            raise IllegalTransitionError(
+                f"Epoch {epoch} of {topology!r} is live: it cannot be aborted. Roll back to another first."
+            )
+        is_released = (
+            premise is not None and premise.is_recalled and not target.is_recalled and target.stage is Stage.RETIRED
+        )
+        if target.stage.is_ended or is_released:
+            return []
+        if premise is not None:
+            premise.check(record)
+        if target.moved is None:
+            check_removal(now.events, topology, epoch)
+        event: EventKind = "released" if target.moved is not None else "aborted"
+        mine = now.event(event, epoch, actor=actor, reason=reason)
+        handover = record.handover
+        if handover is None or handover.epoch != epoch or not together_of(handover):
+            return [mine]
+        why = f"epoch {epoch} of {topology!r} was {event}"
+        others = withdrawals(now.events, handover, actor=actor, reason=why)
+        return [*(other for other in others if other.topology != topology), mine]
+
+    epochs.change(topology, decide)
+    await_end(config, topology, epoch)
+    if epochs.record(topology).epoch(epoch).stage is Stage.ABORTED:
+        _remove(config, epochs, topology, epoch)
+
+
+def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+    """Remove a retired epoch for good: there is no rollback to it any more. Never a live one. Idempotent.
+
+    Raises:
+        IllegalTransitionError: the epoch is live or being built.
+        RefusedError: an epoch of another topology reads its versioned topics.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(now: Now) -> Sequence[Event]:
+        target = now.record.epoch(epoch)
+        if target.stage is Stage.DROPPED:
+            return []
+        if target.stage is not Stage.RETIRED or target.is_recalled:
+            raise IllegalTransitionError(
+                f"Epoch {epoch} of {topology!r} is {target.stage}; only a RETIRED one can be removed."
+            )
+        check_removal(now.events, topology, epoch)
+        return [now.event("dropped", epoch, actor=actor, reason=reason)]
+
+    epochs.change(topology, decide)
+    await_end(config, topology, epoch)
+    _remove(config, epochs, topology, epoch)
+
+
+def housekeeping(config: Config) -> Found:
+    """What is left over in the lake, on the broker and below home, and what looks so and stays. Changes nothing.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    return _look(config)[0]
+
+
+def _look(config: Config) -> tuple[Found, dict[str, TopologyRecord]]:
+    """What is left over, and the record by which that was judged."""
+    with Broker(config.bootstrap_servers) as broker:
+        names = [*(("topic", name) for name in broker.topics()), *(("group", name) for name in broker.groups("kappa."))]
+        epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any
+
+        def last_sender(topology: str) -> int | None:
+            found = last_live_marker(config, broker, topology)
+            return found[0] if found else None
+
+        def maker(topology: str, number: int) -> str | None:
+            found = ownership.owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
+            return found.lake if found is not None else None
+
+        records = {name: epochs.record(name) for name in epochs.topologies()}
+        lake = epochs.lake_id() if records else ""
+        now = clock.now()
+        found = orphans.find(config, names, records, last_sender, maker, lake, now)
+        over = approval.expired(config, records.values(), now)
+        return dataclasses.replace(found, leftovers=(*over, *found.leftovers)), records
+
+
+def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
+    """Remove leftovers; those that were removed.
+
+    Looks again first, and removes none that is needed by now. Idempotent, and two at once harm nothing; after a crash
+    call it again.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    now, records = _look(config)
+    still = {(item.kind, item.name) for item in now.leftovers}
+    chosen = [item for item in leftovers if (item.kind, item.name) in still]
+    rejected = [item for item in chosen if item.kind == approval.REJECTED and _give_up(config, item, records)]
+    others = [item for item in chosen if item.kind != approval.REJECTED]
+    return (*rejected, *orphans.remove(config, others, clock.now()))
+
+
+def _give_up(config: Config, item: Leftover, records: Mapping[str, TopologyRecord]) -> bool:
+    """Remove an epoch that was rejected long ago; False where it was taken up again since the look."""
+    topology, _, epoch = item.name.rpartition(" ")
+    premise = Premise.of(records[topology], int(epoch))
+    try:
+        abort(config, topology, int(epoch), actor="housekeeping", reason=item.reason, premise=premise)
+    except MoveRefusedError:
+        return False
+    return True
+
+
+def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
+    """Remove what an epoch left on the broker and in the lake."""
+    about_to(f"remove what is left of epoch {epoch} of {topology}")
+    crash_point("removal.record")
+    paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
+    gone = epochs.record(topology).epoch(epoch)
+    needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
+    with Broker(config.bootstrap_servers) as broker:
+        if ownership.is_ours(broker, paths, epochs.lake_id()):
+            orphans.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
+    crash_point("removal.broker")
+    shutil.rmtree(paths.root, ignore_errors=True)
+    crash_point("removal.folder")
+    Path(plan_file(config.lake, gone.planned.detail["plan_id"])).unlink(missing_ok=True)
+    for code in gone.codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
+        Path(code_file(config.lake, code)).unlink(missing_ok=True)

@@ -1,0 +1,365 @@
+"""An append-only Delta table of small rows with compare-and-set, without a JVM.
+
+The ledger of every epoch and the record of all epochs are such logs. Rows are numbered by ``n`` from 1 without gaps;
+an append states the number that it expects to write and is refused when another process wrote it first. The first rows
+of a log may be replaced by fewer; what comes after them stays without gaps.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Literal
+
+from kappa.delta.fsync import may_have_moved, sync_commits
+from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.replay import stored
+from kappa.replay.dry_run import about_to
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+#: Column with the number of a row's format.
+FORMAT = "format"
+_APP = "kappa.append_log"
+#: Up to which number rows may have gone, as a Delta transaction of this name says.
+_FLOOR = "kappa.append_log.floor"
+#: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
+_COMPACT_AFTER = 64
+_COMPACT_TARGET_BYTES = 4 << 20
+#: Merged files are removed after this time, so that their readers can finish.
+_KEEP_HOURS = 1
+#: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader
+#: that is further behind reads the last checkpoint; an append to what is older is refused.
+_KEEP_LOG_MINUTES = 10
+#: For so long after such a look only the next entry is looked for, by its name: well before an entry could go.
+_NEXT_ENTRY_SECONDS = 60.0
+#: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
+_CONFIGURATION = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": f"interval {_KEEP_LOG_MINUTES} minutes",
+    "delta.deletedFileRetentionDuration": f"interval {_KEEP_HOURS} hours",
+}
+#: A file of this age that no commit names belongs to no write that is still under way.
+_ABANDONED_HOURS = 24
+#: Files are removed after every so many merges.
+_VACUUM_AFTER = 8
+
+
+class AppendLog:
+    """One append-only table, read incrementally: a refresh reads only the files that are new and keeps no row.
+
+    May be used by several threads: each row is given to one of them, and an append is checked against what any of them
+    saw. A table that other code made with more or fewer columns is read and appended to; what a row lacks is null.
+    Column ``format`` says with which format number a row was written, null for 1: the log's own, unless the row names
+    one.
+
+    Args:
+        path: path or URL of the Delta table.
+        schema: Arrow schema of a row, its first column ``n`` (int64).
+        format: the number of a row's format that this code writes, and the newest that it reads.
+        what: what a row is called.
+    """
+
+    def __init__(self, path: str, schema: pa.Schema, *, format: int = 1, what: str = "row") -> None:
+        import pyarrow as pa
+
+        self.path = path
+        self.schema = schema.append(pa.field(FORMAT, pa.int64()))
+        self._format = format
+        self._what = what
+        self._table: DeltaTable | None = None
+        self._last = 0
+        self._seen: set[str] = set()
+        self._merges = 0
+        #: Version at the last look at Delta's log, and when that look began.
+        self._looked = (-1, 0.0)
+        self._lock = threading.RLock()
+        #: Whether the last refresh gave all rows, because some that this object had not seen are there no more.
+        self.is_anew = False
+
+    def exists(self) -> bool:
+        """Whether the table is there."""
+        from deltalake import DeltaTable
+
+        return bool(DeltaTable.is_deltatable(self.path))
+
+    def create(self) -> None:
+        """Create the table; does nothing when it is there."""
+        from deltalake import DeltaTable
+
+        about_to(f"create {self.path}")
+        if not self.exists():
+            DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
+            sync_commits(self.path, range(1))
+
+    def table_id(self) -> str:
+        """Delta's id of the table: a copy keeps it, a new table gets another. Empty while there is none."""
+        from deltalake import DeltaTable
+
+        return str(DeltaTable(self.path).metadata().id) if self.exists() else ""
+
+    @property
+    def last(self) -> int:
+        """Number of the last row that this object has seen."""
+        return self._last
+
+    def refresh(self) -> list[dict[str, Any]]:
+        """The rows since the last call, in order of ``n``; all of them at first, and where :attr:`is_anew` says so.
+
+        Raises:
+            LedgerError: the table was there and is gone.
+            NewerFormatError: newer code wrote a row in a format that this code does not read.
+            LakeUnreachableError: the storage does not answer.
+        """
+        with self._lock:
+            if self._is_unchanged():
+                self.is_anew = False
+                return []
+            return self._refresh()
+
+    def _is_unchanged(self) -> bool:
+        """Whether nothing was committed since the last look."""
+        version, at = self._looked
+        if self._table is None or "://" in self.path or self._table.version() != version:
+            return False
+        if time.monotonic() - at > _NEXT_ENTRY_SECONDS:
+            return False
+        try:
+            return not may_have_moved(self.path, version)
+        except OSError:  # a look says what is wrong with the storage
+            return False
+
+    def _refresh(self) -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        begun = time.monotonic()
+        if self._table is None and not self.exists():
+            return []
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self.path)
+            else:
+                self._table.update_incremental()
+            floor = self._table.transaction_version(_FLOOR) or 0
+        except DeltaError as error:
+            if not self.exists():
+                raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
+            raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
+        self.is_anew = 0 < self._last < floor
+        if self.is_anew:
+            self._last, self._seen = 0, set()
+        files = self._files()
+        added = self._read(files - self._seen)
+        new = {row["n"]: row for row in added if row["n"] > self._last}  # a merged file repeats rows
+        self._seen = files
+        base = max(self._last, floor)
+        above = [n for n in new if n > base]
+        if above and (min(above), max(above)) != (base + 1, base + len(above)):
+            raise LedgerError(
+                f"{self.path} holds {len(above)} rows after number {base}, numbered {min(above)} to {max(above)}.",
+                path=self.path,
+            )
+        self._last = max([self._last, *new])
+        self._looked = (self._table.version(), begun)
+        return [new[n] for n in sorted(new)]
+
+    def newest_first(self) -> Iterator[dict[str, Any]]:
+        """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""
+        for path in reversed(self._in_order("max.n")):
+            yield from sorted(self._read([path]), key=lambda row: -row["n"])
+
+    def first(self, column: str, value: str) -> dict[str, Any] | None:
+        """The first row with a value in a column, or none; files are read up to its own, and no other row is made."""
+        import pyarrow.compute as pc
+
+        for path in self._in_order("min.n"):
+            rows = self._rows_of(path)
+            found = rows.filter(pc.equal(rows[column], value)).sort_by("n").slice(0, 1)
+            if found.num_rows:
+                return _python_rows(found)[0]
+        return None
+
+    def _in_order(self, by: str) -> list[str]:
+        """The files that there are now, by the least or the greatest number of their rows."""
+        from deltalake import DeltaTable
+
+        if not self.exists():
+            return []
+        files = DeltaTable(self.path).get_add_actions(flatten=True)
+        if files.num_rows == 0:
+            return []
+        return [path for _, path in sorted(zip(files[by].to_pylist(), files["path"].to_pylist(), strict=True))]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows that there were at the last :meth:`refresh`, in order of ``n``."""
+        with self._lock:
+            return [] if self._table is None else sorted(self._read(self._files()), key=lambda row: int(row["n"]))
+
+    def full_schema(self) -> pa.Schema:
+        """The columns of this code, and those that other code gave the table."""
+        import pyarrow as pa
+
+        if self._table is None or self._is_alike(self._table):
+            return self.schema
+        theirs = pa.schema(self._table.schema().to_arrow())
+        return pa.schema([*self.schema, *(column for column in theirs if column.name not in self.schema.names)])
+
+    def replace(self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
+        """Put rows in the place of those that are there, if nothing was appended since the last :meth:`refresh`.
+
+        One commit: readers see the log as it was or as it is then. The files that go stay for as long as merged ones,
+        so that their readers can finish. A crash leaves the one or the other.
+
+        Args:
+            kept: those of the rows that stay, with their numbers; all of those above ``floor``.
+            rows: rows without ``n`` that follow them.
+            floor: number up to which rows may be missing from now on.
+
+        Raises:
+            ConflictError: something was appended; nothing was written.
+            LedgerError: the table is gone.
+        """
+        with self._lock:
+            self._write([*kept, *self._numbered(rows)], len(rows), "overwrite", {_FLOOR: floor})
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Append rows if no other process appended since the last :meth:`refresh`.
+
+        All rows become visible in one commit. A crash leaves either none or all of them.
+
+        Args:
+            rows: rows without ``n``.
+
+        Returns:
+            The rows as written, with ``n``; the next :meth:`refresh` gives them too.
+
+        Raises:
+            ConflictError: another process appended first; nothing was written. Refresh, check again, retry.
+            LedgerError: the table is gone.
+        """
+        with self._lock:
+            numbered = self._numbered(rows)
+            self._write(numbered, len(rows), "append", {})
+            if len(self._seen) > _COMPACT_AFTER:
+                self._compact()
+            return numbered
+
+    def _numbered(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [{FORMAT: self._format, **row, "n": self._last + index} for index, row in enumerate(rows, start=1)]
+
+    def _write(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        more: int,
+        mode: Literal["append", "overwrite"],
+        said: Mapping[str, int],
+    ) -> None:
+        import pyarrow as pa
+        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        about_to(f"append to {self.path}")
+        if self._table is None:
+            raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
+        if not self.exists():  # otherwise a file without a commit would bring the folder back
+            raise LedgerError(f"The table {self.path} is gone.", path=self.path)
+        transactions = {_APP: self._last + more, **said}
+        properties = CommitProperties(
+            app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+            max_commit_retries=0,
+        )
+        before = self._table.version()
+        try:
+            write_deltalake(
+                self._table,
+                pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),
+                mode=mode,
+                schema_mode=None if self._is_alike(self._table) else "merge",
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
+        except DeltaError as error:
+            if self._is_past(before):  # so far behind that the log's next entry was removed
+                raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
+            raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
+        # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
+        version = self._table.version()
+        sync_commits(self.path, range(0 if version == 1 else version, version + 1))
+
+    def _is_past(self, version: int) -> bool:
+        """Whether the table has gone on beyond a version."""
+        from deltalake import DeltaTable
+
+        return self.exists() and DeltaTable(self.path).version() > version
+
+    def _files(self) -> set[str]:
+        """Files of the table, by name: Delta gives URIs, in which blanks and letters with umlauts are encoded."""
+        return set() if self._table is None else {uri.rpartition("/")[2] for uri in self._table.file_uris()}
+
+    def _is_alike(self, table: DeltaTable) -> bool:
+        """Whether the table has the columns of this code, and no others."""
+        return {field.name for field in table.schema().fields} == set(self.schema.names)
+
+    def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
+        return [row for file in files for row in _python_rows(self._rows_of(file))]
+
+    def _rows_of(self, file: str) -> pa.Table:
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        place = f"{self.path}/{file}"
+        # A dataset would take "=" in a folder's name for a partition.
+        read = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
+        if FORMAT in read.column_names:
+            newest = pc.max(read[FORMAT]).as_py()
+            stored.check_format(newest, self._format, what=self._what, where=self.path)
+        return read
+
+    def _compact(self) -> None:
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+
+        assert self._table is not None
+        try:
+            self._table.optimize.compact(
+                target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
+            )
+            # Before the files that were merged can go.
+            sync_commits(self.path, range(self._table.version(), self._table.version() + 1))
+            self._merges += 1
+            if self._merges % _VACUUM_AFTER == 0:
+                self._vacuum()
+        except CommitFailedError:
+            return  # an append came in between; the next one compacts
+
+    def _vacuum(self) -> None:
+        """Remove files that the log dropped long ago, and those that a dead writer left without a commit.
+
+        A process may be frozen before this and wake up when others have written for hours: of its own snapshot only the
+        files that it names as removed are sure not to be needed. All others are judged by the log of this moment.
+        """
+        from deltalake import DeltaTable
+
+        assert self._table is not None
+        self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
+        DeltaTable(self.path).vacuum(_ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def _python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows with times in UTC: Arrow would import pandas for a time zone, which takes a command longer than its work."""
+    import pyarrow as pa
+
+    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz == "UTC"]
+    for name in times:
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, name, rows[name].cast(pa.timestamp(rows.schema.field(name).type.unit)))
+    found: list[dict[str, Any]] = rows.to_pylist()
+    for row in found:
+        row.update({name: row[name].replace(tzinfo=UTC) for name in times if row[name] is not None})
+    return found

@@ -1,0 +1,414 @@
+"""Delta tables of an epoch: each slice's rows are written once, by Spark or from the driver's memory.
+
+Every write carries the slice's number as an application transaction. A second write of the same slice, by this driver
+after a crash or by one that woke up late, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kappa.delta.fsync import entry_of
+from kappa.errors import ConflictError, DisagreementError
+from kappa.topology.ddl import Column, delta_schema, quote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+
+
+def declared_schema(table: DeltaTable) -> pa.Schema:
+    """The columns of an open table, as Arrow has them."""
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow())
+
+
+def schema_of(path: str) -> pa.Schema:
+    """The columns of a table, as Arrow has them."""
+    from deltalake import DeltaTable
+
+    return declared_schema(DeltaTable(path))
+
+
+#: Log entries go when they are this old and no commit needs them (:mod:`kappa.delta.vacuum`); Delta itself asks for the
+#: age only.
+LOG_HOURS = 48
+#: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table
+#: that is written every minute they are soon larger than it. Opening a table that is fifty commits past its last
+#: checkpoint takes a few milliseconds more.
+CONFIGURATION = {
+    "delta.checkpointInterval": "50",
+    "delta.deletedFileRetentionDuration": "interval 2 hours",
+    "delta.logRetentionDuration": f"interval {LOG_HOURS} hours",
+    "delta.enableExpiredLogCleanup": "false",
+}
+#: Types whose least and greatest values every engine compares.
+_COMPARED = ("byte", "short", "integer", "long", "float", "double", "string", "date", "timestamp")
+#: Application id of the writes of slices; its version is the slice's number.
+APP = "kappa.slice"
+#: ``userMetadata`` of a commit that removes the rows of a slice which was given up.
+SEALED = "kappa.seal"
+
+#: How many of the last commits are looked through for the one of a slice; then all that the log has.
+_LOOK_BACK = (16, None)
+
+SEQ = Column(name="_seq", type="BIGINT", nullable=False, delta="long")
+DELETED = Column(name="_deleted", type="BOOLEAN", nullable=False, delta="boolean")
+#: Where a row came from; null for rows that come from several records.
+LINEAGE = (
+    Column(name="_topic", type="STRING", nullable=True, delta="string"),
+    Column(name="_partition", type="INT", nullable=True, delta="integer"),
+    Column(name="_offset", type="BIGINT", nullable=True, delta="long"),
+    Column(name="_order_timestamp", type="TIMESTAMP", nullable=True, delta="timestamp"),
+)
+DEAD_LETTER = (
+    SEQ,
+    Column(name="topic", type="STRING", nullable=False, delta="string"),
+    Column(name="partition", type="INT", nullable=False, delta="integer"),
+    Column(name="offset", type="BIGINT", nullable=False, delta="long"),
+    Column(name="timestamp", type="TIMESTAMP", nullable=True, delta="timestamp"),
+    Column(name="key", type="STRING", nullable=True, delta="string"),
+    Column(name="value", type="BINARY", nullable=True, delta="binary"),
+    Column(name="reason", type="STRING", nullable=False, delta="string"),
+)
+
+
+def create(
+    path: str,
+    columns: Sequence[Column],
+    *,
+    partition_by: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+) -> None:
+    """Create a Delta table; does nothing when it is there."""
+    from deltalake import DeltaTable, Schema
+
+    DeltaTable.create(
+        path,
+        Schema.from_json(delta_schema(columns)),
+        mode="ignore",
+        partition_by=list(partition_by) or None,
+        configuration={**CONFIGURATION, **_statistics(columns, partition_by), **(configuration or {})},
+    )
+
+
+def _statistics(columns: Sequence[Column], partition_by: Sequence[str]) -> dict[str, str]:
+    """Which columns get least and greatest values in the log, where those of some would be wrong.
+
+    delta-rs writes them of a DECIMAL as a floating point number, of at most 2^63: a reader that passes over files by
+    them does not find a key of 16 digits. Of the others those are taken that every engine compares.
+    """
+    if not any(_is_wide(column.delta) for column in columns):
+        return {}
+    exact = [c.name for c in columns if c.name not in partition_by and _is_compared(c.delta)]
+    return {"delta.dataSkippingStatsColumns": ",".join(map(quote, exact))}
+
+
+def _is_compared(delta: Any) -> bool:
+    return isinstance(delta, str) and (delta in _COMPARED or delta.startswith("decimal(")) and not _is_wide(delta)
+
+
+def _is_wide(delta: Any) -> bool:
+    """Whether a type is a decimal, or has one, of more digits than a floating point number holds."""
+    digits = re.findall(r"decimal\((\d+)", json.dumps(delta))
+    return any(int(precision) > sys.float_info.dig for precision in digits)
+
+
+def exists(path: str) -> bool:
+    """Whether a Delta table is there."""
+    from deltalake import DeltaTable
+
+    return bool(DeltaTable.is_deltatable(path))
+
+
+def version(path: str) -> int:
+    """Newest Delta version of a table."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(path).version()
+
+
+def version_after(path: str, known: int) -> int:
+    """Newest Delta version of a table that got a commit since a version that is known.
+
+    Only the entries of these commits are looked for, by name: opening a table takes a small slice ten times as long.
+    """
+    newest = known
+    while entry_of(path, newest + 1).exists():
+        newest += 1
+    return version(path) if newest == known else newest  # entries of long ago are gone
+
+
+def merged(path: str) -> tuple[int, int | None]:
+    """Newest Delta version of a table, and the last slice that it holds; None where it never got any changes."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    return table.version(), table.transaction_version(APP)
+
+
+def is_written(path: str, seq: int) -> bool:
+    """Whether the rows of a slice, or of a later one, are in a table."""
+    from deltalake import DeltaTable
+
+    return _is_written(DeltaTable(path), seq)
+
+
+def has_commit_of(path: str, user_metadata: str) -> bool:
+    """Whether one of the last commits of a table was written with this user metadata."""
+    from deltalake import DeltaTable
+
+    return any(entry.get("userMetadata") == user_metadata for entry in DeltaTable(path).history(16))
+
+
+def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool:
+    """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
+
+    Args:
+        rows: the rows.
+        seq: the slice.
+        plan: hash of its plan, which the commit then names; None where numbers are never given twice.
+
+    Returns:
+        Whether the table holds these rows; False when the slice had written its rows before, maybe others.
+
+    Raises:
+        ConflictError: another process wrote to the table at the same time.
+        DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
+    """
+    from deltalake import DeltaTable, write_deltalake
+
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        return False
+    with _alone(path, seq):
+        if rows.num_rows:
+            write_deltalake(table, _conform(rows, table), mode="append", commit_properties=_transaction(seq, plan))
+        else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
+            _write_nothing(table, seq, plan)
+    return True
+
+
+def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, **options: str) -> None:
+    """Append a slice's rows with Spark. Idempotent; a crash leaves all of them or none.
+
+    Args:
+        rows: the rows.
+        seq: the slice.
+        plan: as for :func:`append`.
+        options: further options of Spark's Delta writer.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    if plan is not None:
+        if _is_written(DeltaTable(path), seq, plan):
+            return
+        options["userMetadata"] = _said(seq, plan)
+    _writer(rows, seq, "append").options(**options).save(path)
+
+
+def replace_where(path: str, rows: pa.RecordBatchReader, where: str, seq: int, plan: str) -> None:
+    """Replace the rows that meet a condition, in one commit. Idempotent; a crash leaves the old rows or the new ones.
+
+    Memory does not grow with the rows. Rows of which the condition is null stay as they are.
+
+    Args:
+        rows: the new rows, with the table's columns; all of them meet the condition.
+        where: SQL condition.
+        seq: the slice that replaces them.
+        plan: hash of its plan.
+
+    Raises:
+        ConflictError: another process wrote to the table at the same time.
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable, write_deltalake
+
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        return
+    properties = _transaction(seq, plan)
+    with _alone(path, seq):
+        write_deltalake(table, rows, mode="overwrite", predicate=where, commit_properties=properties)
+
+
+def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
+    """Undo :func:`replace_where`, and see to it that a writer that wakes up late cannot do it. Idempotent.
+
+    Args:
+        delta_version: its version before.
+        seq: the slice that replaced rows.
+        plan: hash of its plan.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        table.restore(delta_version, commit_properties=upkeep_commit(SEALED))
+    else:
+        _write_nothing(table, seq, plan)
+
+
+def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Column], seq: int) -> None:
+    """Apply a slice's changes to a table from memory: upsert, and remove where ``_deleted``. Idempotent.
+
+    Raises:
+        ConflictError: another process wrote to the table at the same time.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if _is_written(table, seq) or not changes.num_rows:
+        return
+    names = [column.name for column in columns]
+    assignments = {quote(name): f"s.{quote(name)}" for name in names}
+    on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in key)
+    merger = table.merge(
+        changes.select([*names, "_deleted"]),
+        predicate=on,
+        source_alias="s",
+        target_alias="t",
+        commit_properties=_transaction(seq),
+    )
+    with _alone(path, seq):
+        (
+            merger.when_matched_delete(predicate="s.`_deleted`")
+            .when_matched_update(assignments)
+            .when_not_matched_insert(assignments, predicate="NOT s.`_deleted`")
+            .execute()
+        )
+        if not _is_written(
+            table, seq
+        ):  # nothing to update and no key to remove, which is no commit: it is done all the same
+            _write_nothing(table, seq)
+
+
+def overwrite(path: str, rows: pa.Table, seq: int) -> int | None:
+    """Replace a table's rows from memory. Idempotent; readers of older Delta versions keep theirs.
+
+    Returns:
+        The Delta version that has these rows; None when the slice, or a later one, had been written before.
+
+    Raises:
+        ConflictError: another process wrote to the table at the same time.
+    """
+    from deltalake import DeltaTable, write_deltalake
+
+    table = DeltaTable(path)
+    if _is_written(table, seq):
+        return None
+    with _alone(path, seq):
+        write_deltalake(table, _conform(rows, table), mode="overwrite", commit_properties=_transaction(seq))
+    return table.version()
+
+
+def overwrite_frame(path: str, rows: DataFrame, seq: int) -> None:
+    """Replace a table's rows with Spark. Idempotent; readers of older Delta versions keep theirs."""
+    _writer(rows, seq, "overwrite").save(path)
+
+
+def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") -> None:
+    """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        table.delete(f"{column} = {seq}", commit_properties=upkeep_commit(SEALED))
+        return
+    _write_nothing(table, seq, plan)
+
+
+def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(
+        table, declared_schema(table).empty_table(), mode="append", commit_properties=_transaction(seq, plan)
+    )
+
+
+@contextmanager
+def _alone(path: str, seq: int) -> Iterator[None]:
+    """The error of a commit that another process forestalled, as one of Kappa's."""
+    from deltalake.exceptions import CommitFailedError
+
+    try:
+        yield
+    except CommitFailedError as error:
+        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+
+
+def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
+    done = table.transaction_version(APP)
+    if done is None or done < seq:
+        return False
+    if plan is not None and (done > seq or not _has_plan(table, seq, plan)):
+        path = table.table_uri.removeprefix("file://").rstrip("/")
+        raise DisagreementError(
+            f"The ledger is older than its tables: {path} holds slice {done}, and not by plan {plan} of slice {seq}. "
+            "Nothing is written or sent. Put the newest copy of the lake back, whole, or rebuild the topology into an "
+            "empty lake: KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
+            path=path,
+            seq=seq,
+            done=done,
+            plan=plan,
+        )
+    return True
+
+
+def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
+    """Properties of a commit that belongs to no slice; it says of itself what it is."""
+    from deltalake import CommitProperties
+
+    return CommitProperties(custom_metadata={"userMetadata": user_metadata}, max_commit_retries=0)
+
+
+def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
+    """Whether a slice's commit names this plan: asked only after a crash, of one of the last commits."""
+    for limit in _LOOK_BACK:
+        said = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
+        found = next((text for text in said if text.startswith(_said(seq, ""))), None)
+        if found is not None:
+            return found == _said(seq, plan)
+    return False
+
+
+def _said(seq: int, plan: str) -> str:
+    return f"slice={seq} plan={plan}"
+
+
+def _transaction(seq: int, plan: str | None = None):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        app_transactions=[Transaction(APP, seq)],
+        custom_metadata=None if plan is None else {"userMetadata": _said(seq, plan)},
+        max_commit_retries=0,
+    )
+
+
+def _writer(rows: DataFrame, seq: int, mode: str):  # type: ignore[no-untyped-def]
+    return rows.write.format("delta").mode(mode).option("txnAppId", APP).option("txnVersion", str(seq))
+
+
+def _conform(rows: pa.Table, table: DeltaTable) -> pa.Table:
+    import pyarrow as pa
+
+    schema = pa.schema(table.schema().to_arrow())
+    return rows.select(schema.names).cast(schema)

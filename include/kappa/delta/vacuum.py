@@ -1,0 +1,121 @@
+"""Keeps a Delta table small: small files are merged, and rows, files and log entries that no reader needs any more go.
+
+Each call may die anywhere and be repeated: readers of versions that are kept see no difference. A process that was
+frozen in the middle and wakes up later removes nothing that a newer version names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from kappa.delta import table_files, tables
+from kappa.faults import crash_point
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyarrow import fs
+
+#: Number of files of a table after which they are merged.
+COMPACT_AFTER = 64
+#: A file of this age that no commit names belongs to no write that is still under way.
+_ABANDONED_HOURS = 24
+#: ``userMetadata`` of commits that merge files, and of those that remove changes which are in their table.
+COMPACTED = "kappa.compact"
+FORGOTTEN = "kappa.forget"
+
+
+def compact(path: str, target_bytes: int | None = None) -> None:
+    """Merge small files, when there are many. Changes no row; a crash leaves it done or not.
+
+    Args:
+        target_bytes: size from which on a file is not small: it is never written again. None leaves that to
+            ``deltalake``.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    sizes = table_files.files_of(table)["size_bytes"].to_pylist()
+    if sum(1 for size in sizes if target_bytes is None or size < target_bytes) > COMPACT_AFTER:
+        table.optimize.compact(target_size=target_bytes, commit_properties=tables.upkeep_commit(COMPACTED))
+
+
+def forget_before(path: str, seq: int) -> None:
+    """Remove the rows of earlier slices, but for those in one file with later ones: no file is written anew for it.
+
+    Idempotent; readers of older Delta versions keep them.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    found = table_files.files_of(table)
+    if not found.num_rows:
+        return
+    spans = sorted(zip(found["min._seq"].to_pylist(), found["max._seq"].to_pylist(), strict=True), reverse=True)
+    for first, last in spans:  # from the latest on: what has to stay may hold on to an earlier file
+        if first < seq <= last:
+            seq = first
+    if any(last < seq for _, last in spans):
+        table.delete(f"_seq < {seq}", commit_properties=tables.upkeep_commit(FORGOTTEN))
+
+
+def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, check: Callable[[], None]) -> int:
+    """Remove files that neither the newest version nor the kept ones need, and old log entries.
+
+    There is no commit for it.
+
+    Versions that are not kept can no longer be read once their files go. Log entries stay while a version is kept that
+    is older than two days: it could not be opened without them. Files of which the log says nothing (any more) go when
+    they are a day old: their writer died before the commit that was to name them, or they were kept for longer than the
+    log remembers. A crash leaves some files; the next call removes them.
+
+    Args:
+        path: a table without partitions.
+        keep: the versions that stay readable, looked up after the table was opened.
+        age: files younger than this stay, whether they are needed or not.
+        check: raises when nothing may be removed any more; called before each removal.
+
+    Returns:
+        Number of files that were removed.
+    """
+    from deltalake import DeltaTable
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow import fs
+
+    table = DeltaTable(path)
+    # In this order: a writer that takes over from here on knows only files of this version, of kept ones, and new ones.
+    wanted = sorted({*keep(), table.version()})
+    folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
+    check()
+    _forget_log(table, folder, wanted[0])
+    unneeded = {
+        name
+        for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
+        for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=wanted)
+    }
+    if not unneeded:
+        return 0
+    # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
+    oldest = time.time() - age.total_seconds()
+    present = [
+        found.path
+        for found in folder.get_file_info(fs.FileSelector(""))
+        if found.path in unneeded and found.mtime is not None and found.mtime.timestamp() <= oldest
+    ]
+    crash_point("vacuum.chosen")
+    for name in present:
+        check()
+        folder.delete_file(name)
+    return len(present)
+
+
+def _forget_log(table: DeltaTable, folder: fs.FileSystem, oldest: int) -> None:
+    """Remove old log entries, unless the oldest version that is kept is as old: it could not be opened without them."""
+    if oldest < table.version():
+        written = folder.get_file_info(f"_delta_log/{oldest:020}.json").mtime
+        # An hour less than the log's: of entries that are nearly as old nothing is decided.
+        if written is None or time.time() - written.timestamp() >= (tables.LOG_HOURS - 1) * 3600:
+            return
+    table.cleanup_metadata()

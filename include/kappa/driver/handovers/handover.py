@@ -1,0 +1,295 @@
+"""A driver's part in a handover: the live epoch yields, its successor moves the pointer and begins to send.
+
+Each step is a row in a ledger or in the record of epochs, and a function of those rows: whatever dies in between, the
+next driver of that epoch finds the place where it has to go on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kappa import clock
+from kappa.driver.context import IDLE_SECONDS, Context
+from kappa.driver.handovers import reconciliation
+from kappa.driver.handovers.expiry import Expiry
+from kappa.driver.handovers.joint_handover import Group
+from kappa.errors import MoveRefusedError, RefusedError
+from kappa.faults import crash_point
+from kappa.kafka import topic_settings
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.record.chains import check_moves
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Now
+from kappa.record.events import Event
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.moves import members_of, moved, together_of
+from kappa.replay.chains import is_at
+from kappa.slices.topics import changelog, turns, versioned_topics
+from kappa.slices.topics.registered_topics import register
+from kappa.verify.attestation import attested
+from kappa.verify.certificate import certificate_of, ledgers_of
+
+#: Time between two looks of a candidate that waits at the ledgers which its certificate will be made from.
+PREPARE_SECONDS = 5.0
+#: Least time between two comparisons of its tables with those of the live epoch.
+COMPARE_SECONDS = 60.0
+
+
+class Handover:
+    """Both sides of a handover, for one epoch.
+
+    Args:
+        read_on: makes one live slice towards some offsets.
+    """
+
+    _waits_for = (0, "")
+    _waits_since = 0.0
+    _prepared = -PREPARE_SECONDS
+    _compared = -math.inf
+
+    def __init__(self, context: Context, read_on: Callable[[LedgerState, Offsets], None]) -> None:
+        self._context = context
+        self._read_on = read_on
+        self._expiry = Expiry(
+            config=context.config, epochs=context.epochs, actor="driver", state_of=context.driver_state
+        )
+        self._group = Group(config=context.config, epochs=context.epochs, extras=self._extras)
+
+    def take_over(self, record: TopologyRecord, handover: Event) -> None:
+        """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
+        context = self._context
+        assert record.live is not None
+        register(context.slice_run, context.topology.topics)  # a registry may refuse: before the live epoch yields
+        live_state = context.live_ledger(record).state()
+        if live_state.yielded_for != handover.n:
+            context.say("waiting for the live epoch to yield")
+            if self._expiry.look(record):
+                return
+            context.ensure_live_driver(record.live)
+            time.sleep(IDLE_SECONDS / 4)
+            return
+        state = context.ledger.state()
+        if not is_at(live_state.standing, state.standing, is_bound=context.is_chained(record)):
+            return
+        self._move(record, handover)
+
+    def get_ready(self, record: TopologyRecord) -> None:
+        """Compare tables for the topics that reconcile, before a handover is asked for or its base is too old."""
+        context = self._context
+        if not context.topology.reconciled_topics or record.handover is not None or record.live is None:
+            return
+        # Changes stay for so long; the next comparison goes on from this one.
+        if time.monotonic() - self._compared < max(COMPARE_SECONDS, 60 * context.config.keep_minutes / 2):
+            return
+        context.say("comparing tables for the topics that reconcile")
+        live = context.live_ledger(record).state()
+        reconciliation.get_ready(context.slice_run, reconciliation.predecessor(context.paths.lake, record, live))
+        self._compared = time.monotonic()
+
+    def prepare(self, record: TopologyRecord) -> None:
+        """Read what a move's certificate is made from, now and then: between yield and move only the rest is read."""
+        if time.monotonic() - self._prepared < PREPARE_SECONDS:
+            return
+        self._prepared = time.monotonic()
+        opened = self._group.ledgers
+        for ledger in ledgers_of(self._context.config.lake, record, self._context.paths.epoch, opened).values():
+            ledger.state()
+
+    def _move(self, record: TopologyRecord, handover: Event) -> None:
+        """Move the pointer, or those of all that go live together, once all are in place."""
+        self._compare(record, handover.n)
+        try:
+            is_moved = self._group.move(handover)
+        except MoveRefusedError as error:
+            self._context.log.warning("not moved", error=str(error))
+            return
+        if is_moved:
+            self._context.log.info("moved", epochs=members_of(handover))
+            crash_point("moved")
+        else:
+            self._context.say(f"waiting: {self._group.missing(handover)}")
+            time.sleep(IDLE_SECONDS / 4)
+
+    def go_live_first(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Set the pointer of a topology that has none: its first epoch goes live by itself.
+
+        Raises:
+            MoveRefusedError: the topology has a live epoch, or is being handed over.
+            RefusedError: the certificate is not complete.
+            SchemaRefusedError: the schema registry does not take the schema of a topic output.
+        """
+        context = self._context
+        register(context.slice_run, context.topology.topics)
+        certificate = attested(
+            certificate_of(context.config.lake, record, candidate=context.paths.epoch, ledgers=self._group.ledgers),
+            context.config,
+            record.topology,
+        )
+        if not certificate.complete:
+            raise RefusedError(
+                f"The certificate of epoch {context.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
+                findings=(),
+            )
+        reconciled = self._compare(record, 0)
+        extras = self._said_of_topics(
+            versioned_topics.boundaries(context.broker, record, context.paths.epoch), reconciled
+        )
+
+        def decide(now: Now) -> Sequence[Event]:
+            live, pending = now.record.live, now.record.handover
+            if live is not None or pending is not None:
+                raise MoveRefusedError(
+                    f"The pointer of {now.topology!r} is at epoch {live}, expected was none; handover "
+                    f"{pending.n if pending else None}, expected none."
+                )
+            check_moves(now.events, {now.topology: context.paths.epoch})
+            asked = now.event("handover", context.paths.epoch, actor="driver", reason=context.plan.request.reason)
+            return [moved(now.record, asked, state, certificate, extras, at=now.at)]
+
+        context.epochs.change(record.topology, decide)
+        context.log.info("moved", from_epoch=None, at=state.standing.to_json())
+        crash_point("moved")
+
+    def _extras(self, record: TopologyRecord, handover: Event) -> dict[str, Any] | None:
+        """What the row of a member's move says of its topics; None while its driver has not compared its tables."""
+        paths = EpochPaths(lake=self._context.paths.lake, topology=record.topology, epoch=handover.epoch)
+        reconciled = reconciliation.written(paths, record.epoch(handover.epoch).reconciled, handover.n)
+        if reconciled is None:
+            return None
+        return self._said_of_topics(
+            versioned_topics.boundaries(self._context.broker, record, handover.epoch), reconciled
+        )
+
+    @staticmethod
+    def _said_of_topics(topics: dict[str, Any], reconciled: dict[str, dict[str, int]]) -> dict[str, Any]:
+        return {name: found for name, found in (("topics", topics), ("reconciled", reconciled)) if found}
+
+    def _compare(self, record: TopologyRecord, handover: int) -> dict[str, dict[str, int]]:
+        """Write what the topics of tables get at this move, before it: afterwards the old epoch may go."""
+        context = self._context
+        found = reconciliation.written(context.paths, (t.name for t in context.topology.reconciled_topics), handover)
+        if found is not None:
+            return found
+        context.say("comparing tables for the topics that reconcile")
+        live = context.live_ledger(record).state() if record.live is not None else LedgerState()
+        before = reconciliation.predecessor(context.paths.lake, record, live)
+        return reconciliation.write_differences(context.slice_run, before, handover)
+
+    def may_yield(self, record: TopologyRecord, handover: Event, state: LedgerState, *, is_stuck: bool) -> bool:
+        """Not before it has sent what its topics have to get, or the next epoch would build on what they do not hold.
+
+        One that cannot send it is stuck and may: the next epoch sees that it never resumed. What has yielded stays so.
+        """
+        is_due = reconciliation.is_due(self._context.topology, record, state)
+        return not is_due or is_stuck or state.yielded_for == handover.n
+
+    def yield_to(self, handover: Event, state: LedgerState, *, is_stuck: bool) -> None:
+        """Stop sending at the last commit, or where its group meets; then wait for the successor, not for ever."""
+        context = self._context
+        if state.yielded_for != handover.n:
+            context.ledger.check_claim(context.writer)
+            end = self._group.meet(handover, state.standing, is_stuck=is_stuck, reads=context.upstreams.keys)
+            if end is None:
+                self._await_successor(handover, "standing until all of its group do")
+                return
+            if end != state.standing:
+                self._reach(end, state)
+                return
+            context.ledger.append(
+                LedgerRow(
+                    kind="yield",
+                    seq=state.seq,
+                    writer=context.writer,
+                    at=clock.now(),
+                    code=context.code,
+                    detail={"handover": handover.n, "at": state.standing.as_dict()},
+                )
+            )
+            context.log.info("yielded", at=state.standing.to_json(), to_epoch=handover.epoch)
+            crash_point("yield")
+            return
+        self._await_successor(handover, f"yielded to epoch {handover.epoch}")
+
+    def _reach(self, end: Offsets, state: LedgerState) -> None:
+        """The last slices up to where all that hand over together yield."""
+        if state.is_yielded:  # for a handover that was withdrawn, or it has only just gone live
+            self.resume(self._context.record(), state)
+            return
+        self._context.open_sender()
+        self._read_on(state, end)
+
+    def _await_successor(self, handover: Event, what: str) -> None:
+        self._context.say(what)
+        self.is_over(handover, what)
+        self._context.idle()
+
+    def is_over(self, handover: Event, what: str) -> bool:
+        """Whether one and the same thing is waited for since longer than a handover may take; it is withdrawn then."""
+        if self._waits_for != (handover.n, what):
+            self._waits_for, self._waits_since = (handover.n, what), time.monotonic()
+        # Not since the request: the last slice before the yield may have taken longer than a handover may.
+        if time.monotonic() - self._waits_since <= self._context.config.handover_seconds:
+            return False
+        self._withdraw(handover)
+        return True
+
+    def refuse(self, handover: Event, reason: str) -> None:
+        """Withdraw a handover of an epoch that may not even yield."""
+        self._group.withdraw(handover, reason)
+
+    def _withdraw(self, handover: Event) -> None:
+        patience, late = f"{self._context.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
+        if together_of(handover):
+            reason = f"after {patience} {self._group.missing(handover) or late}"
+        else:
+            reason = f"{late} within {patience}"
+        self._group.withdraw(handover, reason)
+
+    def resume(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first.
+
+        The broker knows it before the ledger: should the lake be lost then, the epoch that went live is the one to
+            rebuild.
+        """
+        context = self._context
+        context.say("going live")
+        context.open_sender()
+        turn = turns.next_turn(context.broker, context.paths, context.epochs.lake_id())
+        for topic in context.topology.topics:
+            if not topic.is_versioned and topic.name not in context.broker.topics(topic.name):
+                settings = topic_settings.of_output(topic)
+                context.broker.create_topic(topic.name, partitions=context.partitions(), config=settings)
+        if state.baseline_seq is None:
+            changelog.write_baseline(context.slice_run)
+        detail: dict[str, Any] = {"at": state.standing.as_dict(), "handover": record.last_handover}
+        if reconciliation.is_due(context.topology, record, state):
+            detail["reconciled"] = self._reconcile(record, turn)
+        context.open_sender()
+        turns.begin(context.slice_run, context.ledger.state(), turn)
+        context.ledger.append(
+            LedgerRow(
+                kind="resume", seq=state.seq, writer=context.writer, at=clock.now(), code=context.code, detail=detail
+            )
+        )
+        context.log.info("resumed", at=state.standing.to_json(), reconciled=detail.get("reconciled"))
+        crash_point("resume")
+        if context.topology.reconciled_topics:
+            reconciliation.forget(context.paths)
+
+    def _reconcile(self, record: TopologyRecord, turn: int) -> dict[str, Any]:
+        """Send what differs; how many records of each topic."""
+        context = self._context
+        found: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
+        if any(count for counts in found.values() for count in counts.values()):
+            context.say("reconciling topics")
+            context.spend_sender()
+            context.open_sender(reconciliation.TRANSACTION_TIMEOUT)
+            context.slice_run.sent.turn = turn
+            reconciliation.send(context.slice_run, record.last_handover)
+            context.spend_sender()  # slices get their shorter time again
+        return found

@@ -1,0 +1,202 @@
+"""The drivers' side of a cutover of several topologies at once: they stop at equal offsets, and one commit moves all.
+
+The group is on record only: a ``handover`` event for each member, appended in one commit, with the list of all. Each
+live driver says where it stands (``standing``); once all do, the furthest offsets of them are where all yield. That
+vector is a function of the record, so that no crash changes it. Whichever candidate first sees all of them in place
+moves all pointers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kappa import clock
+from kappa.config import Config
+from kappa.errors import MoveRefusedError
+from kappa.faults import crash_point
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.presence import liveness
+from kappa.record.chains import check_moves, links
+from kappa.record.epoch_record import TopologyRecord, record_of
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.moves import _is_of, ended_by, members_of, moved, together_of, waiting, withdrawals
+from kappa.replay.chains import Key, is_at
+from kappa.replay.rules.chain import move_refusals
+from kappa.replay.rules.cutover import yield_at
+from kappa.verify.attestation import attested
+from kappa.verify.certificate import certificate_of
+
+
+@dataclass(kw_only=True)
+class Group:
+    """What one driver sees of those that its epoch moves with.
+
+    Attributes:
+        epochs: the record, as the driver holds it.
+        extras: what else the row of a member's move says of its topics; None while that is not known yet.
+    """
+
+    config: Config
+    epochs: Epochs
+    extras: Callable[[TopologyRecord, Event], Mapping[str, Any] | None] = lambda _, __: {}
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+
+    def meet(
+        self, handover: Event, position: Offsets, *, is_stuck: bool = False, reads: Collection[Key] = ()
+    ) -> Offsets | None:
+        """Where a live epoch yields; None while some live epoch of the group does not stand yet.
+
+        Puts on record that this epoch stands at ``position``: from here on it plans no slice but those up to the
+        result. Idempotent, and a crash after it changes nothing: the result is a function of the record.
+
+        Args:
+            handover: the handover of this epoch's topology.
+            position: where its last commit stands; no slice is planned beyond it.
+            is_stuck: whether it can go no further. It yields where it is, and its successor reads what is missing.
+            reads: epochs whose versioned topics it reads. It yields after those of them that yield too, where they did:
+                it has then read the last that they send.
+        """
+        if not together_of(handover):
+            return position
+        self._stand(handover, position)
+        members = waiting(self.epochs.events(), handover)
+        standings = [Offsets.from_json(r.standing.detail["at"]) for r in members.values() if r.standing is not None]
+        if len(standings) < len(together_of(handover)):
+            return None
+        if is_stuck:
+            return position
+        end = yield_at(position, standings)
+        for name, epoch in reads:
+            upstream = members.get(name)
+            if upstream is None or upstream.handover is None or upstream.live != epoch:
+                continue
+            state = self._ledger(name, epoch).state()
+            if state.yielded_for != upstream.handover.n:
+                return None
+            end = end.merge(state.standing.only(end.topics))
+        return end
+
+    def move(self, handover: Event) -> bool:
+        """Move the pointers of all members in one commit, if all are in place.
+
+        Idempotent: of drivers that try at once one moves and the others find it done. A crash leaves all moved or none.
+
+        Returns:
+            Whether they are moved, by this driver or another one.
+
+        Raises:
+            MoveRefusedError: the handover of a member ended otherwise; the message has actor and time.
+        """
+        events = list(self.epochs.events())
+        wanted, members = members_of(handover), waiting(events, handover)
+        if len(members) < len(wanted):
+            return self._is_moved(events, handover)
+        if any(self._missing(record, is_mine=name == handover.topology) for name, record in members.items()):
+            return False
+        made = {
+            name: certificate_of(self.config.lake, record, candidate=wanted[name], ledgers=self.ledgers)
+            for name, record in members.items()
+        }
+        certificates = {name: attested(certificate, self.config, name) for name, certificate in made.items()}
+        reasons = move_refusals(links(events), wanted)
+        if reasons:
+            self.withdraw(handover, " ".join(reasons))
+            return False
+        problems = [f"{n}: {problem}" for n, c in certificates.items() if not c.complete for problem in c.problems]
+        if problems:
+            self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
+            return False
+        states = {name: self._ledger(name, epoch).state() for name, epoch in wanted.items()}
+        extras = {name: self._extras(record) for name, record in members.items()}
+        crash_point("move.ready")
+
+        def decide(now: Now) -> Sequence[Event]:
+            found = waiting(now.events, handover)
+            if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
+                self._is_moved(now.events, handover)  # raises unless a member's driver was first
+                return []
+            check_moves(now.events, wanted)
+            at = clock.now()
+            return [
+                moved(record, record.handover, states[name], certificates[name], extras[name] or {}, at=at)
+                for name, record in sorted(found.items())
+                if record.handover is not None
+            ]
+
+        self.epochs.change(handover.topology, decide)
+        return True
+
+    def withdraw(self, handover: Event, reason: str) -> None:
+        """Withdraw a handover, of all members in one commit; does nothing when it is pending no more."""
+        self.epochs.change(
+            handover.topology, lambda now: withdrawals(now.events, handover, actor="driver", reason=reason)
+        )
+
+    def missing(self, handover: Event) -> str:
+        """What the group waits for, for people; empty when all are in place."""
+        found = (self._missing(record) for record in waiting(self.epochs.events(), handover).values())
+        return "; ".join(filter(None, found))
+
+    def _stand(self, handover: Event, position: Offsets) -> None:
+        def decide(now: Now) -> Sequence[Event]:
+            record = now.record
+            if record.live is None or not _is_of(record, handover) or record.standing is not None:
+                return []
+            detail = {"handover": handover.n, "group": handover.detail["group"], "at": position.as_dict()}
+            return [now.event("standing", record.live, actor="driver", detail=detail)]
+
+        if self.epochs.change(handover.topology, decide):
+            crash_point("standing")
+
+    def _missing(self, record: TopologyRecord, *, is_mine: bool = False) -> str:
+        """What keeps one member from moving; ``is_mine`` where this process is the new epoch's driver."""
+        assert record.handover is not None and record.live is not None
+        name, epoch = record.topology, record.handover.epoch
+        old = self._ledger(name, record.live).state()
+        if together_of(record.handover) and record.standing is None:
+            return f"live epoch {record.live} of {name!r} has not come to a stand"
+        if old.yielded_for != record.handover.n:
+            return f"live epoch {record.live} of {name!r} has not yielded"
+        if not is_mine and not liveness.look(self._paths(name, epoch).heartbeat, self.config.stale_seconds).is_alive:
+            return f"epoch {epoch} of {name!r} has no driver"
+        new = self._ledger(name, epoch).state()
+        is_there = new.open_plan is None and new.commits and new.baseline_seq is not None
+        if not is_there or not is_at(old.standing, new.standing, is_bound=self._is_bound(record)):
+            return f"epoch {epoch} of {name!r} is not where epoch {record.live} yielded"
+        if self._extras(record) is None:
+            return f"epoch {epoch} of {name!r} has not compared its tables yet"
+        return ""
+
+    def _extras(self, record: TopologyRecord) -> Mapping[str, Any] | None:
+        return self.extras(record, record.handover) if record.handover is not None else None
+
+    @staticmethod
+    def _is_bound(record: TopologyRecord) -> bool:
+        """Whether the old or the new epoch reads versioned topics of others."""
+        assert record.handover is not None and record.live is not None
+        return bool(record.epoch(record.live).bound or record.epoch(record.handover.epoch).bound)
+
+    def _is_moved(self, events: Sequence[Event], handover: Event) -> bool:
+        records = {name: record_of(name, events) for name in members_of(handover)}
+        # All move in one commit: what is on record of one is so of all.
+        if any(move.detail.get("handover") == handover.n for move in records[handover.topology].moves):
+            return True
+        ends = [ended_by(r, handover.n) for r in records.values() if not _is_of(r, handover)]
+        raise MoveRefusedError(
+            f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended "
+            f"without a move: {'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask "
+            "again.",
+            members=list(records),
+        )
+
+    def _ledger(self, topology: str, epoch: int) -> Ledger:
+        path = self._paths(topology, epoch).ledger
+        return self.ledgers.setdefault(path, Ledger(path))
+
+    def _paths(self, topology: str, epoch: int) -> EpochPaths:
+        return EpochPaths(lake=self.config.lake, topology=topology, epoch=epoch)

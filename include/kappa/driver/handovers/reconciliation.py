@@ -1,0 +1,265 @@
+"""What a table's topic gets when another epoch goes live: the rows that differ, and null values for keys that are gone.
+
+A fold of the topic, the newest record of each key, then gives the table of the live epoch. The differences are written
+once, before the pointer moves, while both epochs stand at the same offsets; then they are sent in one Kafka transaction
+with a marker that names the handover, before the new epoch sends its first slice. Most of the comparison is made
+earlier: :mod:`kappa.verify.suspects`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kappa.delta import queries, tables
+from kappa.faults import crash_point
+from kappa.names import EpochPaths
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.merge_on_read import frame_at
+from kappa.slices.run import EpochRun
+from kappa.slices.topics.registered_topics import encoder_of
+from kappa.slices.topics.sending import marker
+from kappa.topology import Table, Topic, Topology
+from kappa.topology.ddl import Column, quoted
+from kappa.topology.shapes import Shape
+from kappa.verify import suspects
+from kappa.verify.suspects import Side
+from kappa.wire.encoding import Record, topic_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: The whole difference is one transaction; Kafka's brokers allow fifteen minutes unless told otherwise.
+TRANSACTION_TIMEOUT = timedelta(minutes=10)
+#: Rows that are in memory at a time while they are sent.
+CHUNK_ROWS = 100_000
+
+HANDOVER = Column(name="_handover", type="BIGINT", nullable=False, delta="long")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """How many records a topic gets.
+
+    Attributes:
+        upserts: rows that are new or changed.
+        tombstones: null values for keys that are gone.
+    """
+
+    upserts: int
+    tombstones: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predecessor:
+    """The live epoch where it stopped.
+
+    Attributes:
+        paths: where it is.
+        state: its ledger; its last commit is at the offsets at which the next epoch takes over.
+        shapes: keys and columns of its tables, by place.
+        topics: names of the topics that it sends to.
+        reconciled: topic -> table, for those that hold what the table holds.
+        unsent: number of the handover whose differences it has written and not sent: it never began to send.
+    """
+
+    paths: EpochPaths
+    state: LedgerState
+    shapes: Mapping[str, Shape]
+    topics: tuple[str, ...]
+    reconciled: Mapping[str, str]
+    unsent: int | None
+
+    @property
+    def committed(self) -> LedgerRow:
+        """Its last commit."""
+        assert self.state.committed is not None
+        return self.state.committed
+
+    @property
+    def side(self) -> Side:
+        """The epoch as one of two that are compared."""
+        return Side(paths=self.paths, state=self.state)
+
+    def holds(self, topic: Topic, table: Table) -> bool:
+        """Whether a topic holds what its table of this name holds, by the same key: only differing rows are sent."""
+        is_there = topic.name in self.topics and suspects.is_alike(self.shapes, table)
+        return is_there and self.reconciled.get(topic.name) == table.name and self.unsent is None
+
+
+def is_due(topology: Topology, record: TopologyRecord, state: LedgerState) -> bool:
+    """Whether the live epoch has sent nothing since it went live, by its ledger: its topics may lack what differs."""
+    return bool(topology.reconciled_topics) and state.resumed_for != record.last_handover
+
+
+def predecessor(lake: str, record: TopologyRecord, state: LedgerState) -> Predecessor | None:
+    """The live epoch, by its ledger; None when there is none."""
+    if record.live is None or state.committed is None:
+        return None
+    epoch = record.epoch(record.live)
+    is_unsent = bool(epoch.reconciled) and state.resumed_for != record.last_handover
+    return Predecessor(
+        paths=EpochPaths(lake=lake, topology=record.topology, epoch=record.live),
+        state=state,
+        shapes=state.shapes,
+        topics=epoch.sends_to,
+        reconciled=epoch.reconciled,
+        unsent=record.last_handover if is_unsent else None,
+    )
+
+
+def get_ready(run: EpochRun, before: Predecessor | None) -> None:
+    """Compare the tables while the epoch follows the other: at the handover only what changed since is compared.
+
+    To be called between two slices, now and then. Idempotent.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+    """
+    topics = [(topic, suspects.as_sent(run.topology, topic.of)) for topic in run.topology.reconciled_topics]
+    for table in {
+        table.name: table for topic, table in topics if before is not None and before.holds(topic, table)
+    }.values():
+        assert before is not None
+        suspects.compare(run, before.side, table)
+
+
+def write_differences(run: EpochRun, before: Predecessor | None, handover: int) -> dict[str, dict[str, int]]:
+    """Compare the tables of both epochs at the same offsets and write once what their topics have to get.
+
+    To be called by the epoch that goes live, before the pointer moves. Idempotent by the handover's number: what is
+    written is never computed again, and needs the other epoch's files no more. A crash leaves the differences of some
+    topics.
+
+    Returns:
+        Topic -> numbers of records, as :class:`Sent` has them.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+    """
+    committed = run.ledger.state().committed
+    assert committed is not None
+    found = {}
+    for topic in run.topology.reconciled_topics:
+        table = suspects.as_sent(run.topology, topic.of)
+        path = run.paths.reconciled(topic.name)
+        loose = [
+            Column(name=c.name, type=c.type, nullable=c.name not in table.key, delta=c.delta) for c in table.columns
+        ]
+        tables.create(path, (HANDOVER, tables.DELETED, *loose))
+        if not tables.is_written(path, handover):
+            run.ledger.check_claim(run.writer)
+            tables.append_frame(path, differences(run, topic, table, committed, before, handover), handover)
+            crash_point("reconcile.differences", committed.seq)
+        found[topic.name] = asdict(_counted(path, handover))
+    return found
+
+
+def written(paths: EpochPaths, topics: Iterable[str], handover: int) -> dict[str, dict[str, int]] | None:
+    """What :func:`write_differences` wrote for an epoch's topics, on any request; None until all of it is there."""
+    there = {topic: paths.reconciled(topic) for topic in topics}
+    if not all(tables.exists(path) and tables.is_written(path, handover) for path in there.values()):
+        return None
+    return {topic: asdict(_counted(path, handover)) for topic, path in there.items()}
+
+
+def differences(
+    run: EpochRun, topic: Topic, table: Table, committed: LedgerRow, before: Predecessor | None, handover: int
+) -> DataFrame:
+    """Rows that a topic has to get: the table's columns, ``_deleted`` and ``_handover``; one row a key, in no order.
+
+    Where the topic held what the other epoch's table holds, the rows that differ in a column of the new table; a column
+    that one side lacks is null there. Otherwise every row, and null values for keys that the other epoch may have sent.
+    """
+    from pyspark.sql import functions as F
+
+    place, key = f"tables/{table.name}", list(table.key)
+    names = [column.name for column in table.columns]
+    after = frame_at(run.engines.session, run.paths, committed, place).select(*quoted(names))
+    if before is None or topic.name not in before.topics or not suspects.is_alike(before.shapes, table):
+        return _marked(after, handover)
+    known = frame_at(run.engines.session, before.paths, before.committed, place)
+    if not before.holds(topic, table):
+        is_kept = before.reconciled.get(topic.name) == table.name
+        keys = known.select(*quoted(key))
+        if is_kept and before.unsent is not None:
+            # It never sent them: keys that it lacks, and that the epoch before it had, are still in the topic.
+            unsent = run.engines.session.read.format("delta").load(before.paths.reconciled(topic.name))
+            keys = keys.union(unsent.where(F.col(HANDOVER.name) == before.unsent).select(*quoted(key))).distinct()
+        gone = keys.join(after, on=key, how="left_anti")
+        return _marked(after, handover).unionByName(_marked(gone, handover, deleted=True), allowMissingColumns=True)
+    chosen = suspects.keys(run, before.side, table)
+    ours, theirs = (suspects.among(rows, chosen, table) for rows in (after, known))
+    return _marked_by(ours, theirs, table, handover)
+
+
+def send(run: EpochRun, handover: int) -> None:
+    """Send the differences of a handover, in one Kafka transaction with a marker that names it.
+
+    Idempotent: skipped when that marker is there. A crash leaves all of it sent, or nothing that a reader sees.
+
+    Raises:
+        StaleWriterError: another driver took the epoch over, or the transaction took longer than Kafka allows.
+    """
+    state = run.ledger.state()
+    assert run.sent.sender is not None and state.committed is not None
+    if run.sent.handover == handover:
+        return
+    run.ledger.check_claim(run.writer)
+    run.sent.sender.begin()
+    run.sent.sender.extend(_records(run, handover))
+    crash_point("reconcile.open", state.seq)
+    # "live": from here on the topics hold what this epoch's tables hold.
+    last = state.committed
+    closing = marker(run, last.seq, state.position, last, "live", handover, roots=last.detail.get("roots"))
+    run.sent.sender.extend([closing])
+    run.sent.sender.commit(state.position)
+    run.sent.handover = handover
+    crash_point("reconcile.send", state.seq)
+
+
+def forget(paths: EpochPaths) -> None:
+    """Remove differences that were sent, and what was compared for them; their number is on record.
+
+    Idempotent.
+    """
+    shutil.rmtree(Path(paths.reconciled("x")).parent, ignore_errors=True)
+    suspects.forget(paths)
+
+
+def _marked(rows: DataFrame, handover: int, *, deleted: bool = False) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.withColumn("_deleted", F.lit(deleted)).withColumn(HANDOVER.name, F.lit(handover).cast("bigint"))
+
+
+def _marked_by(after: DataFrame, known: DataFrame, table: Table, handover: int) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    key, names = list(table.key), [column.name for column in table.columns if column.name not in table.key]
+    columns = [F.col(f"now.{q}").alias(name) for name, q in zip(names, quoted(names), strict=True)]
+    chosen = suspects.differing(after, known, table)
+    return _marked(chosen.select(*quoted(key), *columns, F.col("now").isNull().alias("_gone")), handover).select(
+        *quoted([*key, *names]), F.col("_gone").alias("_deleted"), HANDOVER.name
+    )
+
+
+def _counted(path: str, handover: int) -> Sent:
+    counts = 'COUNT(*) AS "all", COALESCE(SUM(CASE WHEN "_deleted" THEN 1 ELSE 0 END), 0) AS "gone"'
+    (row,) = queries.query(path, None, select=counts, where=f"{HANDOVER.name} = {handover}").to_pylist()
+    return Sent(upserts=row["all"] - row["gone"], tombstones=row["gone"])
+
+
+def _records(run: EpochRun, handover: int) -> Iterator[Record]:
+    for topic in run.topology.reconciled_topics:
+        columns = [column.name for column in run.topology.rows_of(topic).columns]
+        sent = [column.name for column in run.topology.sent_columns(topic)]
+        path, mine = run.paths.reconciled(topic.name), f"{HANDOVER.name} = {handover}"
+        for rows in queries.chunks(path, None, [*columns, "_deleted"], CHUNK_ROWS, where=mine):
+            yield from topic_records(topic, sent, rows, encode=encoder_of(run, topic))

@@ -1,0 +1,110 @@
+"""A host for drivers: starts those that are wanted and missing, and ends them when it ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import structlog
+
+from kappa.config import Config
+from kappa.driver.processes import process
+from kappa.driver.processes.targets import write_targets
+from kappa.errors import KappaError
+from kappa.names import EpochPaths
+from kappa.presence import heartbeat
+
+#: Time between two looks, and the longest pause before a driver that keeps dying is started again.
+LOOK_SECONDS = 2.0
+LONGEST_PAUSE_SECONDS = 120.0
+
+#: A state that is no adjective, in words.
+_STATES = {"never": "not started yet"}
+
+log = structlog.get_logger("kappa.driver.processes.host")
+
+
+def host(config: Config, stopping: threading.Event, targets: Path | None = None) -> None:
+    """Keep every wanted driver running until told to stop; then end the drivers of this host at a slice boundary.
+
+    A driver that dies is started again with growing pauses. A crash of this process leaves its drivers running: the
+    next one finds them by their heartbeats.
+
+    Args:
+        targets: a file that tells Prometheus where drivers answer; None for none.
+    """
+    failures: dict[tuple[str, int], int] = {}
+    not_before: dict[tuple[str, int], float] = {}
+    while not stopping.wait(LOOK_SECONDS):
+        try:
+            wanted = process.wanted_drivers(config)
+        except KappaError as error:
+            log.warning("waiting", error=str(error))
+            continue
+        for one in wanted:
+            found = process.driver_status(config, *one)
+            if found.state == "unconfirmed":  # the next look tells
+                continue
+            if found.is_running:
+                if time.monotonic() > not_before.get(one, 0.0) + LONGEST_PAUSE_SECONDS:
+                    failures.pop(one, None)
+                continue
+            if time.monotonic() < not_before.get(one, 0.0):
+                continue
+            failures[one] = failures.get(one, 0) + 1
+            not_before[one] = time.monotonic() + min(LONGEST_PAUSE_SECONDS, 2.0 ** failures[one])
+            try:
+                log.info("starting", topology=one[0], epoch=one[1], start=failures[one])
+                process.ensure_driver(config, *one)
+            except KappaError as error:
+                log.error("did not start", topology=one[0], epoch=one[1], error=str(error))
+        if targets is not None:
+            _tell(config, targets)
+    end_local(config)
+
+
+def check(config: Config) -> list[str]:
+    """A line for each wanted driver that does not run, or has long been at one line of the protocol.
+
+    One of another host whose heartbeat was not seen to change yet is left out: a single look cannot tell.
+    """
+    looked = [process.driver_status(config, *one) for one in process.wanted_drivers(config)]
+    return [
+        f"The driver of epoch {found.epoch} of {found.topology!r} is {_STATES.get(found.state, found.state)}"
+        f"{': ' + found.message if found.message else ''}. Look at it: kappa status {found.topology}"
+        for found in looked
+        if found.state not in ("running", "slow", "unconfirmed")
+    ]
+
+
+def _tell(config: Config, targets: Path) -> None:
+    try:
+        write_targets(config, targets)
+    except (OSError, KappaError) as error:  # the drivers are what this process is for
+        log.error("targets not written", file=str(targets), error=str(error))
+
+
+def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
+    """Ask every driver on this host to stop at its slice boundary and wait; one that does not is killed.
+
+    Nothing is put on record: the drivers are still wanted, and the next watcher starts them again.
+
+    Returns:
+        How many there were.
+    """
+    found = []
+    for name, epoch in process.wanted_drivers(config):
+        beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
+        if beat and beat.may_be_ended:
+            process.send_signal(beat.pid, signal.SIGTERM)
+            found.append(beat)
+    deadline = time.monotonic() + timeout_seconds
+    left = list(found)
+    while left and time.monotonic() < deadline:
+        time.sleep(process.POLL_SECONDS)
+        left = [beat for beat in left if beat.is_process]
+    for beat in [beat for beat in left if beat.may_be_ended]:
+        process.send_signal(beat.pid, signal.SIGKILL)
+    return len(found)

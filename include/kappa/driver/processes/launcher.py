@@ -1,0 +1,80 @@
+"""Starts drivers detached from the process that asked for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from kappa.config import PREFIX, Config
+from kappa.errors import KappaError
+from kappa.names import epoch_word
+from kappa.record.code import extract
+from kappa.replay.dry_run import about_to
+
+# Run in a process of its own, which ends at once: the driver is then an orphan, and a task runner, a shell or a
+# web server that ends its children does not end it. Prints the driver's process id.
+_DETACH = """
+import subprocess, sys
+log = open(sys.argv[1], "ab")
+nothing = subprocess.DEVNULL
+driver = subprocess.Popen(sys.argv[2:], stdin=nothing, stdout=log, stderr=log, start_new_session=True, cwd="/")
+print(driver.pid)
+"""
+
+# An Airflow task starts drivers with its own environment. What Airflow keeps there (its database's address, the keys of
+# its passwords and tokens, connections, variables) is none of a topology's business.
+_OF_AIRFLOW = re.compile(r"_*AIRFLOW", re.IGNORECASE)
+
+
+def launch(config: Config, topology: str, epoch: int, code: str) -> int:
+    """Start the driver of an epoch with the code that the epoch recorded, on this host, in a session of its own.
+
+    It has the environment of the caller without the variables of Airflow. Not idempotent by itself: the driver's claim
+    decides when two are started.
+
+    Returns:
+        The driver's process id.
+
+    Raises:
+        CodeError: the lake does not hold that code.
+    """
+    about_to(f"start the driver of epoch {epoch} of {topology}")
+    root = extract(config.lake, code, config.home)
+    # Otherwise glibc keeps what is freed in up to eight places a core, in Python and in the JVM.
+    inherited = {name: value for name, value in os.environ.items() if not _OF_AIRFLOW.match(name)}
+    env = {"MALLOC_ARENA_MAX": "2", **inherited, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
+    for name in config.to_env().keys() - _settings_of(root):
+        env.pop(name, None)
+    env["PYTHONPATH"] = os.pathsep.join([str(root / "include"), *filter(None, [env.get("PYTHONPATH")])])
+    command = [
+        sys.executable,
+        str(root / "jobs" / "run_epoch.py"),
+        "--topology",
+        topology,
+        "--epoch",
+        str(epoch),
+        "--code",
+        code,
+    ]
+    file = log_file(config, topology, epoch)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _DETACH, str(file), *command], env=env, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise KappaError(f"The driver of {topology!r} did not start: {done.stderr.strip()}")
+    return int(done.stdout)
+
+
+def _settings_of(root: Path) -> set[str]:
+    """Variables that the code of an epoch knows: a setting that came later is an error to it."""
+    fields = re.findall(r"^    (\w+): ", (root / "include" / "kappa" / "config.py").read_text(), re.MULTILINE)
+    return {PREFIX + name.upper() for name in fields}
+
+
+def log_file(config: Config, topology: str, epoch: int) -> Path:
+    """Log of an epoch's driver on this host."""
+    return config.home / "logs" / f"{topology}.{epoch_word(epoch)}.log"

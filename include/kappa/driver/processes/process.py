@@ -1,0 +1,212 @@
+"""The process of an epoch's driver: whether it runs, and starting it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from kappa.config import Config
+from kappa.driver.processes.launcher import launch, log_file
+from kappa.errors import KappaError
+from kappa.names import EpochPaths
+from kappa.presence import heartbeat, liveness
+from kappa.record.epochs import Epochs
+from kappa.replay.dry_run import about_to
+
+#: How long a launched driver may take to its first heartbeat before it counts as not started.
+LAUNCH_SECONDS = 20.0
+#: How often it is looked whether a driver's process has come up, or is gone: nothing tells when one that is no child
+#: ends.
+POLL_SECONDS = 0.1
+#: How often the ledger is read while a driver does what it was asked for: nothing tells when a row is written.
+ANSWER_SECONDS = 0.2
+#: How often it is looked whether a driver that is waited for has died.
+REVIVE_SECONDS = 5.0
+#: From which time on a status says how long a driver has been at what it is at.
+LINE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverStatus:
+    """The driver of an epoch, from its heartbeat.
+
+    Attributes:
+        state: ``running``; ``slow`` or ``stuck``: it does not get on; ``stopped``, ``dead`` or ``never`` (started);
+            ``unconfirmed``: it is of another host and its heartbeat was not seen to change yet.
+        pid: its process on ``host``.
+        host: where it runs.
+        heartbeat_at: last heartbeat, UTC.
+        seq: last committed slice; None before the first.
+        role: ``live`` or ``candidate``.
+        message: what it is doing.
+        records_per_second: rate of its last slice.
+        metrics: ``host:port`` where it answers Prometheus; None where it does not.
+    """
+
+    topology: str
+    epoch: int
+    state: str
+    pid: int | None = None
+    host: str | None = None
+    heartbeat_at: datetime | None = None
+    seq: int | None = None
+    role: str | None = None
+    message: str = ""
+    records_per_second: float | None = None
+    metrics: str | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is there, also when it is stuck and waits."""
+        return self.state in ("running", "slow", "stuck")
+
+
+def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
+    """Start an epoch's driver unless one has a fresh heartbeat; return when it beats.
+
+    Idempotent; when two do it at once, one of the two drivers finds the claim taken and ends without having done
+    anything. With ``config.launcher`` ``elsewhere`` nothing is started here: a ``kappa drivers`` on another host does.
+
+    Raises:
+        UnknownEpochError: there is no such epoch.
+        KappaError: the driver ended before its first heartbeat; the message names its log.
+    """
+    status = _settled_status(config, topology, epoch)
+    if status.is_running or config.launcher == "elsewhere":
+        return status
+    record = Epochs(config.lake).record(topology).epoch(epoch)
+    # A driver left the mark of the code that it ran; an epoch that never ran has its plan's.
+    pid = launch(config, topology, epoch, record.code)
+    born = heartbeat.process_start(pid)
+    deadline = time.monotonic() + LAUNCH_SECONDS
+    while time.monotonic() < deadline:
+        status = driver_status(config, topology, epoch)
+        if status.is_running:
+            return status
+        if not heartbeat.is_process(pid, born):
+            status = driver_status(config, topology, epoch)
+            if status.is_running or status.state == "stopped":
+                return status
+            raise KappaError(
+                f"The driver of epoch {epoch} of {topology!r} ended at once; see {log_file(config, topology, epoch)}.",
+                topology=topology,
+                epoch=epoch,
+            )
+        time.sleep(POLL_SECONDS)
+    return driver_status(config, topology, epoch)
+
+
+class Revival:
+    """Starts a driver that died again while something is waited for, looking every few seconds.
+
+    Args:
+        epochs: whose drivers; topology -> epoch.
+    """
+
+    def __init__(self, config: Config, epochs: Mapping[str, int]) -> None:
+        self._config = config
+        self._epochs = epochs
+        self._looked = time.monotonic()
+
+    def look(self) -> None:
+        """Start the drivers that do not run, if it is time."""
+        if time.monotonic() - self._looked > REVIVE_SECONDS:
+            self._looked = time.monotonic()
+            for topology, epoch in self._epochs.items():
+                ensure_driver(self._config, topology, epoch)
+
+
+def wanted_drivers(config: Config) -> list[tuple[str, int]]:
+    """Topologies and epochs whose drivers should be running: live ones, and those being built or brought back."""
+    epochs = Epochs(config.lake)
+    return [
+        (name, epoch.epoch)
+        for name in epochs.topologies()
+        for record in [epochs.record(name)]
+        for epoch in record.epochs.values()
+        if epoch.is_wanted and (epoch.epoch == record.live or epoch.is_recalled or epoch.is_building or epoch.is_kept)
+    ]
+
+
+def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
+    """The driver of an epoch, from its heartbeat: one of another host is ``unconfirmed`` until it changes."""
+    path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
+    return _status(topology, epoch, liveness.look(path, config.stale_seconds))
+
+
+def _settled_status(config: Config, topology: str, epoch: int) -> DriverStatus:
+    """The same, after as many looks as it takes to know."""
+    path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
+    return _status(topology, epoch, liveness.settled(path, config.stale_seconds))
+
+
+def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
+    beat = sign.beat
+    if beat is None:
+        return DriverStatus(topology=topology, epoch=epoch, state="never")
+    state, message = beat.state if sign.is_alive else sign.state, beat.message
+    if sign.state == "unconfirmed":
+        message = f"last heard of at {beat.at:%Y-%m-%d %H:%M:%S} UTC by the clock of {beat.host}: {message}"
+    if sign.is_alive and message.startswith(("slow: ", "stuck: ")):
+        message = f"{message}; its log has the stacks. To end it: kill {beat.pid} on {beat.host}"
+    elif sign.is_alive and state == "running" and beat.line_seconds >= LINE_SECONDS:
+        place = f" at {beat.line!r}" if beat.line != message else ""
+        message = ", ".join(part for part in (message, f"for {beat.line_seconds:.0f} s{place}") if part)
+    return DriverStatus(
+        topology=topology,
+        epoch=epoch,
+        state=state,
+        pid=beat.pid,
+        host=beat.host,
+        heartbeat_at=beat.at,
+        seq=None if beat.seq < 0 else beat.seq,
+        role=beat.role,
+        message=message,
+        records_per_second=beat.records_per_second,
+        metrics=beat.metrics or None,
+    )
+
+
+def await_end(config: Config, topology: str, epoch: int) -> None:
+    """Wait until an epoch's driver has ended; one on this host that does not is ended by its process id."""
+    beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
+    if beat is None:
+        return
+    about_to(f"end the driver of epoch {epoch} of {topology} and remove what the epoch left")
+    deadline = time.monotonic() + 2 * config.stale_seconds
+    # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
+    is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
+    is_killed = False  # a process that is being ended has no command line any more
+    while driver_status(config, topology, epoch).state not in ("stopped", "dead", "never") or (
+        is_here and beat.is_process
+    ):
+        if time.monotonic() > deadline:
+            if not is_here:
+                raise KappaError(
+                    f"The driver of epoch {epoch} on {beat.host} does not end. End process {beat.pid} there and call "
+                    "again.",
+                    host=beat.host,
+                    pid=beat.pid,
+                )
+            if beat.may_be_ended:
+                send_signal(beat.pid, signal.SIGKILL)
+                is_killed = True
+            elif beat.is_process and not is_killed:
+                raise KappaError(
+                    f"Process {beat.pid}, which the heartbeat of epoch {epoch} names, is no driver and is not ended. "
+                    f"Look at it: ps -fp {beat.pid}",
+                    pid=beat.pid,
+                )
+        time.sleep(POLL_SECONDS)
+
+
+def send_signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process that may have ended since it was looked at."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,36 @@
+"""Where Prometheus finds the drivers: a file of targets for its ``file_sd_configs``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kappa.config import Config
+from kappa.delta.fsync import replace_text
+from kappa.driver.processes.process import wanted_drivers
+from kappa.names import EpochPaths
+from kappa.presence import heartbeat
+
+
+def targets(config: Config) -> list[dict[str, Any]]:
+    """The endpoint of each driver that should be running, as Prometheus reads a file of targets.
+
+    A driver that died keeps its last endpoint until the next one of its epoch has another: Prometheus then says that it
+    is down. One that was stopped has none.
+    """
+    found = []
+    for topology, epoch in wanted_drivers(config):
+        beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
+        if beat is not None and beat.metrics:
+            found.append({"targets": [beat.metrics], "labels": {"topology": topology, "epoch": str(epoch)}})
+    return found
+
+
+def write_targets(config: Config, file: Path) -> None:
+    """Replace a file of targets in one step, if they changed; its folder is made."""
+    text = json.dumps(targets(config), indent=2) + "\n"
+    if file.is_file() and file.read_text() == text:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(file, text)

@@ -1,1 +1,0 @@
-"""What is in the lake: ledgers, the record of epochs, tables, code."""

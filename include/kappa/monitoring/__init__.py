@@ -1,0 +1,1 @@
+"""What a driver tells others about itself: metrics for Prometheus, notices for a webhook."""

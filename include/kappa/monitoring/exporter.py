@@ -1,0 +1,186 @@
+"""The endpoint at which Prometheus asks a driver for its measures.
+
+Nothing here stops or delays a slice: what fails is counted and said once in the log. What costs a look at the broker or
+the disk is done by a thread of its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+import structlog
+
+from kappa.config import Config
+from kappa.delta.row_counts import rows_of_slice
+from kappa.errors import ConflictError, KappaError, Transient, first_line
+from kappa.kafka.broker import Broker
+from kappa.monitoring.metrics import Metrics
+from kappa.names import EpochPaths
+
+if TYPE_CHECKING:
+    from kappa.record.ledger_rows import LedgerRow
+
+log = structlog.get_logger("kappa.monitoring.exporter")
+
+_P = ParamSpec("_P")
+#: Addresses that stand for every interface of the host.
+_EVERY = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not bound
+
+
+def _measured(method: Callable[Concatenate[Exporter, _P], None]) -> Callable[Concatenate[Exporter, _P], None]:
+    """Nothing where there is no endpoint; an error goes no further."""
+
+    @wraps(method)
+    def measured(self: Exporter, /, *args: _P.args, **named: _P.kwargs) -> None:
+        if self.metrics is None:
+            return
+        try:
+            method(self, *args, **named)
+        except Exception as error:  # a measure that is missing stops no stream
+            self.metrics.unmeasured()
+            self.complain(method.__name__, error)
+
+    return measured
+
+
+class Exporter:
+    """The endpoint of one driver. Without ``config.metrics`` there is none, and nothing is measured.
+
+    Attributes:
+        address: ``host:port`` of the endpoint; empty while there is none.
+        metrics: what it shows; None while there is none.
+    """
+
+    def __init__(self, config: Config, paths: EpochPaths) -> None:
+        self.address = ""
+        self.metrics: Metrics | None = None
+        self._config, self._paths = config, paths
+        self._log = log.bind(topology=paths.topology, epoch=paths.epoch)
+        self._complaints: set[str] = set()
+        self._written: deque[tuple[str, int, int]] = deque()
+        self._closing = threading.Event()
+        self._server: tuple[Any, threading.Thread] | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(
+        self, metrics: Callable[[], Metrics], state: Callable[[], str], committed: LedgerRow | None, *, is_live: bool
+    ) -> None:
+        """Listen, if the settings ask for it.
+
+        Args:
+            metrics: makes what is to be shown.
+            state: the driver's state, asked at each look.
+            committed: the epoch's last commit.
+            is_live: whether it is the live one.
+        """
+        if self._config.metrics_endpoint is None:
+            return
+        try:
+            made = metrics()
+            made.watch(state)
+            made.started(committed, is_live=is_live)
+            self._listen(made, *self._config.metrics_endpoint)
+        except Exception as error:  # a driver that nothing measures works as well
+            self.complain("open", error)
+            return
+        self.metrics = made
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread.start()
+        self._log.info("metrics", address=self.address)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._closing.set()
+        if self._server is not None:
+            server, thread = self._server
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    @_measured
+    def begin(self, line: str) -> None:
+        """A line of the protocol begins; see :meth:`Metrics.begin`."""
+        assert self.metrics is not None
+        self.metrics.begin(line)
+
+    @_measured
+    def stands_at(self, row: LedgerRow | None) -> None:
+        """The last commit is this one, which is no slice: the seed."""
+        assert self.metrics is not None
+        if row is not None:
+            self.metrics.stands_at(row)
+
+    @_measured
+    def committed(self, row: LedgerRow, seconds: float) -> None:
+        """A slice was committed."""
+        assert self.metrics is not None
+        self.metrics.committed(row, seconds)
+        self._written.extend((place, version, row.seq) for place, version in row.delta_versions.items())
+
+    @_measured
+    def failed(self, error: Exception, in_a_row: int) -> None:
+        """An error was weighed."""
+        assert self.metrics is not None
+        self.metrics.failed("wait" if isinstance(error, Transient | ConflictError) else "failure", in_a_row)
+
+    def complain(self, what: str, error: Exception) -> None:
+        """Say once what cannot be measured."""
+        if what not in self._complaints:
+            self._complaints.add(what)
+            self._log.error("not measured", what=what, error=f"{type(error).__name__}: {first_line(error)}")
+
+    def _listen(self, metrics: Metrics, host: str, port: int) -> None:
+        from prometheus_client import start_http_server
+
+        try:
+            server, thread = start_http_server(port, host, metrics.registry)
+        except OSError as error:
+            if port == 0:
+                raise
+            # Two epochs on one host ask for the same port, as during each replay.
+            self._log.warning("port taken", port=port, error=error.strerror or type(error).__name__)
+            server, thread = start_http_server(0, host, metrics.registry)
+        self._server = server, thread
+        named = socket.gethostname() if host in _EVERY else f"[{host}]" if ":" in host else host
+        self.address = f"{named}:{server.server_port}"
+
+    def _run(self) -> None:
+        is_closing = False
+        while not is_closing:
+            self._look_at_lag()
+            self._count_rows()
+            is_closing = self._closing.wait(self._config.beat_seconds)
+        if "_broker" in self.__dict__:
+            self._broker.close()
+
+    @cached_property
+    def _broker(self) -> Broker:
+        return Broker(self._config.bootstrap_servers)
+
+    @_measured
+    def _look_at_lag(self) -> None:
+        assert self.metrics is not None
+        position = self.metrics.position
+        if position is None:
+            return
+        try:
+            ends = self._broker.stable_offsets(position.topics)
+        except KappaError:
+            self.metrics.lag(None)  # what the driver itself meets then is in its log
+            return
+        self.metrics.lag(position.count_to(position.merge(ends)))
+
+    @_measured
+    def _count_rows(self) -> None:
+        assert self.metrics is not None
+        while self._written:
+            place, version, seq = self._written.popleft()
+            folder, _, name = place.partition("/")
+            kind = {"changes": "table", "outputs": "output"}.get(folder)
+            if kind is not None:
+                self.metrics.written(kind, name, rows_of_slice(f"{self._paths.root}/{place}", version, seq))

@@ -1,0 +1,264 @@
+"""Notices to a webhook: what needs a decision, and each move of the live pointer.
+
+A notice is made of an event on record, so that it is made once whichever process wrote the event. A file beside the
+heartbeat says up to which event the receiver has answered: a driver that dies before that leaves the rest to the next
+one. The receiver may get a notice twice then, with the same id.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from kappa.config import Config
+from kappa.delta.fsync import replace_text
+from kappa.errors import NewerFormatError
+from kappa.names import EpochPaths
+from kappa.presence.watchdog import Line
+from kappa.record.events import Event
+from kappa.record.moves import rollbacks
+from kappa.replay import stored
+from kappa.replay.proof.verdict import DiffReport, Verdict
+
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
+#: How long a receiver may take for a step of its answer, and how long a driver that ends waits for what is on its way.
+TIMEOUT_SECONDS = 5.0
+#: Pauses between tries: from the first on they double.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+
+log = structlog.get_logger("kappa.monitoring.notices")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """What the receiver gets, as JSON.
+
+    Attributes:
+        id: the same for each try: a receiver that has seen it may drop it.
+        event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``APPROVAL``, ``CUTOVER`` or ``ROLLBACK``.
+        message: what happened, for people.
+        command: what to type next.
+        at: when it happened, ISO 8601, UTC.
+        verdict: of the epoch's verification, where an answer is waited for.
+        link: where the answer is given.
+    """
+
+    id: str
+    event: str
+    topology: str
+    epoch: int
+    message: str
+    command: str
+    at: str
+    verdict: str = ""
+    link: str = ""
+
+
+def notice_of(event: Event, lake: str, *, is_rollback: bool = False) -> Notice | None:
+    """The notice of an event; None where there is nothing to decide.
+
+    Args:
+        event: of the record of epochs.
+        lake: id of the lake.
+        is_rollback: whether it is a move to an epoch that readers had before: :func:`kappa.record.moves.rollbacks`.
+    """
+    name, epoch = event.topology, event.epoch
+    verdict = link = ""
+    match event.event:
+        case "stuck":
+            kind, command = "STUCK", f"kappa start {name} --epoch {epoch} --execute"
+            message = f"Stuck at slice {event.detail.get('seq')}: {event.reason}"
+        case "verified":
+            report = DiffReport.from_json(event.detail["report"])
+            if report.verdict is Verdict.SAME:
+                return None
+            kind, command = report.verdict.upper(), f"kappa diff {name} {epoch}"
+            message = f"Differs from epoch {report.live_epoch}, which is live."
+            if report.verdict is Verdict.FAILED:
+                message = f"{len(report.failures)} of its checks, thresholds and second runs do not hold."
+        case "asked":
+            kind, command = "APPROVAL", f"kappa approve {name} {epoch}"
+            verdict, link = event.detail["terms"]["verdict"], event.detail["link"]
+            message = _question(event)
+        case "moved" if event.detail.get("from") is not None:
+            kind, command = "CUTOVER", f"kappa rollback {name}"
+            if is_rollback:
+                kind, command = "ROLLBACK", f"kappa status {name}"
+            message = f"Live now, instead of epoch {event.detail['from']}."
+        case _:
+            return None
+    return Notice(
+        id=f"{lake}/{name}/{epoch}/{kind}/{event.n}",
+        event=kind,
+        topology=name,
+        epoch=epoch,
+        message=message,
+        command=command,
+        at=event.at.isoformat(),
+        verdict=verdict,
+        link=link,
+    )
+
+
+def _question(event: Event) -> str:
+    """What is waited for, in a sentence or two."""
+    asked = event.detail
+    until = f"{datetime.fromisoformat(asked['until']):%Y-%m-%d %H:%M} UTC"
+    person = f"Approval {asked['nth']} of {asked['needed']}. " if asked["needed"] > 1 else ""
+    return (
+        f"Waits for approval to replace epoch {asked['terms']['live']}, which is live. Verdict: "
+        f"{asked['terms']['verdict']}. {person}Without an answer until {until} it is rejected."
+    )
+
+
+class Notices:
+    """Posts the notices of one epoch from a thread of its own, oldest first, until each is answered.
+
+    Without ``config.webhook_url`` and ``config.webhook_url_file`` nothing is posted.
+    """
+
+    def __init__(self, config: Config, paths: EpochPaths) -> None:
+        self._config, self._paths = config, paths
+        self._log = log.bind(topology=paths.topology, epoch=paths.epoch)
+        self._seen: int | None = None
+        self._lake = ""
+        self._waiting: list[tuple[int | None, Notice]] = []
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_on = bool(config.webhook_url or config.webhook_url_file)
+
+    def open(self, events: Sequence[Event], lake: str) -> None:
+        """Begin behind the last event that was told; the first driver begins behind those that there are.
+
+        Args:
+            events: of the topology, oldest first.
+            lake: id of the lake.
+        """
+        if not self._is_on:
+            return
+        try:
+            told = self._told()
+            self._lake = lake
+            self._seen = told if told is not None else max((event.n for event in events), default=0)
+            if told is None:
+                self._keep(self._seen)
+        except (OSError, ValueError, NewerFormatError) as error:
+            self._is_on = False
+            self._log.error("no notices", error=f"{type(error).__name__}: {error}")
+            return
+        self._thread = threading.Thread(target=self._run, name="notices", daemon=True)
+        self._thread.start()
+
+    def look(self, events: Sequence[Event]) -> None:
+        """Take up the epoch's events that are new, of all events of the topology."""
+        if self._thread is None or self._seen is None:
+            return
+        if not events or events[-1].n <= self._seen:
+            return
+        new = [event for event in events if event.n > self._seen]
+        self._seen = new[-1].n
+        back = rollbacks(events)
+        found = [(e.n, notice_of(e, self._lake, is_rollback=e.n in back)) for e in new if e.epoch == self._paths.epoch]
+        self._add([(n, notice) for n, notice in found if notice is not None])
+
+    def hangs(self, line: Line, seq: int, at: str) -> None:
+        """A line of the driver has not ended for too long; that is on no record."""
+        if self._thread is None or line.level != "stuck":
+            return
+        name, epoch = self._paths.topology, self._paths.epoch
+        notice = Notice(
+            id=f"{self._lake}/{name}/{epoch}/STUCK/{seq}/{line.name}",
+            event="STUCK",
+            topology=name,
+            epoch=epoch,
+            message=line.message,
+            command=f"kappa status {name}",
+            at=at,
+        )
+        self._add([(None, notice)])
+
+    def close(self) -> None:
+        """Wait a little for what is on its way; the next driver posts the rest."""
+        if self._thread is None:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting, TIMEOUT_SECONDS)
+            left = [notice.id for _, notice in self._waiting]
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join(TIMEOUT_SECONDS)
+        if left:
+            self._log.error("notices left", ids=left)
+
+    def _add(self, found: Sequence[tuple[int | None, Notice]]) -> None:
+        if found:
+            with self._changed:
+                self._waiting.extend(found)
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while not self._closing.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing.is_set())
+                if self._closing.is_set():
+                    return
+                n, notice = self._waiting[0]
+            refused = self._post(notice)
+            if refused:
+                self._log.warning("notice not taken", id=notice.id, error=refused, pause_seconds=pause)
+                self._closing.wait(pause)
+                pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
+                continue
+            pause = FIRST_PAUSE_SECONDS
+            self._log.info("notice", id=notice.id, event_kind=notice.event)
+            self._done(n)
+
+    def _done(self, n: int | None) -> None:
+        if n is not None:
+            try:
+                self._keep(n)
+            except OSError as error:  # of an epoch that was removed meanwhile, for example
+                self._log.warning("notice told, not kept", error=f"{type(error).__name__}: {error.strerror}")
+        with self._changed:
+            self._waiting.pop(0)
+            self._changed.notify_all()
+
+    def _post(self, notice: Notice) -> str:
+        """Why the receiver did not take it; empty when it did. The URL is a secret: it is in no message."""
+        import httpx2
+
+        try:
+            url = self._url()
+            headers = {"Idempotency-Key": notice.id}
+            with httpx2.stream("POST", url, json=asdict(notice), headers=headers, timeout=TIMEOUT_SECONDS) as answer:
+                return "" if answer.is_success else f"HTTP {answer.status_code}"
+        except Exception as error:  # also a URL that is none, and a file that is gone
+            return type(error).__name__
+
+    def _url(self) -> str:
+        """The URL; that of a file is read each time, so that it may be replaced."""
+        if self._config.webhook_url_file:
+            return Path(self._config.webhook_url_file).read_text().strip()
+        return self._config.webhook_url
+
+    def _told(self) -> int | None:
+        """Number of the last event that was told; None where no driver kept one."""
+        try:
+            values = json.loads(Path(self._paths.notices).read_text())
+        except FileNotFoundError:
+            return None
+        stored.check_format(values.get("format"), FORMAT, what="file of notices", where=self._paths.notices)
+        return int(values["told"])
+
+    def _keep(self, n: int) -> None:
+        replace_text(Path(self._paths.notices), json.dumps({"format": FORMAT, "told": n}))

@@ -1,0 +1,1 @@
+"""Tables that follow the changes of a database."""

@@ -1,0 +1,176 @@
+"""All rows that records of changes describe, with the time from which and to which each of them held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.operators.changes.change_rows import (
+    PLACE,
+    PLACE_TYPE,
+    VERSION,
+    OfChanges,
+    check_changes,
+    marked_as_touched,
+    of_slice,
+)
+from kappa.operators.keys import by_content, key_ddl, quoted_names
+from kappa.topology import Table
+from kappa.topology.ddl import literal, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Columns of the table beside those of the rows.
+TIMES = ("valid_from", "valid_to", "is_current")
+_STATE, _RECORD = 0, 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedVersions:
+    """What :func:`kappa.operators.cdc_table` with ``history`` gives for a slice.
+
+    Attributes:
+        changes: rows of the table, at most one for each key and version.
+        deletions: rows of the table of deletions, likewise.
+        truncates: rows of the table of truncates.
+    """
+
+    changes: DataFrame
+    deletions: DataFrame
+    truncates: DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeHistory(OfChanges):
+    """A table of all rows with their times, before it is bound.
+
+    The records of a key, in the order of their places, are what the table says of it. A slice reads those of its keys
+    again with its own, so that a record that comes late has its time between the others.
+    """
+
+    @property
+    def row(self) -> str:
+        """Spark DDL of a row and its time."""
+        return self._row("valid_from TIMESTAMP, valid_to TIMESTAMP, is_current BOOLEAN")
+
+    def tables(self, name: str) -> tuple[Table, ...]:
+        """The rows, the deletions of keys, and the truncates: these end a row and begin none."""
+        key, made_by = key_ddl(self.key), f"cdc_table(key={','.join(quoted_names(self.key))}, history=True)"
+        version = "_version STRING NOT NULL"
+        at = f"_place {PLACE_TYPE}, _at TIMESTAMP"
+        names = [*(column.name for column in self.key), "_version"]
+        return (
+            Table(
+                name=name,
+                key=names,
+                schema=f"{self.row}, {version}, _place {PLACE_TYPE}, _carried ARRAY<STRING>",
+                made_by=made_by,
+                internal=("_version", "_place", "_carried"),
+            ),
+            Table(name=f"{name}_deleted", key=names, schema=f"{key}, {version}, {at}", made_by=f"{made_by} deletions"),
+            Table(
+                name=f"{name}_truncated",
+                key=["topic", "_version"],
+                schema=f"topic STRING NOT NULL, {version}, {at}",
+                made_by=f"{made_by} truncates",
+            ),
+        )
+
+    def __call__(
+        self, rows: DataFrame, *, before: DataFrame, deleted: DataFrame, truncated: DataFrame
+    ) -> ChangedVersions:
+        """The changes that a slice makes.
+
+        Args:
+            rows: records of changes.
+            before: the table before the slice.
+            deleted: that of deletions.
+            truncated: that of truncates.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type.
+        """
+        check_changes(rows, self.columns, "cdc_table")
+        records, truncates = of_slice(rows, self.key)
+        keys, values = quoted_names(self.key), quoted_names(self._rest)
+        at = [f"{PLACE} AS _place", f"{VERSION} AS _version", "_source_time AS _at"]
+        own = records.selectExpr(
+            *keys, *values, *at, "COALESCE(_unchanged, ARRAY()) AS _carried", "_operation = 'd' AS _gone",
+            "CAST(NULL AS TIMESTAMP) AS _until", f"{_RECORD} AS _source",
+        )  # fmt: skip
+        new = truncates.selectExpr("_topic AS topic", *at)
+        stored = self._stored(own, before, deleted, new)
+        clearing = new.drop("topic").union(truncated.select("_place", "_version", "_at"))
+        of_all = own.select(*keys).union(stored.select(*keys)).distinct()
+        cleared = of_all.crossJoin(_broadcast(clearing)).selectExpr(
+            *keys, *self._nothing, "_place", "_version", "_at", "ARRAY() AS _carried", "TRUE AS _gone",
+            "CAST(NULL AS TIMESTAMP) AS _until", f"{_STATE} AS _source",
+        )  # fmt: skip
+        known = self._along_positions(own.union(stored).union(cleared))
+        content = by_content({column.name: column.delta for column in self._rest})
+        of_was = by_content({column.name: column.delta for column in self._rest}, of="_was.")
+        differs = " OR ".join(
+            [f"NOT (valid_to <=> _until) OR _source = {_RECORD}"]
+            + [f"NOT ({one} <=> {other})" for one, other in zip(content, of_was, strict=True)]
+        )
+        changes = known.where(f"NOT _gone AND ({differs})").selectExpr(
+            *keys, *values, "_at AS valid_from", "valid_to", "is_current", "_version", "_place", "_carried",
+            "FALSE AS _deleted",
+        )  # fmt: skip
+        columns = ["_version", "_place", "_at", "FALSE AS _deleted"]
+        return ChangedVersions(
+            changes=changes,
+            deletions=_last(own.where("_gone").selectExpr(*keys, *columns), [*keys, "_version"]),
+            truncates=_last(new.selectExpr("topic", *columns), ["topic", "_version"]),
+        )
+
+    def _stored(self, own: DataFrame, before: DataFrame, deleted: DataFrame, truncates: DataFrame) -> DataFrame:
+        """What is kept of the slice's keys; all of it where the slice has a truncate."""
+        keys, values = quoted_names(self.key), quoted_names(self._rest)
+        at = ["_place", "_version"]
+        rows = before.selectExpr(
+            *keys, *values, *at, "valid_from AS _at", "_carried", "FALSE AS _gone", "valid_to AS _until",
+            f"{_STATE} AS _source",
+        )  # fmt: skip
+        ends = deleted.selectExpr(
+            *keys, *self._nothing, *at, "_at", "ARRAY() AS _carried", "TRUE AS _gone",
+            "CAST(NULL AS TIMESTAMP) AS _until", f"{_STATE} AS _source",
+        )  # fmt: skip
+        marked = marked_as_touched(rows.union(ends), own, self.key)
+        has_any = _broadcast(truncates.selectExpr("COUNT(*) > 0 AS _any"))
+        return marked.crossJoin(has_any).where("_mine OR _any").drop("_mine", "_any")
+
+    def _along_positions(self, union: DataFrame) -> DataFrame:
+        """The rows of each key in the order of their places, with what they carry on and until when they hold."""
+        keys, values = quoted_names(self.key), quoted_names(self._rest)
+        order = f"OVER (PARTITION BY {', '.join(keys)} ORDER BY _place, _source)"
+        # A change that came twice has one position: the record that came last stands for it.
+        once = union.selectExpr("*", f"LEAD(_version) {order} AS _next").where("NOT (_version <=> _next)")
+        so_far = f"{order[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+        carried = [
+            f"(LAST(IF(ARRAY_CONTAINS(_carried, {literal(c.name)}), NULL, STRUCT({quote(c.name)} AS v)), TRUE) "
+            f"{so_far}).v AS {quote(c.name)}"
+            for c in self._rest
+        ]
+        was = f"STRUCT({', '.join([*values, 'TRUE AS _is_known'])}) AS _was"
+        return once.selectExpr(
+            *keys, *carried, "_place", "_version", "_at", "_carried", "_gone", "_until", "_source", was,
+            f"LEAD(_at) {order} AS valid_to", f"LEAD(_place) {order} IS NULL AS is_current",
+        )  # fmt: skip
+
+    @property
+    def _nothing(self) -> list[str]:
+        return [f"CAST(NULL AS {column.type}) AS {quote(column.name)}" for column in self._rest]
+
+
+def _broadcast(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return F.broadcast(rows)
+
+
+def _last(rows: DataFrame, key: list[str]) -> DataFrame:
+    """Of the rows of a key the one with the greatest place."""
+    has_next = f"LEAD(TRUE) OVER (PARTITION BY {', '.join(key)} ORDER BY _place) AS _has_next"
+    return rows.selectExpr("*", has_next).where("_has_next IS NULL").drop("_has_next")

@@ -1,0 +1,147 @@
+"""A stream joined with a table as the total order has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from kappa.operators.bound import RowsOperator, declared_as, emission
+from kappa.operators.joins.join_columns import JoinColumns, JoinKey, join_columns
+from kappa.operators.joins.lookup import last_rows, newest_before, own_columns_of_record
+from kappa.topology import Slice, Table
+from kappa.topology.ddl import ddl_of
+from kappa.topology.operator import Outcome, Reads, label, rows_input
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAME = "newest_table_join"
+
+
+@declared_as("newest_table_join(orders, products, key='sku', table='products')")
+def newest_table_join(
+    left: Reads,
+    changes: Reads,
+    *,
+    key: JoinKey,
+    table: str,
+    how: Literal["inner", "left"] = "left",
+    left_rows: str = "",
+    table_rows: str = "",
+) -> RowsOperator[NewestTableJoined]:
+    """Rows of a stream with the newest row of a table before them in the total order (Kafka Streams: ``KStream.join``
+    with a ``KTable``).
+
+    A row is emitted in its own slice, and sees the table's rows of that slice too, when they are before it. Neither
+    side needs event time: nothing waits, nothing is late. Kafka Streams chooses between both topics by the timestamps
+    of what it has fetched.
+
+    Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
+    side has too ends in ``_right``. The columns of the left record stay.
+
+    A left row with a null key finds nothing: ``left`` keeps it, ``inner`` leaves it out. A row of the table without a
+    key is left out. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose
+    ``_deleted`` is true. Of several rows of one record the last in order of their values counts.
+
+    State: the table, the newest row of each key, until it is deleted. Class: time cut; an output ``of`` its rows has
+    that class.
+
+    Args:
+        left: the source of the left rows, or what another operator emits.
+        changes: the source of the table's changes, or what another operator emits.
+        key: column or columns that both sides have, or left column -> table's column.
+        table: the name of the table.
+        how: ``left`` keeps rows that find nothing.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
+        table_rows: the same of the table's rows, key included.
+
+    Raises:
+        TopologyError: a column or ``how`` does not fit.
+
+    Examples:
+        >>> from kappa import Source
+        >>> from kappa.operators import newest_table_join
+        >>> orders = Source(topic="orders", schema="id STRING, sku STRING")
+        >>> products = Source(topic="products", schema="sku STRING, name STRING")
+        >>> with_names = newest_table_join(orders, products, key="sku", table="products")
+        >>> with_names.schema
+        '`id` STRING, `sku` STRING, `name` STRING'
+    """
+    what = label(_NAME, table)
+    lefts, of_table = (
+        rows_input(of, what, rows=rows, is_timed=False) for of, rows in ((left, left_rows), (changes, table_rows))
+    )
+    columns = join_columns(
+        what=_NAME, left=lefts.rows, right=of_table.rows, key=key, how=how, allowed=("inner", "left"), of_streams=True
+    )
+    join = NewestTableJoin(columns=columns)
+
+    def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[NewestTableJoined]:
+        result = join(*rows, before=slice.table(table))
+        return Outcome(result=result, changes=(result.changes,), emitted="rows")
+
+    return RowsOperator(
+        name=_NAME,
+        inputs=(lefts, of_table),
+        tables=(join.table(table),),
+        compute=compute,
+        emits=emission(what, join.schema, lefts, is_timed=lefts.is_timed, cuts="time"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestTableJoined:
+    """What a join with the newest rows of a table gives for a slice.
+
+    Attributes:
+        rows: left rows with what the table had before them.
+        changes: rows of the table; those that go have ``_deleted``.
+    """
+
+    rows: DataFrame
+    changes: DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestTableJoin:
+    """A join with the newest rows of a table, before it is bound; :func:`newest_table_join` makes it.
+
+    Attributes:
+        columns: columns of both sides and of the joined rows.
+    """
+
+    columns: JoinColumns
+
+    @property
+    def schema(self) -> str:
+        """DDL of the emitted rows."""
+        return ddl_of(self.columns.joined)
+
+    def table(self, name: str) -> Table:
+        """The newest row of each key: the KTable itself."""
+        return Table(
+            name=name, key=self.columns.right_key, schema=ddl_of(self.columns.right), made_by=self._made_by, cuts="time"
+        )
+
+    def __call__(self, left: DataFrame, table: DataFrame, *, before: DataFrame) -> NewestTableJoined:
+        """Join the left rows of a slice with the table.
+
+        Args:
+            left: rows with the left columns and the order columns.
+            table: rows of the table's source, with its columns and the order columns, and ``_deleted`` where keys are
+                deleted.
+            before: the table before the slice.
+        """
+        key, columns = self.columns.right_key, [column.name for column in self.columns.right]
+        keys = dict(zip(self.columns.left_key, key, strict=True))
+        read = newest_before(left, before, table, keys=keys, columns=columns)
+        found = read.where("r IS NOT NULL") if self.columns.how == "inner" else read
+        return NewestTableJoined(
+            rows=found.selectExpr(*self.columns.of_pair, *own_columns_of_record(left)),
+            changes=last_rows(table, self.columns),
+        )
+
+    @property
+    def _made_by(self) -> str:
+        keys = ", ".join(self.columns.right_key)
+        return f"{_NAME}(key=({keys}))"

@@ -1,0 +1,252 @@
+"""A stream joined with the versions of a table, as of each row's time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from kappa.errors import TopologyError
+from kappa.operators import origin
+from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
+from kappa.operators.joins.join_columns import JoinColumns, JoinKey, join_columns
+from kappa.operators.joins.join_side import ROW, Side
+from kappa.operators.joins.versions import Versions, VersionsOperator
+from kappa.operators.timed.late import late_rows
+from kappa.topology import Slice, Table
+from kappa.topology.ddl import ddl_of, names_of, quote
+from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.readers import VersionsInput
+from kappa.topology.times.event_time import Frontier, least
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAME = "table_join"
+
+
+@declared_as("table_join(orders, products, key='sku', tables=('waiting_orders', 'prices'))")
+def table_join(
+    left: Reads,
+    versions: Reads | VersionsOperator,
+    *,
+    key: JoinKey,
+    tables: tuple[str, str] | str,
+    how: Literal["inner", "left"] = "left",
+    left_rows: str = "",
+    version_rows: str = "",
+) -> RowsOperator[TableJoined]:
+    """Rows of a stream with the table's row that was valid at their time (Kafka Streams: ``KStream.join`` of a
+    versioned ``KTable`` with a grace period).
+
+    The table's changes come as a stream of versions with event time. A version is valid from its own time; one that
+    comes late, from the frontier at its record: what is emitted stays as it is. Of those valid at a row's time the one
+    with the greatest own time counts, of equal times the last in the total order, of one record the last in order of
+    its values. A row waits until both frontiers are past its time, then it is emitted once: no version that it could
+    see comes any more, and rows come in order of their times. That costs the left grace in latency. Where the table
+    seldom changes, its frontier stands still and rows wait for its next record;
+    :func:`kappa.operators.newest_table_join` does not wait.
+
+    Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
+    side has too ends in ``_right``. Emitted rows also carry ``_event_time`` and the left record; their place begins
+    with their time.
+
+    A left row is refused when its time is before its own frontier at the record; a version never is. A left row with a
+    null key finds none: ``left`` keeps it, ``inner`` leaves it out. A version with a null key is left out. A null value
+    of a source with ``tombstones=True`` deletes its key, and so does a version whose ``_deleted`` is true; a left row
+    then finds none. Of one record either side may have several rows, of one key or of several.
+
+    State, in two tables: left rows until both frontiers have passed their time; versions until they have passed the
+    time from which a greater one is valid. The greatest version of a key stays, a deletion too: an older version that
+    comes later is known by it. Class: any cut. A key's rows are read once, in order of time. Several joins with one
+    table share its versions: :func:`kappa.operators.versions_by`.
+
+    Args:
+        left: the source of the left rows, or what another operator emits.
+        versions: the source of the table's changes, or what another operator emits; or the versions that several joins
+            share, :func:`kappa.operators.versions_by`.
+        key: column or columns that both sides have, or left column -> table's column.
+        tables: names of its tables: left rows that wait, and versions; where these are shared, of the former alone.
+        how: ``left`` keeps rows that find no version.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
+        version_rows: the same of the versions; those of shared ones are declared there.
+
+    Raises:
+        TopologyError: a column, ``how`` or ``tables`` does not fit, shared versions have another key, or what is read
+            has no event time.
+
+    Examples:
+        >>> from kappa import Source
+        >>> from kappa.operators import table_join
+        >>> orders = Source(topic="orders", schema="id STRING, sku STRING", grace="1 minute")
+        >>> products = Source(topic="products", schema="sku STRING, price DECIMAL(12,2)", grace="1 minute")
+        >>> priced = table_join(orders, products, key="sku", tables=("waiting_orders", "prices"))
+        >>> priced.schema
+        '`id` STRING, `sku` STRING, `price` DECIMAL(12, 2)'
+    """
+    names = names_of(tables)
+    what = label(_NAME, *names)
+    lefts = rows_input(left, what, rows=left_rows, is_timed=True)
+    shared = versions if isinstance(versions, VersionsOperator) else None
+    _check_tables(what, shared, names, version_rows)
+    if isinstance(versions, VersionsOperator):
+        of_table, right = versions.read, versions.schema
+    else:
+        of_table = rows_input(versions, what, rows=version_rows, is_timed=True)
+        right = of_table.rows
+    waiting_table, *own = names
+    columns = join_columns(
+        what=_NAME, left=lefts.rows, right=right, key=key, how=how, allowed=("inner", "left"), of_streams=True
+    )
+    join = TableJoin(columns=columns, is_left_emitted=lefts.is_emitted, is_version_emitted=of_table.is_emitted)
+    if shared is not None:
+        _check_key(what, shared, columns)
+
+    def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[TableJoined]:
+        lesser = least([lefts.frontier(slice), of_table.frontier(slice)])
+        known = rows[1] if shared is not None else join.versions.of_slice(rows[1], slice.table(own[0]))
+        result = join(rows[0], known, waiting_before=slice.table(waiting_table), frontier=lesser)
+        changes = () if shared is not None else (join.versions.changes(known, lesser),)
+        return Outcome(result=result, changes=(result.waiting_changes, *changes), emitted="rows", late=result.late)
+
+    return RowsOperator(
+        name=_NAME,
+        inputs=(lefts, of_table if shared is None else VersionsInput(operator=what, of=shared)),
+        tables=(join.waiting_table(waiting_table), *(join.versions.table(name, join.made_by) for name in own)),
+        compute=compute,
+        emits=emission(what, join.schema, lefts, of_table, times=lefts.times_passed_on()),
+    )
+
+
+def _check_tables(what: str, shared: VersionsOperator | None, names: Sequence[str], version_rows: str) -> None:
+    """A join has a table of versions of its own, or takes one that is shared."""
+    if shared is None and len(names) != 2:
+        raise TopologyError(
+            f"{what} names {len(names)} tables and keeps two, rows that wait and versions. Name both, "
+            "tables=('waiting_orders', 'prices'); or declare it with versions_by(...) in place of what it reads."
+        )
+    if shared is not None and (len(names) != 1 or version_rows):
+        says = f"names {len(names)} tables" if len(names) != 1 else f"says version_rows={version_rows!r}"
+        raise TopologyError(
+            f"{what} reads the versions of {shared.what} and {says}. Versions have their table and their rows there. "
+            "Name the table of the rows that wait alone, tables='waiting_orders', and leave version_rows out."
+        )
+
+
+def _check_key(what: str, shared: VersionsOperator, columns: JoinColumns) -> None:
+    """A version holds until the next one of its key: it is looked up by that."""
+    if sorted(columns.right_key) != sorted(shared.kept.key):
+        raise TopologyError(
+            f"{what} compares columns {list(columns.right_key)} of {shared.what}, which keeps versions by "
+            f"{list(shared.kept.key)}. Compare all columns of that key, and no others; or declare another versions_by "
+            "with this key."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJoined:
+    """What a join with a table gives for a slice.
+
+    Attributes:
+        rows: left rows with what the table had at their time, each once in the life of the stream, with the order
+            columns of the left record and ``_event_time``.
+        waiting_changes: rows of the table of waiting rows; those that go have ``_deleted``.
+        late: refused left rows, as the output ``late_records`` keeps them.
+    """
+
+    rows: DataFrame
+    waiting_changes: DataFrame
+    late: DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJoin:
+    """A join with a table as of event time, before it is bound; :func:`table_join` makes it.
+
+    Attributes:
+        columns: columns of both sides and of the joined rows.
+        is_left_emitted: whether left rows are what another operator emits.
+        is_version_emitted: whether versions are.
+    """
+
+    columns: JoinColumns
+    is_left_emitted: bool = False
+    is_version_emitted: bool = False
+
+    @property
+    def schema(self) -> str:
+        """DDL of the emitted rows."""
+        return ddl_of(self.columns.joined)
+
+    def waiting_table(self, name: str) -> Table:
+        """The state of the left side: rows whose time both frontiers have not passed."""
+        return self._left.table(name, self.made_by, is_bounded=False)
+
+    @property
+    def versions(self) -> Versions:
+        """The table's versions."""
+        columns = self.columns
+        return Versions(columns=columns.right, key=columns.right_key, is_emitted=self.is_version_emitted)
+
+    def __call__(
+        self, left: DataFrame, versions: DataFrame, *, waiting_before: DataFrame, frontier: Frontier
+    ) -> TableJoined:
+        """Join the left rows of a slice, and those that wait, with the versions of their time.
+
+        Args:
+            left: rows with the left columns, ``_event_time``, ``_frontier`` and the order columns.
+            versions: all versions of the slice, see :meth:`Versions.of_slice`.
+            waiting_before: the table of waiting rows before the slice.
+            frontier: the lesser one of both sides at the end of the slice.
+        """
+        admitted = self._left.admitted(left)
+        is_due = frontier.is_past("_event_time")
+        waiting = self._left.numbered(admitted.where(f"NOT {is_due}")).selectExpr("*", "FALSE AS _deleted")
+        due = waiting_before.drop(ROW).unionByName(admitted).where(is_due)
+        gone = waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")
+        return TableJoined(
+            rows=self._as_of(due, versions),
+            waiting_changes=waiting.unionByName(gone, allowMissingColumns=True),
+            late=late_rows(self._left.refused(left), operator=_NAME, reason="the left row is before its frontier"),
+        )
+
+    def _as_of(self, due: DataFrame, versions: DataFrame) -> DataFrame:
+        """Rows with the last version of their key that is valid before them: the spans of versions do not overlap."""
+        columns = self.columns
+        keys = [f"_key_{number}" for number in range(len(columns.left_key))]
+        of_left, of_right = (
+            [f"{quote(name)} AS {key}" for name, key in zip(names, keys, strict=True)]
+            for names in (columns.left_key, columns.right_key)
+        )
+        lefts = due.selectExpr(*of_left, "_event_time AS _at", "1 AS _turn", "STRUCT(*) AS l")
+        spans = versions.where("_until IS NULL OR _until > _valid_from").selectExpr(
+            *of_right, "_valid_from AS _at", "0 AS _turn", "STRUCT(*) AS r"
+        )
+        last = (
+            f"LAST(r, TRUE) OVER (PARTITION BY {', '.join(keys)} ORDER BY _at, _turn "
+            "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+        )
+        read = spans.unionByName(lefts, allowMissingColumns=True).selectExpr("l", "_turn", f"{last} AS r")
+        is_valid = "(NOT r._is_tombstone AND (r._until IS NULL OR l._event_time < r._until))"
+        joined = read.where("_turn = 1").selectExpr("l", f"IF({is_valid}, r, NULL) AS r")
+        present = joined.where("r IS NOT NULL") if columns.how == "inner" else joined
+        rows = present.selectExpr(*columns.of_pair, *origin.final_at("l._event_time", "l"), "l._event_time")
+        return origin.ordered(with_event_time(rows), "topic")
+
+    @property
+    def _left(self) -> Side:
+        return Side(
+            columns=self.columns.left,
+            key=self.columns.left_key,
+            other_key=self.columns.right_key,
+            back_ms=0,
+            ahead_ms=0,
+            is_tracked=False,
+            keeps_all=self.columns.how == "left",
+            is_emitted=self.is_left_emitted,
+        )
+
+    @property
+    def made_by(self) -> str:
+        """What makes its state."""
+        return f"{_NAME}({self.columns.key_text}, how={self.columns.how})"

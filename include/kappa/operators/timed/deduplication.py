@@ -1,0 +1,255 @@
+"""The first record of each key, and none of those that repeat it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, get_args
+
+from kappa.errors import TopologyError
+from kappa.operators import agg, origin
+from kappa.operators.bound import RowsOperator, declared_as, emission, with_event_time
+from kappa.operators.frames import check_rows, check_stream, check_times
+from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
+from kappa.operators.sequence import in_order
+from kappa.operators.timed.late import IS_IN_TIME, IS_LATE, late_rows
+from kappa.operators.timed.sessions import SessionWindow, sessions_of
+from kappa.operators.timed.windowed import check_names
+from kappa.topology import ORDER, Slice, Table
+from kappa.topology.ddl import Column, columns_of, quote, quoted
+from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.times.durations import milliseconds, shown
+from kappa.topology.times.event_time import Frontier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LATE = "its time lies before the frontier"
+#: The column of a session's state that holds its first record: structs compare by their fields, the place before all.
+_FIRST = "first"
+#: Columns of that state that no key may be called like.
+_OWN = (_FIRST, "session_start", "session_end", "origin")
+_PLACE = origin.ORIGIN_TYPE.removeprefix("STRUCT<").removesuffix(">")
+#: When the first record of a key is emitted.
+Emit = Literal["first", "final"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistinctRows:
+    """What :class:`Deduplicate` makes of a slice.
+
+    Attributes:
+        rows: the first record of each key, with all its columns.
+        changes: rows of the table of keys that were seen, at most one a key, with ``_deleted``.
+        late: records that were refused; None without ``within``, which refuses none.
+    """
+
+    rows: DataFrame
+    changes: DataFrame
+    late: DataFrame | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deduplicate:
+    """What :func:`deduplicate` does, before it is bound.
+
+    Attributes:
+        rows: Spark DDL of the rows that go in.
+        key: names of the key columns.
+        within_ms: how far a record may lie behind the last one of its key and repeat it; None for ever.
+        sessions: what repeats itself, where its first record is emitted when no more can come; None where it is at
+            once.
+    """
+
+    rows: str
+    key: tuple[str, ...]
+    within_ms: int | None
+    sessions: SessionWindow | None = None
+
+    def table(self, name: str) -> Table:
+        """The table of keys that were seen: for ever with the ``origin`` of the first, else with ``last_seen``.
+
+        With ``emit="final"`` that of runs that may go on, each with its first record.
+        """
+        if self.sessions is not None:
+            made_by = self.sessions.made_by.replace("session_window(", "deduplicate(final, ", 1)
+            return replace(self.sessions.table(name), made_by=made_by)
+        kept = f"{origin.ORIGIN} {origin.ORIGIN_TYPE}" if self.within_ms is None else "last_seen TIMESTAMP NOT NULL"
+        within = "for ever" if self.within_ms is None else shown(self.within_ms)
+        made_by = f"deduplicate(key={','.join(map(quote, self.key))}, within={within})"
+        return Table(
+            name=name,
+            key=self.key,
+            schema=f"{key_ddl(self._keys)}, {kept}",
+            made_by=made_by,
+            expires=self.within_ms is not None,
+        )
+
+    def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier | None = None) -> DistinctRows:
+        """The records of a slice that repeat none.
+
+        Args:
+            rows: the rows with the order columns; with ``within`` also ``_event_time`` and ``_frontier``.
+            before: ``slice.table`` of :meth:`table`.
+            frontier: ``slice.frontier`` of the rows' source, with ``within``.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
+        """
+        check_stream(rows, "deduplicate")
+        columns = self._keys if self.sessions is None else columns_of(self.rows, "the rows of deduplicate")
+        check_rows(rows, columns, "deduplicate")
+        if frontier is not None:
+            check_times(rows, "deduplicate")
+        keyed = rows.where(is_present(self.key))
+        if self.sessions is not None and frontier is not None:
+            return self._final(keyed, before, frontier, self.sessions)
+        return self._for_ever(keyed, before) if frontier is None else self._within(keyed, before, frontier)
+
+    def _for_ever(self, rows: DataFrame, before: DataFrame) -> DistinctRows:
+        seen = of_keys(before.select(*quoted(self.key)), rows, self.key)
+        unseen = rows.join(seen, on=list(self.key), how="left_anti")
+        numbered = unseen.selectExpr("*", f"LAG(TRUE) OVER ({in_order(unseen, self.key)}) AS _has_earlier")
+        first = numbered.where("_has_earlier IS NULL").drop("_has_earlier")
+        changes = first.selectExpr(*quoted(self.key), f"{origin.OF_ROW} AS {origin.ORIGIN}", "FALSE AS _deleted")
+        return DistinctRows(rows=first, changes=changes, late=None)
+
+    def _within(self, rows: DataFrame, before: DataFrame, frontier: Frontier) -> DistinctRows:
+        from pyspark.sql import functions as F
+
+        assert self.within_ms is not None
+        within = f"INTERVAL '{self.within_ms // 1000}.{self.within_ms % 1000:03d}' SECOND"
+        known = before.selectExpr(*quoted(self.key), "last_seen AS _known")
+        late = late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE)
+        so_far = f"MAX(_event_time) OVER ({in_order(rows, self.key)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        admitted = rows.where(IS_IN_TIME).join(known, on=list(self.key), how="left")
+        followed = admitted.selectExpr("*", f"GREATEST(_known, {so_far}) AS _seen")
+        kept = followed.where(f"_seen IS NULL OR _event_time > _seen + {within}").drop("_known", "_seen")
+        # A key is forgotten once no record that is still admitted could repeat it: that depends on no slice.
+        latest = admitted.groupBy(*quoted(self.key)).agg(F.expr("MAX(_event_time) AS _latest"))
+        both = known.join(latest, on=list(self.key), how="full_outer").selectExpr(
+            *quoted(self.key),
+            "GREATEST(_known, _latest) AS last_seen",
+            f"{frontier.is_past('GREATEST(_known, _latest)', by_ms=self.within_ms)} AS _deleted",
+            "_known",
+            "_latest",
+        )
+        changed = both.where("IF(_deleted, _known IS NOT NULL, _latest IS NOT NULL AND NOT (last_seen <=> _known))")
+        return DistinctRows(rows=kept, changes=changed.drop("_known", "_latest"), late=late)
+
+    def _final(self, rows: DataFrame, before: DataFrame, frontier: Frontier, sessions: SessionWindow) -> DistinctRows:
+        columns = quoted(column.name for column in columns_of(self.rows, "the rows of deduplicate"))
+        records = rows.selectExpr(
+            *quoted(self.key),
+            f"STRUCT({', '.join([*ORDER, *columns])}) AS {_FIRST}",
+            *ORDER,
+            *("_event_time", "_frontier"),
+        )
+        found = sessions.of_admitted(records, before=before, frontier=frontier)
+        place = origin.final_at(ORDER[0], of=_FIRST)
+        return DistinctRows(
+            rows=with_event_time(
+                found.final.selectExpr(*(f"{_FIRST}.{name}" for name in columns), *place, "session_end AS _event_time")
+            ),
+            changes=found.changes,
+            late=late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE),
+        )
+
+    @cached_property
+    def _keys(self) -> tuple[Column, ...]:
+        return key_columns(self.rows, self.key, "deduplicate")
+
+
+@declared_as("deduplicate(orders, key='id', within='10 minutes', table='seen')")
+def deduplicate(
+    of: Reads, *, key: Key, within: str | None, table: str, emit: Emit = "first", rows: str = ""
+) -> RowsOperator[DistinctRows]:
+    """The first record of each key in the total order; what repeats it is left out (first wins).
+
+    Kafka Streams has no operator for it; its users write one with a window store. A record repeats its key when its
+    event time is no more than ``within`` past the latest of that key, or before it; each repetition begins that time
+    anew. Without ``within`` every further record of a key repeats it. A row with a null key is left out.
+
+    With ``emit="final"`` records of a key repeat each other when they are in one run without a gap of more than
+    ``within``, as in a session; the one that is first in the total order is emitted once, when the frontier is past the
+    end of the run by more than that. The order in which partitions are read decides nothing then; the price is waiting.
+
+    Late: with ``within``, a record whose time lies before the frontier is refused, since its key may be forgotten. Out
+    of order: a record that is older than the first of its key and comes after it in the total order is left out.
+
+    State: the keys that were seen, until the frontier passes ``within`` after the latest; without ``within`` for ever.
+    With ``emit="final"`` the first record of each run that may go on. Class: any cut where each key stays in one
+    partition, else time cut; with ``emit="final"`` any cut. Event time of what is emitted: that of the record; with
+    ``emit="final"`` that of the last one of its run.
+
+    Args:
+        of: the source, or what another operator emits.
+        key: column or columns: what makes two records the same.
+        table: the name of its table.
+        within: for how long a key is remembered, for example ``10 minutes``; needs a source with ``grace``. None for
+            ever, for sources without event time.
+        emit: ``first``: a record at once, with all the columns that it has; ``final``: when no repetition can come any
+            more, with the columns of ``rows``; needs ``within``.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+
+    Raises:
+        TopologyError: the key is not among the rows, ``within`` is no length of time, or ``emit`` does not fit.
+
+    Examples:
+        >>> from kappa import Source
+        >>> from kappa.operators import deduplicate
+        >>> orders = Source(topic="orders", schema="id STRING NOT NULL, amount BIGINT", grace="1 minute")
+        >>> first = deduplicate(orders, key="id", within="10 minutes", table="seen")
+        >>> [column.name for column in first.tables[0].columns]
+        ['id', 'last_seen']
+        >>> final = deduplicate(orders, key="id", within="10 minutes", table="seen", emit="final")
+        >>> [column.name for column in final.tables[0].columns]
+        ['id', 'session_start', 'session_end', 'first', 'origin']
+    """
+    read_rows = rows_input(of, label("deduplicate", table), rows=rows, is_timed=within is not None)
+    distinct = _deduplicate(read_rows.rows, key, within, emit)
+
+    def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[DistinctRows]:
+        frontier = None if within is None else read_rows.frontier(slice)
+        result = distinct(frames[0], before=slice.table(table), frontier=frontier)
+        return Outcome(result=result, changes=(result.changes,), emitted="rows", late=result.late)
+
+    behind_ms = (distinct.within_ms or 0) if emit == "final" else 0
+    emits = emission(
+        label("deduplicate", table),
+        read_rows.rows,
+        read_rows,
+        behind_ms=behind_ms,
+        times={} if within is None else read_rows.times_passed_on(behind_ms),  # without it no row is refused as late
+        is_timed=read_rows.is_timed,
+    )
+    kept = (distinct.table(table),)
+    return RowsOperator(name="deduplicate", inputs=(read_rows,), tables=kept, compute=compute, emits=emits)
+
+
+def _deduplicate(rows: str, key: Key, within: str | None, emit: Emit) -> Deduplicate:
+    keys = key_columns(rows, key, "deduplicate")
+    names = tuple(column.name for column in keys)
+    if emit not in get_args(Emit) or (emit == "final" and within is None):
+        raise TopologyError(
+            f"deduplicate of {list(names)}: emit={emit!r} with within={within!r} does not fit. What never ends has no "
+            "end to wait for. Use emit='first', or emit='final' with a within."
+        )
+    within_ms = None if within is None else milliseconds(within, "deduplicate: within")
+    sessions = None if emit == "first" or within is None else _sessions(rows, keys, within)
+    return Deduplicate(rows=rows, key=names, within_ms=within_ms, sessions=sessions)
+
+
+def _sessions(rows: str, keys: tuple[Column, ...], within: str) -> SessionWindow:
+    """Runs of records of a key, each with the one that is first in the total order."""
+    columns = columns_of(rows, "the rows of deduplicate")
+    maps = [column.name for column in columns if "MAP<" in column.type]
+    if maps:
+        raise TopologyError(
+            f"deduplicate: columns {maps} hold a MAP. Maps have no order, which tells the rows of one record apart. "
+            "Leave these columns out of rows, or use emit='first'."
+        )
+    check_names([column.name for column in keys], "deduplicate with emit='final'", _OWN)
+    record = ", ".join([_PLACE, *(f"{quote(column.name)}: {column.type}" for column in columns)])
+    rows_of_runs = f"{key_ddl(keys)}, {_FIRST} STRUCT<{record}>"
+    return sessions_of(rows_of_runs, [column.name for column in keys], within, {_FIRST: agg.min(_FIRST)})

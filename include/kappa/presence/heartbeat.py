@@ -1,0 +1,333 @@
+"""The heartbeat of a driver: a small file in the lake by which other processes find it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kappa import clock
+from kappa.delta.fsync import replace_text
+from kappa.errors import NewerFormatError, first_line
+from kappa.presence.full_disk import is_full
+from kappa.presence.watchdog import Line, Watchdog
+from kappa.replay import stored
+
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
+#: How often a file that is no JSON is looked at again.
+_LOOKS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    """What a driver says of itself.
+
+    Attributes:
+        writer: the driver's claim.
+        host: where it runs.
+        pid: its process.
+        started: the process's start, in clock ticks since the host booted: with ``pid`` it names one process for good.
+        at: when it was written, UTC.
+        seq: last committed slice.
+        role: ``candidate``, ``live`` or ``retired``.
+        message: what it is doing, for people.
+        state: ``running``, ``slow``, ``stuck`` or ``stopped``.
+        records_per_second: rate of the last slices.
+        code: content hash of the code that it runs.
+        boot: id of the host's boot to which ``started`` belongs; empty where the system has none.
+        monotonic: when it was written, by that kernel's monotonic clock, in seconds.
+        line: what the thread that is at it longest is at.
+        line_seconds: for how long, by the driver's own clock.
+        metrics: ``host:port`` where it answers Prometheus; empty where it does not.
+    """
+
+    writer: str
+    host: str
+    pid: int
+    started: int
+    at: datetime
+    seq: int = -1
+    role: str = "candidate"
+    message: str = ""
+    state: str = "running"
+    records_per_second: float | None = None
+    code: str = ""
+    boot: str = ""
+    monotonic: float = 0.0
+    line: str = ""
+    line_seconds: float = 0.0
+    metrics: str = ""
+
+    @property
+    def is_process(self) -> bool:
+        """Whether its process runs on this host: the id, its start and the boot that it was counted from all agree."""
+        is_here = self.host == socket.gethostname() and self.boot in ("", boot_id())
+        return is_here and is_process(self.pid, self.started)
+
+    @property
+    def may_be_ended(self) -> bool:
+        """Whether its process may be sent a signal: a driver's, on this host, and another than the caller.
+
+        A heartbeat is a file in the lake. What it names is ended only if its command line says that it is a driver.
+        """
+        return self.is_process and self.pid != os.getpid() and "run_epoch.py" in _command_line(self.pid)
+
+
+def read(path: str) -> Heartbeat | None:
+    """The heartbeat at a path, or None when there is none; fields as :mod:`kappa.replay.stored` says.
+
+    Raises:
+        NewerFormatError: newer code wrote it in a format that this code does not read.
+    """
+    values = _values(path)
+    if values is None:
+        return None
+    stored.check_format(values.get("format"), FORMAT, what="heartbeat", where=path)
+    return stored.read(Heartbeat, {**values, "at": datetime.fromisoformat(values["at"])})
+
+
+def _values(path: str) -> dict[str, Any] | None:
+    for _ in range(_LOOKS):  # one that is written in place may be seen half written
+        try:
+            found: dict[str, Any] = json.loads(Path(path).read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            continue
+        return found
+    return None
+
+
+def write(path: str, beat: Heartbeat) -> None:
+    """Replace the heartbeat in one step. Its folder must exist: an epoch that was removed is not brought back.
+
+    On a full disk it is written over the old one, whose place on the disk it has: a driver that waits for room is not
+    dead, and says what it waits for.
+
+    Raises:
+        OSError: it cannot be written; no other file is left.
+    """
+    values = {"format": FORMAT, **asdict(beat), "at": beat.at.isoformat()}
+    text = json.dumps(values)
+    try:
+        replace_text(Path(path), text)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _overwrite(path, text.encode())
+
+
+def _overwrite(path: str, text: bytes) -> None:
+    """Write over a file in place, padded with blanks to what it has been, so that no reader sees the rest of it."""
+    file = os.open(path, os.O_WRONLY)
+    try:
+        old = os.fstat(file).st_size
+        os.pwrite(file, text.ljust(old), 0)
+        if len(text) < old:
+            os.ftruncate(file, len(text))
+    finally:
+        os.close(file)
+
+
+def process_start(pid: int) -> int:
+    """Start of a process in clock ticks since boot, 0 when it is gone or a zombie (proc(5), fields 3 and 22)."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if after_name[0] in "ZX" else int(after_name[19])
+
+
+@cache
+def boot_id() -> str:
+    """The kernel's id of this boot, empty where it gives none (random(4))."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def is_process(pid: int, started: int) -> bool:
+    """Whether that very process still runs."""
+    return started != 0 and process_start(pid) == started
+
+
+class Beating:
+    """Writes a heartbeat every few seconds from a thread, until closed.
+
+    One that cannot be written is told in the log, once, and the next one is tried: a driver whose heartbeats end counts
+    as dead, and another one is started beside it.
+
+    Args:
+        path: where.
+        beat: the first one.
+        seconds: pause between two.
+        has_claim: asked before each; a driver that lost its claim stops beating.
+        watchdog: says which line the threads are at; None where there is nothing to watch.
+        alarm: called once when a line becomes slow or stuck.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        beat: Heartbeat,
+        seconds: float,
+        has_claim: Callable[[], bool],
+        *,
+        watchdog: Watchdog | None = None,
+        alarm: Callable[[Line], None] | None = None,
+    ) -> None:
+        self._watchdog = watchdog
+        self._alarm = alarm
+        self._level = ""
+        self._path = path
+        self._beat = beat
+        self._seconds = seconds
+        self._has_claim = has_claim
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._lost = threading.Event()
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        write(path, beat)
+        self._thread.start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the epoch was removed, or is another driver's by now."""
+        return self._lost.is_set()
+
+    @property
+    def state(self) -> str:
+        """What the driver would say of itself now: ``running``, ``slow``, ``stuck`` or ``stopped``."""
+        line = self._watchdog.worst() if self._watchdog is not None else Line()
+        said = self._beat.state
+        return line.level if line.level and said == "running" else said
+
+    @property
+    def seq(self) -> int:
+        """The last committed slice that was said; -1 where there is none."""
+        return self._beat.seq
+
+    def say(self, **changes: Any) -> None:
+        """Change what the heartbeat says, and write it at once."""
+        with self._lock:
+            self._beat = replace(self._beat, **changes)
+        self._write()
+
+    def close(self, state: str = "stopped", message: str = "") -> None:
+        """Write a last heartbeat and end the thread."""
+        self._closed.set()
+        self._thread.join()
+        self.say(state=state, message=message)
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._seconds) and not self._lost.is_set():
+            self._write()
+
+    def _is_mine(self) -> bool:
+        """Whether no other driver has written since."""
+        try:
+            current = read(self._path)
+        except NewerFormatError:
+            return False
+        return current is None or current.writer == self._beat.writer
+
+    def _write(self) -> None:
+        """Write it, if it can be written now."""
+        try:
+            self._write_once()
+        except Exception as error:  # whatever it is: without this thread the driver counts as dead
+            self._report(f"{type(error).__name__}: {first_line(error)}")
+        else:
+            self._report("")
+
+    def _report(self, trouble: str) -> None:
+        """Log that heartbeats fail, or go on again."""
+        if trouble == self._trouble:
+            return
+        import structlog  # by the driver alone: whoever reads a heartbeat waits for no such import
+
+        log = structlog.get_logger(__name__)
+        if trouble:
+            log.error("no heartbeat", path=self._path, error=trouble)
+        else:
+            log.info("heartbeats again", path=self._path)
+        self._trouble = trouble
+
+    def _write_once(self) -> None:
+        # A driver that was superseded must not overwrite its successor's heartbeat.
+        if not self._is_mine() and not self._has_claim():
+            self._lost.set()
+            return
+        line = self._watchdog.worst() if self._watchdog is not None else Line()
+        is_new = line.level not in ("", self._level)
+        self._level = line.level
+        if is_new and self._alarm is not None:
+            self._alarm(line)
+        with self._lock:
+            beat = replace(
+                self._beat,
+                at=clock.now(),
+                monotonic=time.monotonic(),
+                line=line.name,
+                line_seconds=round(line.seconds, 1),
+            )
+            if line.level and beat.state == "running":
+                beat = replace(beat, state=line.level, message=line.message)
+            try:
+                write(self._path, beat)
+            except FileNotFoundError:
+                if Path(self._path).parent.is_dir():  # its own new file is gone, of whatever reason
+                    raise
+                self._lost.set()
+
+
+@contextlib.contextmanager
+def at_work(folder: str, writer: str, code: str, seconds: float) -> Iterator[None]:
+    """Within, a folder that may stay as it is for long has a heartbeat: a process works on it.
+
+    Args:
+        folder: the root of the paths that :class:`~kappa.names.EpochPaths` gives for it; made where it is not there.
+        writer: who works on it.
+        code: content hash of the code that runs.
+        seconds: pause between two heartbeats.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    beating = Beating(f"{folder}/heartbeat.json", this_process(writer, code), seconds, lambda: True)
+    try:
+        yield
+    finally:
+        beating.close()
+
+
+def this_process(writer: str, code: str) -> Heartbeat:
+    """A heartbeat of the calling process."""
+    pid = os.getpid()
+    return Heartbeat(
+        writer=writer,
+        host=socket.gethostname(),
+        pid=pid,
+        started=process_start(pid),
+        at=clock.now(),
+        code=code,
+        boot=boot_id(),
+        monotonic=time.monotonic(),
+    )

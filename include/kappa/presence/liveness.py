@@ -1,0 +1,107 @@
+"""Whether the process behind a heartbeat is alive, judged by this process's own monotonic clock.
+
+Clocks of two hosts are never compared, and a wall clock that is set back or forward changes nothing. Under the kernel
+that a heartbeat was written under, its age is exact: both sides read one monotonic clock. Of any other heartbeat only a
+change that is seen proves life, so that the first look at it proves nothing yet.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from kappa.presence import heartbeat
+from kappa.presence.heartbeat import Heartbeat
+
+#: ``unconfirmed``: the heartbeat is of another host and was not seen to change yet.
+State = Literal["absent", "alive", "dead", "stopped", "unconfirmed"]
+
+#: Pause between two looks while a judgement is waited for.
+LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign:
+    """A heartbeat, and what is known of the process that wrote it.
+
+    Attributes:
+        beat: the heartbeat; None where there is none.
+        state: the judgement.
+    """
+
+    beat: Heartbeat | None
+    state: State
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is known to live."""
+        return self.state == "alive"
+
+    @property
+    def may_live(self) -> bool:
+        """Whether the process is not known to have ended."""
+        return self.state in ("alive", "unconfirmed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    beat: Heartbeat
+    since: float
+    looked: float
+    has_changed: bool
+
+
+_seen: dict[str, _Seen] = {}
+_lock = threading.Lock()
+
+
+def look(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> Sign:
+    """Look at a heartbeat once; at one of another host as often as it takes to see it change.
+
+    Args:
+        path: where it is.
+        stale_seconds: how long a heartbeat may stay as it is.
+        clock: monotonic seconds.
+    """
+    beat = heartbeat.read(path)
+    if beat is None:
+        return Sign(beat=None, state="absent")
+    if beat.state == "stopped":
+        return Sign(beat=beat, state="stopped")
+    is_boot = beat.boot != "" and beat.boot == heartbeat.boot_id()
+    # Without a boot id (earlier code) the process is asked all the same, as long as the names of the hosts agree.
+    is_here = beat.host == socket.gethostname() and (is_boot or not beat.boot)
+    if is_here and not heartbeat.is_process(beat.pid, beat.started):
+        return Sign(beat=beat, state="dead")
+    age = clock() - beat.monotonic
+    if is_boot and age >= 0:  # a container may have a monotonic clock of its own
+        return Sign(beat=beat, state="alive" if age <= stale_seconds else "dead")
+    return Sign(beat=beat, state=_watched(path, beat, stale_seconds, clock()))
+
+
+def settled(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> Sign:
+    """The same, after as many looks as it takes to know: at most ``stale_seconds``."""
+    while True:
+        found = look(path, stale_seconds, clock=clock)
+        if found.state != "unconfirmed":
+            return found
+        time.sleep(LOOK_SECONDS)
+
+
+def _watched(path: str, beat: Heartbeat, stale_seconds: float, now: float) -> State:
+    with _lock:
+        before = _seen.get(path)
+        if before is None or before.beat != beat:
+            # After a long while without a look a change proves that it lived at some time since, not that it lives now.
+            has_changed = before is not None and now - before.looked <= stale_seconds
+            found = _Seen(beat=beat, since=now, looked=now, has_changed=has_changed)
+        else:
+            found = _Seen(beat=beat, since=before.since, looked=now, has_changed=before.has_changed)
+        _seen[path] = found
+    if now - found.since > stale_seconds:
+        return "dead"
+    return "alive" if found.has_changed else "unconfirmed"

@@ -1,0 +1,220 @@
+"""Topologies that read each other's versioned topics, from the record: readers, what they read, and what was sent.
+
+The rules are in :mod:`kappa.replay.rules.chain`; here is where ledgers and the record of epochs are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from kappa.errors import MoveRefusedError, RefusedError
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.record.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.record.epochs import Epochs
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.record.rollup import sent_before
+from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, topics_of
+from kappa.replay.facts import TopologyFacts
+from kappa.replay.findings import Finding
+from kappa.replay.request import ReplayRequest
+from kappa.replay.rules.chain import (
+    Link,
+    move_refusals,
+    removal_refusals,
+    upstream_cycle,
+    upstream_missing,
+    upstream_not_followed,
+    upstream_not_live_yet,
+    upstream_not_read,
+    upstream_silent,
+    upstream_twice,
+    upstream_without_topic,
+)
+
+
+def links(events: Sequence[Event]) -> list[Link]:
+    """All epochs that have not ended, with what they read."""
+    records = [record_of(name, events) for name in sorted({event.topology for event in events})]
+    return [
+        Link(
+            topology=record.topology,
+            epoch=epoch.epoch,
+            stage=epoch.stage,
+            is_live=epoch.epoch == record.live,
+            is_building=epoch.is_building or epoch.is_recalled,
+            bound=epoch.bound,
+        )
+        for record in records
+        for epoch in record.epochs.values()
+        if not epoch.stage.is_ended
+    ]
+
+
+def is_read_by_replay(events: Sequence[Event], topology: str, epoch: int) -> bool:
+    """Whether an epoch being built reads this one's versioned topics: its slices end where commits of this one do."""
+    return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(events))
+
+
+def check_moves(events: Sequence[Event], moves: Mapping[str, int]) -> None:
+    """Refuse moves of pointers after which a live epoch would read one that is not.
+
+    Raises:
+        MoveRefusedError: a reader would stop; names it and what to do.
+    """
+    reasons = move_refusals(links(events), moves)
+    if reasons:
+        raise MoveRefusedError(
+            f"{' and '.join(sorted(moves))} cannot be moved, nothing was changed: {' '.join(reasons)}", reasons=reasons
+        )
+
+
+def check_removal(events: Sequence[Event], topology: str, epoch: int) -> None:
+    """Refuse to remove an epoch whose versioned topics another epoch needs.
+
+    Raises:
+        RefusedError: another epoch reads it; names what to remove first.
+    """
+    reasons = removal_refusals(links(events), topology, epoch)
+    if reasons:
+        raise RefusedError(
+            f"Epoch {epoch} of {topology!r} cannot be removed, nothing was changed: {' '.join(reasons)}", findings=()
+        )
+
+
+def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_first: bool) -> None:
+    """Refuse to put a plan on record whose upstream epochs are not what they were when it was made.
+
+    Raises:
+        RefusedError: one has ended; or the epoch would go live by itself, and one is not live any more.
+    """
+    for topology, epoch in topics_of(bound):
+        record = record_of(topology, events)
+        found = record.epochs.get(epoch)
+        if found is None or found.stage.is_ended:
+            raise RefusedError(
+                f"Epoch {epoch} of {topology!r}, which the plan reads, has ended. Plan again.", findings=()
+            )
+        if is_first and record.live != epoch:
+            raise RefusedError(
+                f"The plan is of a first epoch, which goes live by itself, and reads epoch {epoch} of {topology!r}; "
+                f"live is {record.live}. Plan again.",
+                findings=(),
+            )
+
+
+def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEnd]:
+    """Up to where an epoch had filled those of its versioned topics, newest commit first.
+
+    Commit 0 is left out: what the epoch was seeded with is in its topics after the baseline, which stands at the same
+    place. Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places
+    some way apart.
+    """
+    upto = 0 if state.rolled is None else state.rolled.detail["upto"]
+    early: list[SentEnd] = []
+    for row in reversed(state.commits):
+        if row.seq == 0:
+            break
+        if "sent" not in row.detail:
+            return
+        if row.n <= upto:  # those that are rows still lie between the places that the roll-up names
+            early.append(_sent_end(row, row.standing))
+            continue
+        yield _of_topics(_sent_end(row, row.standing), topics)
+    standings = {one.standing for one in early}
+    early += [one for one in sent_before(state) if one.standing not in standings]
+    for one in sorted(early, key=lambda one: sum(end for _, end in one.ends.items()), reverse=True):
+        yield _of_topics(one, topics)
+    if state.baseline is not None and "sent" in state.baseline.detail and state.baseline.seq == 0:
+        yield _of_topics(_sent_end(state.baseline, state.commits[0].standing), topics)
+
+
+def _sent_end(row: LedgerRow, standing: Offsets) -> SentEnd:
+    return SentEnd(ends=Offsets.from_json(row.detail["sent"]), standing=standing, final=row.final)
+
+
+def _of_topics(one: SentEnd, topics: Collection[str]) -> SentEnd:
+    final = {topic: until for topic, until in one.final.items() if topic in topics}
+    return replace(one, ends=one.ends.only(topics), final=final)
+
+
+def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: TopologyFacts | None) -> ChainFacts:
+    """How the sources of a deployed topology would be bound by a plan that is made now."""
+    if topology is None:
+        return ChainFacts()
+    sources = {source.topic: source for source in topology.sources}
+    chained = {name: source.of for name, source in sources.items() if source.of is not None}
+    findings: list[Finding] = upstream_not_read(request.upstream, set(chained.values()))
+    direct = tuple(sorted(sources.keys() - chained.keys()))
+    events = epochs.events()
+    bound: dict[str, Binding] = {}
+    is_first = epochs.record(topology.name).live is None
+    for name, of in sorted(chained.items()):
+        record = record_of(of, events)
+        found, binding = _binding(record, name, request.upstream.get(of))
+        if is_first and binding is not None:
+            found += upstream_not_live_yet(of, binding.epoch, record.live)
+        findings += [one for one in found if one not in findings]
+        if binding is not None:
+            bound[name] = binding
+    findings += upstream_cycle(topology.name, _above(events, bound.values()))
+    if findings:
+        return ChainFacts(bound=bound, direct=direct, findings=tuple(findings))
+    upstreams = tuple(
+        _facts(lake, record_of(key[0], events), key[1], topics) for key, topics in topics_of(bound).items()
+    )
+    chain = ChainFacts(bound=bound, upstreams=upstreams, direct=direct)
+    silent = [found for one in upstreams for found in upstream_silent(one.topology, one.epoch, bool(one.sent))]
+    newest = {(one.topology, one.epoch): one.sent[-1] for one in upstreams if one.sent}
+    unheard = [
+        finding
+        for name, binding in sorted(bound.items())
+        if (column := sources[name].follows) is not None and binding.key in newest
+        for finding in upstream_not_followed(name, binding, column, newest[binding.key].final.get(binding.topic))
+    ]
+    findings = [*silent, *unheard, *upstream_twice(chain)]
+    return ChainFacts(bound=bound, upstreams=upstreams, direct=direct, findings=tuple(findings))
+
+
+def _binding(record: TopologyRecord, source: str, wanted: int | None) -> tuple[list[Finding], Binding | None]:
+    known = [epoch.epoch for epoch in record.epochs.values() if not epoch.stage.is_ended]
+    found = upstream_missing(record.topology, source, wanted, known, record.live)
+    epoch = wanted if wanted is not None else record.live
+    if found or epoch is None:
+        return found, None
+    topics = record.epoch(epoch).topics
+    found = upstream_without_topic(record.topology, epoch, source, topics)
+    if found:
+        return found, None
+    return [], Binding(topology=record.topology, epoch=epoch, topic=topics[source])
+
+
+def _above(events: Sequence[Event], bound: Collection[Binding]) -> set[str]:
+    """Topologies whose output is read, directly or through others."""
+    found: set[str] = set()
+    waiting = list(bound)
+    while waiting:
+        binding = waiting.pop()
+        found.add(binding.topology)
+        waiting += record_of(binding.topology, events).epoch(binding.epoch).bound.values()
+    return found
+
+
+def _facts(lake: str, record: TopologyRecord, epoch: int, topics: tuple[str, ...]) -> UpstreamFacts:
+    state = Ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger).state()
+    return UpstreamFacts(
+        topology=record.topology,
+        epoch=epoch,
+        topics=topics,
+        origin=_origin(record.epoch(epoch), state),
+        sent=tuple(reversed(list(sent_ends_of(state, topics)))),
+    )
+
+
+def _origin(epoch: EpochRecord, state: LedgerState) -> Offsets:
+    """Where its history begins; an epoch without origin began on an empty broker, where it was seeded."""
+    return epoch.origin if len(epoch.origin) or not state.commits else state.commits[0].standing

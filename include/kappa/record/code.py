@@ -1,0 +1,195 @@
+"""Code by content hash: the topology's own files and the platform's, zipped into the lake.
+
+A driver runs the code that its epoch recorded, not what happens to be deployed, so that a restart or a rollback runs
+what ran before. What is stored, and what is unpacked from it, is held against the hash before it runs: that finds files
+that were cut short or altered. It does not keep out a writer of the lake, which may record another hash as well.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import shutil
+import tempfile
+import uuid
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyarrow import fs
+
+from kappa.delta.fsync import fsync
+from kappa.errors import CodeError, UnknownTopologyError
+from kappa.names import code_file
+from kappa.replay.dry_run import about_to
+from kappa.topology import registry
+from kappa.topology.code_zip import digest, zipped
+
+_INCLUDE = Path(__file__).resolve().parents[2]
+_JOBS = _INCLUDE.parent / "jobs"
+
+
+def code_hash(folder: Path, topology: str) -> str:
+    """Content hash of what runs a topology.
+
+    Counted are the file that declares it, the other Python files of the folder that declare no topology (it may import
+    them), the platform and its job files. Equal content gives an equal hash. Left out are files that are not Python, so
+    that a step which reads one does not find it in its driver, and installed packages.
+
+    Raises:
+        UnknownTopologyError: no file declares the topology.
+    """
+    return digest(_content(folder, topology))
+
+
+def store(lake: str, folder: Path, topology: str) -> str:
+    """Store what runs a topology; idempotent. Returns its content hash.
+
+    A stored file that is torn or altered is replaced, since the same content is at hand.
+    """
+    content = _content(folder, topology)
+    code = digest(content)
+    about_to(f"store code {code[:12]} of {topology}")
+    filesystem, path = _open(lake, code)
+    if not _is_stored(filesystem, path, code):
+        filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"  # by threads, and by hosts that share the lake
+        with filesystem.open_output_stream(temporary) as stream:
+            stream.write(zipped(content))
+        if isinstance(filesystem, fs.LocalFileSystem):
+            fsync(Path(temporary))
+        filesystem.move(temporary, path)
+    elif isinstance(filesystem, fs.LocalFileSystem):
+        _touch(Path(path))
+    return code
+
+
+def extract(lake: str, code: str, home: Path) -> Path:
+    """Unpack stored code under ``<home>/code/<hash>``; idempotent, safe when several do it at once.
+
+    What is unpacked already is held against the hash, and unpacked again when it is another by now.
+
+    Returns:
+        Folder with ``include/``, ``jobs/`` and ``topologies/``.
+
+    Raises:
+        CodeError: the lake does not hold that code, or holds something else under its name.
+    """
+    target = home / "code" / code
+    if target.is_dir() and _touch(target) and _is_unpacked(target, code):
+        return target
+    content = _stored(lake, code)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (home / "code.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_dir() and _is_unpacked(target, code):  # another process was first
+            return target
+        temporary = Path(tempfile.mkdtemp(dir=target.parent))
+        for name, data in content.items():
+            file = temporary / "new" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        if target.exists():
+            target.rename(temporary / "old")
+        (temporary / "new").rename(target)
+        shutil.rmtree(temporary)
+    return target
+
+
+def check(lake: str, code: str) -> None:
+    """Hold stored code against its hash, without unpacking it.
+
+    Raises:
+        CodeError: the lake does not hold that code, or holds something else under its name.
+    """
+    _stored(lake, code)
+
+
+def _stored(lake: str, code: str) -> dict[str, bytes]:
+    """Stored code by file name, held against its hash."""
+    filesystem, path = _open(lake, code)
+    place = code_file(lake, code)
+    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+        raise CodeError(f"Code {code} is not in the lake ({place}).", code=code)
+    with filesystem.open_input_file(path) as stream:
+        data = stream.read()
+    content = _unzipped(data)
+    found = None if content is None else digest(content)
+    if content is None or found != code:
+        what = "is no zip file, or a torn one" if found is None else f"holds code {found}"
+        raise CodeError(
+            f"Stored code {code} {what}: {place} was cut short or altered, and nothing of it is run. Put that file "
+            "back from a backup, or deploy the files that it was made of again; the next kappa start, replay or "
+            "upgrade then replaces it.",
+            code=code,
+            found=found,
+            path=place,
+        )
+    return content
+
+
+def _is_stored(filesystem: fs.FileSystem, path: str, code: str) -> bool:
+    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+        return False
+    with filesystem.open_input_file(path) as stream:
+        content = _unzipped(stream.read())
+    return content is not None and digest(content) == code
+
+
+def _unzipped(data: bytes) -> dict[str, bytes] | None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        return None
+
+
+def _is_unpacked(target: Path, code: str) -> bool:
+    """Whether a folder holds that code and nothing else; bytecode that Python put there aside."""
+    try:
+        content = {
+            path.relative_to(target).as_posix(): path.read_bytes()
+            for path in target.rglob("*")
+            if not path.is_dir() and path.parent.name != "__pycache__"
+        }
+    except OSError:
+        return False
+    return digest(content) == code
+
+
+def _open(lake: str, code: str) -> tuple[fs.FileSystem, str]:
+    place = code_file(lake, code)
+    if "://" in place:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(place)
+        return found
+    return fs.LocalFileSystem(), str(Path(place).absolute())
+
+
+def _touch(path: Path) -> bool:
+    """Say that it is needed: housekeeping leaves alone what was touched a moment ago. Whether it is there."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _content(folder: Path, topology: str) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in _files(folder, topology)}
+
+
+def _files(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
+    known = {item.name: item.file for item in registry.declared(folder)}
+    if topology not in known:
+        raise UnknownTopologyError(f"No file in {folder} declares topology {topology!r}.", name=topology)
+    folders = {path.parent for path in folder.rglob("*.py")}
+    others = {item.file for one in folders for item in registry.declared(one)} - {known[topology]}
+    for path in folder.rglob("*.py"):
+        if path not in others:
+            yield f"topologies/{path.relative_to(folder).as_posix()}", path
+    for path in (_INCLUDE / "kappa").rglob("*.py"):
+        yield f"include/{path.relative_to(_INCLUDE).as_posix()}", path
+    for path in _JOBS.glob("*.py"):
+        yield f"jobs/{path.name}", path

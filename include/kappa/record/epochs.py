@@ -1,0 +1,198 @@
+"""The record of all epochs: each act with epoch, actor, time and reason; and the live pointer.
+
+One append-only Delta table for all topologies. The pointer of a topology is its last ``moved`` row: one commit moves
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.delta.append_log import AppendLog
+from kappa.errors import ConflictError, IllegalTransitionError
+from kappa.names import epochs_log
+from kappa.record.epoch_record import TopologyRecord, record_of
+from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent
+from kappa.replay import stored
+from kappa.replay.dry_run import about_to
+from kappa.replay.stages import Stage, check_transition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True)
+class Now:
+    """The record as one decision sees it.
+
+    Attributes:
+        topology: the topology that is decided about.
+        events: all events of all topologies, oldest first.
+    """
+
+    topology: str
+    events: tuple[Event, ...]
+    _records: dict[str, TopologyRecord] = field(default_factory=dict, repr=False)
+
+    @property
+    def record(self) -> TopologyRecord:
+        """What the record says of the topology."""
+        return self.of(self.topology)
+
+    def of(self, topology: str) -> TopologyRecord:
+        """What the record says of some topology; made of the events once."""
+        if topology not in self._records:
+            self._records[topology] = record_of(topology, self.events)
+        return self._records[topology]
+
+    @cached_property
+    def at(self) -> datetime:
+        """The time of the decision, UTC: all its events have the same."""
+        return clock.now()
+
+    def event(
+        self,
+        kind: EventKind,
+        epoch: int,
+        *,
+        actor: str,
+        reason: str = "",
+        detail: Mapping[str, Any] | None = None,
+        topology: str = "",
+    ) -> Event:
+        """An event of the topology, or of another one, at the time of the decision."""
+        return Event(
+            topology=topology or self.topology,
+            epoch=epoch,
+            event=kind,
+            at=self.at,
+            actor=actor,
+            reason=reason,
+            detail=detail or {},
+        )
+
+
+class Epochs:
+    """The record of all epochs of a lake."""
+
+    def __init__(self, lake: str) -> None:
+        self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
+        self._parsed: list[Event] = []
+        self._lake_id = ""
+        # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on
+        # it: a look by the other thread in between would make an append seem to know rows that ``decide`` was not
+        # shown.
+        self._lock = threading.RLock()
+
+    def events(self) -> list[Event]:
+        """All events of all topologies, oldest first, as they are now."""
+        with self._lock:
+            self._parsed.extend(map(_from_record, self._log.refresh()))
+            return list(self._parsed)
+
+    def lake_id(self) -> str:
+        """The lake's id: that of the table of this record.
+
+        A copied or restored lake keeps it. Empty before the first event.
+        """
+        if not self._lake_id:
+            self._lake_id = self._log.table_id()
+        return self._lake_id
+
+    def establish(self) -> str:
+        """Create the record, if there is none, and with it the lake's id; the id. Idempotent."""
+        self._log.create()
+        return self.lake_id()
+
+    def topologies(self) -> list[str]:
+        """Names of the topologies on record, sorted."""
+        return sorted({event.topology for event in self.events()})
+
+    def record(self, topology: str) -> TopologyRecord:
+        """What the record says of a topology now."""
+        return record_of(topology, self.events())
+
+    def now(self, topology: str) -> Now:
+        """The record as a decision about a topology would see it."""
+        return Now(topology=topology, events=tuple(self.events()))
+
+    def change(self, topology: str, decide: Callable[[Now], Sequence[Event]]) -> list[Event]:
+        """Compare-and-set: append what ``decide`` makes of the present record, in one commit.
+
+        ``decide`` returns the events to append, of this topology or of others: none when there is nothing to do. It
+        raises to refuse. After an append by another process it is called again, so that the decision always rests on
+        the latest record.
+
+        Args:
+            topology: the topology that is decided about.
+            decide: the decision; it looks at nothing of the record but what it is given.
+
+        Returns:
+            The appended events.
+
+        Raises:
+            IllegalTransitionError: an event would bring an epoch to a stage that cannot follow its present one.
+        """
+        while True:
+            with self._lock:
+                now = self.now(topology)
+                chosen = list(decide(now))
+                if not chosen:
+                    return []
+                for event in chosen:
+                    _check(now, event)
+                about_to(" and ".join(map(intent, chosen)))
+                if not self._log.exists():
+                    self._log.create()
+                    continue  # another process may have created it, and appended, in between
+                try:
+                    written = self._log.append([_to_record(event) for event in chosen])
+                except ConflictError:
+                    continue
+                self.events()
+                return [_from_record(record) for record in written]
+
+    def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
+        """Append one event without a condition of its own."""
+        return self.change(topology, lambda now: [now.event(event, epoch, actor=actor, reason=reason, detail=detail)])[
+            0
+        ]
+
+
+def _check(now: Now, event: Event) -> None:
+    record = now.of(event.topology)
+    if event.event == "planned":
+        if event.epoch in record.epochs:
+            raise IllegalTransitionError(f"Epoch {event.epoch} of {event.topology!r} is planned already.")
+        return
+    stage = record.epoch(event.epoch).stage
+    if event.event in STAGE_OF:
+        is_recalled = record.epoch(event.epoch).is_recalled
+        check_transition(stage, STAGE_OF[event.event], has_live=record.live is not None, is_recalled=is_recalled)
+    elif event.event == "recalled" and stage is not Stage.RETIRED:
+        raise IllegalTransitionError(
+            f"Epoch {event.epoch} of {event.topology!r} is {stage.name}; only a RETIRED epoch can be recalled."
+        )
+
+
+def _arrow_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text = {name: pa.string() for name in ("topology", "event", "actor", "reason", "detail")}
+    return pa.schema({"n": pa.int64(), "epoch": pa.int64(), **text, "at": pa.timestamp("us", "UTC")})
+
+
+def _to_record(event: Event) -> dict[str, Any]:
+    record = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
+    return {**record, "detail": json.dumps(record["detail"])}
+
+
+def _from_record(record: Mapping[str, Any]) -> Event:
+    return stored.read(Event, {**record, "detail": json.loads(record.get("detail") or "{}")})

@@ -1,0 +1,126 @@
+"""An event of the record of epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
+from kappa.replay.stages import Stage
+
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
+#: What happened. The first ten bring an epoch to a stage: :data:`STAGE_OF`. Of the others, as far as their names do not
+#: say it:
+#: ``standing``: a live epoch of several that hand over together sends no further than they agree on. ``own_topics``:
+#: names that
+#: the epoch takes for topics of its own. ``superseded``: rebuilt in another lake. ``restored``: commits of another
+#: program were undone.
+#: ``asked``: an approval is waited for. ``set_aside``: records that the epoch, and those after it, leave out.
+#: ``upgrade``, ``backfill``: asked for; ``upgraded``, ``backfilled``: done.
+EventKind = Literal[
+    "planned",
+    "rewound",
+    "seeded",
+    "replayed",
+    "caught_up",
+    "verified",
+    "approved",
+    "moved",
+    "dropped",
+    "aborted",
+    "handover",
+    "standing",
+    "withdrawn",
+    "asked",
+    "rejected",
+    "reopened",
+    "recalled",
+    "released",
+    "start",
+    "stop",
+    "stuck",
+    "savepoint",
+    "savepoint_dropped",
+    "upgrade",
+    "upgraded",
+    "upgrade_withdrawn",
+    "backfill",
+    "backfilled",
+    "backfill_withdrawn",
+    "own_topics",
+    "superseded",
+    "restored",
+    "set_aside",
+    "set_aside_withdrawn",
+]
+
+#: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
+DECISIONS: tuple[EventKind, ...] = ("start", "recalled", "moved", "upgraded", "set_aside")
+#: Events that bring an epoch to a stage.
+STAGE_OF: Mapping[EventKind, Stage] = {
+    "planned": Stage.PLANNED,
+    "rewound": Stage.REWOUND,
+    "seeded": Stage.SEEDED,
+    "replayed": Stage.REPLAYED,
+    "caught_up": Stage.CAUGHT_UP,
+    "verified": Stage.VERIFIED,
+    "approved": Stage.APPROVED,
+    "moved": Stage.CUT_OVER,
+    "dropped": Stage.DROPPED,
+    "aborted": Stage.ABORTED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One row of the record.
+
+    Attributes:
+        n: position in the record, from 1.
+        topology: the topology's name.
+        epoch: the epoch's number.
+        event: what happened. Kinds that this code does not know are passed over.
+        actor: the person or program that asked for it.
+        detail: fields of the kind, as :data:`kappa.record.detail_schema.EVENTS` declares them.
+    """
+
+    n: int = 0
+    topology: str
+    epoch: int
+    event: EventKind
+    at: datetime
+    actor: str
+    reason: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def records_of(event: Event) -> SetAsides:
+    """The records that an event ``set_aside`` is about."""
+    said = {"decision": event.n, "reason": event.reason}
+    return set_asides.from_list({**one, **said} for one in event.detail["records"])
+
+
+def intent(event: Event) -> str:
+    """What the append of an event begins, as an infinitive without "to"."""
+    epoch = f"epoch {event.epoch} of {event.topology}"
+    known = {
+        "planned": f"build {epoch}",
+        "start": f"start the driver of {epoch}",
+        "stop": f"stop the driver of {epoch}",
+        "handover": f"hand over {event.topology} from epoch {event.detail.get('from')} to epoch {event.epoch}",
+        "withdrawn": f"withdraw the handover to {epoch}",
+        "recalled": f"bring back {epoch} and make it live",
+        "approved": f"approve {epoch}",
+        "rejected": f"reject {epoch} and stop its driver",
+        "reopened": f"take up {epoch} again and start its driver",
+        "aborted": f"abort {epoch} and remove its files, topics and group",
+        "backfill": f"replace rows of {epoch} from {event.detail.get('from')} to {event.detail.get('to')}",
+        "set_aside": f"set {event.detail.get('count', 0):,} records aside in {epoch}",
+        "released": f"retire {epoch} again",
+        "dropped": f"remove retired {epoch}: its files, topics and group",
+    }
+    return known.get(event.event, f"put {event.event!r} of {epoch} on record")

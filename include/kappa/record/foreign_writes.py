@@ -1,0 +1,94 @@
+"""Commits in an epoch's Delta tables that its driver did not make: found before anything is built on them, and undone.
+
+A step reads tables at the versions that the ledger names, but what is written next lands on the newest version, and
+readers that know only a path read that one. So a commit of another program stops the epoch until it is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kappa.delta import commits as delta
+from kappa.delta.commits import Commit
+from kappa.errors import ForeignCommitError
+from kappa.names import EpochPaths
+from kappa.record.ledger_state import LedgerState
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """Looks at the commits of an epoch's Delta tables, each once.
+
+    Attributes:
+        looked: Delta version of each place up to which all commits were looked at.
+    """
+
+    paths: EpochPaths
+    looked: dict[str, int] = field(default_factory=dict)
+
+    def look(self, known: Mapping[str, int]) -> None:
+        """Look at what is new. Costs one look at a file that is not there for each place, when nothing is.
+
+        Args:
+            known: Delta versions of the last commit of the ledger, by place: all commits up to them were looked at.
+
+        Raises:
+            ForeignCommitError: one was not made by Kappa.
+        """
+        for place, version in known.items():
+            since = self.looked.get(place, version)
+            found = list(delta.commits_after(f"{self.paths.root}/{place}", since))
+            bad = delta.foreign(found)
+            if bad:
+                raise refusal(self.paths, {place: bad})
+            if found:
+                self.looked[place] = found[-1].version
+
+
+def refusal(paths: EpochPaths, found: Mapping[str, list[Commit]]) -> ForeignCommitError:
+    """The error that names foreign commits and the way back."""
+    named = "; ".join(f"{place}: {described(commit)}" for place, commits in found.items() for commit in commits)
+    name = paths.topology
+    return ForeignCommitError(
+        f"Epoch {paths.epoch} of {name!r} has commits in its Delta tables that Kappa did not make: {named}. Nothing is "
+        f"built on them. To undo them: kappa stop {name} --execute, then kappa restore {name} --execute, then kappa "
+        f"start {name} --execute",
+        epoch=paths.epoch,
+        commits={place: [commit.version for commit in commits] for place, commits in found.items()},
+    )
+
+
+def described(commit: Commit) -> str:
+    """A commit in a few words."""
+    when = "" if commit.at is None else f" at {commit.at:%Y-%m-%d %H:%M:%S}"
+    return f"version {commit.version} ({commit.operation}{when}, by {commit.engine})"
+
+
+def foreign_commits(paths: EpochPaths, state: LedgerState) -> dict[str, list[Commit]]:
+    """Commits after the last one of the ledger that Kappa did not make and that are not undone, by place."""
+    known = state.committed.delta_versions if state.committed is not None else {}
+    found = {
+        place: delta.foreign(list(delta.commits_after(f"{paths.root}/{place}", version)))
+        for place, version in known.items()
+    }
+    return {place: commits for place, commits in found.items() if commits}
+
+
+def undo(paths: EpochPaths, state: LedgerState) -> dict[str, int]:
+    """Undo every foreign commit, one commit for each place. Idempotent; a crash leaves some places done.
+
+    Returns:
+        The Delta version that was made, by place.
+
+    Raises:
+        LedgerError: one cannot be undone.
+    """
+    known = state.committed.delta_versions if state.committed is not None else {}
+    made = {}
+    for place, version in known.items():
+        path = f"{paths.root}/{place}"
+        done = delta.undo(path, version, list(delta.commits_after(path, version)))
+        if done is not None:
+            made[place] = done
+    return made

@@ -1,0 +1,192 @@
+"""A row of a ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from kappa.offsets import releases, set_asides
+from kappa.offsets.floors import Floors, least_frontiers
+from kappa.offsets.releases import Releases
+from kappa.offsets.set_asides import SetAsides
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
+from kappa.replay.chains import Final, final_from_dict
+from kappa.replay.proof.certificate import Sends
+from kappa.topology.times.event_time import Frontier, frontier_of, least
+
+#: The newest that this code reads and writes.
+FORMAT = 3
+
+#: Fields of a detail as code before format 3 called them. What they say has another name now, so that a row which has
+#: one would be read as if it said nothing.
+FORMER_FIELDS = frozenset({"folded", "folds"})
+
+Kind = Literal[
+    "claim",
+    "plan",
+    "effects",
+    "commit",
+    "abandon",
+    "baseline",
+    "yield",
+    "resume",
+    "upgrade",
+    "maintain",
+    "files",
+    "rollup",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRow:
+    """One row of a ledger.
+
+    Attributes:
+        n: position in the ledger, from 1.
+        kind: ``claim``: a driver took the epoch. ``plan``: the ranges of slice ``seq`` and whether it sends.
+            ``effects``: all rows of the slice are written. ``commit``: the slice is done; seq 0 is the seed.
+            ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
+            ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code
+            runs.
+            ``maintain``: small files were merged, and files that no held commit needs were removed; ``merges`` in its
+            detail says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are
+            gone.
+            ``files``: data files came to tables between two slices: changes were merged, or small files.
+            ``rollup``: what the rows up to number ``upto`` in its detail said that are no rows any more.
+        seq: the slice; for other rows the last committed one.
+        writer: the driver that wrote it.
+        ranges: offset ranges of a plan or commit, every partition named.
+        sends: which topic outputs a slice sends: ``live`` all, ``held`` none, ``versioned`` only those to the epoch's
+            versioned topics.
+        logged: whether a slice writes the changelog and its marker.
+        code: content hash of the code.
+        rows_read: records read from Kafka, counted before parsing.
+        rows_parsed: records that parsed.
+        rows_dead: dead letters.
+        rows_set_aside: records that a decision set aside; each is in ``dead_letters`` as well.
+        rows_late: records that an operator refused because they came too late; each is in ``late_records``.
+        max_timestamps: topic -> partition -> running maximum of record timestamps, epoch milliseconds.
+        stream_times: topic -> partition -> stream time, the running maximum of event times, epoch milliseconds; of
+            sources with event time.
+        delta_versions: table path within the epoch -> Delta version.
+        detail: fields of the kind, as :data:`kappa.record.detail_schema.ROWS` declares them.
+    """
+
+    n: int = 0
+    kind: Kind
+    seq: int
+    writer: str
+    at: datetime
+    ranges: tuple[OffsetRange, ...] = ()
+    sends: Sends = "held"
+    logged: bool = False
+    code: str = ""
+    rows_read: int = 0
+    rows_parsed: int = 0
+    rows_dead: int = 0
+    rows_set_aside: int = 0
+    rows_late: int = 0
+    max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    delta_versions: Mapping[str, int] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reached_ms(self) -> dict[TopicPartition, int]:
+        """``max_timestamps`` by partition, as cuts ask for them."""
+        return {(topic, p): ms for topic, parts in self.max_timestamps.items() for p, ms in parts.items()}
+
+    def frontier(self, graces: Mapping[str, int], floors: Floors | None = None) -> Frontier:
+        """What every partition of some topics has passed after a commit.
+
+        Args:
+            graces: topic -> how late its records may be, milliseconds.
+            floors: below what the frontiers of its epoch do not lie up to there.
+        """
+        return least(
+            frontier_of(
+                self.stream_times.get(topic, {}),
+                (r.partition for r in self.ranges if r.topic == topic),
+                grace,
+                least_frontiers((floors or {}).get(topic, {})),
+            )
+            for topic, grace in graces.items()
+        )
+
+    @property
+    def is_replacement(self) -> bool:
+        """Whether it is of a slice that replaces rows instead of reading records."""
+        return "backfill" in self.detail
+
+    @property
+    def releases(self) -> Releases:
+        """From which offsets on partitions without new records hold no frontier back: those that its slice made or took
+        over; of a seed and a roll-up all before it.
+        """
+        return releases.from_dict(self.detail.get("releases", {}))
+
+    @property
+    def frontiers(self) -> dict[str, int]:
+        """Versioned topic that is read and followed -> up to when its rows are final after the slice."""
+        return dict(self.detail.get("frontiers", {}))
+
+    @property
+    def final(self) -> dict[str, Final]:
+        """Versioned topic of the epoch -> up to when its rows are final after the slice."""
+        return final_from_dict(self.detail.get("final", {}))
+
+    @property
+    def set_aside(self) -> SetAsides:
+        """Records that its slice sets aside; of a seed and a roll-up all before it."""
+        return set_asides.from_list(self.detail.get("set_aside", ()))
+
+    @property
+    def format(self) -> int:
+        """The least format that says all that the row does.
+
+        Code of before format 3 would read a table without the changes that are not merged. Code of before format 2
+        would compute what is set aside, and open what a floor keeps closed.
+        """
+        if {"merged", "merges"} & self.detail.keys():
+            return 3
+        return 2 if {"set_aside", "floors"} & self.detail.keys() else 1
+
+    @property
+    def floors(self) -> Floors:
+        """From which offsets on frontiers lie no further back: those that a change of code made, or that its slice took
+        over; of a seed and a roll-up all before it.
+        """
+        return releases.from_dict(self.detail.get("floors", {}))
+
+    @property
+    def standing(self) -> Offsets:
+        """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it
+        reads versioned topics.
+        """
+        roots = self.detail.get("roots")
+        return ranges_end(self.ranges) if roots is None else Offsets.from_json(roots)
+
+
+def plan_hash(row: LedgerRow) -> str:
+    """A hash of what a slice was planned to be: the same of its plan row and of its commit row, without who and when.
+
+    A slice's number says which one it is in one ledger; where a ledger loses rows, the next slice of that number is
+    another.
+    """
+    said = {name: row.detail.get(name) for name in ("roots", "archived")}
+    if row.is_replacement:
+        said["backfill"] = row.detail["backfill"]
+    if "frontiers" in row.detail:
+        said["frontiers"] = row.detail["frontiers"]
+    if row.releases:
+        said["releases"] = row.detail["releases"]
+    if "set_aside" in row.detail:
+        said["set_aside"] = row.detail["set_aside"]
+    if row.floors:
+        said["floors"] = row.detail["floors"]
+    content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

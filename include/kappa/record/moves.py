@@ -1,0 +1,145 @@
+"""Handovers and moves on record: of one topology, or of several together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kappa import clock
+from kappa.record.epoch_record import TopologyRecord, record_of
+from kappa.record.events import Event
+from kappa.record.ledger_state import LedgerState
+from kappa.replay.proof.certificate import Certificate
+from kappa.replay.rules.cutover import Asked
+
+#: Events after which a handover is pending no more.
+ENDS = ("moved", "withdrawn", "aborted", "released", "dropped")
+
+
+def together_of(event: Event | None) -> dict[str, int]:
+    """Topology -> epoch of all that moves in one handover, itself included; empty for a single topology."""
+    return dict(event.detail.get("together", {})) if event is not None else {}
+
+
+def members_of(handover: Event) -> dict[str, int]:
+    """Topology -> epoch of all that a handover or a move is of, of one topology too."""
+    return together_of(handover) or {handover.topology: handover.epoch}
+
+
+def others_of(topology: str, event: Event | None) -> dict[str, int]:
+    """Topology -> epoch of the others that a handover or a move is part of."""
+    return {name: epoch for name, epoch in together_of(event).items() if name != topology}
+
+
+def rollbacks(events: Iterable[Event]) -> frozenset[int]:
+    """Numbers of the moves that bring readers back to an epoch that they had before; all other moves are cutovers.
+
+    Back from epoch 2 to epoch 1 is a rollback, and so is the way forward to epoch 2 again: both bring a retired epoch
+    back. A cutover to an older epoch that was rejected at first is none.
+
+    Args:
+        events: of one topology or of several, oldest first, from the beginning.
+    """
+    found, had = set(), set()
+    for event in events:
+        if event.event == "moved":
+            if (event.topology, event.epoch) in had:
+                found.add(event.n)
+            had.add((event.topology, event.epoch))
+    return frozenset(found)
+
+
+def asked(handover: Event) -> Asked:
+    """A pending handover, as the rules want it."""
+    return Asked(epoch=handover.epoch, actor=handover.actor, at=handover.at, together=together_of(handover))
+
+
+def waiting(events: Sequence[Event], handover: Event) -> dict[str, TopologyRecord]:
+    """Those whose handover is pending, by topology: of a group's members, or of the one topology."""
+    records = {name: record_of(name, events) for name in sorted(together_of(handover) or [handover.topology])}
+    return {name: record for name, record in records.items() if _is_of(record, handover)}
+
+
+def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason: str) -> list[Event]:
+    """Events that withdraw a handover, a group's for all members; none when it is pending no more."""
+    at = clock.now()
+    return [
+        Event(
+            topology=name,
+            epoch=record.handover.epoch,
+            event="withdrawn",
+            at=at,
+            actor=actor,
+            reason=reason,
+            detail={"handover": record.handover.n, **_group_of(handover)},
+        )
+        for name, record in waiting(events, handover).items()
+        if record.handover is not None
+    ]
+
+
+def ended_by(record: TopologyRecord, handover: int) -> str:
+    """How a topology's handover ended, with actor and time; empty while it is pending."""
+    found = [e for e in record.events if e.n > handover and e.event in ENDS]
+    if not found:
+        return ""
+    end = found[0]
+    why = f": {end.reason}" if end.reason else ""
+    return f"{record.topology!r} epoch {end.epoch} {end.event} by {end.actor} at {end.at:%H:%M:%S}{why}"
+
+
+def moved(
+    record: TopologyRecord,
+    handover: Event,
+    state: LedgerState,
+    certificate: Certificate,
+    extras: Mapping[str, Any],
+    *,
+    at: datetime,
+) -> Event:
+    """The row of a move that a handover asked for, alone or in a group.
+
+    Args:
+        record: the topology, before the move.
+        handover: the request, with its actor and the epoch that becomes live.
+        state: the ledger of that epoch.
+        certificate: the proof.
+        extras: what else it says of topics.
+        at: when.
+    """
+    detail = {
+        "from": record.live,
+        "at": state.standing.as_dict(),
+        "seq": state.seq,
+        "handover": handover.n or None,
+        "plan": record.epoch(handover.epoch).planned.detail["plan_id"],
+        "certificate": certificate.to_json(),
+        "keep_old_running": bool(handover.detail.get("keep_old_running")),
+        **_group_of(handover),
+        **extras,
+    }
+    return Event(
+        topology=record.topology,
+        epoch=handover.epoch,
+        event="moved",
+        at=at,
+        actor=handover.actor,
+        reason=handover.reason,
+        detail=detail,
+    )
+
+
+def _group_of(handover: Event) -> dict[str, Any]:
+    """What a row says of the group that it belongs to; nothing where it is of one topology."""
+    return {name: handover.detail[name] for name in ("group", "together") if name in handover.detail}
+
+
+def _is_of(record: TopologyRecord, handover: Event) -> bool:
+    """Whether a topology waits for this handover, or in its group."""
+    pending = record.handover
+    if pending is None:
+        return False
+    return pending.n == handover.n or (
+        "group" in handover.detail and pending.detail.get("group") == handover.detail["group"]
+    )

@@ -1,0 +1,204 @@
+"""The roll-up of a ledger: one row in the place of those that tell of slices long done.
+
+What the product asks of old slices is in the roll-up: what they read and sent, as runs of slices; how many they were.
+Rows that something still needs stay rows: commits whose files are there, claims, baselines, yields, upgrades. See
+docs/decisions/ledgers-are-rolled-up.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kappa.offsets import floors, releases, set_asides
+from kappa.offsets.vector import Offsets, ranges_from_json
+from kappa.record.slice_runs import Run, extended
+from kappa.replay.chains import SentEnd, final_from_dict
+from kappa.replay.proof.certificate import SliceFacts
+
+if TYPE_CHECKING:
+    from kappa.record.ledger_rows import LedgerRow
+    from kappa.record.ledger_state import LedgerState
+
+#: So many of the last slices keep all their rows.
+RECENT = 10
+#: Places that an epoch with versioned topics keeps for those that read it from early on, and how far they lie apart at
+#: least.
+PLACES, PLACE_OFFSETS = 10_000, 100_000
+#: Rows that tell of a slice's way to its commit, and of files: auditors read them where rolled-up rows are kept.
+_OF_SLICES = ("plan", "effects", "abandon", "files")
+
+
+def is_due(state: LedgerState, slices: int) -> bool:
+    """Whether so many slices were committed since the last roll-up, those left out that keep their rows."""
+    return state.open_plan is None and len(state.commits) - state.rolled_commits >= slices + RECENT
+
+
+def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> LedgerRow | None:
+    """The row that takes the place of all but the last slices; None when there is nothing to roll up.
+
+    Args:
+        writer: the driver.
+        code: content hash of the code that it runs.
+        at: when.
+    """
+    recent = state.recent
+    since = state.rolled.n if state.rolled is not None else 0
+    done = recent[:-RECENT]
+    if state.open_plan is not None or not done or done[-1].n <= since:
+        return None
+    runs = extended(_rolled_runs(state), _single_runs(done, _reached(state), state.resumes))
+    rolled = [] if state.rolled is None else [state.rolled]
+    ends = _thinned([*(state.rolled.detail.get("sent", ()) if state.rolled else ()), *_sent(done)])
+    detail: dict[str, Any] = {
+        "upto": done[-1].n,
+        "seq": done[-1].seq,
+        "commits": sum(run.slices for run in runs),
+        "standing": done[-1].standing.as_dict(),
+        "runs": [run.as_dict() for run in runs],
+        **({"sent": ends} if ends else {}),
+        **releases.releases_detail(
+            releases.merged([*(row.releases for row in rolled), *(row.releases for row in done)])
+        ),
+        **set_asides.detail(set_asides.merged(one for row in (*rolled, *done) for one in row.set_aside)),
+        **floors.floors_detail(releases.merged([*(row.floors for row in rolled), *(row.floors for row in done)])),
+    }
+    from kappa.record.ledger_rows import LedgerRow
+
+    return LedgerRow(kind="rollup", seq=state.seq, writer=writer, at=at, code=code, detail=detail)
+
+
+def stays(state: LedgerState, upto: int) -> Callable[[int, str, int], bool]:
+    """Whether a row stays when those up to number ``upto`` are rolled up, by its number, kind and slice.
+
+    The writer of a roll-up and all that follow the ledger ask this one function, of the rows before the roll-up.
+    """
+    first = state.commits[0].n
+    claim = state.claim.n if state.claim is not None else 0
+    kept = [row.n for row in state.commits if row.n > upto or row.n == first or state.is_readable(row.seq)]
+    before = (bisect_left(state.looks, n, key=lambda look: look.n) for n in kept)
+    looks = {state.looks[index - 1].n for index in before if index} | {look.n for look in state.looks[-1:]}
+
+    def is_kept(n: int, kind: str, seq: int) -> bool:
+        if kind == "rollup":
+            return False
+        if n > upto:
+            return True
+        if kind == "commit":
+            return n == first or state.is_readable(seq)
+        if kind == "maintain":
+            return n in looks
+        return n == claim if kind == "claim" else kind not in _OF_SLICES
+
+    return is_kept
+
+
+def runs_of(state: LedgerState) -> tuple[Run, ...]:
+    """All slices of an epoch, oldest first: those rolled up as runs, the others one by one."""
+    return (*_rolled_runs(state), *_single_runs(state.recent, _reached(state), state.resumes))
+
+
+def is_cut_by_arrival(state: LedgerState) -> bool:
+    """Whether slices of an epoch were cut as records arrived."""
+    return any(run.facts.sends == "live" for run in runs_of(state))
+
+
+def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> tuple[SliceFacts, ...]:
+    """Committed slices; of an epoch that reads versioned topics of others by the root topics that those are made of.
+
+    Args:
+        commits: the commits.
+        before: where the epoch stood before the first of them; None where that is the seed.
+    """
+    found = []
+    for row in commits:
+        is_chained = "roots" in row.detail
+        ranges = (before or row.standing).span_to(row.standing) if is_chained else row.ranges
+        found.append(
+            SliceFacts(
+                seq=row.seq,
+                ranges=ranges,
+                sends=row.sends,
+                rows_read=row.rows_read,
+                rows_parsed=row.rows_parsed,
+                rows_dead=row.rows_dead,
+                rows_set_aside=row.rows_set_aside,
+                rows_late=row.rows_late,
+                code=row.code,
+                archived=ranges_from_json(row.detail.get("archived", {})),
+                read=row.ranges if is_chained else (),
+            )
+        )
+        before = row.standing
+    return tuple(found)
+
+
+def sent_before(state: LedgerState) -> list[SentEnd]:
+    """Where an epoch had filled its versioned topics, of rolled-up commits, newest first."""
+    told = state.rolled.detail.get("sent", ()) if state.rolled is not None else ()
+    return [
+        SentEnd(
+            ends=Offsets.from_json(ends),
+            standing=Offsets.from_json(standing),
+            final=final_from_dict(final[0] if final else {}),
+        )
+        for ends, standing, *final in reversed(told)
+    ]
+
+
+def _rolled_runs(state: LedgerState) -> tuple[Run, ...]:
+    return tuple(map(Run.from_dict, state.rolled.detail["runs"])) if state.rolled is not None else ()
+
+
+def _reached(state: LedgerState) -> Offsets | None:
+    return None if state.rolled is None else Offsets.from_json(state.rolled.detail["standing"])
+
+
+def _single_runs(commits: Sequence[LedgerRow], before: Offsets | None, resumes: Sequence[int]) -> Iterable[Run]:
+    for row, facts in zip(commits, slice_facts(commits, before), strict=True):
+        size = row.detail.get("bytes_read")
+        turn = bisect_left(resumes, row.n)
+        yield Run(
+            facts=facts,
+            logged=row.logged,
+            turn=resumes[turn - 1] if turn else 0,
+            seconds=_seconds(row),
+            bytes_read=size or 0,
+            sized_records=0 if size is None else row.rows_read,
+            sized=int(size is not None),
+        )
+
+
+def _seconds(row: LedgerRow) -> float:
+    started = row.detail.get("started_at")
+    return (row.at - datetime.fromisoformat(started)).total_seconds() if started else 0.0
+
+
+def _sent(commits: Iterable[LedgerRow]) -> Iterable[list[Mapping[str, Any]]]:
+    for row in commits:
+        if row.seq and "sent" in row.detail:
+            final = [row.detail["final"]] if "final" in row.detail else []
+            yield [row.detail["sent"], row.standing.as_dict(), *final]
+
+
+def _thinned(places: Iterable[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
+    """Places some way behind one another, at most so many: every second one is left out.
+
+    The last stays.
+    """
+    found: list[Sequence[Mapping[str, Any]]] = []
+    reached: int | None = None
+    last: Sequence[Mapping[str, Any]] | None = None
+    for place in places:
+        filled = sum(offset for partitions in place[0].values() for offset in partitions.values())
+        if reached is None or filled - reached >= PLACE_OFFSETS:
+            found.append(place)
+            reached = filled
+        last = place
+    while len(found) > PLACES:
+        found = found[::2]
+    if last is not None and found[-1] is not last:
+        found.append(last)
+    return found

@@ -1,0 +1,211 @@
+"""Savepoints with a name: a commit of the live epoch that requests can refer to later."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kappa import clock
+from kappa.config import Config
+from kappa.errors import SavepointError, UnknownTopologyError
+from kappa.names import EpochPaths
+from kappa.offsets.notation import savepoint_name
+from kappa.offsets.vector import Offsets, ranges_end
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savepoint:
+    """A commit with a name.
+
+    Attributes:
+        name: its name, unique in the topology.
+        epoch: the epoch that was live.
+        seq: the commit in that epoch's ledger.
+        offsets: next offset of every partition after it.
+        delta_versions: table path within the epoch -> Delta version.
+        at: when it got its name, UTC.
+        actor: the person or program that gave it.
+        stage: what the epoch is now; only a savepoint of the live one can be replayed from.
+    """
+
+    topology: str
+    name: str
+    epoch: int
+    seq: int
+    offsets: Offsets
+    delta_versions: Mapping[str, int]
+    at: datetime
+    actor: str
+    reason: str
+    stage: str
+
+
+def preview(config: Config, topology: str, name: str, *, seq: int | None = None) -> Savepoint:
+    """The savepoint that :func:`create` would make now. Changes nothing.
+
+    Raises:
+        UsageError: a savepoint cannot be called that.
+        UnknownTopologyError: the topology has no live epoch.
+        SavepointError: the name is taken, or the live epoch has no such commit.
+    """
+    record = Epochs(config.lake).record(topology)
+    event = _event(config, record, name, seq, actor="", reason="")
+    return _savepoint(record, record.savepoints[name] if event is None else event)
+
+
+def create(
+    config: Config, topology: str, name: str, *, seq: int | None = None, actor: str, reason: str = ""
+) -> Savepoint:
+    """Give a commit of the live epoch a name: commit ``seq``, by default the last one.
+
+    One row in the record of epochs. Idempotent for the same commit.
+
+    Raises:
+        UsageError: a savepoint cannot be called that.
+        UnknownTopologyError: the topology has no live epoch.
+        SavepointError: the name is taken, or the live epoch has no such commit.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(now: Now) -> Sequence[Event]:
+        event = _event(config, now.record, name, seq, actor=actor, reason=reason)
+        return [] if event is None else [event]
+
+    epochs.change(topology, decide)
+    return _one(epochs.record(topology), name)
+
+
+def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = "") -> Savepoint:
+    """Take a savepoint's name away; its files go when their time has come. Returns what it was.
+
+    Raises:
+        SavepointError: the topology has no savepoint of that name.
+    """
+    epochs = Epochs(config.lake)
+    dropped: list[Savepoint] = []
+
+    def decide(now: Now) -> Sequence[Event]:
+        found = _one(now.record, name)
+        dropped.append(found)
+        detail = {"name": name, "seq": found.seq}
+        return [now.event("savepoint_dropped", found.epoch, actor=actor, reason=reason, detail=detail)]
+
+    epochs.change(topology, decide)
+    return dropped[-1]
+
+
+def one(config: Config, topology: str, name: str) -> Savepoint:
+    """The savepoint of a name.
+
+    Raises:
+        SavepointError: the topology has none of that name.
+    """
+    return _one(Epochs(config.lake).record(topology), name)
+
+
+def every(config: Config, topology: str | None = None) -> list[Savepoint]:
+    """Savepoints of a topology, by default of all, oldest first."""
+    epochs = Epochs(config.lake)
+    names = epochs.topologies() if topology is None else [topology]
+    records = [epochs.record(name) for name in names]
+    return [_savepoint(record, event) for record in records for event in record.savepoints.values()]
+
+
+def _event(
+    config: Config, record: TopologyRecord, name: str, seq: int | None, *, actor: str, reason: str
+) -> Event | None:
+    """The event that makes the savepoint; None if it is there already."""
+    savepoint_name(name)
+    if record.live is None:
+        raise UnknownTopologyError(
+            f"Topology {record.topology!r} has no live epoch, so no commit that could get a name. Start it: "
+            f"kappa start {record.topology} --execute",
+            name=record.topology,
+        )
+    taken = record.savepoints.get(name)
+    if taken is not None and taken.epoch == record.live and seq in (None, taken.detail["seq"]):
+        row = _commit(config, record, seq)
+        if row.seq == taken.detail["seq"]:
+            return None
+    if taken is not None:
+        raise SavepointError(
+            f"Topology {record.topology!r} has a savepoint {name!r} already: seq {taken.detail['seq']} of epoch "
+            f"{taken.epoch}, named {taken.at:%Y-%m-%d %H:%M:%S} by {taken.actor}. Choose another name, or `kappa "
+            "savepoint drop` it.",
+            name=name,
+            epoch=taken.epoch,
+            seq=taken.detail["seq"],
+        )
+    row = _commit(config, record, seq)
+    return Event(
+        topology=record.topology,
+        epoch=record.live,
+        event="savepoint",
+        at=clock.now(),
+        actor=actor,
+        reason=reason,
+        detail={
+            "name": name,
+            "seq": row.seq,
+            "offsets": ranges_end(row.ranges).as_dict(),
+            "delta_versions": dict(row.delta_versions),
+            "finished_at": row.at.isoformat(),
+        },
+    )
+
+
+def _commit(config: Config, record: TopologyRecord, seq: int | None) -> LedgerRow:
+    assert record.live is not None
+    ledger = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live).ledger)
+    if seq is None:
+        row = ledger.last_commit()
+        if row is None:
+            raise SavepointError(
+                f"Epoch {record.live} of {record.topology!r} has no commit yet. Try again in a moment."
+            )
+        return row
+    state = ledger.state()
+    commits = state.readable
+    found = next((row for row in commits if row.seq == seq), None)
+    if found is None:
+        kept = f"{len(commits)}, from {commits[0].seq} to {commits[-1].seq}" if commits else "none"
+        raise SavepointError(
+            f"Live epoch {record.live} of {record.topology!r} has no commit {seq} whose files are kept; it has {kept}.",
+            epoch=record.live,
+            seq=seq,
+        )
+    return found
+
+
+def _one(record: TopologyRecord, name: str) -> Savepoint:
+    if name not in record.savepoints:
+        near = difflib.get_close_matches(name, record.savepoints, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise SavepointError(
+            f"Topology {record.topology!r} has no savepoint {name!r}; it has {sorted(record.savepoints)}.{hint}",
+            name=name,
+            known=sorted(record.savepoints),
+        )
+    return _savepoint(record, record.savepoints[name])
+
+
+def _savepoint(record: TopologyRecord, event: Event) -> Savepoint:
+    return Savepoint(
+        topology=record.topology,
+        name=event.detail["name"],
+        epoch=event.epoch,
+        seq=event.detail["seq"],
+        offsets=Offsets.from_json(event.detail["offsets"]),
+        delta_versions=event.detail["delta_versions"],
+        at=event.at,
+        actor=event.actor,
+        reason=event.reason,
+        stage="live" if event.epoch == record.live else str(record.epoch(event.epoch).stage),
+    )

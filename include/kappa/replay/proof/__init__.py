@@ -1,0 +1,1 @@
+"""What proves a replay: verdicts, certificates and their terms."""

@@ -1,0 +1,231 @@
+"""What ledgers and moves prove, and what they do not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from kappa.errors import DataLossError
+from kappa.offsets.coverage import is_within, joined
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, uncovered
+from kappa.replay.proof.certificate import Certificate, MoveFacts, PartitionProof, SliceFacts, Span
+
+
+def certify(
+    topology: str,
+    moves: tuple[MoveFacts, ...],
+    ledgers: Mapping[int, tuple[SliceFacts, ...]],
+    *,
+    starts: Mapping[int, Offsets] | None = None,
+    read_starts: Mapping[int, Offsets] | None = None,
+) -> Certificate:
+    """Check what is on record.
+
+    1. In each epoch the committed ranges of each partition join end to end, from its start where that is known; of one
+       that reads versioned topics of other epochs both those of these and those of the root topics that they are made
+       of.
+    2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset
+       exactly once, and each epoch sent only while the pointer was at it.
+    3. In each slice, rows read = rows parsed + dead letters + records set aside, and no more than the offsets spanned.
+
+    Args:
+        moves: all moves of its pointer, oldest first.
+        ledgers: epoch -> its committed slices, in any order. Epochs that were never live may be left out; if
+            one that was live is left out, because it was dropped, the certificate says what it could not show.
+        starts: epoch -> where its plan begins, to check that its first slice begins there.
+        read_starts: the same in Kafka's own names, of epochs whose ranges are those of root topics.
+    """
+    problems: list[str] = []
+    for epoch, slices in sorted(ledgers.items()):
+        problems += _unjoined(epoch, slices, (starts or {}).get(epoch))
+        read = tuple(replace(slice_, ranges=slice_.read) for slice_ in slices if slice_.read)
+        problems += _unjoined(epoch, read, (read_starts or {}).get(epoch))
+        problems += _miscounted(epoch, slices)
+        problems += _archived_elsewhere(epoch, slices)
+    at_epoch = moves[-1].epoch if moves else None
+    sending = [
+        (epoch, slice_) for epoch, slices in sorted(ledgers.items()) for slice_ in slices if slice_.sends == "live"
+    ]
+    at = _position(ledgers.get(at_epoch, ()) if at_epoch is not None else ())
+    if at_epoch is None or at_epoch not in ledgers:
+        problems.append(
+            f"The ledger of the live epoch {at_epoch} is not there." if moves else "No epoch was ever live."
+        )
+    dropped = _turns_of_dropped(moves, ledgers)
+    problems += _unbroken(moves)
+    problems += _not_once(sending, [range_ for _, range_ in dropped], moves, at)
+    problems += _out_of_turn(sending, moves)
+    return Certificate(
+        topology=topology,
+        at_epoch=at_epoch,
+        at=at,
+        complete=not problems,
+        problems=tuple(problems),
+        unproved=tuple(
+            f"{range_} by epoch {epoch}: its ledger was dropped, the moves say so" for epoch, range_ in dropped
+        ),
+        partitions=_proofs(sending),
+        rows_read=sum(slice_.rows_read for _, slice_ in sending),
+        rows_parsed=sum(slice_.rows_parsed for _, slice_ in sending),
+        rows_dead=sum(slice_.rows_dead for _, slice_ in sending),
+        rows_late=sum(slice_.rows_late for _, slice_ in sending),
+        rows_set_aside=sum(slice_.rows_set_aside for _, slice_ in sending),
+        codes={epoch: tuple(sorted({s.code for s in slices})) for epoch, slices in sorted(ledgers.items())},
+        archived={
+            epoch: found
+            for epoch, slices in sorted(ledgers.items())
+            if (found := joined(r for s in slices for r in s.archived))
+        },
+    )
+
+
+def _unjoined(epoch: int, slices: tuple[SliceFacts, ...], start: Offsets | None) -> list[str]:
+    problems = []
+    reached = dict((start or Offsets()).items())
+    first = True
+    done = -1
+    for slice_ in sorted(slices, key=lambda found: found.seq):
+        if slice_.seq <= done:
+            problems.append(f"Epoch {epoch} committed {slice_.name} more than once.")
+        done = max(done, slice_.last)
+        for range_ in slice_.ranges:
+            # Without a known start the first slice says where the epoch begins; later partitions begin at 0.
+            expected = reached.get(range_.at, range_.start if first and start is None else 0)
+            if range_.start != expected:
+                problems.append(
+                    f"Epoch {epoch}, {slice_.name}: {range_} does not start at {expected}, the end before it."
+                )
+            reached[range_.at] = range_.end
+        first = False
+    return problems
+
+
+def _miscounted(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
+    problems = []
+    for slice_ in slices:
+        name = f"Epoch {epoch}, {slice_.name}: {slice_.rows_read} records read"
+        if not slice_.is_counted:
+            aside = f", {slice_.rows_set_aside} set aside" if slice_.rows_set_aside else ""
+            problems.append(f"{name}, but {slice_.rows_parsed} parsed and {slice_.rows_dead} dead letters{aside}.")
+        span = sum(range_.count for range_ in slice_.offsets)
+        if slice_.rows_read > span:
+            problems.append(f"{name} from {span} offsets.")
+    return problems
+
+
+def _position(slices: tuple[SliceFacts, ...]) -> Offsets:
+    position = Offsets()
+    for slice_ in sorted(slices, key=lambda found: found.seq):
+        position = position.merge(ranges_end(slice_.ranges))
+    return position
+
+
+def _unbroken(moves: tuple[MoveFacts, ...]) -> list[str]:
+    problems = []
+    for before, move in zip((None, *moves), moves, strict=False):
+        came_from = before.epoch if before else None
+        if move.from_epoch != came_from:
+            problems.append(
+                f"The pointer moved from epoch {move.from_epoch} to {move.epoch}, but {came_from} was live."
+            )
+        if before and not move.at.dominates(before.at.only(move.at.topics)):
+            problems.append(
+                f"The pointer moved to epoch {move.epoch} at {move.at}, behind the move before at {before.at}."
+            )
+    return problems
+
+
+def _turns_of_dropped(
+    moves: tuple[MoveFacts, ...], ledgers: Mapping[int, tuple[SliceFacts, ...]]
+) -> list[tuple[int, OffsetRange]]:
+    """What epochs without a ledger must have sent, by when the pointer came to them and left them."""
+    return [
+        (move.epoch, range_)
+        for move, after in pairwise(moves)
+        if move.epoch not in ledgers and after.at.dominates(move.at)
+        for range_ in move.at.only(after.at.topics).span_to(after.at)
+        if not range_.is_empty
+    ]
+
+
+def _not_once(
+    sending: list[tuple[int, SliceFacts]], assumed: list[OffsetRange], moves: tuple[MoveFacts, ...], at: Offsets
+) -> list[str]:
+    ranges = [range_ for _, slice_ in sending for range_ in slice_.ranges] + assumed
+    start = moves[0].at if moves else Offsets()
+    # Versions may read other topics: a new one counts from its first sending slice, one that was given up to its last.
+    by_end = sorted(ranges, key=lambda range_: range_.end)
+    new = Offsets.of((r.at, r.start) for r in sorted(ranges, reverse=True) if r.topic not in start.topics)
+    given_up = Offsets.of((r.at, r.end) for r in by_end if r.topic not in at.topics)
+    end = start.only(set(start.topics) - set(at.topics)).merge(given_up).merge(at)
+    try:
+        coverage = uncovered(ranges, start.merge(new), end)
+    except DataLossError as error:
+        return [f"The live epoch has committed less than the first one began with: {error}"]
+    return [
+        *(f"{gap}: no epoch has sent it." for gap in coverage.gaps),
+        *(f"{overlap}: {_senders(sending, overlap)} have sent it, once too often." for overlap in coverage.overlaps),
+        *(f"{outside}: sent, but the live epoch has not committed it." for outside in coverage.outside),
+    ]
+
+
+def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
+    return [
+        f"Epoch {epoch}, {slice_.name}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, "
+        "and that is no part of its ranges."
+        for slice_ in slices
+        if not is_within(slice_.archived, slice_.offsets)
+    ]
+
+
+def _senders(sending: list[tuple[int, SliceFacts]], part: OffsetRange) -> str:
+    return " and ".join(
+        f"epoch {epoch} ({slice_.name})"
+        for epoch, slice_ in sending
+        for range_ in slice_.ranges
+        if range_.at == part.at and range_.start < part.end and part.start < range_.end
+    )
+
+
+def _out_of_turn(sending: list[tuple[int, SliceFacts]], moves: tuple[MoveFacts, ...]) -> list[str]:
+    """Slices that sent outside of their epoch's turns, each from one move of the pointer to the next."""
+    ends: list[Offsets | None] = [move.at for move in moves[1:]] + [None]
+    turns = list(zip(moves, ends, strict=False))
+
+    def is_in_turn(epoch: int, range_: OffsetRange) -> bool:
+        return range_.is_empty or any(
+            move.epoch == epoch
+            and range_.start >= (move.at.get(*range_.at) or 0)
+            and (end is None or range_.topic not in end.topics or range_.end <= (end.get(*range_.at) or 0))
+            for move, end in turns
+        )
+
+    return [
+        f"Epoch {epoch}, {slice_.name}: {range_} was sent while the pointer was not at epoch {epoch}."
+        for epoch, slice_ in sending
+        for range_ in slice_.ranges
+        if not is_in_turn(epoch, range_)
+    ]
+
+
+def _proofs(sending: list[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]:
+    spans: dict[TopicPartition, list[Span]] = {}
+    ordered = sorted(
+        (range_.at, range_.start, slice_.seq, epoch, range_.end, slice_.last)
+        for epoch, slice_ in sending
+        for range_ in slice_.ranges
+    )
+    for at, start, seq, epoch, end, seq_last in ordered:
+        known = spans.setdefault(at, [])
+        if start == end:
+            continue
+        last = known[-1] if known else None
+        if last and last.epoch == epoch and last.end == start:
+            known[-1] = Span(epoch=epoch, seq_first=last.seq_first, seq_last=seq_last, start=last.start, end=end)
+        else:
+            known.append(Span(epoch=epoch, seq_first=seq, seq_last=seq_last, start=start, end=end))
+    return tuple(
+        PartitionProof(topic=topic, partition=partition, spans=tuple(found))
+        for (topic, partition), found in sorted(spans.items())
+    )

@@ -1,0 +1,112 @@
+"""Why records of an epoch are dead letters: counted by reason, with a few of them each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kappa.delta import queries
+from kappa.errors import visible
+from kappa.names import EpochPaths
+from kappa.record.ledger_rows import LedgerRow
+
+#: Most characters of a value that are shown.
+_SHOWN = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Letter:
+    """One dead letter.
+
+    Attributes:
+        topic: its topic.
+        partition: its partition.
+        offset: its offset.
+        timestamp: Kafka's time of it; None where it could not be read.
+        size: bytes of the value; None for a null value.
+        value: the beginning of the value as text; of a sensitive source what is kept in its place.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime | None
+    size: int | None
+    value: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Dead letters that have one reason.
+
+    Attributes:
+        reason: why they are.
+        count: how many they are.
+        letters: the newest of them, by slice and offset.
+    """
+
+    reason: str
+    count: int
+    letters: tuple[Letter, ...]
+
+
+def reasons_of(
+    paths: EpochPaths, committed: LedgerRow, *, reason: str = "", samples: int = 3, with_values: bool = True
+) -> tuple[Reason, ...]:
+    """Dead letters of an epoch as of a commit by reason, the most frequent first. Without Spark.
+
+    Args:
+        reason: text that the reason holds; all where it is empty.
+        samples: how many are shown of each.
+        with_values: whether their values are shown.
+    """
+    version = committed.delta_versions["dead_letters"]
+    condition = f"_seq <= {committed.seq}"
+    if reason:
+        condition += f" AND strpos(reason, {_literal(reason)}) > 0"
+    counts = queries.counted(paths.dead_letters, version, "reason", where=condition)
+    return tuple(
+        Reason(
+            reason=text,
+            count=count,
+            letters=_letters(paths, version, f"{condition} AND reason = {_literal(text)}", samples, with_values),
+        )
+        for text, count in counts
+    )
+
+
+def _letters(paths: EpochPaths, version: int, condition: str, samples: int, with_values: bool) -> tuple[Letter, ...]:
+    if not samples:
+        return ()
+    rows: Sequence[dict[str, Any]] = queries.query(
+        paths.dead_letters,
+        version,
+        select='"topic", "partition", "offset", "timestamp", "value"',
+        where=condition,
+        order_by='"_seq" DESC, "topic", "partition", "offset" DESC',
+        limit=samples,
+    ).to_pylist()
+    return tuple(
+        Letter(
+            topic=row["topic"],
+            partition=row["partition"],
+            offset=row["offset"],
+            timestamp=row["timestamp"],
+            size=None if row["value"] is None else len(row["value"]),
+            value=_text(row["value"]) if with_values else None,
+        )
+        for row in rows
+    )
+
+
+def _text(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    text = visible(value[: 4 * _SHOWN].decode(errors="replace"))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,1 @@
+"""The rows that a step returns: compared with what its topology declares."""

@@ -1,0 +1,167 @@
+"""What a step returns, held against what its topology declares, and taken into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from kappa.delta import tables
+from kappa.errors import TopologyError
+from kappa.operators.records import is_deleted
+from kappa.slices.rows import partition_values
+from kappa.spark.session import frame_of, is_part
+from kappa.topology import Append, Table, Topology
+from kappa.topology.ddl import plain_type, quote, quoted
+from kappa.topology.times.event_time import LATE_RECORDS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+    from kappa.topology.emission import Emission
+
+
+def conformed(topology: Topology, effects: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """Effects in the columns that the topology declares.
+
+    Returns:
+        Name of table or append output -> rows in the declared columns; outputs with lineage columns, table changes with
+        ``_deleted``.
+
+    Raises:
+        TopologyError: the columns of an effect differ from the schema.
+    """
+    members: list[Table | Append] = [*topology.appends, *topology.tables]
+    found = {member.name: conform(effects[member.name], member, topology.name) for member in members}
+    if topology.is_sensitive and LATE_RECORDS in found:
+        found[LATE_RECORDS] = found[LATE_RECORDS].selectExpr("* EXCEPT (record)", "CAST(NULL AS STRING) AS record")
+    return found
+
+
+def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFrame:
+    """The declared columns of an effect, types compared, and the platform's own."""
+    if not hasattr(frame, "schema"):
+        raise TopologyError(
+            f"Effect {member.name!r} of {topology!r} is a {type(frame).__name__}; the step has to return a DataFrame "
+            "for it."
+        )
+    found = {f.name: f.dataType for f in frame.schema.fields}
+    # What operators tell each other in the metadata of columns is written nowhere: a cast hands none on.
+    marked = {f.name for f in frame.schema.fields if f.metadata}
+    chosen = []
+    for column in member.columns:
+        if column.name not in found:
+            raise TopologyError(
+                f"Effect {member.name!r} of {topology!r} lacks column {column.name!r}; it has {sorted(found)}."
+            )
+        if plain_type(found[column.name].jsonValue()) != plain_type(column.delta):
+            raise TopologyError(
+                f"Effect {member.name!r} of {topology!r}: column {column.name!r} is "
+                f"{found[column.name].simpleString()}, declared is {column.type}. Cast it in the step."
+            )
+        is_part = isinstance(member, Append) and column.name in member.partition_by
+        own = f"CAST({quote(column.name)} AS {column.type}) AS {quote(column.name)}"
+        plain = own if column.name in marked else quote(column.name)
+        chosen.append(partition_values.as_kept(column) if is_part else plain)
+    if isinstance(member, Table):
+        chosen.append(f"{is_deleted(frame)} AS _deleted")
+    else:
+        chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
+    return frame.selectExpr(*chosen)
+
+
+def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataFrame], DataFrame]:
+    """Brings rows that an operator emits into memory where another operator reads them, for slices that are small.
+
+    A reader uses its rows several times, and its own readers use what it makes of them several times: a plan of all of
+    it would have what the first operator does as often as the product of that
+    (docs/decisions/small-slices-are-one-task.md).
+    """
+    read = {of for operator in topology.operators for one in operator.streams for of in one.of}
+
+    def hold(emits: Emission, rows: DataFrame) -> DataFrame:
+        if emits not in read:
+            return rows
+        plain = _relaxed(rows)
+        return frame_of(session, plain.toArrow(), plain.schema)
+
+    return hold
+
+
+def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:
+    """Those that another one is made of."""
+    return [part for part in frames if any(is_part(part, whole) for whole in frames if whole is not part)]
+
+
+def collect(frames: Mapping[str, DataFrame], *, in_one_job: bool = True) -> dict[str, pa.Table]:
+    """Rows of several DataFrames.
+
+    Args:
+        frames: by name.
+        in_one_job: compute them in one Spark job: they share what they are made of, and a job has a price. Rows then
+            travel as structs, which costs more than a job where there are many; those that others are made of had
+            better be kept then.
+    """
+    if not in_one_job or len(frames) == 1:
+        return {name: _relaxed(frame).toArrow() for name, frame in frames.items()}
+    return _collect_tagged(frames)
+
+
+def _relaxed(frame: DataFrame) -> DataFrame:
+    """The rows with nested types that Arrow takes where a struct itself is null, as in a change that removes a key."""
+    from pyspark.sql import functions as F
+
+    kinds = {field.name: kind for field in frame.schema if (kind := nullable(field.dataType)) != field.dataType}
+    return frame.withColumns({name: F.col(quote(name)).cast(kind) for name, kind in kinds.items()}) if kinds else frame
+
+
+def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
+    """Rows of all frames as rows of one: a column for each frame, and one that tells whose row it is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark.sql import functions as F
+
+    # Null where the row is another effect's: no field may be NOT NULL there.
+    empty = {name: F.lit(None).cast(nullable(frame.schema)) for name, frame in frames.items()}
+    tagged = [
+        frame.select(
+            F.lit(index).alias("_effect"),
+            *(
+                (F.expr(f"STRUCT({', '.join(quoted(frame.columns))})") if other is frame else empty[name]).alias(name)
+                for name, other in frames.items()
+            ),
+        )
+        for index, frame in enumerate(frames.values())
+    ]
+    rows = reduce(lambda left, right: left.union(right), tagged).toArrow()
+    found = {}
+    for index, name in enumerate(frames):
+        mine = rows.filter(pc.equal(rows["_effect"], index)).column(name).combine_chunks()
+        found[name] = pa.Table.from_arrays(mine.flatten(), names=frames[name].columns)
+    return found
+
+
+def nullable(kind: DataType) -> DataType:
+    """A type whose fields, elements and values may be null, at every depth; keys of a map never are.
+
+    Arrow has a value for each field of a struct that is null, and refuses a null in one that is declared without.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, nullable(f.dataType)) for f in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, nullable(kind.valueType))
+    return kind
+
+
+def with_seq(rows: pa.Table, seq: int) -> pa.Table:
+    """Rows with the slice's number in column ``_seq``."""
+    import numpy as np
+    import pyarrow as pa
+
+    return rows.append_column(pa.field("_seq", pa.int64(), nullable=False), pa.array(np.full(rows.num_rows, seq)))

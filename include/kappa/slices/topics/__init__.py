@@ -1,0 +1,1 @@
+"""What a slice sends, and to which topics."""

@@ -1,0 +1,150 @@
+"""Changelogs: the whole state written once; :mod:`kappa.slices.folding` has the way back.
+
+A changelog is a compacted topic with every update of a table; a null value deletes its key. Each record names the slice
+that changed the key in header ``seq``; the marker of a slice, sent in the same transaction, vouches for all up to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from kappa import clock
+from kappa.errors import LedgerError
+from kappa.faults import crash_point
+from kappa.kafka import changelogs, topic_settings
+from kappa.kafka.changelogs import changelog_records
+from kappa.names import EpochPaths
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import chunks, contents_of
+from kappa.slices.run import EpochRun
+from kappa.slices.topics import versioned_topics
+from kappa.slices.topics.sending import marker, sent_ends
+from kappa.topology import Topology
+from kappa.wire.encoding import Record
+
+if TYPE_CHECKING:
+    from kappa.kafka.broker import Broker
+
+#: Rows of the baseline that go into one Kafka transaction.
+BASELINE_ROWS = 100_000
+
+
+def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
+    """Create the changelogs and the markers topic of an epoch; does nothing for those that are there."""
+    wanted = {**{paths.changelog(table.name): partitions for table in topology.tables}, paths.markers: 1}
+    present = broker.topics(f"{paths.name}.")
+    for name, count in wanted.items():
+        if name not in present:
+            broker.create_topic(name, partitions=count, config=topic_settings.CHANGELOG)
+
+
+def create_markers(broker: Broker, paths: EpochPaths) -> None:
+    """Create an epoch's markers topic; does nothing when it is there."""
+    if paths.markers not in broker.topics(paths.markers):
+        broker.create_topic(paths.markers, partitions=1, config=topic_settings.CHANGELOG)
+
+
+def write_baseline(run: EpochRun) -> LedgerRow:
+    """Write the whole state to the changelogs, close it with a marker, and put it on record.
+
+    The epoch's versioned topics get what it was seeded with, in the same way: they hold all that the epoch ever
+    computed.
+
+    Idempotent, and nothing is ever deleted for it: a driver that was frozen here would delete what its successor wrote.
+    A crash in the middle leaves records without a marker. The next attempt reads them: a key that is no longer in the
+    table gets a tombstone, and a record of a versioned topic that is there is not sent again.
+
+    Raises:
+        LedgerError: the epoch has no sender, or has versioned topics and computed slices that are not in them.
+        StaleWriterError: another driver claimed the epoch.
+    """
+    state = run.ledger.state()
+    committed = state.committed
+    if committed is None or run.sent.sender is None:
+        raise LedgerError("A baseline needs a seeded epoch and a sender.")
+    if run.topology.versioned_topics and committed.seq > 0:
+        raise LedgerError(
+            f"The epoch has computed {committed.seq} slices that are not in its versioned topics: they cannot be "
+            "filled any more. Replay into a new epoch.",
+            seq=committed.seq,
+        )
+    if run.sent.seq < committed.seq:
+        partitions = max(run.engines.broker.partitions(topic) for topic in run.topic_ids)
+        create_topics(run.engines.broker, run.topology, run.paths, partitions)
+        versioned_topics.create_topics(run.engines.broker, run.topology, run.paths, partitions)
+        # The sender is initialised: from here on no earlier driver can add to what is read now.
+        begun = Begun(run.engines.broker)
+        crash_point("baseline.begun", committed.seq)
+        for table in run.topology.tables:
+            name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
+            gone = begun.keys(name)
+            for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
+                run.ledger.check_claim(run.writer)
+                part = list(changelog_records(name, table, rows, committed.seq))
+                gone -= {record.key for record in part if record.key is not None}
+                run.sent.sender.send(part, state.position)
+                crash_point("baseline.chunk", committed.seq)
+            if gone:
+                run.ledger.check_claim(run.writer)
+                run.sent.sender.send(changelogs.tombstones(name, gone, committed.seq), state.position)
+        for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
+            run.ledger.check_claim(run.writer)
+            run.sent.sender.send(begun.lacking(records), state.position)
+            crash_point("baseline.topics", committed.seq)
+        closing = marker(run, committed.seq, state.position, committed, "held", roots=committed.detail.get("roots"))
+        run.sent.sender.send([closing], state.position)
+        run.sent.seq, run.sent.plan = committed.seq, None
+        crash_point("baseline.marker", committed.seq)
+    return run.ledger.append(
+        LedgerRow(
+            kind="baseline",
+            seq=committed.seq,
+            writer=run.writer,
+            at=clock.now(),
+            code=run.code,
+            detail=sent_ends(run, "versioned", committed, None),
+        )
+    )
+
+
+class Begun:
+    """What attempts at a baseline left in topics, before the one at hand.
+
+    Args:
+        broker: Kafka; no other process may send to the topics.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._sent: dict[str, Counter[bytes]] = {}
+
+    def keys(self, topic: str) -> set[bytes]:
+        """Keys that a changelog holds and that are not deleted in it."""
+        found: set[bytes] = set()
+        for batch in self._broker.fold(topic, self._broker.settled_ends([topic])):
+            for key, value in batch:
+                (found.discard if value is None else found.add)(key)
+        return found
+
+    def lacking(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The records that are not in their topic yet; of equal ones as many as it lacks."""
+        for record in records:
+            if record.topic not in self._sent:
+                self._sent[record.topic] = self._counted(record.topic)
+            sent, digest = self._sent[record.topic], _digest(record.key, record.value)
+            if sent[digest]:
+                sent[digest] -= 1
+            else:
+                yield record
+
+    def _counted(self, topic: str) -> Counter[bytes]:
+        start, end = self._broker.low_watermarks([topic]), self._broker.settled_ends([topic])
+        return Counter(_digest(m.key(), m.value()) for batch in self._broker.read(start, end) for m in batch)
+
+
+def _digest(key: bytes | None, value: bytes | None) -> bytes:
+    parts = b"".join(b"-" if part is None else b"%d:%s" % (len(part), part) for part in (key, value))
+    return blake2b(parts, digest_size=16).digest()

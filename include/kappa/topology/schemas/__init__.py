@@ -1,0 +1,1 @@
+"""What a source or an output says about the schemas of its records."""

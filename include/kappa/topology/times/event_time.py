@@ -1,0 +1,178 @@
+"""Event time: how far a source has come, and from when on its records are late.
+
+*Stream time* at a record is the largest event time of its partition so far, the record's own included. Stream time
+minus the source's ``grace`` is the *frontier*: an operator refuses what lies before it, and closes what it has passed.
+Both depend on offsets alone, so that a replay cut in any other way refuses and closes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, SOURCE_TIME
+from kappa.topology.times.grid import Grid
+
+if TYPE_CHECKING:
+    from kappa.topology.members import Source
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: As the time of a source: a record's event time is when its slice was planned. Nothing that follows from it can be
+#: computed again, so a replay is refused.
+WALL_CLOCK = "wall clock"
+#: Columns that records of a source with event time have beside those of every record. ``_is_released``: the frontier
+#: stands where a release of the partition put it.
+EVENT_COLUMNS = {"_event_time": "TIMESTAMP", "_frontier": "TIMESTAMP", "_is_released": "BOOLEAN"}
+#: The output of records that an operator refused, which every topology with event time has.
+LATE_RECORDS = "late_records"
+#: Its columns. ``record`` is the row as JSON, without the record's metadata; null where the source is sensitive.
+LATE_SCHEMA = """
+    operator STRING NOT NULL, reason STRING NOT NULL, event_time TIMESTAMP NOT NULL, frontier TIMESTAMP, record STRING
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """How far in event time the records lie that a row of an operator is made from.
+
+    Attributes:
+        ms: at most so many milliseconds from the row's own time, either way.
+        grid: where the windows begin that rows are of; None where they are of none.
+        column: the row's own time, in its table and in what it emits; None where that is the time of a record.
+        keep_ms: how long past its ``window_end`` a row that is final stays in its table; None where it goes at once.
+        is_bounded: whether records beyond do not matter. Otherwise rows need the state from before them.
+    """
+
+    ms: int
+    grid: Grid | None = None
+    column: str | None = None
+    keep_ms: int | None = None
+    is_bounded: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier:
+    """The event time that every partition of one or more sources has passed, less the grace.
+
+    Attributes:
+        ms: epoch milliseconds; None while a partition has no record yet: nothing closes then.
+        of: topics of the sources; empty where that is not known.
+    """
+
+    ms: int | None
+    of: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def sql(self) -> str:
+        """The frontier as an SQL expression of type TIMESTAMP; null where there is none."""
+        return "CAST(NULL AS TIMESTAMP)" if self.ms is None else f"timestamp_millis({self.ms})"
+
+    def ago(self, ms: int) -> Frontier:
+        """The frontier so many milliseconds earlier: that of rows whose event times lie so far behind."""
+        return Frontier(ms=None if self.ms is None else self.ms - ms, of=self.of)
+
+    def is_past(self, time: str, *, by_ms: int = 0) -> str:
+        """SQL: whether the frontier is past a time by more than so many milliseconds; false where there is none."""
+        return self._compared(time, "<", by_ms)
+
+    def has_reached(self, time: str, *, by_ms: int = 0) -> str:
+        """SQL: whether the frontier has reached a time, and more than ``by_ms`` so; false where there is none."""
+        return self._compared(time, "<=", by_ms)
+
+    def _compared(self, time: str, how: str, by_ms: int) -> str:
+        return "FALSE" if self.ms is None else f"({time} {how} {Frontier(ms=self.ms - by_ms).sql})"
+
+
+def least(frontiers: Iterable[Frontier]) -> Frontier:
+    """What all of them have passed."""
+    found = [frontier.ms for frontier in frontiers]
+    known = [ms for ms in found if ms is not None]
+    return Frontier(ms=min(known) if found and len(known) == len(found) else None)
+
+
+def frontier_of(
+    stream_times: Mapping[int, int], partitions: Iterable[int], grace_ms: int, floors: Mapping[int, int] | None = None
+) -> Frontier:
+    """The frontier of a topic.
+
+    Args:
+        stream_times: partition -> its stream time, epoch milliseconds; absent while it has no record.
+        partitions: all partitions of the topic.
+        grace_ms: how late a record may be.
+        floors: partition -> its least frontier, epoch milliseconds, where a longer grace took effect later on.
+    """
+
+    def of(partition: int) -> Frontier:
+        if partition not in stream_times:
+            return Frontier(ms=None)
+        ms = stream_times[partition] - grace_ms
+        return Frontier(ms=max(ms, (floors or {}).get(partition, ms)))
+
+    return least(map(of, partitions))
+
+
+def described(stream_times: Mapping[str, Mapping[int, int]]) -> str:
+    """How far the event times of an epoch's sources have come, and which partition is behind the others; one line.
+
+    Args:
+        stream_times: topic -> partition -> stream time, epoch milliseconds.
+    """
+    reached = sorted((ms, topic, partition) for topic, parts in stream_times.items() for partition, ms in parts.items())
+    if not reached:
+        return ""
+    least, topic, partition = reached[0]
+    most = reached[-1][0]
+    behind = "" if len(reached) == 1 else f", held by {topic}[{partition}]; the furthest is at {shown(most)}"
+    return f"event time {shown(least)}{behind}"
+
+
+def shown(ms: int) -> str:
+    """Epoch milliseconds as a time in UTC; as a number where no calendar has it."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{ms} ms"
+
+
+def check_source(source: Source) -> None:
+    """The column of a source's event time is there and holds a time.
+
+    Raises:
+        TopologyError: it is not, or does not.
+    """
+    if source.idle_after is not None and (source.grace is None or source.of is not None or source.is_wall_clock):
+        what = "no grace" if source.grace is None else "the wall clock" if source.is_wall_clock else f"of={source.of!r}"
+        raise TopologyError(
+            f"Source {source.topic!r} has idle_after={source.idle_after!r} and {what}. Only a topic with event time "
+            "that every epoch reads has idle partitions: leave idle_after out."
+        )
+    if source.follows_upstream and source.tombstones:
+        raise TopologyError(
+            f"Source {source.topic!r} has tombstones=True and follows {source.of!r}, which sends no null value to a "
+            "topic that can be followed. Leave tombstones out, or say how late a record may be: grace='10 seconds'."
+        )
+    if not source.has_event_time:
+        if source.time is not None:
+            raise TopologyError(
+                f"Source {source.topic!r} names time={source.time!r} and no grace. Say how late a record may be: "
+                "grace='10 seconds'."
+            )
+        return
+    _ = source.grace_ms, source.ahead_ms, source.idle_after_ms  # lengths of time, or they raise
+    if source.time is None or source.is_wall_clock:
+        return
+    types = {column.name: column.type for column in source.columns}
+    if source.envelope != "none":
+        types[SOURCE_TIME] = CHANGE_COLUMNS[SOURCE_TIME]
+    if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):
+        found = (
+            f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"
+        )
+        raise TopologyError(
+            f"Source {source.topic!r}: time column {source.time!r} {found}. Name a column of type TIMESTAMP, or BIGINT "
+            "in "
+            "epoch milliseconds."
+        )

@@ -1,0 +1,106 @@
+"""Records of changes in Avro: the datum as Debezium's JSON would have it, and its schema as the one that stands beside
+that. So one place defines what each value is.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kappa.topology.schemas.wire_schemas import WriterSchemas
+from kappa.wire import avro
+from kappa.wire.debezium.debezium_values import DECIMAL, Hint
+from kappa.wire.json.json_converter import Number, UnfitError
+
+#: Logical types of Avro that other tools than Kafka Connect write alone, and Connect's names of them.
+_NAMES = {
+    "date": "org.apache.kafka.connect.data.Date",
+    "timestamp-millis": "org.apache.kafka.connect.data.Timestamp",
+    "timestamp-micros": "io.debezium.time.MicroTimestamp",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writer:
+    """How values of one schema are read.
+
+    Attributes:
+        schema: as fastavro takes it.
+        hint: the same as Kafka Connect's JSON converter would write it.
+    """
+
+    schema: Any
+    hint: Hint
+
+
+def writers(schemas: WriterSchemas) -> dict[int, Writer | str]:
+    """For each id how its values are read, or why all of them are dead letters."""
+
+    def of_schema(made: Any, names: dict[str, Any]) -> Writer:
+        return Writer(schema=made, hint=_hint(made, names))
+
+    return {number: avro.read_by(number, schema, of_schema) for number, schema in schemas.items()}
+
+
+def datum(value: bytes, known: Mapping[int, Writer | str]) -> tuple[dict[str, Any], Hint]:
+    """The record that a value is, in the form of JSON, and its schema.
+
+    Raises:
+        UnfitError: it is none, or its schema is not known yet.
+    """
+    number = avro.schema_id(value)
+    writer = avro.NO_WIRE_FORMAT if number is None else known.get(number, f"{avro.UNRESOLVED}{number}")
+    if isinstance(writer, str):
+        raise UnfitError(writer)
+    made = _as_json(avro.datum(value, writer.schema))
+    if type(made) is not dict:
+        raise UnfitError(avro.UNDECODED.format(number))
+    return made, writer.hint
+
+
+def _hint(schema: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema of Avro as Kafka Connect's JSON has it; of a union what is not null."""
+    if isinstance(schema, str):
+        return _hint(names[schema], names) if schema in names else {"type": schema}
+    if isinstance(schema, list):
+        others = [one for one in schema if one != "null"]
+        return _hint(others[0], names) if len(others) == 1 else {}
+    kind = schema["type"]
+    if isinstance(kind, dict | list):
+        return _hint(kind, names)
+    found = _named(schema, kind)
+    if kind in ("record", "error"):
+        found |= {
+            "type": "struct",
+            "fields": [{**_hint(one["type"], names), "field": one["name"]} for one in schema["fields"]],
+        }
+    elif kind == "array":
+        found["items"] = _hint(schema["items"], names)
+    elif kind == "map":
+        found["values"] = _hint(schema["values"], names)
+    return found
+
+
+def _named(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    logical = schema.get(avro.LOGICAL)
+    if logical == "decimal":
+        return {"type": "bytes", "name": DECIMAL, "parameters": {"scale": str(schema.get("scale", 0))}}
+    name = schema.get("connect.name", _NAMES.get(str(logical)))
+    return {"type": kind} if name is None else {"type": kind, "name": name}
+
+
+def _as_json(value: Any) -> Any:
+    """A datum as Debezium's JSON has it: bytes as base64, numbers as they are written."""
+    if isinstance(value, dict):
+        return {name: _as_json(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_as_json(part) for part in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float):
+        return (
+            Number(repr(value)) if value - value == 0 else str(value).replace("inf", "Infinity").replace("nan", "NaN")
+        )
+    return Number(str(value)) if type(value) is int else value

@@ -1,0 +1,227 @@
+"""Values of Debezium's JSON in columns of declared types: decimals, dates and times in its forms, the rest as in JSON.
+
+Where the schema stands beside a value, it says in which form a number or a text is; otherwise the source does.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from kappa.topology.schemas.envelopes import Decimals
+from kappa.wire.json import json_scalars
+from kappa.wire.json.json_converter import DIGITS, UNFIT, UNITS, Number, Timestamps, UnfitError, convert, type_name
+
+#: What stands in place of a large value that a change left as it was.
+PLACEHOLDER = "__debezium_unavailable_value"
+_AS_BYTES = list(PLACEHOLDER.encode())
+_AS_BASE64 = base64.b64encode(PLACEHOLDER.encode()).decode()
+_AS_UUID = str(uuid.UUID(bytes=hashlib.md5(PLACEHOLDER.encode(), usedforsecurity=False).digest(), version=3))
+_AS_MAP = {PLACEHOLDER: PLACEHOLDER}
+_TEXTS = {PLACEHOLDER, _AS_BASE64, _AS_UUID, f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'}
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+#: Microseconds of one, by the name of a schema.
+_UNIT_OF = {
+    "io.debezium.time.Timestamp": 1_000,
+    "io.debezium.time.MicroTimestamp": 1,
+    "org.apache.kafka.connect.data.Timestamp": 1_000,
+}
+_NANOS = "io.debezium.time.NanoTimestamp"
+
+Convert = Callable[[Any], Any]
+#: A schema of Kafka Connect as its JSON converter writes it.
+Hint = Mapping[str, Any]
+_NO_HINT: Hint = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forms:
+    """In which forms values are where no schema beside them says so.
+
+    Attributes:
+        decimals: what text is in a column of DECIMAL.
+        timestamps: what numbers are in a column of TIMESTAMP.
+    """
+
+    decimals: Decimals = "precise"
+    timestamps: Timestamps = "text"
+
+
+def is_unchanged(value: Any) -> bool:
+    """Whether a value stands for one that a change left as it was."""
+    if type(value) is str:
+        return value in _TEXTS
+    if type(value) is list:
+        return (len(value) == 1 and is_unchanged(value[0])) or (
+            len(value) == len(_AS_BYTES) and [plain(item) for item in value] == _AS_BYTES
+        )
+    return type(value) is dict and value == _AS_MAP
+
+
+def reader(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert:
+    """What makes a part of a tree, which is not null, a value of a type; it raises UnfitError.
+
+    Args:
+        kind: the declared type.
+        hint: the schema beside the value; empty where there is none.
+        forms: holds where there is none.
+        at: the path, for reasons.
+    """
+    if pa.types.is_struct(kind):
+        return _struct(kind, hint, forms, at)
+    if pa.types.is_list(kind):
+        item = _nullable(reader(kind.value_type, _part(hint, "items"), forms, at))
+        return partial(_items, item, UNFIT.format(at, "ARRAY"))
+    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+        item = _nullable(reader(kind.item_type, _part(hint, "values"), forms, at))
+        return partial(_entries, item, UNFIT.format(at, "MAP"))
+    own = _scalar(kind, hint, forms, at)
+    return convert(kind, forms.timestamps, at) if own is None else _checked(own, UNFIT.format(at, type_name(kind)))
+
+
+def _scalar(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert | None:
+    """How single values of a type are read that have forms of their own; None where they are those of JSON."""
+    if pa.types.is_decimal(kind):
+        return _decimal(kind, hint, forms)
+    if pa.types.is_timestamp(kind):
+        return _timestamp(hint, forms, DIGITS.format(at))
+    return _date if pa.types.is_date(kind) else None
+
+
+def fields_of(hint: Hint) -> dict[str, Hint]:
+    """The fields of a schema of a struct, by their names."""
+    fields = hint.get("fields")
+    known = fields if isinstance(fields, list) else []
+    return {str(field.get("field")): field for field in known if isinstance(field, dict)}
+
+
+def _struct(kind: pa.StructType, hint: Hint, forms: Forms, at: str) -> Convert:
+    hints = fields_of(hint)
+    parts = [
+        (one.name, _nullable(reader(one.type, hints.get(one.name, _NO_HINT), forms, f"{at}.{one.name}")), one.nullable)
+        for one in kind
+    ]
+
+    def row(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise UnfitError(UNFIT.format(at, "STRUCT"))
+        made = {name: read(value.get(name)) for name, read, _ in parts}
+        for name, _, is_nullable in parts:
+            if not is_nullable and made[name] is None:
+                raise UnfitError(f"{at}.{name} is NOT NULL and absent")
+        return made
+
+    return row
+
+
+def _part(hint: Hint, name: str) -> Hint:
+    found = hint.get(name)
+    return found if isinstance(found, dict) else _NO_HINT
+
+
+def _nullable(read: Convert) -> Convert:
+    return lambda value: None if value is None else read(value)
+
+
+def _items(item: Convert, unfit: str, value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise UnfitError(unfit)
+    return [item(one) for one in value]
+
+
+def _entries(item: Convert, unfit: str, value: Any) -> list[tuple[str, Any]]:
+    if type(value) is not dict:
+        raise UnfitError(unfit)
+    return [(name, item(one)) for name, one in value.items()]
+
+
+def _checked(read: Convert, unfit: str) -> Convert:
+    def checked(value: Any) -> Any:
+        try:
+            return read(value)
+        except (ValueError, ArithmeticError):
+            raise UnfitError(unfit) from None
+
+    return checked
+
+
+def _decimal(kind: pa.Decimal128Type, hint: Hint, forms: Forms) -> Convert:
+    is_bytes = hint.get("name") == DECIMAL if hint else forms.decimals == "precise"
+    scale = _scale(hint, kind.scale)
+
+    def read(value: Any) -> Any:
+        text, digits_behind = value, scale
+        if type(value) is dict:
+            # A decimal without a scale of its own: each value brings one.
+            text, digits_behind = value.get("value"), plain(value.get("scale"))
+            if type(digits_behind) is not int:
+                raise ValueError("no scale")
+        elif type(value) is Number:
+            return json_scalars.decimal(written(value), kind.precision, kind.scale)
+        if type(text) is not str:
+            raise ValueError("not a decimal")
+        if type(value) is not dict and not is_bytes:
+            return json_scalars.decimal(text, kind.precision, kind.scale)
+        number = int.from_bytes(json_scalars.content(text), signed=True)
+        if abs(number).bit_length() > 4096 or abs(digits_behind) > 1_000_000:
+            raise ValueError("more digits than any type")
+        return json_scalars.decimal(f"{number}e{-digits_behind}", kind.precision, kind.scale)
+
+    return read
+
+
+def _scale(hint: Hint, declared: int) -> int:
+    """The scale of a decimal by its schema, else that of the column."""
+    parameters = _part(hint, "parameters")
+    try:
+        return int(parameters["scale"])
+    except (KeyError, ValueError, TypeError):
+        return declared
+
+
+def _date(value: Any) -> int:
+    return json_scalars.integer(written(value), 32) if type(value) is Number else json_scalars.days(_text(value))
+
+
+def _timestamp(hint: Hint, forms: Forms, digits: str) -> Convert:
+    name = hint.get("name")
+    unit = _UNIT_OF.get(str(name), UNITS.get(forms.timestamps))
+
+    def read(value: Any) -> int:
+        if type(value) is not Number:
+            return json_scalars.micros(_text(value))
+        if name == _NANOS:
+            return json_scalars.integer(written(value), 64) // 1_000
+        if unit is None:
+            raise UnfitError(digits)
+        return json_scalars.epoch_micros(written(value), unit)
+
+    return read
+
+
+def written(number: Number) -> str:
+    """A number as it was written."""
+    return orjson.dumps(number).decode()
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError("not a text")
+    return value
+
+
+def plain(value: Any) -> Any:
+    """A number that is whole as an integer, anything else as it is."""
+    if type(value) is not Number:
+        return value
+    text = written(value)
+    return int(text) if text.lstrip("-").isdecimal() and len(text) < 25 else text

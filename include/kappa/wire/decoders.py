@@ -1,0 +1,210 @@
+"""What the bytes of a record's key and value hold, by the format that its source names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kappa.errors import TopologyError
+from kappa.topology.schemas.wire_schemas import WriterSchemas
+from kappa.wire import avro
+from kappa.wire.debezium import debezium_avro, debezium_records
+from kappa.wire.debezium.debezium_values import Forms
+from kappa.wire.json import json_schema_values, json_values
+
+if TYPE_CHECKING:
+    from kappa.topology import Source
+
+#: Keys or values -> a row for each, and why those that are not null are dead letters; the rows of those are null.
+Decode = Callable[[pa.BinaryArray], "tuple[pa.StructArray, pa.StringArray]"]
+
+#: Why keys and values are dead letters.
+NOT_UTF8 = "the value is not UTF-8"
+UNFIT_KEY = "the key is not {}"
+#: Sizes of what Kafka's serializers write.
+_BYTES = {"int": 4, "long": 8}
+_NUMBER = re.compile(r"[-+0-9.eE]+|true|false")
+
+
+def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Decode:
+    """How the values of a source are read.
+
+    Args:
+        source: names the format.
+        kind: the columns of its values, all nullable.
+        schemas: of formats with ids of schemas, the schemas that are known.
+    """
+    if source.envelope != "none":
+        return _changes(kind, source, schemas)
+    if source.format == "avro":
+        return _avro(kind, schemas, records=source.record, defaults=_defaults(source, kind))
+    if source.format == "json_schema":
+        return partial(_wire_json, kind=kind, source=source, schemas=schemas)
+    if source.format == "json":
+        return partial(_plain_json, kind=kind, source=source)
+    return partial(_text, kind=kind) if source.format == "string" else partial(_bytes, kind=kind)
+
+
+def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Decode | None:
+    """How the keys of a source are read; None where it names no columns of theirs."""
+    if not source.key_schema:
+        return None
+    if source.envelope != "none":
+        read = _in_envelope(debezium_records.decoded_keys, source.key_format, kind, source, schemas)
+    elif source.key_format == "avro":
+        read = _avro(kind, schemas)
+    elif source.key_format == "json_schema":
+        read = partial(_wire_json, kind=kind, source=source, schemas=schemas)
+    elif source.key_format == "json":
+        read = partial(_json, kind=kind, source=source)
+    elif source.key_format == "text":
+        read = partial(_text_key, kind=kind, source=source)
+    else:
+        read = partial(_number, kind=kind, size=_BYTES[source.key_format])
+    return partial(_of_key, read=read)
+
+
+def _changes(kind: pa.StructType, source: Source, schemas: WriterSchemas) -> Decode:
+    """How records of changes are read: the columns of the row, and those of the change."""
+    return _in_envelope(debezium_records.decoded, source.format, kind, source, schemas)
+
+
+def _in_envelope(
+    read: Callable[..., Any], format: str, kind: pa.StructType, source: Source, schemas: WriterSchemas
+) -> Decode:
+    if format == "avro":
+        known = debezium_avro.writers(schemas)
+        return partial(read, kind=kind, forms=_forms(source), read=lambda value: debezium_avro.datum(value, known))
+    of_json = partial(read, kind=kind, forms=_forms(source), read=debezium_records.unwrapped)
+    return partial(json_schema_values.decoded, schemas=schemas, decode=of_json) if format == "json_schema" else of_json
+
+
+def _forms(source: Source) -> Forms:
+    return Forms(decimals=source.decimals, timestamps=source.timestamps)
+
+
+def texts(values: pa.BinaryArray) -> pa.StringArray:
+    """Bytes as UTF-8 text, null where they are none."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_utf8(value) for value in values.to_pylist()], pa.string())
+
+
+def _utf8(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _avro(
+    kind: pa.StructType,
+    schemas: WriterSchemas,
+    *,
+    records: Sequence[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+) -> Decode:
+    known = avro.readers(schemas, kind, records=records, defaults=defaults)
+
+    def read(values: pa.BinaryArray) -> tuple[pa.StructArray, pa.StringArray]:
+        rows, reasons = avro.decoded(values, kind, known)
+        return rows, pa.array(reasons, pa.string())
+
+    return read
+
+
+def _defaults(source: Source, kind: pa.StructType) -> dict[str, Any]:
+    """What fills columns that a writer lacks, read as JSON is.
+
+    Raises:
+        TopologyError: a default is none of its column's type.
+    """
+    if not source.defaults:
+        return {}
+    rows, (reason,) = json_values.decoded(pa.array([orjson.dumps(dict(source.defaults))]), kind, source.timestamps)
+    if reason is not None:
+        raise TopologyError(
+            f"Source {source.topic!r}: defaults {dict(source.defaults)} do not fit its columns: {reason}. Write them "
+            "as a JSON value of the column would be."
+        )
+    (row,) = rows.to_pylist()
+    return {name: row[name] for name in source.defaults}
+
+
+def _json(values: pa.BinaryArray, *, kind: pa.StructType, source: Source) -> tuple[pa.StructArray, pa.StringArray]:
+    rows, reasons = json_values.decoded(values, kind, source.timestamps)
+    return rows, pa.array(reasons, pa.string())
+
+
+def _plain_json(
+    values: pa.BinaryArray, *, kind: pa.StructType, source: Source
+) -> tuple[pa.StructArray, pa.StringArray]:
+    rows, reasons = _json(values, kind=kind, source=source)
+    return rows, json_schema_values.hinted(values, reasons)
+
+
+def _wire_json(
+    values: pa.BinaryArray, *, kind: pa.StructType, source: Source, schemas: WriterSchemas
+) -> tuple[pa.StructArray, pa.StringArray]:
+    return json_schema_values.decoded(values, schemas, partial(_json, kind=kind, source=source))
+
+
+def _text(values: pa.BinaryArray, *, kind: pa.StructType) -> tuple[pa.StructArray, pa.StringArray]:
+    found = texts(values)
+    is_broken = pc.and_(pc.is_null(found), pc.is_valid(values))
+    reasons = pc.if_else(is_broken, pa.scalar(NOT_UTF8), pa.scalar(None, pa.string()))
+    return pa.StructArray.from_arrays([found], fields=list(kind)), reasons
+
+
+def _bytes(values: pa.BinaryArray, *, kind: pa.StructType) -> tuple[pa.StructArray, pa.StringArray]:
+    return pa.StructArray.from_arrays([values], fields=list(kind)), pa.nulls(len(values), pa.string())
+
+
+def _of_key(keys: pa.BinaryArray, *, read: Decode) -> tuple[pa.StructArray, pa.StringArray]:
+    """The same, with reasons that speak of keys."""
+    rows, reasons = read(keys)
+    return rows, pc.if_else(
+        pc.starts_with(reasons, avro.UNRESOLVED), reasons, pc.binary_join_element_wise("of the key: ", reasons, "")
+    )
+
+
+def _text_key(keys: pa.BinaryArray, *, kind: pa.StructType, source: Source) -> tuple[pa.StructArray, pa.StringArray]:
+    """Keys that are one column's text."""
+    (column,) = kind
+    if pa.types.is_binary(column.type):
+        return _bytes(keys, kind=kind)
+    if pa.types.is_string(column.type):
+        return _text(keys, kind=kind)
+    is_plain = not (pa.types.is_temporal(column.type))
+    wrapped = [None if text is None else _wrapped(column.name, text, is_plain) for text in texts(keys).to_pylist()]
+    rows, reasons = json_values.decoded(pa.array(wrapped, pa.binary()), kind, source.timestamps)
+    is_unfit = pc.and_(pc.is_valid(keys), pc.or_(pc.is_valid(pa.array(reasons, pa.string())), rows.is_null()))
+    no_text = pc.and_(pc.is_valid(keys), pc.is_null(texts(keys)))
+    reason = pa.scalar(UNFIT_KEY.format(source.key_columns[0].type))
+    return rows, pc.if_else(pc.or_(is_unfit, no_text), reason, pa.scalar(None, pa.string()))
+
+
+def _wrapped(name: str, text: str, is_plain: bool) -> bytes:
+    """A JSON object that has a key's text as its only field."""
+    value = orjson.dumps(text)
+    if is_plain and _NUMBER.fullmatch(text):
+        value = text.encode()
+    return b"{" + orjson.dumps(name) + b":" + value + b"}"
+
+
+def _number(keys: pa.BinaryArray, *, kind: pa.StructType, size: int) -> tuple[pa.StructArray, pa.StringArray]:
+    """Keys that are one number of so many bytes, the greatest first."""
+    (column,) = kind
+    plain = keys.to_pylist()
+    numbers = [int.from_bytes(key, signed=True) if key is not None and len(key) == size else None for key in plain]
+    is_unfit = [key is not None and number is None for key, number in zip(plain, numbers, strict=True)]
+    reason = pa.scalar(UNFIT_KEY.format(f"a number of {size} bytes"))
+    reasons = pc.if_else(pa.array(is_unfit, pa.bool_()), reason, pa.scalar(None, pa.string()))
+    return pa.StructArray.from_arrays([pa.array(numbers, column.type)], fields=list(kind)), reasons

@@ -1,0 +1,155 @@
+"""How rows become Kafka records: JSON or Avro values, keys as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kappa.topology import ORDER, Topic
+from kappa.wire.avro_values import Encode
+from kappa.wire.json.json_columns import json_lists, json_objects, json_texts
+
+#: Column that marks deleted rows.
+DELETED = "_deleted"
+
+
+class Record(NamedTuple):
+    """One record to send; a tuple, because half a million of them are made for a slice.
+
+    Attributes:
+        topic: where to.
+        key: None spreads records over the partitions, otherwise murmur2 of the key chooses, as Kafka's Java clients do.
+        value: None is a tombstone.
+        headers: names and values.
+        timestamp_ms: None takes the time of sending.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] | None = None
+    timestamp_ms: int | None = None
+
+
+def topic_records(
+    topic: Topic, columns: Sequence[str], rows: pa.Table, *, name: str | None = None, encode: Encode | None = None
+) -> Iterator[Record]:
+    """Records of a topic output in the order of emission: by the places of rows, of one place by key, then by value.
+
+    A deleted row sends a null value. Rows of a table have no place and go as they are.
+
+    Args:
+        topic: the topic output.
+        columns: what a value holds.
+        rows: rows of what it is made of.
+        name: the topic that they are sent to; None for that of the topic output's name.
+        encode: what makes values of rows; None for JSON.
+    """
+    has_places = set(ORDER) <= set(rows.column_names)
+    if has_places:
+        rows = rows.sort_by([(name, "ascending") for name in ORDER])
+    values = json_values(rows, columns) if encode is None else _encoded(rows, encode)
+    target = name or topic.name
+    records = (
+        Record(target, key, value, None, time)
+        for key, value, time in zip(_keys(rows, topic.key), values, _times(rows, topic.time), strict=True)
+    )
+    shared = _is_at_place_before(rows) if has_places else pa.array([], pa.bool_())
+    yield from _by_content(records, shared.to_pylist()) if pc.any(shared).as_py() else records
+
+
+def _is_at_place_before(rows: pa.Table) -> pa.Array:
+    """Whether each row but the first has the place of the one before it."""
+    same = pa.array([True] * max(0, rows.num_rows - 1), pa.bool_())
+    for name in ORDER:
+        column = rows[name].combine_chunks()
+        earlier, later = column[:-1], column[1:]
+        both_null = pc.and_(pc.is_null(earlier), pc.is_null(later))
+        same = pc.and_(same, pc.or_(both_null, pc.fill_null(pc.equal(earlier, later), False)))
+    return same
+
+
+def _by_content(records: Iterable[Record], shared: Sequence[bool]) -> Iterator[Record]:
+    """Records in order of their places, those of one place by key and value.
+
+    Args:
+        records: the records, by place.
+        shared: whether each but the first has the place of the one before it.
+    """
+    run: list[Record] = []
+    for record, is_at_same in zip(records, [False, *shared], strict=True):
+        if not is_at_same:
+            yield from sorted(run, key=_content)
+            run.clear()
+        run.append(record)
+    yield from sorted(run, key=_content)
+
+
+def _content(record: Record) -> tuple[bool, bytes, bool, bytes]:
+    return record.key is not None, record.key or b"", record.value is not None, record.value or b""
+
+
+def json_values(rows: pa.Table, columns: Sequence[str]) -> Iterator[bytes | None]:
+    """The value of each row's record: these columns as a JSON object, null for a deleted row."""
+    gone = rows[DELETED].fill_null(False).combine_chunks() if marks(rows) else None
+    first = 0
+    for texts in json_objects(rows, columns):
+        if gone is None:
+            yield from as_bytes(texts)
+            continue
+        yield from as_bytes(pc.if_else(gone.slice(first, len(texts)), pa.scalar(None, texts.type), texts))
+        first += len(texts)
+
+
+def as_bytes(texts: pa.Array) -> list[bytes | None]:
+    """Texts as the bytes of records."""
+    found: list[bytes | None] = texts.cast(pa.large_binary()).to_pylist()
+    return found
+
+
+def _encoded(rows: pa.Table, encode: Encode) -> Iterator[bytes | None]:
+    """The rows' values; those of deleted rows are null, and their columns may be so too, whatever is declared."""
+    if not marks(rows):
+        yield from encode(rows)
+        return
+    values = encode(rows.filter(pc.invert(rows[DELETED])))
+    for is_gone in rows[DELETED].to_pylist():
+        yield None if is_gone else next(values)
+
+
+def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
+    """Each record's timestamp in epoch milliseconds; None, for the time of sending, also of one too early for Kafka."""
+    if column is None:
+        return repeat(None, rows.num_rows)
+    times = rows[column]
+    if pa.types.is_timestamp(times.type):
+        times = pc.divide(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), 1000)
+    found: list[int | None] = pc.if_else(pc.less(times, 0), None, times).to_pylist()
+    return found
+
+
+def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:
+    """Each record's key: a text column as it is, another as JSON, several as a JSON array; null for a null alone."""
+    if len(key) > 1:
+        for texts in json_lists(rows, key):
+            yield from as_bytes(texts)
+        return
+    (name,) = key
+    is_text = rows.schema.field(name).type in (pa.string(), pa.large_string(), pa.string_view())
+    for chunk in rows[name].chunks:
+        yield from as_bytes(chunk.cast(pa.large_string()) if is_text else json_texts(chunk))
+
+
+def marks(rows: pa.Table) -> list[str]:
+    """The column that marks deleted rows, where rows have it."""
+    return [DELETED] if DELETED in rows.column_names else []
+
+
+def to_json(value: Any) -> bytes:
+    """JSON of what :mod:`kappa.wire.json.json_forms` made; numbers as keys become text."""
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)

@@ -1,0 +1,85 @@
+"""Values of records for tests of topologies: what a test gives as Python's values, in the format of its source."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from kappa.errors import TopologyError
+from kappa.topology import Source, Topic
+from kappa.topology.ddl import Column
+from kappa.topology.schemas.value_schemas import value_schema
+from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, WriterSchema, WriterSchemas
+from kappa.wire.avro_values import Encode
+from kappa.wire.wire_values import encoder
+
+#: The schema ids of tests: that of values, and that of keys.
+_ID, _KEY_ID = 1, 2
+
+
+def input_value(source: Source, value: Mapping[str, Any] | bytes | str | None) -> bytes | None:
+    """A mapping as JSON, or as Avro with a schema made from the source's columns; text as UTF-8; bytes as they are.
+
+    For Avro dates, times and decimals are Python's own, and a column that is absent is null.
+    """
+    if not isinstance(value, Mapping):
+        return value.encode() if isinstance(value, str) else value
+    if source.envelope != "none" and source.format == "avro":
+        raise TopologyError(
+            f"Source {source.topic!r} reads records of changes in Avro, and a mapping says the row alone. Give the "
+            "record's bytes; or test the topology with format='json' and a mapping that is the whole change."
+        )
+    return _written(source.format, value, _ID, lambda: _schema(source).text)
+
+
+def input_key(source: Source, key: Mapping[str, Any] | bytes | str | int | None) -> bytes | None:
+    """A mapping as JSON, or as Avro with a schema made from the columns of the source's keys; a number in the bytes of
+    its ``key_format``; text as UTF-8; bytes as they are.
+    """
+    if isinstance(key, Mapping):
+        return _written(source.key_format, key, _KEY_ID, lambda: _key_schema(source).text)
+    if isinstance(key, int):
+        sizes = {"int": 4, "long": 8}
+        return key.to_bytes(sizes[source.key_format], signed=True) if source.key_format in sizes else str(key).encode()
+    return key.encode() if isinstance(key, str) else key
+
+
+def input_schemas(source: Source, ids: Collection[int]) -> WriterSchemas:
+    """The schemas of ids in tests: those of :func:`input_value` and :func:`input_key`, and no others."""
+    made = {_ID: _schema, _KEY_ID: _key_schema}
+    return {number: made[number](source) if number in made else None for number in ids}
+
+
+def _written(format: str, value: Mapping[str, Any], number: int, schema: Callable[[], str]) -> bytes:
+    if format == "avro":
+        return _avro(value, number, schema())
+    return (b"\0" + number.to_bytes(4) if format == "json_schema" else b"") + orjson.dumps(value)
+
+
+def _avro(value: Mapping[str, Any], number: int, schema: str) -> bytes:
+    """A value in the wire format of a schema registry."""
+    import fastavro
+
+    datum = io.BytesIO()
+    fastavro.schemaless_writer(datum, fastavro.parse_schema(json.loads(schema)), dict(value))
+    return b"\0" + number.to_bytes(4) + datum.getvalue()
+
+
+def output_encoder(topic: Topic, columns: Sequence[Column]) -> Encode | None:
+    """What encodes the values of a topic output in tests; None for JSON."""
+    if topic.format not in BY_SCHEMA_ID:
+        return None
+    schema = value_schema(topic.format, topic.name, columns)
+    return encoder(_ID, schema, [column.name for column in columns])
+
+
+def _schema(source: Source) -> WriterSchema:
+    return value_schema(source.format, source.topic, source.value_columns, is_loose=True)
+
+
+def _key_schema(source: Source) -> WriterSchema:
+    return value_schema(source.key_format, f"{source.topic}.key", source.key_columns, is_loose=True)

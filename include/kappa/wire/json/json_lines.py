@@ -1,0 +1,327 @@
+"""JSON objects read by Arrow, many at a time: exactly the rows that the converter gives, or left to it.
+
+Arrow takes more than JSON is, and reads some of it otherwise. Such values are found by their bytes and not shown to it;
+what it refuses, the converter decides. So no value's row depends on whether Arrow read it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from kappa.wire.json import json_texts
+from kappa.wire.json.json_converter import DEEPEST, Timestamps, depth
+from kappa.wire.json.json_shapes import Read, Shape, reading, shape_of
+
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Rows = list[tuple[Places, pa.StructArray]]
+
+#: Most bytes that are parsed at one time.
+_BYTES = 64 << 20
+#: A block that Arrow refuses is read again in so many parts; the values of a small one are left to the converter.
+_PARTS, _SMALL = 8, 64
+#: Where fewer than half of so many values look as if Arrow could read them, the block is left unread.
+_SAMPLE = 32
+#: After this many times its size in values read again, the rest of a block is left.
+_PATIENCE = 3
+#: What Arrow takes for numbers, and JSON does not; they may also be within texts.
+_NO_NUMBERS = (b"NaN", b"Inf")
+#: A power of ten that Arrow may look up past the end of its table: the process ends, or the number is wrong. A text may
+#: be such a number too, and its letters escaped.
+_POWER = re.compile(rb'[":,\[ \t\r\n][+-]?[0-9.]+[eE][+-]?[0-9]{2,}[",\]} \t\r\n]')
+_ESCAPED = re.compile(rb"\\u00(?:3[0-9]|2[bdeBDE]|[46]5)")
+#: Bytes that are looked through at one time, so that they stay in the processor's cache; and how many of the next.
+_CHUNK, _OVERLAP = 1 << 17, 4
+#: Decimal digits that always fit a number of 128 bits. Arrow multiplies by ten to the scale before it looks at the
+#: size: with more digits the product wraps around.
+_DIGITS = 38
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How the columns of a kind are read in bulk.
+
+    Attributes:
+        kind: the declared columns.
+        schema: those that Arrow reads, as JSON has them: times, dates and bytes are texts.
+        shapes: which values Arrow accepts in each of those, as far as it is cheap to tell.
+        others: what reads each other column, from an object that orjson gave.
+        has_decimal: whether Arrow reads decimals.
+    """
+
+    kind: pa.StructType
+    schema: pa.Schema
+    shapes: tuple[tuple[str, Shape], ...]
+    others: dict[str, Read]
+    has_decimal: bool
+
+
+@lru_cache(maxsize=64)
+def plan_of(kind: pa.StructType, timestamps: Timestamps) -> Plan | None:
+    """None where only the converter can read a column: Arrow has no such type, or orjson loses what a number is."""
+    written: list[pa.Field] = []
+    others: dict[str, Read] = {}
+    for field in kind:
+        leaves = list(_leaves(field.type))
+        if all(_is_read(leaf, timestamps) for leaf in leaves):
+            written.append(pa.field(field.name, _written(field.type)))
+        elif (read := reading(field.type)) is not None:
+            others[field.name] = read
+        else:
+            return None
+    return (
+        Plan(
+            kind=kind,
+            schema=pa.schema(written),
+            shapes=tuple((field.name, shape_of(field.type)) for field in written),
+            others=others,
+            has_decimal=any(pa.types.is_decimal(leaf) for field in written for leaf in _leaves(field.type)),
+        )
+        if written
+        else None
+    )
+
+
+def bulk_rows(values: pa.BinaryArray, kind: pa.StructType, timestamps: Timestamps) -> tuple[pa.StructArray, Mask]:
+    """A row for each value that Arrow reads, null for the others; and which are left to the converter, nulls not.
+
+    Args:
+        values: bytes of any content.
+        kind: the declared columns.
+        timestamps: what numbers are in columns of TIMESTAMP.
+    """
+    is_left = values.is_valid().to_numpy(zero_copy_only=False).copy()
+    plan = plan_of(kind, timestamps)
+    if plan is None or not is_left.any():
+        return pa.nulls(len(values), kind), is_left
+    places = np.flatnonzero(is_left)
+    known = values if len(places) == len(values) else values.take(pa.array(places))
+    is_clean = _clean(known, plan)
+    if not is_clean.all():
+        places, known = places[is_clean], known.filter(pa.array(is_clean))
+    parts = [part for some, block in _portions(places, known) for part in _read_in_parts(some, block, plan)]
+    if not parts:
+        return pa.nulls(len(values), kind), is_left
+    read = np.concatenate([some for some, _ in parts])
+    is_left[read] = False
+    rows = pa.concat_arrays([rows for _, rows in parts])
+    if len(read) == len(values) and (np.diff(read) > 0).all():
+        return rows, is_left
+    source = np.full(len(values), -1)
+    source[read] = np.arange(len(read))
+    return rows.take(pa.array(source, mask=source < 0)), is_left
+
+
+def _portions(places: Places, values: pa.BinaryArray) -> Iterator[tuple[Places, pa.BinaryArray]]:
+    if len(values) > 1 and len(_bytes(values)) > _BYTES:
+        half = len(values) // 2
+        yield from _portions(places[:half], values.slice(0, half))
+        yield from _portions(places[half:], values.slice(half))
+    elif len(values):
+        yield places, values
+
+
+def _read_in_parts(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows:
+    """What can be read of a block, in parts; the values of no part are left."""
+    parts = _read(places, values, plan)
+    if parts is not None:
+        return parts
+    if sum(_fits(value, plan) for value in values.slice(0, _SAMPLE).to_pylist()) * 2 < min(_SAMPLE, len(values)):
+        return []
+    is_fit = np.fromiter((_fits(value, plan) for value in values.to_pylist()), np.bool_, len(values))
+    if not is_fit.all():
+        places, values = places[is_fit], values.filter(pa.array(is_fit))
+        parts = _read(places, values, plan)
+        if parts is not None:
+            return parts
+    done: Rows = []
+    waiting = [(0, len(values))]
+    patience = _PATIENCE * len(values)
+    while waiting and patience > 0:
+        start, size = waiting.pop()
+        step = max(1, -(-size // _PARTS))
+        for first in range(start, start + size, step):
+            count = min(step, start + size - first)
+            patience -= count
+            parts = _read(places[first : first + count], values.slice(first, count), plan)
+            if parts is not None:
+                done += parts
+            elif count > _SMALL:
+                waiting.append((first, count))
+    return done
+
+
+def _fits(value: bytes, plan: Plan) -> bool:
+    """Whether Arrow may well read a value: one look at it saves to read the values around it again."""
+    try:
+        found = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return False
+    return type(found) is dict and all(fits(found.get(name)) for name, fits in plan.shapes)
+
+
+def _read(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows | None:
+    """The rows of all values, but for those in which a text is none of its column's; None where Arrow refuses one."""
+    if not len(values):
+        return []
+    lines = pc.binary_join_element_wise(values, b"", b"\n")
+    text = _bytes(lines)
+    try:
+        table = pyarrow.json.read_json(
+            pa.BufferReader(text),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            parse_options=pyarrow.json.ParseOptions(explicit_schema=plan.schema, unexpected_field_behavior="ignore"),
+        )
+        # A value begins with a brace and ends with one, by what was left before, and holds at least one object or is an
+        # error: a brace that ends one value is followed by one that begins the next, which no object and no list
+        # allows, and within a text a line break is an error. So with as many rows as values each value is one object.
+        if table.num_rows != len(values):
+            return None
+        table.validate(full=True)  # Arrow lets a decimal grow past its precision when it adds the zeros of its scale
+        columns = [_column(table, field, values, plan) for field in plan.kind]
+    except (pa.ArrowInvalid, json_texts.UndecidedError):
+        return None
+    is_good = np.ones(len(values), dtype=np.bool_)
+    for _, is_read in columns:
+        if is_read is not None:
+            is_good &= is_read
+    rows = pa.StructArray.from_arrays([column for column, _ in columns], fields=list(plan.kind))
+    return [(places, rows)] if is_good.all() else [(places[is_good], rows.filter(pa.array(is_good)))]
+
+
+def _column(table: pa.Table, field: pa.Field, values: pa.BinaryArray, plan: Plan) -> tuple[pa.Array, Mask | None]:
+    """A column, and which of its values are good; None where all are."""
+    if field.name not in plan.others:
+        return json_texts.restored(table[field.name].combine_chunks(), field.type)
+    read = plan.others[field.name]
+    found, is_read = [], np.ones(len(values), dtype=np.bool_)
+    for place, value in enumerate(values.to_pylist()):
+        try:
+            part = orjson.loads(value).get(field.name)
+            found.append(None if part is None else read(part))
+        except (json_texts.UndecidedError, orjson.JSONDecodeError):
+            found.append(None)
+            is_read[place] = False
+    return pa.array(found, field.type), is_read
+
+
+def _clean(values: pa.BinaryArray, plan: Plan) -> Mask:
+    """Which values Arrow may see, by their bytes. Usually all, which has to be quick."""
+    is_clean = _mask(pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}")))
+    if not is_clean.all():
+        others = np.flatnonzero(~is_clean)
+        trimmed = [value.strip(b" \t\r\n") for value in values.take(pa.array(others)).to_pylist()]
+        is_clean[others] = [value[:1] == b"{" and value[-1:] == b"}" for value in trimmed]
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        is_clean &= np.array([_is_utf8(value) for value in values.to_pylist()])
+    for place in np.unique(_suspects(values, plan)).tolist():
+        is_clean[place] &= _is_plain(values[place].as_py(), plan)
+    return is_clean
+
+
+def _suspects(values: pa.BinaryArray, plan: Plan) -> Places:
+    """Values that may hold what Arrow must not see."""
+    text = np.frombuffer(_bytes(values), dtype=np.uint8)
+    if not len(text):
+        return np.empty(0, dtype=np.int64)
+    _, offsets, _ = values.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    places, brackets = [], []
+    for start in range(0, len(text), _CHUNK):
+        part = text[start : start + _CHUNK + _OVERLAP]
+        places += [start + _numbers(part)] + ([start + _powers(part)] if plan.has_decimal else [])
+        brackets.append(start + np.flatnonzero((part[:_CHUNK] & 0xDF) == ord("[")))  # and braces
+    of_levels = np.concatenate(brackets)
+    is_near = of_levels[DEEPEST:] - of_levels[:-DEEPEST] < np.diff(ends).max()
+    found = np.concatenate([*places, of_levels[:-DEEPEST][is_near]])
+    suspects = np.searchsorted(ends - ends[0], found, side="right") - 1
+    if plan.has_decimal and ord("\\") in text:
+        escaped = np.flatnonzero(_mask(pc.match_substring_regex(values, _ESCAPED.pattern.decode())))
+        suspects = np.concatenate([suspects, escaped])
+    return np.asarray(suspects)
+
+
+def _numbers(text: Bytes) -> Places:
+    """Where NaN or Infinity is."""
+    found = np.flatnonzero((text[1:-1] == ord("a")) & (text[2:] == ord("N")))
+    others = np.flatnonzero((text[:-2] == ord("I")) & (text[2:] == ord("f")))
+    return np.concatenate([found[text[found] == ord("N")], others[text[others + 1] == ord("n")]])
+
+
+def _powers(text: Bytes) -> Places:
+    """Where a number may have a power of ten, or a text of letters and digits looks so."""
+    found: Places = np.flatnonzero(((text[1:-2] | 0x20) == ord("e")) & (text[:-3] - np.uint8(ord(".")) < 12))
+    following = text[found + 2]
+    is_digit = (following - np.uint8(ord("0")) < 10) & (text[found + 3] - np.uint8(ord("0")) < 10)
+    powers: Places = found[is_digit | (following == ord("-")) | (following == ord("+"))]
+    return powers
+
+
+def _is_plain(value: bytes, plan: Plan) -> bool:
+    if any(number in value for number in _NO_NUMBERS):
+        return False
+    if plan.has_decimal and (_POWER.search(value) or _ESCAPED.search(value)):
+        return False
+    return value.count(b"[") + value.count(b"{") <= DEEPEST or depth(value) <= DEEPEST
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types of single values in a type of structs and lists, at every depth."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(field.type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(kind.value_type)
+    else:
+        yield kind
+
+
+def _is_read(kind: pa.DataType, timestamps: Timestamps) -> bool:
+    """Whether Arrow reads single values of this type from JSON, or the texts that they are."""
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision + kind.scale <= _DIGITS)
+    return not pa.types.is_map(kind) and (timestamps == "text" or not pa.types.is_timestamp(kind))
+
+
+def _written(kind: pa.DataType) -> pa.DataType:
+    """The type as which JSON has it, nulls allowed."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _written(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_written(kind.value_type))
+    is_text = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind)
+    return pa.string() if is_text else kind
+
+
+def _mask(found: pa.BooleanArray) -> Mask:
+    return np.array(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _bytes(values: pa.BinaryArray) -> pa.Buffer:
+    """The bytes of an array's values, one after the other."""
+    _, offsets, text = values.buffers()
+    if text is None or not len(values):
+        return pa.py_buffer(b"")
+    ends = np.frombuffer(offsets, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    return text.slice(int(ends[0]), int(ends[-1] - ends[0]))

@@ -1,0 +1,79 @@
+"""JSON values in Confluent's wire format: zero, four bytes of the id of a JSON Schema, the JSON.
+
+The JSON is read as that of a plain source: the declared columns say what a value has to be, and not its schema. An id
+that the registry does not know, or that is of another language, makes a dead letter, as in Avro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
+from kappa.wire import avro
+
+#: Why a value is a dead letter. None of them holds a part of a value's content.
+NOT_JSON_SCHEMA = "schema {} is {}, not JSON Schema"
+#: Of a source that is read as JSON, where its topic has values in the wire format.
+WIRE_FORMAT = "the value begins with zero and the id of a schema: format='{}' reads it"
+
+_HEADER = 5
+_BLANK = b" \t\r\n"
+
+#: JSON texts -> a row for each, and why they are dead letters.
+DecodeJson = Callable[[pa.BinaryArray], "tuple[pa.StructArray, pa.StringArray]"]
+
+
+def decoded(
+    values: pa.BinaryArray, schemas: WriterSchemas, decode: DecodeJson
+) -> tuple[pa.StructArray, pa.StringArray]:
+    """A row for each value, and why it is a dead letter; rows of those, and of nulls, are null.
+
+    Args:
+        values: wire format.
+        schemas: those that are known. A value of another id gets the reason ``unresolved schema <id>``.
+        decode: reads JSON.
+    """
+    heads = pc.binary_slice(values, 0, _HEADER).dictionary_encode()
+    reasons = pa.array([_reason(head, schemas) for head in heads.dictionary.to_pylist()], pa.string())
+    of_head = reasons.take(heads.indices)
+    is_read = pc.is_null(of_head).to_pylist()
+    texts = [
+        value[_HEADER:] if is_one and value is not None else None
+        for value, is_one in zip(values.to_pylist(), is_read, strict=True)
+    ]
+    rows, of_text = decode(pa.array(texts, pa.binary()))
+    return rows, pc.coalesce(of_head, of_text)
+
+
+def hinted(values: pa.BinaryArray, reasons: pa.StringArray) -> pa.StringArray:
+    """Reasons of a source of plain JSON; those of values in the wire format say which format reads them."""
+    if reasons.null_count == len(reasons):
+        return reasons
+    is_wire = pc.and_(pc.is_valid(reasons), pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(b"\0", pa.binary())))
+    places = pc.indices_nonzero(pc.fill_null(is_wire, False)).to_pylist()
+    if not places:
+        return reasons
+    told = reasons.to_pylist()
+    for place in places:
+        value = values[place].as_py()
+        if avro.schema_id(value) is not None:
+            is_json = value[_HEADER:].lstrip(_BLANK)[:1] == b"{"
+            told[place] = WIRE_FORMAT.format("json_schema" if is_json else "avro")
+    return pa.array(told, pa.string())
+
+
+def _reason(head: bytes | None, schemas: WriterSchemas) -> str | None:
+    if head is None:
+        return None
+    number = avro.schema_id(head)
+    if number is None:
+        return avro.NO_WIRE_FORMAT
+    if number not in schemas:
+        return f"{avro.UNRESOLVED}{number}"
+    schema: WriterSchema | None = schemas[number]
+    if schema is None:
+        return avro.UNKNOWN_ID.format(number)
+    return None if schema.kind == "JSON" else NOT_JSON_SCHEMA.format(number, schema.kind)

@@ -1,0 +1,87 @@
+"""JSON values decoded into the declared columns: by Arrow in bulk, and by the converter where Arrow may not decide.
+
+:mod:`kappa.wire.json.json_converter` defines the row of each value, ``docs/json.md`` says it. What becomes of a
+value never depends on the values beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kappa.wire.json.json_converter import NOT_JSON, Timestamps, UnfitError, convert, tree
+from kappa.wire.json.json_lines import Mask, bulk_rows
+
+
+def decoded(
+    values: pa.BinaryArray, kind: pa.StructType, timestamps: Timestamps = "text"
+) -> tuple[pa.StructArray, list[str | None]]:
+    """A row for each value, and why it is a dead letter; rows of those, and of nulls, are null.
+
+    Args:
+        values: bytes of any content.
+        kind: the declared columns, all nullable. ``NOT NULL`` within a STRUCT is checked here.
+        timestamps: what numbers, and texts of digits, are in columns of TIMESTAMP.
+    """
+    reasons: list[str | None] = [None] * len(values)
+    rows, is_left = bulk_rows(values, kind, timestamps)
+    places = np.flatnonzero(is_left)
+    if not len(places):
+        return rows, reasons
+    row_of = convert(kind, timestamps)
+    others = _built(values.take(pa.array(places)), places, kind, lambda value: row_of(tree(value)), reasons)
+    return _merged(rows, others, is_left), reasons
+
+
+def built(
+    values: pa.BinaryArray, kind: pa.StructType, row_of: Callable[[bytes], Any]
+) -> tuple[pa.StructArray, pa.StringArray]:
+    """A row for each value by a function of it alone, and why it is a dead letter; rows of those and of nulls are null.
+
+    Args:
+        values: bytes of any content.
+        kind: the columns, all nullable.
+        row_of: gives the row, or raises UnfitError with the reason.
+    """
+    reasons: list[str | None] = [None] * len(values)
+    rows = _built(values, np.arange(len(values)), kind, row_of, reasons)
+    return rows, pa.array(reasons, pa.string())
+
+
+def _built(
+    values: pa.BinaryArray, places: Any, kind: pa.StructType, row_of: Callable[[bytes], Any], reasons: list[str | None]
+) -> pa.StructArray:
+    made: list[Any] = []
+    for place, value in zip(places.tolist(), values.to_pylist(), strict=True):
+        try:
+            made.append(None if value is None else row_of(value))
+        except UnfitError as error:
+            made.append(None)
+            reasons[place] = str(error)
+        except Exception:  # whatever hostile bytes raise, they are the fault of this value alone
+            made.append(None)
+            reasons[place] = NOT_JSON
+    return _array(made, kind, places, reasons)
+
+
+def _array(rows: list[Any], kind: pa.StructType, places: Any, reasons: list[str | None]) -> pa.StructArray:
+    try:
+        return pa.array(rows, kind)
+    except Exception:  # one of them is none of Arrow's: it is sought
+        for number, row in enumerate(rows):
+            try:
+                pa.array([row], kind)
+            except Exception:
+                rows[number], reasons[int(places[number])] = None, NOT_JSON
+        return pa.array(rows, kind)
+
+
+def _merged(rows: pa.StructArray, others: pa.StructArray, is_other: Mask) -> pa.StructArray:
+    """Rows with others in their places."""
+    if is_other.all():
+        return others
+    place = np.where(is_other, len(rows) + np.cumsum(is_other) - 1, np.arange(len(rows)))
+    return pa.concat_arrays([rows, others]).take(pa.array(place))

@@ -1,0 +1,47 @@
+"""Rows as values that begin with the id of a schema, in Confluent's wire format, and such values as Python has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from kappa.topology.schemas.wire_schemas import WriterSchema
+from kappa.wire import avro_values
+from kappa.wire.avro_values import Encode
+from kappa.wire.encoding import json_values
+
+_HEADER = 5
+
+
+def encoder(number: int, schema: WriterSchema, columns: Sequence[str]) -> Encode:
+    """What writes these columns of rows with a schema: Avro, or JSON as topics without a schema have it.
+
+    Args:
+        number: the schema's id.
+        schema: as :func:`kappa.topology.schemas.value_schemas.value_schema` made it.
+        columns: its fields.
+    """
+    if schema.kind == "AVRO":
+        return avro_values.encoder(number, schema.text, columns)
+    header = b"\0" + number.to_bytes(_HEADER - 1)
+
+    def values(rows: pa.Table) -> Iterator[bytes]:
+        return (header + value for value in json_values(rows, columns) if value is not None)
+
+    return values
+
+
+def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
+    """What reads values that an :func:`encoder` wrote with one of these schemas; others as they are."""
+    avro = avro_values.decoder({number: one for number, one in schemas.items() if one.kind == "AVRO"})
+    json_ids = {number for number, one in schemas.items() if one.kind == "JSON"}
+
+    def content(value: bytes) -> Any:
+        if value[:1] == b"\0" and int.from_bytes(value[1:_HEADER]) in json_ids:
+            return orjson.loads(value[_HEADER:])
+        return avro(value)
+
+    return content

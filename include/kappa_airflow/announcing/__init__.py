@@ -1,0 +1,1 @@
+"""Asset events for what became live."""

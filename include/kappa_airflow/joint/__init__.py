@@ -1,0 +1,1 @@
+"""Tasks of DAGs that move several topologies at once."""

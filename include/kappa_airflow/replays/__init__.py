@@ -1,0 +1,1 @@
+"""Tasks of DAGs that compute an epoch."""

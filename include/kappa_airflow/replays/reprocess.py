@@ -1,0 +1,192 @@
+"""Scheduled reprocessing: recompute, compare with what is live, report; the tasks of ``reprocess__*``.
+
+Each is safe to clear.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from kappa import clock
+from kappa.errors import MoveRefusedError
+from kappa_airflow.drivers import actor, record, terminal_errors_fail
+from kappa_airflow.replays.replay import PlanReplay, ReplayTask, StartReplay, skip
+from kappa_airflow.replays.reports import report_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from kappa.config import Config
+    from kappa.record.epoch_record import TopologyRecord
+    from kappa.replay.request import ReplayRequest
+
+#: What is on record as the author of the epochs that a schedule makes.
+AUTHOR = "airflow:reprocess"
+
+
+class PlanReprocess(PlanReplay):
+    """Plans the replay of a scheduled run, and returns it as JSON; the candidate of the run before it is removed first.
+
+    One run has one plan: cleared, the task returns the plan that it made before. A candidate that another made, or that
+    somebody approves, brings back or moves readers to, is left alone, and the run is skipped.
+
+    Args:
+        savepoint: name of the savepoint that it starts from; empty for the beginning.
+    """
+
+    def __init__(self, *, savepoint: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.savepoint = savepoint
+
+    def request(self, context: Context, config: Config) -> ReplayRequest:
+        """A replay of everything, or from the savepoint, once there is room for its candidate.
+
+        Raises:
+            AirflowSkipException: there is nothing to compare with, or another epoch is being built.
+        """
+        from kappa.replay.request import ReplayRequest
+        from kappa.replay.starts import FromSavepoint, ToEarliest
+
+        why = f"scheduled reprocessing, run {context['run_id']}, {actor(context)}"
+        self._make_room(config, why)
+        return ReplayRequest(
+            topology=self.topology,
+            start=FromSavepoint(name=self.savepoint) if self.savepoint else ToEarliest(),
+            reason=why,
+            actor=AUTHOR,
+            slice_records=config.slice_records,
+        )
+
+    def _make_room(self, config: Config, why: str) -> None:
+        """Remove the candidate that this schedule left; leave the run where another made one."""
+        from kappa import control
+        from kappa.control.plans.premise import Premise
+
+        known = record(config, self.topology)
+        if known.live is None:
+            skip(
+                self.log,
+                f"{self.topology} has no live epoch: there is nothing to compare with. DAG stream__{self.topology} "
+                "starts it.",
+            )
+        candidate = known.candidate
+        if candidate is None:
+            return
+        if candidate.planned.actor != AUTHOR:
+            skip(
+                self.log,
+                f"Epoch {candidate.epoch} of {self.topology} is being built already, by {candidate.planned.actor}: it "
+                "is left alone, and this run compares nothing. Cut it over or abort it; the next run compares again.",
+            )
+        moving = being_moved(known, candidate.epoch)
+        if moving:
+            skip(
+                self.log,
+                f"Epoch {candidate.epoch} of {self.topology}, which a run before made, {moving}: it is left alone, and "
+                "this run compares nothing. The next run after that is over compares again.",
+            )
+        try:
+            control.abort(
+                config,
+                self.topology,
+                candidate.epoch,
+                actor=AUTHOR,
+                reason=why,
+                premise=Premise.of(known, candidate.epoch),
+            )
+        except MoveRefusedError as error:  # somebody was faster
+            skip(self.log, f"{error} Epoch {candidate.epoch} is left alone, and this run compares nothing.")
+        self.log.info("Epoch %s of the run before is removed: this run replaces it.", candidate.epoch)
+
+
+def being_moved(known: TopologyRecord, epoch: int) -> str:
+    """What a person does with an epoch of the schedule at the moment, in words; empty where nobody touches it."""
+    found, handover = known.epoch(epoch), known.handover
+    if handover is not None and handover.epoch == epoch:
+        return f"is being made live, as {handover.actor} asked at {handover.at:%Y-%m-%d %H:%M} UTC"
+    mine = [event for event in known.events if event.epoch == epoch]
+    if found.is_recalled:
+        recalled = next(event for event in reversed(mine) if event.event == "recalled")
+        return f"is being brought back, as {recalled.actor} asked at {recalled.at:%Y-%m-%d %H:%M} UTC"
+    if found.approvals:
+        return f"was approved by {' and '.join(event.actor for event in found.approvals)}"
+    for event in reversed(mine):
+        if event.event == "rejected":
+            break
+        if event.event == "reopened":
+            return f"was taken up again by {event.actor} at {event.at:%Y-%m-%d %H:%M} UTC"
+        if event.event == "asked" and event.detail["until"] > clock.now().isoformat():
+            return f"waits for an approval until {event.detail['until']:.16} UTC"
+    return ""
+
+
+class StartReprocess(StartReplay):
+    """Records the plan as a candidate epoch of the schedule."""
+
+    def author(self, context: Context) -> str:
+        """The schedule, however the run was triggered."""
+        return AUTHOR
+
+
+class Conclude(ReplayTask):
+    """Drops a candidate that is the same as what is live; fails where it differs, and leaves the candidate for a look.
+
+    Args:
+        found: what task ``verified`` returned.
+    """
+
+    template_fields: Sequence[str] = ("found",)
+
+    def __init__(self, *, found: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.found = found
+
+    def execute(self, context: Context) -> str:
+        """Return the verdict.
+
+        Raises:
+            AirflowFailException: the candidate differs from what is live.
+        """
+
+        epoch, verdict = int(self.found["epoch"]), self.found["verdict"]
+        if verdict == "same":
+            self._drop(epoch)
+            return str(verdict)
+        for line in self.found["difference"]:
+            self.log.warning("%s", line)
+        raise AirflowFailException(
+            f"Recomputed with the deployed code, {self.topology} differs from live epoch {self.found['live']}: "
+            f"{'; '.join(self.found['difference'])}. Epoch {epoch} stays until the next run replaces it: see "
+            f"{report_path(self.topology, epoch)}. DAG cutover__{self.topology} moves readers to it; from its question "
+            "on, no run replaces it."
+        )
+
+    def _drop(self, epoch: int) -> None:
+        """Remove a candidate that is the same, unless somebody wants it all the same."""
+        from kappa import control
+        from kappa.control.plans.premise import Premise
+
+        config = self._config()
+        with terminal_errors_fail():
+            known = record(config, self.topology)
+            moving = "is live" if known.live == epoch else being_moved(known, epoch)
+            if not moving:
+                try:
+                    premise = Premise.of(known, epoch)
+                    why = "the same as what is live"
+                    control.abort(config, self.topology, epoch, actor=AUTHOR, reason=why, premise=premise)
+                except MoveRefusedError as error:
+                    moving = f"is not removed: {error}"
+        if moving:
+            self.log.warning("Epoch %s is the same as what was live, %s. It stays.", epoch, moving)
+            return
+        self.log.info(
+            "Epoch %s is the same as live epoch %s and was dropped. Its report is kept: %s",
+            epoch,
+            self.found["live"],
+            self.found["report"],
+        )

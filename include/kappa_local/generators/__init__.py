@@ -1,0 +1,1 @@
+"""Generated records of the scenarios."""

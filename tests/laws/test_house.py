@@ -1,0 +1,77 @@
+"""The law of the house: few doors on one floor, and each thing under one name.
+
+Which room may import which is the contract of `pyproject.toml`; this is what it cannot say.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+INCLUDE = Path(__file__).resolve().parents[2] / "include"
+PACKAGES = ("kappa", "kappa_airflow", "kappa_local", "kappa_web")
+MOST_MODULES = 18
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    """Files of the platform, by their place below `include`."""
+    for package in PACKAGES:
+        for file in sorted((INCLUDE / package).rglob("*.py")):
+            yield file.relative_to(INCLUDE), ast.parse(file.read_text())
+
+
+def crowded(files: list[Path], most: int) -> dict[str, int]:
+    """Folders with too many modules of their own."""
+    counted = Counter(str(file.parent) for file in files if file.name != "__init__.py")
+    return {folder: count for folder, count in counted.items() if count > most}
+
+
+def shared_names(trees: list[tuple[Path, ast.Module]]) -> dict[str, list[str]]:
+    """Classes that two modules define under one name."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for file, tree in trees:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(file))
+    return {name: files for name, files in places.items() if len(files) > 1}
+
+
+def private_imports(trees: list[tuple[Path, ast.Module]]) -> list[str]:
+    """Names with a leading underscore that a module takes from another one."""
+    return [
+        f"{file}: {node.module}.{name.name}"
+        for file, tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES
+        for name in node.names
+        if name.name.startswith("_")
+    ]
+
+
+def test_no_room_has_more_modules_than_one_takes_in_at_a_glance() -> None:
+    assert crowded([file for file, _ in modules()], MOST_MODULES) == {}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    assert shared_names(list(modules())) == {}
+
+
+def test_no_module_imports_a_private_name() -> None:
+    assert private_imports(list(modules())) == []
+
+
+@pytest.mark.parametrize("text", ["from kappa.names import _EPOCH", "from kappa_web.lake import known, _other"])
+def test_a_private_import_is_noticed(text: str) -> None:
+    assert len(private_imports([(Path("a.py"), ast.parse(text))])) == 1
+
+
+def test_a_second_class_and_a_full_room_are_noticed() -> None:
+    tree = ast.parse("class Span: ...")
+    assert shared_names([(Path("a.py"), tree), (Path("b.py"), tree)]) == {"Span": ["a.py", "b.py"]}
+    files = [Path("room", f"m{number}.py") for number in range(MOST_MODULES + 1)]
+    assert crowded(files, MOST_MODULES) == {"room": MOST_MODULES + 1}
+    assert crowded(files[1:], MOST_MODULES) == {}

@@ -1,0 +1,224 @@
+"""What needs a decision is posted to the webhook, until it is taken, and stops nothing meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from support.receivers import HANG, Receiver, receiver
+
+from kappa.config import Config
+from kappa.errors import ConfigError
+from kappa.monitoring import notices
+from kappa.monitoring.notices import Notices, notice_of
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.presence.watchdog import Line
+from kappa.record.events import Event
+from kappa.replay.proof.verdict import CheckResult, DiffReport, OutputDiff
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def event(n: int, kind: Any, epoch: int = 8, **detail: Any) -> Event:
+    return Event(
+        n=n, topology="shop.sums", epoch=epoch, event=kind, at=AT, actor="driver", reason="no room", detail=detail
+    )
+
+
+def verified(n: int, *, rows: int = 0, ok: bool = True) -> Event:
+    report = DiffReport(
+        topology="shop.sums",
+        live_epoch=7,
+        live_seq=3,
+        candidate_epoch=8,
+        candidate_seq=2,
+        at=Offsets({"orders": {0: 5}}),
+        outputs=(OutputDiff(name="sums", rows_live=5, rows_candidate=5 + rows, rows_added=rows),),
+        checks=(CheckResult(name="no sum is lost", ok=ok, detail="c1"),),
+    )
+    return event(n, "verified", report=report.to_json(), verdict=report.verdict)
+
+
+def test_what_needs_a_decision_has_a_notice_with_the_command_that_follows() -> None:
+    told = [
+        event(1, "stuck", seq=4),
+        verified(2, ok=False),
+        verified(3, rows=1),
+        event(4, "moved", **{"from": 7}),
+        event(5, "moved", 7, **{"from": 8}),
+    ]
+    found = [
+        (one.event, one.message, one.command) for e in told if (one := notice_of(e, "lake-1", is_rollback=e.n == 5))
+    ]
+    assert found == [
+        ("STUCK", "Stuck at slice 4: no room", "kappa start shop.sums --epoch 8 --execute"),
+        ("FAILED", "1 of its checks, thresholds and second runs do not hold.", "kappa diff shop.sums 8"),
+        ("DIFFERS", "Differs from epoch 7, which is live.", "kappa diff shop.sums 8"),
+        ("CUTOVER", "Live now, instead of epoch 7.", "kappa rollback shop.sums"),
+        ("ROLLBACK", "Live now, instead of epoch 8.", "kappa status shop.sums"),
+    ]
+    one = notice_of(told[0], "lake-1")
+    assert one is not None
+    assert (one.id, one.at) == ("lake-1/shop.sums/8/STUCK/1", "2026-03-01T00:00:00+00:00")
+
+
+def test_nothing_is_told_of_what_needs_no_decision() -> None:
+    quiet = [verified(1), event(2, "moved", **{"from": None}), event(3, "caught_up"), event(4, "start")]
+    assert [notice_of(one, "lake-1") for one in quiet] == [None] * 4
+
+
+class Posts:
+    """Opens notices of one epoch, as its drivers do."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.paths = EpochPaths(lake=config.lake, topology="shop.sums", epoch=8)
+        Path(self.paths.root).mkdir(parents=True)
+        self.opened: list[Notices] = []
+
+    def __call__(self, *events: Event) -> Notices:
+        made = Notices(self.config, self.paths)
+        made.open(events, "lake-1")
+        self.opened.append(made)
+        return made
+
+
+@pytest.fixture
+def posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Posts]:
+    monkeypatch.setattr(notices, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(notices, "TIMEOUT_SECONDS", 0.5)
+    made = Posts(Config.from_env({"KAPPA_HOME": str(tmp_path)}))
+    yield made
+    for one in made.opened:
+        one.close()
+
+
+def wait(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ids(taken: list[dict[str, Any]]) -> list[str]:
+    return [one["id"].rpartition("STUCK/")[2] for one in taken]
+
+
+def at(posts: Posts, hook: Receiver) -> None:
+    posts.config = replace(posts.config, webhook_url=hook.url)
+
+
+def test_a_notice_is_posted_until_the_receiver_takes_it_and_the_next_one_after_it(posts: Posts) -> None:
+    with receiver(500, HANG, 302, 429) as hook:
+        at(posts, hook)
+        with capture_logs() as logs:
+            one = posts()
+            one.look([event(1, "stuck", seq=4)])
+            one.look([event(1, "stuck", seq=4), event(2, "start"), event(3, "stuck", seq=4)])
+            assert hook.taken == []  # the driver went on before the receiver took anything
+            wait(lambda: len(hook.taken) == 2)
+        assert ids(hook.taken) == ["1", "3"] and ids(hook.requests) == ["1", "1", "1", "1", "1", "3"]
+        assert hook.taken[0] == {
+            "id": "lake-1/shop.sums/8/STUCK/1",
+            "event": "STUCK",
+            "topology": "shop.sums",
+            "epoch": 8,
+            "message": "Stuck at slice 4: no room",
+            "command": "kappa start shop.sums --epoch 8 --execute",
+            "at": "2026-03-01T00:00:00+00:00",
+            "verdict": "",
+            "link": "",
+        }
+    refused = [entry["error"] for entry in logs if entry["event"] == "notice not taken"]
+    assert refused == ["HTTP 500", "ReadTimeout", "HTTP 302", "HTTP 429"]
+    assert "s3cret" not in str(logs)
+
+
+def test_what_a_driver_could_not_tell_the_next_one_tells_and_nothing_twice(posts: Posts) -> None:
+    with receiver(204) as hook:
+        at(posts, hook)
+        hook.later = 503
+        one = posts(event(1, "stuck", seq=2))
+        record = [event(n, "stuck", seq=n) for n in (1, 2, 3)]
+        one.look(record)
+        wait(lambda: ids(hook.requests)[:2] == ["2", "3"])
+        one.close()
+        hook.later = 204
+        second = posts(*record)
+        second.look(record)
+        wait(lambda: ids(hook.taken) == ["2", "3"])
+        second.close()
+        third = posts(*record)
+        third.look(record)
+        third.close()
+        assert ids(hook.taken) == ["2", "3"]
+
+
+def test_events_of_other_epochs_and_of_before_the_first_driver_are_not_told(posts: Posts) -> None:
+    with receiver() as hook:
+        at(posts, hook)
+        record = [event(1, "stuck", seq=1), event(2, "stuck", 7, seq=1)]
+        one = posts(record[0])
+        one.look(record)
+        one.look([*record, event(3, "stuck", seq=3)])
+        wait(lambda: hook.taken)
+        one.close()
+        assert ids(hook.requests) == ["3"]
+
+
+def test_a_line_that_hangs_is_told_and_one_that_is_slow_is_not(posts: Posts) -> None:
+    with receiver() as hook:
+        at(posts, hook)
+        one = posts()
+        one.hangs(Line(name="effects of slice 4", seconds=301, level="slow"), 3, "2026-03-01")
+        one.hangs(Line(name="effects of slice 4", seconds=1201, level="stuck"), 3, "2026-03-01")
+        wait(lambda: hook.taken)
+        one.close()
+        (found,) = hook.requests
+        assert found["id"] == "lake-1/shop.sums/8/STUCK/3/effects of slice 4"
+        assert found["message"] == "stuck: 'effects of slice 4' has not ended for 20.0 min"
+
+
+def test_a_receiver_that_is_not_there_is_logged_without_its_url_and_a_driver_ends_in_time(posts: Posts) -> None:
+    posts.config = replace(posts.config, webhook_url="http://127.0.0.1:1/hooks/s3cret")
+    with capture_logs() as logs:
+        one = posts()
+        one.look([event(1, "stuck", seq=1)])
+        wait(lambda: any(entry["event"] == "notice not taken" for entry in logs))
+        one.close()
+    assert {"event": "notices left", "ids": ["lake-1/shop.sums/8/STUCK/1"]}.items() <= logs[-1].items()
+    assert "s3cret" not in str(logs)
+
+
+def test_the_url_may_be_in_a_file_which_is_read_at_each_try(posts: Posts, tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    posts.config = replace(posts.config, webhook_url_file=str(file))
+    with receiver() as hook, capture_logs() as logs:
+        one = posts()
+        one.look([event(1, "stuck", seq=1)])
+        wait(lambda: any(entry["event"] == "notice not taken" for entry in logs))
+        file.write_text(f"{hook.url}\n")
+        wait(lambda: ids(hook.taken) == ["1"])
+
+
+def test_without_a_url_nothing_is_posted_and_no_file_is_written(posts: Posts) -> None:
+    posts().look([event(1, "stuck", seq=1)])
+    assert not Path(posts.paths.notices).exists()
+
+
+def test_a_url_that_is_none_or_one_beside_a_file_is_refused_without_being_shown(tmp_path: Path) -> None:
+    for values in (
+        {"KAPPA_WEBHOOK_URL": "s3cret"},
+        {"KAPPA_WEBHOOK_URL": "http://s3cret", "KAPPA_WEBHOOK_URL_FILE": "f"},
+    ):
+        with pytest.raises(ConfigError, match="WEBHOOK_URL") as error:
+            Config.from_env({"KAPPA_HOME": str(tmp_path), **values})
+        assert "s3cret" not in str(error.value) and "s3cret" not in str(error.value.data)
+    assert "s3cret" not in repr(Config.from_env({"KAPPA_WEBHOOK_URL": "http://s3cret"}))

@@ -1,0 +1,129 @@
+"""Liveness: judged by one's own monotonic clock, whatever the clocks of hosts say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kappa import clock
+from kappa.presence import heartbeat, liveness
+from kappa.presence.heartbeat import Heartbeat
+
+STALE = 15.0
+
+
+class Monotonic:
+    """A monotonic clock that is advanced."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def mono() -> Monotonic:
+    return Monotonic()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path / "heartbeat.json")
+
+
+def mine(mono: Monotonic, **values: object) -> Heartbeat:
+    return replace(heartbeat.this_process("w", "c"), **{"monotonic": mono(), **values})  # type: ignore[arg-type]
+
+
+def foreign(beats: int, **values: object) -> Heartbeat:
+    """The so-manieth heartbeat of a driver on another host, by that host's clock."""
+    at = clock.now() + timedelta(seconds=beats)
+    return replace(
+        heartbeat.this_process("w", "c"), host="elsewhere", boot="another", monotonic=float(beats), at=at, **values
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1, 24 * 365])
+def test_on_its_own_host_a_driver_lives_whatever_the_wall_clock_said(path: str, mono: Monotonic, hours: int) -> None:
+    heartbeat.write(path, mine(mono, at=clock.now() + timedelta(hours=hours)))
+    mono.now += STALE
+    assert liveness.look(path, STALE, clock=mono).state == "alive"
+    mono.now += 0.1
+    assert liveness.look(path, STALE, clock=mono).state == "dead", "frozen: its process is there, its heartbeat stands"
+
+
+def test_a_process_that_is_gone_is_dead_at_once_and_one_that_said_so_has_stopped(path: str, mono: Monotonic) -> None:
+    assert liveness.look(path, STALE, clock=mono).state == "absent"
+    beat = mine(mono)
+    heartbeat.write(path, replace(beat, started=beat.started + 1))
+    assert liveness.look(path, STALE, clock=mono).state == "dead"
+    heartbeat.write(path, replace(beat, state="stopped"))
+    assert liveness.look(path, STALE, clock=mono).state == "stopped"
+
+
+def test_another_container_of_this_kernel_is_judged_by_the_kernels_clock(path: str, mono: Monotonic) -> None:
+    heartbeat.write(path, mine(mono, host="container", pid=1, started=7))
+    assert liveness.look(path, STALE, clock=mono).state == "alive", "its process cannot be seen from here"
+    mono.now += STALE + 1
+    assert liveness.look(path, STALE, clock=mono).state == "dead"
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_dead_driver_of_a_host_whose_clock_was_off_is_dead_once_it_was_watched(
+    path: str, mono: Monotonic, hours: int
+) -> None:
+    beat = foreign(1)
+    heartbeat.write(path, replace(beat, at=beat.at + timedelta(hours=hours)))
+    assert liveness.look(path, STALE, clock=mono).state == "unconfirmed"
+    mono.now += STALE
+    assert liveness.look(path, STALE, clock=mono).state == "unconfirmed"
+    mono.now += 0.1
+    assert liveness.look(path, STALE, clock=mono).state == "dead"
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_driver_of_a_host_whose_clock_is_off_is_alive_once_it_was_seen_to_beat(
+    path: str, mono: Monotonic, hours: int
+) -> None:
+    for number in range(1, 4):
+        beat = foreign(number)
+        heartbeat.write(path, replace(beat, at=beat.at + timedelta(hours=hours)))
+        state = liveness.look(path, STALE, clock=mono).state
+        assert state == ("unconfirmed" if number == 1 else "alive")
+        mono.now += 2
+    back = replace(foreign(4), at=clock.now() - timedelta(days=1))  # its clock is set back
+    heartbeat.write(path, back)
+    assert liveness.look(path, STALE, clock=mono).state == "alive"
+
+
+def test_a_change_that_nobody_looked_for_in_time_proves_nothing(path: str, mono: Monotonic) -> None:
+    heartbeat.write(path, foreign(1))
+    liveness.look(path, STALE, clock=mono)
+    mono.now += 3600
+    heartbeat.write(path, foreign(2))
+    assert liveness.look(path, STALE, clock=mono).state == "unconfirmed"
+
+
+def test_a_look_that_has_to_know_waits_until_it_does(path: str) -> None:
+    heartbeat.write(path, foreign(1))
+    assert liveness.settled(path, 0.3).state == "dead"
+    beats = iter(range(10, 10_000))
+
+    def now() -> float:
+        heartbeat.write(path, foreign(next(beats)))  # it beats between two looks
+        return 5.0
+
+    assert liveness.settled(path, STALE, clock=now).state == "alive"
+
+
+def test_a_heartbeat_of_earlier_code_is_read_and_its_process_is_asked(path: str, mono: Monotonic) -> None:
+    old = mine(mono, boot="")
+    heartbeat.write(path, replace(old, started=old.started + 1))
+    assert liveness.look(path, STALE, clock=mono).state == "dead"
+    heartbeat.write(path, old)
+    assert (old.pid, liveness.look(path, STALE, clock=mono).state) == (os.getpid(), "unconfirmed")

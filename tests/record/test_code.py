@@ -1,0 +1,152 @@
+"""Code by content hash."""
+
+from __future__ import annotations
+
+import py_compile
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import CodeError, UnknownTopologyError
+from kappa.record import code
+from kappa.topology import registry
+
+FILE = """
+from kappa.topology import Append, Source, Topology
+t = Topology(
+    name="{name}",
+    version="1",
+    sources=[Source(topic="in", schema="a STRING")],
+    outputs=[Append(name="rows", schema="a STRING")],
+    step=lambda s: {{}},
+)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "topologies"
+    made.mkdir()
+    (made / "mine.py").write_text(FILE.format(name="a.mine"))
+    return made
+
+
+def test_equal_content_gives_an_equal_hash_and_any_change_another(folder: Path) -> None:
+    first = code.code_hash(folder, "a.mine")
+    assert code.code_hash(folder, "a.mine") == first
+    (folder / "other.py").write_text(FILE.format(name="a.other"))
+    assert code.code_hash(folder, "a.mine") == first, "another topology is none of its business"
+    (folder / "shared.py").write_text("LIMIT = 3")
+    assert code.code_hash(folder, "a.mine") != first, "a module that it may import is"
+
+
+def test_what_is_stored_is_what_is_unpacked(folder: Path, tmp_path: Path) -> None:
+    stored = code.store(str(tmp_path / "lake"), folder, "a.mine")
+    assert code.store(str(tmp_path / "lake"), folder, "a.mine") == stored
+    (folder / "mine.py").write_text("changed = True")
+    root = code.extract(str(tmp_path / "lake"), stored, tmp_path / "home")
+    assert code.extract(str(tmp_path / "lake"), stored, tmp_path / "home") == root
+    assert registry.load(root / "topologies", "a.mine").version == "1"
+    assert (root / "include" / "kappa" / "driver" / "driver.py").is_file()
+    assert (root / "jobs" / "run_epoch.py").is_file()
+
+
+def test_unknown_topologies_and_unknown_code_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownTopologyError, match=r"a\.yours"):
+        code.code_hash(folder, "a.yours")
+    with pytest.raises(CodeError, match="feed"):
+        code.extract(str(tmp_path), "feed", tmp_path / "home")
+
+
+def zip_of(lake: Path, stored: str) -> Path:
+    return lake / "_kappa" / "code" / f"{stored}.zip"
+
+
+def altered(path: Path) -> None:
+    """The same names with other content, in a zip that is whole."""
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    content["topologies/mine.py"] += b"\nimport os\nos.environ['ALTERED'] = '1'\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def one_byte(path: Path) -> None:
+    with zipfile.ZipFile(path) as stored:
+        largest = max(stored.infolist(), key=lambda item: item.compress_size)
+    # Behind its header: a byte of a header may say nothing of the content, such as the time of the file.
+    data = bytearray(path.read_bytes())
+    data[largest.header_offset + 30 + len(largest.filename) + largest.compress_size // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [altered, torn, one_byte])
+def test_stored_code_unlike_its_hash_is_refused_and_nothing_is_unpacked(
+    folder: Path, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    lake, home = tmp_path / "lake", tmp_path / "home"
+    stored = code.store(str(lake), folder, "a.mine")
+    harm(zip_of(lake, stored))
+    with pytest.raises(CodeError, match=rf"Stored code {stored} .*(?s:.*)deploy the files"):
+        code.extract(str(lake), stored, home)
+    with pytest.raises(CodeError, match=stored):
+        code.check(str(lake), stored)
+    assert not (home / "code" / stored).exists()
+    assert code.store(str(lake), folder, "a.mine") == stored, "the way out: the same files are stored again"
+    assert registry.load(code.extract(str(lake), stored, home) / "topologies", "a.mine").version == "1"
+
+
+@pytest.mark.parametrize("what", ["changed", "removed", "added"])
+def test_an_unpacked_folder_that_was_altered_is_unpacked_again(folder: Path, tmp_path: Path, what: str) -> None:
+    lake, home = str(tmp_path / "lake"), tmp_path / "home"
+    stored = code.store(lake, folder, "a.mine")
+    root = code.extract(lake, stored, home)
+    before = {path.relative_to(root): path.read_bytes() for path in root.rglob("*.py")}
+    if what == "changed":
+        (root / "topologies" / "mine.py").write_text("raise SystemExit('altered')")
+    elif what == "removed":
+        (root / "include" / "kappa" / "driver" / "driver.py").unlink()
+    else:
+        (root / "include" / "sitecustomize.py").write_text("raise SystemExit('added')")
+    assert code.extract(lake, stored, home) == root
+    assert {path.relative_to(root): path.read_bytes() for path in root.rglob("*.py")} == before
+    assert list(root.parent.iterdir()) == [root], "nothing is left beside it"
+
+
+def test_bytecode_that_python_put_into_an_unpacked_folder_is_no_alteration(folder: Path, tmp_path: Path) -> None:
+    lake, home = str(tmp_path / "lake"), tmp_path / "home"
+    root = code.extract(lake, code.store(lake, folder, "a.mine"), home)
+    py_compile.compile(str(root / "topologies" / "mine.py"))
+    inode = root.stat().st_ino
+    assert list(root.rglob("__pycache__"))
+    assert code.extract(lake, root.name, home).stat().st_ino == inode
+
+
+def test_processes_that_unpack_at_once_all_get_the_whole_code(folder: Path, tmp_path: Path) -> None:
+    lake, home = str(tmp_path / "lake"), tmp_path / "home"
+    stored = code.store(lake, folder, "a.mine")
+    script = (
+        "import sys, pathlib\nfrom kappa.record import code\nsys.stdin.readline()\n"
+        f"root = code.extract({lake!r}, {stored!r}, pathlib.Path({str(home)!r}))\n"
+        f"print(code._is_unpacked(root, {stored!r}))\n"
+    )
+    (home / "code" / stored / "include").mkdir(parents=True)  # what an older process left when it was killed
+    several = [
+        subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for one in several:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    assert [one.communicate()[0].strip() for one in several] == ["True"] * 4
+    assert [path.name for path in (home / "code").iterdir()] == [stored]

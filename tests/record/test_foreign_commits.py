@@ -1,0 +1,109 @@
+"""Commits of other programs in an epoch's Delta tables: named, not built on, undone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.slices import Epoch
+
+from kappa import clock
+from kappa.config import Config
+from kappa.delta import queries, tables
+from kappa.driver.maintenance import maintain
+from kappa.errors import ForeignCommitError
+from kappa.record import foreign_writes
+from kappa.slices.merging import merge_between
+from kappa.slices.protocol import apply_changes, commit_slice
+
+
+@pytest.fixture
+def epoch(tmp_path: Path) -> Epoch:
+    made = Epoch(tmp_path, merge_seconds=0.0)
+    for number in range(3):
+        made.slice({("a", number): number, ("b", number): 10 * number})
+    return made
+
+
+def newest(epoch: Epoch, place: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = queries.query(f"{epoch.paths.root}/{place}", None).to_pylist()
+    return sorted(rows, key=str)
+
+
+@pytest.mark.parametrize("place", ["tables/sums", "changes/sums"])
+def test_rows_that_another_program_deleted_stop_the_epoch_and_come_back(epoch: Epoch, place: str) -> None:
+    before = newest(epoch, place)
+    path = f"{epoch.paths.root}/{place}"
+    DeltaTable(path).delete("id = 'a'")
+    DeltaTable(path).delete("id = 'b' AND total = 10")
+    with pytest.raises(ForeignCommitError, match=rf"{place}: version \d+ \(DELETE at .* kappa restore sums --execute"):
+        epoch.run.look_at_commits()
+    state = epoch.run.ledger.state()
+    assert [c.operation for c in foreign_writes.foreign_commits(epoch.paths, state)[place]] == ["DELETE", "DELETE"]
+    made = foreign_writes.undo(epoch.paths, state)
+    assert list(made) == [place]
+    assert newest(epoch, place) == before
+    assert foreign_writes.undo(epoch.paths, state) == {}
+    epoch.run.look_at_commits()
+    epoch.slice({("a", 0): 7})
+    merge_between(epoch.run, is_asked=True)
+    maintain(epoch.run, Config.from_env({"KAPPA_HOME": str(epoch.paths.lake)}), clock.now() + timedelta(hours=1))
+    epoch.run.look_at_commits()
+    assert {(r["id"], r["select"], r["total"]) for r in newest(epoch, "tables/sums")} == {
+        ("a", 0, 7),
+        ("b", 0, 0),
+        ("a", 1, 1),
+        ("b", 1, 10),
+        ("a", 2, 2),
+        ("b", 2, 20),
+    }
+
+
+def test_rows_of_the_slice_at_hand_stay_when_a_foreign_commit_before_is_undone(epoch: Epoch) -> None:
+    path = epoch.paths.changes("sums")
+    before = newest(epoch, "changes/sums")
+    DeltaTable(path).delete("id = 'a'")
+    plan, effects = epoch.begin({("c'", 0): 5})
+    with pytest.raises(ForeignCommitError):
+        apply_changes(epoch.run, plan, effects)
+    with pytest.raises(ForeignCommitError):
+        commit_slice(epoch.run, plan, effects)
+    foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
+    assert len(newest(epoch, "changes/sums")) == len(before) + 1
+    apply_changes(epoch.run, plan, effects)
+    assert epoch.table(commit_slice(epoch.run, plan, effects))["c'", 0] == 5
+
+
+def test_an_older_version_that_another_program_restored_is_undone(epoch: Epoch) -> None:
+    before = newest(epoch, "tables/sums")
+    DeltaTable(epoch.paths.table("sums")).restore(1)
+    with pytest.raises(ForeignCommitError, match="RESTORE"):
+        merge_between(epoch.run, is_asked=True), epoch.run.look_at_commits()
+    foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
+    assert newest(epoch, "tables/sums") == before
+
+
+def test_rows_that_another_program_added_are_named_and_go(epoch: Epoch) -> None:
+    before = newest(epoch, "tables/sums")
+    rows = pa.table({"id": ["z"], "select": pa.array([0], pa.int32()), "total": [1]})
+    write_deltalake(epoch.paths.table("sums"), rows, mode="append")
+    with pytest.raises(ForeignCommitError, match="WRITE"):
+        epoch.run.look_at_commits()
+    foreign_writes.undo(epoch.paths, epoch.run.ledger.state())
+    assert newest(epoch, "tables/sums") == before
+
+
+def test_files_that_were_only_merged_and_everything_that_kappa_does_are_not_foreign(epoch: Epoch) -> None:
+    DeltaTable(epoch.paths.changes("sums")).optimize.compact()
+    for seq in range(4, 70):
+        epoch.slice({("a", 0): seq})
+    maintain(epoch.run, Config.from_env({"KAPPA_HOME": str(epoch.paths.lake)}), clock.now() + timedelta(hours=1))
+    tables.seal(epoch.paths.changes("sums"), 69)
+    epoch.run.watch.looked.clear()
+    known = dict.fromkeys(("dead_letters", "changes/sums", "tables/sums"), 0)
+    epoch.run.watch.look(known)
+    assert epoch.run.watch.looked["changes/sums"] > 66

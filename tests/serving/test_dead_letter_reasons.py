@@ -1,0 +1,79 @@
+"""Dead letters counted by reason, with a few of them each, and the command that shows them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.epoch_record import FIRST, empty_lake, tell
+from typer.testing import CliRunner
+
+from kappa.cli import app
+from kappa.config import Config
+from kappa.delta import tables
+from kappa.names import EpochPaths
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import LedgerState
+from kappa.serving.dead_letter_reasons import reasons_of
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NO_JSON, ASIDE = "not a JSON object", "set aside by decision 7: it's a bad deploy"
+
+
+def letters(*rows: tuple[int, str, bytes | None]) -> pa.Table:
+    """Offset, reason and value of records."""
+    return pa.table(
+        {
+            "_seq": pa.array([1 + offset // 10 for offset, *_ in rows], pa.int64()),
+            "topic": ["pos"] * len(rows),
+            "partition": pa.array([0] * len(rows), pa.int32()),
+            "offset": pa.array([offset for offset, *_ in rows], pa.int64()),
+            "timestamp": pa.array([AT] * len(rows), pa.timestamp("us", "UTC")),
+            "key": pa.array([None] * len(rows), pa.string()),
+            "value": pa.array([value for *_, value in rows], pa.binary()),
+            "reason": [reason for _, reason, _ in rows],
+        }
+    )
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A live epoch with eight dead letters of two reasons in its first slice, and one in a slice at work."""
+    config = empty_lake(tmp_path, monkeypatch)
+    tell(config, "a.b", 1, *FIRST, known={"moved": {"from": None, "at": {}}})
+    paths = EpochPaths(lake=config.lake, topology="a.b", epoch=1)
+    tables.create(paths.dead_letters, tables.DEAD_LETTER)
+    bad = [(offset, NO_JSON, f"bad {offset}\n".encode()) for offset in range(6)]
+    tables.append(paths.dead_letters, letters(*bad, (6, ASIDE, None), (7, ASIDE, b"x" * 500)), 1, "plan")
+    tables.append(paths.dead_letters, letters((12, "not committed", b"")), 2, "plan")
+    ledger = Ledger(paths.ledger)
+    ledger.create()
+    ledger.claim("w", "code", LedgerState())
+    ledger.append(LedgerRow(kind="commit", seq=1, writer="w", at=AT, rows_dead=8, delta_versions={"dead_letters": 2}))
+    return config
+
+
+def test_reasons_are_counted_as_of_a_commit_with_the_newest_records_of_each(lake: Config) -> None:
+    paths = EpochPaths(lake=lake.lake, topology="a.b", epoch=1)
+    committed = Ledger(paths.ledger).last_commit()
+    assert committed is not None
+    found = reasons_of(paths, committed)
+    assert [(one.reason, one.count) for one in found] == [(NO_JSON, 6), (ASIDE, 2)]
+    assert [(one.offset, one.value) for one in found[0].letters] == [(5, "bad 5\\n"), (4, "bad 4\\n"), (3, "bad 3\\n")]
+    assert [(one.offset, one.size) for one in found[1].letters] == [(7, 500), (6, None)]
+    assert len(found[1].letters[0].value or "") < 200, "the beginning of a long value"
+    (one,) = reasons_of(paths, committed, reason="it's a bad", samples=0)
+    assert (one.reason, one.letters) == (ASIDE, ())
+    assert {letter.value for one in reasons_of(paths, committed, with_values=False) for letter in one.letters} == {None}
+
+
+def test_the_command_shows_reasons_and_records_and_the_same_as_json(lake: Config) -> None:
+    said = CliRunner().invoke(app, ["dead-letters", "a.b", "--limit", "1"]).output
+    assert "Epoch 1 of a.b has 8 dead letters." in said and "6  not a JSON object" in said
+    assert "pos[0] at 5, 2026-01-02 03:04:05: bad 5\\n" in said and "bad 4" not in said
+    found = json.loads(CliRunner().invoke(app, ["dead-letters", "a.b", "--reason", "aside", "--json"]).output)
+    assert [(one["count"], one["letters"][1]["value"]) for one in found["reasons"]] == [(2, None)]
