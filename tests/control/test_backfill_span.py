@@ -18,7 +18,16 @@ from support.windowing import SUMMARY, led, ms, tick
 from kappa import Append, Source, Topology
 from kappa.control.backfills.backfill_plan import Computed
 from kappa.control.backfills.backfill_reading import codes_between
-from kappa.control.backfills.backfill_span import Member, Span, changed, edges, edges_ms, member_of, off_grid, span
+from kappa.control.backfills.backfill_span import (
+    IntervalSpan,
+    SpannedMember,
+    changed,
+    edges,
+    edges_ms,
+    member_of,
+    off_grid,
+    span,
+)
 from kappa.offsets.notation import local_time
 from kappa.offsets.vector import OffsetRange
 from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window, versions_by
@@ -52,7 +61,7 @@ def commit(seq: int, *times: int | None, topic: str = "ticks") -> LedgerRow:
     )
 
 
-def numbers(found: Span) -> tuple[int | None, int | None]:
+def numbers(found: IntervalSpan) -> tuple[int | None, int | None]:
     return (found.since and found.since.seq, found.until and found.until.seq)
 
 
@@ -116,7 +125,7 @@ class Epoch:
     def add(self, kind: Any, code: str, **values: Any) -> None:
         self.ledger.append(LedgerRow(kind=kind, seq=self.seq, writer="w", at=T0, code=code, **values))
 
-    def day(self, number: int, reach_hours: int = 1) -> Span:
+    def day(self, number: int, reach_hours: int = 1) -> IntervalSpan:
         begin = number * 24 * self.HOUR
         wanted = [edges(GRACES, begin, begin + 24 * self.HOUR, reach_hours * self.HOUR)]
         state = self.ledger.state()
@@ -207,7 +216,7 @@ def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
         step=lambda _: {},
     )
     found = member_of(made, outputs[0], tables[:1], ("plain", "ticks"))
-    assert found == Member(
+    assert found == SpannedMember(
         name="windows",
         time="window_start",
         reach_ms=7_200_000,
@@ -237,7 +246,7 @@ def test_what_was_computed_names_records_of_outputs_and_keys_of_tables() -> None
 
 
 def test_changed_parameters_of_time_and_of_state_are_told() -> None:
-    def made(grace: str, size: str) -> tuple[Topology, Member]:
+    def made(grace: str, size: str) -> tuple[Topology, SpannedMember]:
         ticks = Source(topic="ticks", schema="id STRING", grace=grace)
         window = tumbling_window(ticks, key="id", size=size, aggregates=SUMMARY_OF_ID, table="open")
         output = Append(name="windows", of=window.final)
@@ -312,7 +321,7 @@ class History:
         return row, kept, dict(driver._tables)
 
 
-def rows_in(driver: TopologyDriver, member: Member, begin_ms: int, end_ms: int) -> list[Any]:
+def rows_in(driver: TopologyDriver, member: SpannedMember, begin_ms: int, end_ms: int) -> list[Any]:
     """Rows of an interval, with where they come from."""
     found = driver.rows_in_order(member.name)
     times = [ms(row[member.time]) if isinstance(row[member.time], datetime) else row[member.time] for row in found]
@@ -320,7 +329,7 @@ def rows_in(driver: TopologyDriver, member: Member, begin_ms: int, end_ms: int) 
 
 
 def held(
-    history: History, members: Sequence[Member], times: Sequence[int], chance: random.Random, intervals: int = 2
+    history: History, members: Sequence[SpannedMember], times: Sequence[int], chance: random.Random, intervals: int = 2
 ) -> tuple[int, int]:
     """Assert that intervals come out as in the whole history; how many rows, and how many intervals left out both ends.
 
@@ -348,7 +357,7 @@ def held(
     return rows, apart
 
 
-def whole_of(found: Span) -> Whole | None:
+def whole_of(found: IntervalSpan) -> Whole | None:
     """What holds all of them; None where one is refused."""
     return None if found.since is None or found.until is None else Whole(since=found.since, until=found.until)
 

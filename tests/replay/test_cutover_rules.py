@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kappa.offsets.vector import Offsets
 from kappa.replay.rules.cutover import (
-    Asked,
+    CutoverRequest,
     Member,
     can_take_over,
     is_asked,
@@ -35,7 +35,7 @@ def test_a_verified_one_and_one_that_is_back_may_move_together() -> None:
 
 def test_all_reasons_of_all_members_are_named_at_once() -> None:
     one = replace(ONE, stage=Stage.REPLAYED)
-    two = replace(TWO, pending=Asked(epoch=5, actor="bob", at=NOON))
+    two = replace(TWO, pending=CutoverRequest(epoch=5, actor="bob", at=NOON))
     found = refusals([one, two])
     assert len(found) == 2
     assert "epoch 2 of 'a.b' is REPLAYED: it can take over once it is VERIFIED" in found[0]
@@ -54,7 +54,7 @@ def test_all_reasons_of_all_members_are_named_at_once() -> None:
         ({"verdict": "failed"}, "kappa cutover a.b a.c --accept-verdict a.b --reason '...' --execute"),
         ({"unable": ("its code is gone",)}, "its code is gone"),
         (
-            {"pending": Asked(epoch=2, actor="bob", at=NOON, together={"a.b": 2, "a.d": 9})},
+            {"pending": CutoverRequest(epoch=2, actor="bob", at=NOON, together={"a.b": 2, "a.d": 9})},
             "to hand 'a.b' over to epoch 2, together with a.d epoch 9",
         ),
     ],
@@ -70,12 +70,12 @@ def test_a_failed_verdict_may_be_accepted_and_is_ignored_for_one_that_returns() 
 
 
 def test_a_cutover_asked_for_again_is_known_and_a_smaller_or_larger_one_is_another() -> None:
-    asked = Asked(epoch=2, actor="bob", at=NOON, together=BOTH)
+    asked = CutoverRequest(epoch=2, actor="bob", at=NOON, together=BOTH)
     one, two = replace(ONE, pending=asked), replace(TWO, pending=replace(asked, epoch=5))
     assert is_asked([one, two])
     assert not is_asked([one]) and not is_asked([one, two, replace(ONE, topology="a.d")])
     assert not is_asked([one, TWO]) and not is_asked([replace(one, epoch=3), two])
-    alone = replace(ONE, pending=Asked(epoch=2, actor="bob", at=NOON))
+    alone = replace(ONE, pending=CutoverRequest(epoch=2, actor="bob", at=NOON))
     assert is_asked([alone]) and not is_asked([alone, two]) and not is_asked([replace(alone, epoch=3)])
 
 

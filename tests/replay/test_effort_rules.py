@@ -19,7 +19,7 @@ from kappa.replay.rules.effort import (
     retention_overtakes,
     size_overtakes,
 )
-from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
+from kappa.replay.topic_retention import FoldFacts, RetentionFacts, RetentionProbe
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -28,7 +28,7 @@ PlanOf = Callable[..., ReplayPlan]
 
 def kept(due: timedelta, *, share: float = 0.0) -> RetentionFacts:
     """A topic that keeps an hour, whose record may go ``due`` from now; it is gone 15 minutes later."""
-    probe = Probe(partition=0, offset=7, share=share, at=NOW + due - HOUR)
+    probe = RetentionProbe(partition=0, offset=7, share=share, at=NOW + due - HOUR)
     wait = {"segment": timedelta(minutes=10), "check": timedelta(minutes=5)}
     return RetentionFacts(topic="pos", keeps=HOUR, probes=(probe,), **wait)
 
@@ -154,7 +154,7 @@ def test_without_a_measurement_only_what_is_too_much_at_any_rate_is_refused(offs
 
 def slow(facts: Facts, **changes: object) -> Facts:
     """A replay of 170 offsets at ten a second beside a topic whose records are gone in seconds."""
-    probe = Probe(partition=0, offset=0, share=0.0, at=NOW - HOUR + timedelta(seconds=5))
+    probe = RetentionProbe(partition=0, offset=0, share=0.0, at=NOW - HOUR + timedelta(seconds=5))
     retention = RetentionFacts(
         topic="pos", keeps=HOUR, probes=(probe,), segment=timedelta(seconds=1), check=timedelta(seconds=1)
     )

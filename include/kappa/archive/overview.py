@@ -16,7 +16,7 @@ from kappa.record.ledger_state import LedgerState
 from kappa.topology import Source, registry
 
 #: How a stop takes the archive away from its archiver.
-_NOBODY = "nobody"
+NOBODY = "nobody"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +75,16 @@ def outlook(config: Config, broker: Broker, topic: str) -> Outlook:
         TopologyError: it does not exist.
     """
     archive = Archive(config.lake, topic)
-    topic_id = _checked_id(broker, archive)
+    topic_id = checked_id(broker, archive)
     low, end = broker.low_watermarks([topic]), broker.stable_offsets([topic])
     state = archive.ledger.state()
-    position = _position(state, end) if state.commits else low
+    position = position_of(state, end) if state.commits else low
     return Outlook(
         topic=topic,
         topic_id=topic_id,
-        position=position.merge(Offsets.of((item.at, item.end) for item in _lost(position, low))),
+        position=position.merge(Offsets.of((item.at, item.end) for item in lost_records(position, low))),
         end=end,
-        lost=_lost(position, low),
+        lost=lost_records(position, low),
         schemas=tuple(schemas_of(config, topic)),
     )
 
@@ -130,10 +130,10 @@ def stop(config: Config, topic: str) -> bool:
     ledger = Archive(config.lake, topic).ledger
     while True:
         state = ledger.state()
-        if state.claim is None or state.claim.writer == _NOBODY:
+        if state.claim is None or state.claim.writer == NOBODY:
             return False
         try:
-            ledger.claim(_NOBODY, "", state)
+            ledger.claim(NOBODY, "", state)
         except ConflictError:  # a slice was planned or committed meanwhile
             continue
         return True
@@ -150,12 +150,12 @@ def schemas_of(config: Config, topic: str) -> dict[str, Source]:
     return dict(sorted(found.items()))
 
 
-def _position(state: LedgerState, end: Offsets) -> Offsets:
+def position_of(state: LedgerState, end: Offsets) -> Offsets:
     """Next offset to archive of every partition; one that appeared later begins at 0."""
     return ranges_end(state.commits[-1].ranges).naming(end)
 
 
-def _lost(position: Offsets, low: Offsets) -> tuple[OffsetRange, ...]:
+def lost_records(position: Offsets, low: Offsets) -> tuple[OffsetRange, ...]:
     return tuple(
         OffsetRange(topic=at[0], partition=at[1], start=position[at], end=first)
         for at, first in low.items()
@@ -163,7 +163,7 @@ def _lost(position: Offsets, low: Offsets) -> tuple[OffsetRange, ...]:
     )
 
 
-def _checked_id(broker: Broker, archive: Archive) -> str:
+def checked_id(broker: Broker, archive: Archive) -> str:
     found = broker.topic_ids([archive.topic])[archive.topic]
     expected = archive.topic_id
     if expected is not None and found != expected:

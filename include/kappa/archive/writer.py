@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
-from kappa.archive.overview import _NOBODY, _checked_id, _lost, _position, schemas_of
+from kappa.archive.overview import NOBODY, checked_id, lost_records, position_of, schemas_of
 from kappa.archive.reader import Archive
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows
 from kappa.config import Config
@@ -142,7 +142,7 @@ class Archiver:
     def left(self) -> int:
         """Offsets that are not archived yet."""
         end = self._broker.stable_offsets([self._topic])
-        return _position(self.archive.ledger.state(), end).count_to(end)
+        return position_of(self.archive.ledger.state(), end).count_to(end)
 
     def is_due(self) -> bool:
         """Whether what is not archived yet would fill a slice.
@@ -182,7 +182,7 @@ class Archiver:
     def _plan(self, state: LedgerState) -> LedgerRow | None:
         lost = self._check_lost(state)
         end = self._broker.stable_offsets([self._topic])
-        position = _position(state, end).merge(Offsets.of((item.at, item.end) for item in lost))
+        position = position_of(state, end).merge(Offsets.of((item.at, item.end) for item in lost))
         ranges = bounded(position, end, self._config.slice_records)
         if all(item.is_empty for item in ranges):
             return None
@@ -197,7 +197,7 @@ class Archiver:
         rows_read: int | None = None
         if not tables.is_written(path, plan.seq):
             low = self._broker.low_watermarks([self._topic])
-            lost = _lost(ranges_start([item for item in plan.ranges if not item.is_empty]), low)
+            lost = lost_records(ranges_start([item for item in plan.ranges if not item.is_empty]), low)
             if lost:
                 self._abandon(plan, lost)
                 return None
@@ -283,13 +283,13 @@ class Archiver:
         if not state.commits:
             return ()
         low = self._broker.low_watermarks([self._topic])
-        lost = _lost(_position(state, low), low)
+        lost = lost_records(position_of(state, low), low)
         if lost and not self._skip_lost:
             raise _lost_error(self._topic, lost)
         return lost
 
     def _check_topic(self) -> None:
-        _checked_id(self._broker, self.archive)
+        checked_id(self._broker, self.archive)
 
     def _has_claim(self) -> bool:
         return Archive(self._config.lake, self._topic).ledger.has_claim(self.writer)
@@ -332,7 +332,7 @@ def run(
                     continue
                 taken = archiver.advance()
             except StaleWriterError as error:
-                if error.data["holder"] != _NOBODY:
+                if error.data["holder"] != NOBODY:
                     raise
                 del last[archiver]
                 continue

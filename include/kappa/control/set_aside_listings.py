@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.config import Config
-from kappa.control.setting_aside import LIMIT, SAMPLES, Listing, Sample, Subject, check_offsets, decided
+from kappa.control.setting_aside import LIMIT, SAMPLES, ListedRecord, Listing, Subject, check_offsets, decided
 from kappa.errors import RefusedError
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
@@ -135,7 +135,7 @@ def _listing(
     key = config.mask_key if _topology(config, about).is_sensitive else ""
     hashes = {offset: value_hash(value, key) if is_readable else UNREADABLE for offset, value in values.items()}
     samples = (
-        Sample(offset=offset, size=None if value is None else len(value), hash=hashes[offset])
+        ListedRecord(offset=offset, size=None if value is None else len(value), hash=hashes[offset])
         for offset, value in values.items()
     )
     return Listing(

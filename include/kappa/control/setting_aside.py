@@ -28,7 +28,7 @@ SAMPLES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class ListedRecord:
     """One record of a listing, without its key and value.
 
     Attributes:
@@ -63,7 +63,7 @@ class Listing:
     topic_id: str
     partition: int
     offsets: dict[int, str]
-    samples: tuple[Sample, ...]
+    samples: tuple[ListedRecord, ...]
     failing: str = ""
     is_capped: bool = False
 

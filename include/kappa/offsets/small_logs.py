@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Record(Protocol):
+class LogRecord(Protocol):
     """A record of a topic; ``timestamp_ms`` is set."""
 
     @property
@@ -28,7 +28,7 @@ class Record(Protocol):
     def timestamp_ms(self) -> int | None: ...
 
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=LogRecord)
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -89,7 +89,7 @@ def cut_by_arrival(
         yield f"as they came ({shown})", [sorted(part) for part in slices if part]
 
 
-def time_of(record: Record) -> int:
+def time_of(record: LogRecord) -> int:
     """The timestamp of a record that was given one."""
     assert record.timestamp_ms is not None
     return record.timestamp_ms

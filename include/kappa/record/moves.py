@@ -11,7 +11,7 @@ from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.events import Event
 from kappa.record.ledger_state import LedgerState
 from kappa.replay.proof.certificate import Certificate
-from kappa.replay.rules.cutover import Asked
+from kappa.replay.rules.cutover import CutoverRequest
 
 #: Events after which a handover is pending no more.
 ENDS = ("moved", "withdrawn", "aborted", "released", "dropped")
@@ -50,15 +50,15 @@ def rollbacks(events: Iterable[Event]) -> frozenset[int]:
     return frozenset(found)
 
 
-def asked(handover: Event) -> Asked:
+def asked(handover: Event) -> CutoverRequest:
     """A pending handover, as the rules want it."""
-    return Asked(epoch=handover.epoch, actor=handover.actor, at=handover.at, together=together_of(handover))
+    return CutoverRequest(epoch=handover.epoch, actor=handover.actor, at=handover.at, together=together_of(handover))
 
 
 def waiting(events: Sequence[Event], handover: Event) -> dict[str, TopologyRecord]:
     """Those whose handover is pending, by topology: of a group's members, or of the one topology."""
     records = {name: record_of(name, events) for name in sorted(together_of(handover) or [handover.topology])}
-    return {name: record for name, record in records.items() if _is_of(record, handover)}
+    return {name: record for name, record in records.items() if is_of(record, handover)}
 
 
 def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason: str) -> list[Event]:
@@ -135,7 +135,7 @@ def _group_of(handover: Event) -> dict[str, Any]:
     return {name: handover.detail[name] for name in ("group", "together") if name in handover.detail}
 
 
-def _is_of(record: TopologyRecord, handover: Event) -> bool:
+def is_of(record: TopologyRecord, handover: Event) -> bool:
     """Whether a topology waits for this handover, or in its group."""
     pending = record.handover
     if pending is None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class RetentionProbe:
     """One record that a replay will read from Kafka.
 
     Attributes:
@@ -50,16 +50,16 @@ class RetentionFacts:
     segment: timedelta = timedelta(days=7)
     segment_bytes: int = 1 << 30
     check: timedelta = timedelta(minutes=5)
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[RetentionProbe, ...] = ()
     bytes_held: Mapping[int, float] = field(default_factory=dict)
     bytes_per_second: Mapping[int, float] = field(default_factory=dict)
 
-    def due(self, probe: Probe) -> datetime:
+    def due(self, probe: RetentionProbe) -> datetime:
         """From when on the record may be removed."""
         assert self.keeps is not None
         return probe.at + self.keeps
 
-    def gone(self, probe: Probe) -> datetime:
+    def gone(self, probe: RetentionProbe) -> datetime:
         """By when it is removed at the latest."""
         return self.due(probe) + self.segment + self.check
 

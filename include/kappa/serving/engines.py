@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Read = Callable[[Sequence[str] | None, int | None], "pa.RecordBatchReader"]
 
 
-class Stream:
+class RowStream:
     """Rows that any reader of Arrow's C stream interface takes, each time from the beginning.
 
     Source: Apache Arrow, "The Arrow PyCapsule Interface".
@@ -78,7 +78,7 @@ def duckdb_view(read: Read, schema: pa.Schema, connection: DuckDBPyConnection, v
         raise UsageError(
             f"A connection of DuckDB is needed, and {type(connection).__name__} is none. Make one: duckdb.connect()"
         )
-    return connection.register(view, Stream(read, schema)).view(view)
+    return connection.register(view, RowStream(read, schema)).view(view)
 
 
 def spark_frame(session: SparkSession, contents: Contents) -> DataFrame:

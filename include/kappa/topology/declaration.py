@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column
 from kappa.topology.emission import Emission
-from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
+from kappa.topology.members import MEMBER_NAME, Append, Check, Source, Table, Topic
 from kappa.topology.operator import Operator, TableInput
 from kappa.topology.readers import VersionsInput, made_alone
 from kappa.topology.schemas.value_schemas import value_schema
@@ -116,7 +116,7 @@ class Topology:
                 "kappa.<topology>.e0001, would have two meanings. Give it another name.",
                 name=self.name,
             )
-        if not _NAME.fullmatch(self.name):
+        if not MEMBER_NAME.fullmatch(self.name):
             raise TopologyError(
                 f"Topology name {self.name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
             )

@@ -32,7 +32,7 @@ from kappa.topology.times.event_time import WALL_CLOCK, Reach, check_source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+MEMBER_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 #: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
 _LONGEST_VERSIONED = 240
@@ -137,7 +137,7 @@ class Source:
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of {', '.join(FORMATS)}.")
-        if self.of is not None and not _NAME.fullmatch(self.of):
+        if self.of is not None and not MEMBER_NAME.fullmatch(self.of):
             raise TopologyError(
                 f"Source {self.topic!r}: of={self.of!r} is no name of a topology; name the one whose versioned topic "
                 "output it is."

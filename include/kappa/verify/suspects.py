@@ -34,7 +34,7 @@ MOST = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class ComparedSide:
     """One of two epochs that are compared.
 
     Attributes:
@@ -94,7 +94,7 @@ def differing(after: DataFrame, known: DataFrame, table: Table) -> DataFrame:
     return both.where(F.col("now").isNull() | F.col("was").isNull() | is_other)
 
 
-def compare(run: EpochRun, theirs: Side, table: Table) -> Compared:
+def compare(run: EpochRun, theirs: ComparedSide, table: Table) -> Compared:
     """Write the keys that differ between the last commits of both epochs, going on from the last comparison.
 
     Nothing is done where these commits were compared before. A crash leaves the comparison before this one.
@@ -102,7 +102,7 @@ def compare(run: EpochRun, theirs: Side, table: Table) -> Compared:
     Raises:
         StaleWriterError: another driver claimed the epoch.
     """
-    own = Side(paths=run.paths, state=run.ledger.state())
+    own = ComparedSide(paths=run.paths, state=run.ledger.state())
     root = Path(run.paths.suspects(table.name))
     path = str(root / f"{epoch_word(theirs.paths.epoch)}-{theirs.seq:012d}-{own.seq:012d}")
     last = newest(own, theirs, table)
@@ -125,7 +125,7 @@ def compare(run: EpochRun, theirs: Side, table: Table) -> Compared:
     return Compared(path=path, theirs=theirs.seq, own=own.seq)
 
 
-def newest(own: Side, theirs: Side, table: Table) -> Compared | None:
+def newest(own: ComparedSide, theirs: ComparedSide, table: Table) -> Compared | None:
     """The last comparison of these two epochs since which all changes of both are still there."""
     root, word = Path(own.paths.suspects(table.name)), epoch_word(theirs.paths.epoch)
     found = []
@@ -140,9 +140,9 @@ def newest(own: Side, theirs: Side, table: Table) -> Compared | None:
     return max(found, key=lambda compared: (compared.own, compared.theirs), default=None)
 
 
-def keys(run: EpochRun, theirs: Side, table: Table) -> DataFrame | None:
+def keys(run: EpochRun, theirs: ComparedSide, table: Table) -> DataFrame | None:
     """Keys whose rows may differ between the last commits; None where the whole tables have to be compared."""
-    own = Side(paths=run.paths, state=run.ledger.state())
+    own = ComparedSide(paths=run.paths, state=run.ledger.state())
     last = newest(own, theirs, table)
     if last is None:
         return None
@@ -187,7 +187,7 @@ def is_alike(shapes: Mapping[str, Shape], table: Table) -> bool:
 
 
 def _rows(
-    run: EpochRun, own: Side, theirs: Side, table: Table, chosen: DataFrame | None
+    run: EpochRun, own: ComparedSide, theirs: ComparedSide, table: Table, chosen: DataFrame | None
 ) -> tuple[DataFrame, DataFrame]:
     """The rows of both sides after their last commits."""
     ours, before = own.state.committed, theirs.state.committed

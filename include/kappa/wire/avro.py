@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reader:
+class AvroReader:
     """How values of one schema are read.
 
     Attributes:
@@ -93,7 +93,7 @@ def readers(
     *,
     records: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
-) -> dict[int, Reader | str]:
+) -> dict[int, AvroReader | str]:
     """For each id how its values are read, or why all of them are dead letters.
 
     Args:
@@ -106,7 +106,7 @@ def readers(
 
 
 def decoded(
-    values: pa.BinaryArray, kind: pa.StructType, known: dict[int, Reader | str]
+    values: pa.BinaryArray, kind: pa.StructType, known: dict[int, AvroReader | str]
 ) -> tuple[pa.StructArray, list[str | None]]:
     """A row for each value, and why it is a dead letter; columns of those, and of nulls, are null.
 
@@ -203,8 +203,8 @@ def _array(values: list[Any], field: pa.Field, reasons: list[str | None]) -> pa.
 
 def _reader(
     number: int, schema: WriterSchema | None, kind: pa.StructType, records: Sequence[str], defaults: Mapping[str, Any]
-) -> Reader | str:
-    def of_record(made: Any, names: dict[str, Any]) -> Reader | str:
+) -> AvroReader | str:
+    def of_record(made: Any, names: dict[str, Any]) -> AvroReader | str:
         record = names.get(made, made) if isinstance(made, str) else made
         if not isinstance(record, dict) or record["type"] not in ("record", "error"):
             raise UnfitError("it is no record")
@@ -213,7 +213,7 @@ def _reader(
         fields = {field["name"]: field["type"] for field in record["fields"]}
         converts = tuple(_convert(fields.get(f.name, "null"), f.type, names, f.name) for f in kind)
         lacking = {name: value for name, value in defaults.items() if name not in fields}
-        return Reader(schema=made, converts=converts, lacking=lacking)
+        return AvroReader(schema=made, converts=converts, lacking=lacking)
 
     return read_by(number, schema, of_record)
 
@@ -383,4 +383,4 @@ def unresolved_ids(reasons: Iterable[str | None]) -> set[int]:
     return {int(r.removeprefix(UNRESOLVED)) for r in reasons if r is not None and r.startswith(UNRESOLVED)}
 
 
-__all__: Sequence[str] = ("UNRESOLVED", "Reader", "decoded", "ids_of", "readers", "schema_id", "unresolved_ids")
+__all__: Sequence[str] = ("UNRESOLVED", "AvroReader", "decoded", "ids_of", "readers", "schema_id", "unresolved_ids")

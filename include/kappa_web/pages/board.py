@@ -35,7 +35,7 @@ _READERS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class BoardFacts:
     """What is known of one epoch now.
 
     Attributes:
@@ -85,7 +85,7 @@ class Board:
         self._anatomies: dict[str, tuple[int, list[LedgerRow]]] = {}
         self._reasons: dict[str, tuple[int, tuple[Reason, ...]]] = {}
 
-    def facts(self, record: TopologyRecord, number: int, *, is_read: bool = False) -> Facts:
+    def facts(self, record: TopologyRecord, number: int, *, is_read: bool = False) -> BoardFacts:
         """What is known of an epoch now.
 
         Args:
@@ -98,9 +98,9 @@ class Board:
             return self._facts(record.topology, epoch, is_read=is_read)
         except NewerFormatError as error:  # it hides no other topology
             unknown = DriverStatus(topology=record.topology, epoch=number, state="unconfirmed", message=str(error))
-            return Facts(epoch=epoch, driver=unknown, state=LedgerState(), done=0, total=0, problem=str(error))
+            return BoardFacts(epoch=epoch, driver=unknown, state=LedgerState(), done=0, total=0, problem=str(error))
 
-    def _facts(self, topology: str, epoch: EpochRecord, *, is_read: bool) -> Facts:
+    def _facts(self, topology: str, epoch: EpochRecord, *, is_read: bool) -> BoardFacts:
         state, paths = LedgerState(), self._paths(topology, epoch.epoch)
         if not epoch.stage.is_ended:
             if is_read and paths.ledger in self._newer:
@@ -113,7 +113,7 @@ class Board:
             position = ranges_end(state.committed.ranges) if state.committed is not None else plan.start
             done, total = plan.start.processed(position, plan.end)
         driver = driver_status(self.lake.config, topology, epoch.epoch)
-        return Facts(epoch=epoch, driver=driver, state=state, done=max(0, done), total=total)
+        return BoardFacts(epoch=epoch, driver=driver, state=state, done=max(0, done), total=total)
 
     def unread(self, wanted: Sequence[tuple[str, int]]) -> int:
         """How many of these ledgers were not read yet.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.replay.stages import Stage
-from kappa_web.pages.board import Facts
+from kappa_web.pages.board import BoardFacts
 from kappa_web.pages.words import percent
 
 
@@ -59,7 +59,7 @@ def role(record: TopologyRecord, epoch: EpochRecord) -> Condition:
     return Condition(word="candidate", kind="busy")
 
 
-def driver(facts: Facts) -> Condition:
+def driver(facts: BoardFacts) -> Condition:
     """The driver of an epoch."""
     if facts.problem:
         return Condition(word="not readable", kind="bad", detail=facts.problem)
@@ -69,7 +69,7 @@ def driver(facts: Facts) -> Condition:
     return Condition(word=word, kind=kind, detail=facts.driver.message)
 
 
-def of_topology(live: Facts | None, candidate: Facts | None) -> Condition:
+def of_topology(live: BoardFacts | None, candidate: BoardFacts | None) -> Condition:
     """A topology, by its live epoch; by its first one while that is built."""
     if live is not None:
         return driver(live)
@@ -79,7 +79,7 @@ def of_topology(live: Facts | None, candidate: Facts | None) -> Condition:
     return Condition(word="nothing live", kind="off")
 
 
-def progress(facts: Facts) -> str:
+def progress(facts: BoardFacts) -> str:
     """How far a candidate is, in a few words."""
     epoch = facts.epoch
     if epoch.is_recalled:
@@ -92,7 +92,9 @@ def progress(facts: Facts) -> str:
     return f"epoch {epoch.epoch} {str(epoch.stage).lower().replace('_', ' ')}"
 
 
-def attention(record: TopologyRecord, live: Facts | None, candidate: Facts | None) -> Iterable[tuple[str, str, int]]:
+def attention(
+    record: TopologyRecord, live: BoardFacts | None, candidate: BoardFacts | None
+) -> Iterable[tuple[str, str, int]]:
     """What a person should look at: colour, sentence, and the epoch that it is about."""
     for facts in filter(None, (live, candidate)):
         found = driver(facts)

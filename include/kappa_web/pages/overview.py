@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from kappa.offsets.vector import ranges_end
 from kappa_web.pages import charts, conditions, words
-from kappa_web.pages.board import Board, Facts, rates
+from kappa_web.pages.board import Board, BoardFacts, rates
 from kappa_web.pages.conditions import Condition
 from kappa_web.pages.lags import Lag
 
@@ -78,12 +78,14 @@ def page(board: Board, caller: Any, now: datetime) -> dict[str, Any]:
     }
 
 
-def positions(live: dict[str, Facts]) -> dict[str, Any]:
+def positions(live: dict[str, BoardFacts]) -> dict[str, Any]:
     """Topology -> what its live epoch reads next."""
     return {name: ranges_end(facts.committed.ranges) for name, facts in live.items() if facts.committed is not None}
 
 
-def _row(board: Board, name: str, live: Facts | None, candidate: Facts | None, lag: Lag, now: datetime) -> Row:
+def _row(
+    board: Board, name: str, live: BoardFacts | None, candidate: BoardFacts | None, lag: Lag, now: datetime
+) -> Row:
     behind = lag.offsets.get(name)
     committed = live.committed if live is not None else None
     return Row(
@@ -101,7 +103,7 @@ def _row(board: Board, name: str, live: Facts | None, candidate: Facts | None, l
     )
 
 
-def rate_chart(facts: Facts | None, now: datetime) -> Markup:
+def rate_chart(facts: BoardFacts | None, now: datetime) -> Markup:
     """Records a second of the last half hour, as the ledger has them."""
     values = rates(reversed(facts.state.commits[-_SLICES:]), now) if facts is not None else []
     most = max((value for value in values if value is not None), default=0.0)

@@ -10,7 +10,7 @@ from kappa.record.events import STAGE_OF
 from kappa.replay.stages import STAGES, Stage
 from kappa.verify.measurements import outcome
 from kappa_web.pages import words
-from kappa_web.pages.board import Facts
+from kappa_web.pages.board import BoardFacts
 
 #: What has happened when a stage is reached.
 SAID = {
@@ -25,7 +25,7 @@ SAID = {
 }
 
 
-def of(record: TopologyRecord, facts: Facts) -> dict[str, Any]:
+def of(record: TopologyRecord, facts: BoardFacts) -> dict[str, Any]:
     """Stages and bulk work of an epoch."""
     epoch = facts.epoch
     return {

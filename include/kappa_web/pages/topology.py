@@ -18,7 +18,7 @@ from kappa.record.moves import others_of
 from kappa.replay.stages import Stage
 from kappa.topology.times import event_time
 from kappa_web.pages import charts, conditions, history, overview, progress, words
-from kappa_web.pages.board import Board, Facts
+from kappa_web.pages.board import Board, BoardFacts
 from kappa_web.pages.charts import Piece
 
 #: Epochs on the timeline, and moves below it: the last ones.
@@ -96,7 +96,7 @@ def _is_there(record: TopologyRecord, number: int) -> bool:
     return not record.epoch(number).stage.is_ended
 
 
-def _counts(live: Facts | None) -> dict[str, int]:
+def _counts(live: BoardFacts | None) -> dict[str, int]:
     """Rows of the last half hour's slices, as far as they are rows of the ledger."""
     if live is None:
         return {}
@@ -223,7 +223,7 @@ def _phases(record: TopologyRecord, epoch: EpochRecord) -> list[tuple[datetime, 
     return found
 
 
-def _last_rows(board: Board, record: TopologyRecord, live: Facts | None) -> list[LedgerRow]:
+def _last_rows(board: Board, record: TopologyRecord, live: BoardFacts | None) -> list[LedgerRow]:
     if live is None or live.committed is None:
         return []
     return board.last_rows(record.topology, live.epoch.epoch, live.state.last)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kappa.archive.reader import Archive
 from kappa.config import Config
 from kappa.control.backfills.backfill_reading import spanned
-from kappa.control.backfills.backfill_span import Member, member_of, off_grid, windowed_tables
+from kappa.control.backfills.backfill_span import SpannedMember, member_of, off_grid, windowed_tables
 from kappa.errors import UsageError, first_line
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
@@ -166,7 +166,7 @@ def propose(
     found = backfill_rules.no_such_output(topology, chosen, known)
     upstreams = {binding.topology for binding in epoch.bound.values()}
     found += [*backfill_rules.reads_upstream(topology, upstreams), *_about_topics(loaded, chosen)]
-    members: list[Member] = []
+    members: list[SpannedMember] = []
     if not refusals(found) and any(table.reach is not None for table in loaded.tables):
         members, more = _about_step(spark, loaded, wanted)
         found += more
@@ -179,7 +179,7 @@ def propose(
 
 
 def _located(
-    config: Config, wanted: Backfill, epoch: EpochRecord, topology: Topology, members: Sequence[Member]
+    config: Config, wanted: Backfill, epoch: EpochRecord, topology: Topology, members: Sequence[SpannedMember]
 ) -> tuple[Backfill, list[Finding]]:
     """The backfill with its offset ranges, and what speaks against reading them."""
     paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
@@ -236,13 +236,13 @@ def _about_topics(topology: Topology, outputs: Sequence[str]) -> list[Finding]:
     ]
 
 
-def _about_step(spark: LazySession, topology: Topology, wanted: Backfill) -> tuple[list[Member], list[Finding]]:
+def _about_step(spark: LazySession, topology: Topology, wanted: Backfill) -> tuple[list[SpannedMember], list[Finding]]:
     """The outputs whose rows belong to the interval by a time of their own, and what speaks against any of them."""
     try:
         known = dependencies(spark.session, topology)
     except Exception as error:  # whatever a step raises without rows leaves it unknown
         return [], backfill_rules.not_inspected(f"{type(error).__name__}: {first_line(error)}")
-    members: list[Member] = []
+    members: list[SpannedMember] = []
     reasons: dict[str, Sequence[str]] = {}
     untimed: dict[str, Sequence[str]] = {}
     every: list[Append | Table] = [*topology.appends, *windowed_tables(topology)]
@@ -279,7 +279,7 @@ def _unbounded(member: Append | Table, kept: Sequence[Table]) -> list[str]:
     return [*said, *([f"declares cuts={member.cuts!r}"] if member.cuts != "any" else [])]
 
 
-def _off_grid(wanted: Backfill, members: Sequence[Member]) -> list[Finding]:
+def _off_grid(wanted: Backfill, members: Sequence[SpannedMember]) -> list[Finding]:
     found = []
     for member in members:
         for edge, at in (("--from", wanted.begin), ("--to", wanted.end)):

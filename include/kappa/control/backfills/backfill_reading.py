@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.control.backfills.backfill_span import Edges, Member, changed, edges, edges_ms, span, time_of
+from kappa.control.backfills.backfill_span import Edges, SpannedMember, changed, edges, edges_ms, span, time_of
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end, ranges_start
 from kappa.record import code as code_store
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class IntervalReading:
     """What is read again.
 
     Attributes:
@@ -47,10 +47,10 @@ def spanned(
     epoch: EpochRecord,
     state: LedgerState,
     topology: Topology,
-    members: Sequence[Member],
+    members: Sequence[SpannedMember],
     ranges: Sequence[OffsetRange],
     past: Iterable[PastCommits] = (),
-) -> tuple[Reading, list[Finding]]:
+) -> tuple[IntervalReading, list[Finding]]:
     """What is read so that the rows of all outputs are whole, and what speaks against it.
 
     Args:
@@ -73,7 +73,7 @@ def spanned(
         # Their rows may ask how far the partition had come: it is read on from a commit, which knows.
         asked.append(Edges(is_early=lambda row: _is_behind(row, start), is_done=lambda _: True))
     if not asked or found:
-        return Reading(start=start, end=end), found
+        return IntervalReading(start=start, end=end), found
 
     def may_begin(row: LedgerRow) -> bool:
         return _has_state(epoch, state, row)
@@ -88,7 +88,7 @@ def spanned(
         ran = codes_between(state, since.seq, one.until.seq)
         found += _other_parameters(config, wanted, topology, members, sorted(ran - {wanted.code}))
     seed = "empty" if is_bounded or _is_empty(since) else "from-savepoint"
-    return Reading(start=ranges_end(since.ranges).naming(end), end=end, since=since.seq, seed=seed), found
+    return IntervalReading(start=ranges_end(since.ranges).naming(end), end=end, since=since.seq, seed=seed), found
 
 
 def codes_between(state: LedgerState, after: int, upto: int) -> set[str]:
@@ -106,7 +106,7 @@ def codes_between(state: LedgerState, after: int, upto: int) -> set[str]:
 
 
 def _about_member(
-    wanted: Backfill, epoch: EpochRecord, state: LedgerState, member: Member, asked: Edges, frontier: Frontier
+    wanted: Backfill, epoch: EpochRecord, state: LedgerState, member: SpannedMember, asked: Edges, frontier: Frontier
 ) -> list[Finding]:
     """What speaks against an output: rows that are not final, or no commit to begin with."""
     begin_ms, end_ms = edges_ms(wanted.begin, wanted.end)
@@ -134,7 +134,7 @@ def _is_empty(row: LedgerRow) -> bool:
 
 
 def _other_parameters(
-    config: Config, wanted: Backfill, topology: Topology, members: Sequence[Member], codes: Iterable[str]
+    config: Config, wanted: Backfill, topology: Topology, members: Sequence[SpannedMember], codes: Iterable[str]
 ) -> list[Finding]:
     for code in codes:
         folder = code_store.extract(config.lake, code, config.home)

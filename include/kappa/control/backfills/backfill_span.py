@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class SpannedMember:
     """An append output, or a table of windows, whose rows belong to an interval by a time of their own.
 
     Attributes:
@@ -43,7 +43,7 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class IntervalSpan:
     """The part of the log that makes an interval whole.
 
     Attributes:
@@ -73,7 +73,9 @@ def windowed_tables(topology: Topology) -> list[Table]:
     return [table for table in topology.tables if table.reach is not None and table.reach.keep_ms is not None]
 
 
-def member_of(topology: Topology, of: Append | Table, tables: Sequence[Table], sources: Sequence[str]) -> Member | None:
+def member_of(
+    topology: Topology, of: Append | Table, tables: Sequence[Table], sources: Sequence[str]
+) -> SpannedMember | None:
     """An output that comes of the state of operators; None where no column says to which interval a row belongs.
 
     Args:
@@ -92,7 +94,7 @@ def member_of(topology: Topology, of: Append | Table, tables: Sequence[Table], s
     if time is None:
         return None
     timed = {source.topic for source in topology.sources if source.has_event_time}
-    return Member(
+    return SpannedMember(
         name=of.name,
         time=time,
         reach_ms=sum(reach.ms for _, reach in reaches),
@@ -125,7 +127,7 @@ def span(
     past: Iterable[PastCommits] = (),
     rolled_up_to: int = -1,
     may_begin: Condition | None = None,
-) -> Span:
+) -> IntervalSpan:
     """What has to be read so that the rows of all outputs are whole.
 
     Args:
@@ -146,7 +148,7 @@ def span(
     since = next((r for r in reversed(commits) if is_early(r) and (may_begin is None or may_begin(r))), None)
     until = next(filter(is_done, commits), None)
     if since is None and may_begin is not None:
-        return Span(since=None, until=until)
+        return IntervalSpan(since=None, until=until)
     older = iter(past)
     while since is None or since.seq < rolled_up_to:
         piece = next(older, None)
@@ -156,7 +158,7 @@ def span(
         since = max(filter(None, (since, early)), key=lambda row: row.seq, default=None)
         until = min(filter(None, (until, done)), key=lambda row: row.seq, default=None)
         rolled_up_to = piece.reaches_back_to
-    return Span(since=since, until=until)
+    return IntervalSpan(since=since, until=until)
 
 
 def off_grid(at: datetime, grids: Iterable[Grid]) -> tuple[Grid, datetime, datetime] | None:
@@ -178,7 +180,7 @@ def time_of(ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=ms)
 
 
-def changed(before: Topology, after: Topology, members: Iterable[Member]) -> list[str]:
+def changed(before: Topology, after: Topology, members: Iterable[SpannedMember]) -> list[str]:
     """In which of their parameters two versions of a topology give members other rows of the same records, in words."""
     found: list[str] = []
     old = {source.topic: source for source in before.sources}

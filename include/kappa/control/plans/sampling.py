@@ -26,7 +26,7 @@ from kappa.replay.facts import Facts
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.rules.log import is_in_seconds
 from kappa.replay.span import ReplaySpan, span_of
-from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
+from kappa.replay.topic_retention import FoldFacts, RetentionFacts, RetentionProbe
 
 #: Where in the span of a partition records are looked at: what is due first, and whether a slow replay is overtaken
 #: later on.
@@ -173,7 +173,7 @@ def _retention(
         keeps, keeps_bytes = int(values["retention.ms"]), int(values["retention.bytes"])
         held, growth = ({}, {}) if keeps_bytes < 0 or size is None else _growth(broker, topic, size, facts, now)
         probes = [
-            Probe(partition=partition, offset=sample.offset, share=sample.share, at=sample.at)
+            RetentionProbe(partition=partition, offset=sample.offset, share=sample.share, at=sample.at)
             for (name, partition), taken in sorted(samples.items())
             for sample in taken
             if name == topic

@@ -13,7 +13,7 @@ from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 
-_EPOCH = re.compile(r"e(\d{4,})")
+EPOCH_NAME = re.compile(r"e(\d{4,})")
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -152,7 +152,7 @@ class Judge:
         fates = [
             self.fate_on_broker(".".join(parts[1:at]), int(match[1]))
             for at, part in enumerate(parts)
-            if at > 1 and (match := _EPOCH.fullmatch(part))
+            if at > 1 and (match := EPOCH_NAME.fullmatch(part))
         ]
         kept = [fate for fate in fates if not fate.is_over]
         return kept[0] if kept or not fates else fates[0]

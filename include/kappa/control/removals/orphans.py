@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from kappa.config import Config
-from kappa.control.removals.leftovers import _EPOCH, Fate, Found, Judge, Leftover, is_at_work
+from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Found, Judge, Leftover, is_at_work
 from kappa.errors import ConflictError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
@@ -163,7 +163,7 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
 
 def _is_named(name: str) -> bool:
     parts = name.split(".")
-    return parts[0] == "kappa" and any(_EPOCH.fullmatch(part) for part in parts[2:])
+    return parts[0] == "kappa" and any(EPOCH_NAME.fullmatch(part) for part in parts[2:])
 
 
 def _own_topics(records: Mapping[str, TopologyRecord]) -> dict[str, list[tuple[str, int]]]:
@@ -178,7 +178,7 @@ def _own_topics(records: Mapping[str, TopologyRecord]) -> dict[str, list[tuple[s
 
 def _epoch_folders(config: Config) -> Iterator[tuple[Path, str, int]]:
     for folder in sorted(Path(config.lake).glob("[a-z]*/e*")):
-        match = _EPOCH.fullmatch(folder.name)
+        match = EPOCH_NAME.fullmatch(folder.name)
         if match and folder.is_dir() and folder.name == epoch_word(int(match[1])):
             yield folder, folder.parent.name, int(match[1])
 

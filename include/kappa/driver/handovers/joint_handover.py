@@ -24,7 +24,7 @@ from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
-from kappa.record.moves import _is_of, ended_by, members_of, moved, together_of, waiting, withdrawals
+from kappa.record.moves import ended_by, is_of, members_of, moved, together_of, waiting, withdrawals
 from kappa.replay.chains import Key, is_at
 from kappa.replay.rules.chain import move_refusals
 from kappa.replay.rules.cutover import yield_at
@@ -145,7 +145,7 @@ class Group:
     def _stand(self, handover: Event, position: Offsets) -> None:
         def decide(now: Now) -> Sequence[Event]:
             record = now.record
-            if record.live is None or not _is_of(record, handover) or record.standing is not None:
+            if record.live is None or not is_of(record, handover) or record.standing is not None:
                 return []
             detail = {"handover": handover.n, "group": handover.detail["group"], "at": position.as_dict()}
             return [now.event("standing", record.live, actor="driver", detail=detail)]
@@ -186,7 +186,7 @@ class Group:
         # All move in one commit: what is on record of one is so of all.
         if any(move.detail.get("handover") == handover.n for move in records[handover.topology].moves):
             return True
-        ends = [ended_by(r, handover.n) for r in records.values() if not _is_of(r, handover)]
+        ends = [ended_by(r, handover.n) for r in records.values() if not is_of(r, handover)]
         raise MoveRefusedError(
             f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended "
             f"without a move: {'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask "

@@ -29,7 +29,7 @@ from kappa.topology import Table, Topic, Topology
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.shapes import Shape
 from kappa.verify import suspects
-from kappa.verify.suspects import Side
+from kappa.verify.suspects import ComparedSide
 from kappa.wire.encoding import Record, topic_records
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ HANDOVER = Column(name="_handover", type="BIGINT", nullable=False, delta="long")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sent:
+class ReconciledRecords:
     """How many records a topic gets.
 
     Attributes:
@@ -83,9 +83,9 @@ class Predecessor:
         return self.state.committed
 
     @property
-    def side(self) -> Side:
+    def side(self) -> ComparedSide:
         """The epoch as one of two that are compared."""
-        return Side(paths=self.paths, state=self.state)
+        return ComparedSide(paths=self.paths, state=self.state)
 
     def holds(self, topic: Topic, table: Table) -> bool:
         """Whether a topic holds what its table of this name holds, by the same key: only differing rows are sent."""
@@ -138,7 +138,7 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
     topics.
 
     Returns:
-        Topic -> numbers of records, as :class:`Sent` has them.
+        Topic -> numbers of records, as :class:`ReconciledRecords` has them.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
@@ -250,10 +250,10 @@ def _marked_by(after: DataFrame, known: DataFrame, table: Table, handover: int) 
     )
 
 
-def _counted(path: str, handover: int) -> Sent:
+def _counted(path: str, handover: int) -> ReconciledRecords:
     counts = 'COUNT(*) AS "all", COALESCE(SUM(CASE WHEN "_deleted" THEN 1 ELSE 0 END), 0) AS "gone"'
     (row,) = queries.query(path, None, select=counts, where=f"{HANDOVER.name} = {handover}").to_pylist()
-    return Sent(upserts=row["all"] - row["gone"], tombstones=row["gone"])
+    return ReconciledRecords(upserts=row["all"] - row["gone"], tombstones=row["gone"])
 
 
 def _records(run: EpochRun, handover: int) -> Iterator[Record]:

@@ -11,7 +11,7 @@ from kappa.replay.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class CutoverRequest:
     """A requested handover that is neither finished nor withdrawn.
 
     Attributes:
@@ -54,7 +54,7 @@ class Member:
     live: int | None = None
     replaces: int | None = None
     last_move: str = ""
-    pending: Asked | None = None
+    pending: CutoverRequest | None = None
     verdict: str | None = None
     failures: str = ""
     is_accepted: bool = False
@@ -119,7 +119,7 @@ def _refusals(member: Member, named: str) -> Iterable[str]:
     yield from member.unable
 
 
-def pending_refusal(topology: str, pending: Asked) -> str:
+def pending_refusal(topology: str, pending: CutoverRequest) -> str:
     """Why nothing else may move a topology while a handover of it is pending: its actor, time and epochs."""
     others = rest_of_group(pending.together, topology)
     with_ = f", together with {others}" if others else ""

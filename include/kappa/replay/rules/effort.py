@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from kappa.replay.estimates import Estimate
 from kappa.replay.facts import Facts
 from kappa.replay.findings import Finding, refuses, warns
-from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
+from kappa.replay.topic_retention import FoldFacts, RetentionFacts, RetentionProbe
 
 #: Offsets of a changelog that a fold takes in a second where none was measured: surely at least, and surely at most.
 FOLD_AT_LEAST, FOLD_AT_MOST = 20_000.0, 2_000_000.0
@@ -84,7 +84,7 @@ def retention_overtakes(
     found = []
     total = min(seconds or 0.0, _LONGEST)
     for facts in retention:
-        by_partition: dict[int, list[tuple[bool, Probe, datetime]]] = {}
+        by_partition: dict[int, list[tuple[bool, RetentionProbe, datetime]]] = {}
         for probe in facts.probes if facts.keeps is not None else ():
             read = now + timedelta(seconds=total * min(1.0, probe.share + slice_share))
             late = now + CLOSE * (read - now)
@@ -97,11 +97,13 @@ def retention_overtakes(
     return found
 
 
-def _worst(facts: RetentionFacts, cases: list[tuple[bool, Probe, datetime]]) -> tuple[bool, Probe, datetime]:
+def _worst(
+    facts: RetentionFacts, cases: list[tuple[bool, RetentionProbe, datetime]]
+) -> tuple[bool, RetentionProbe, datetime]:
     return max(cases, key=lambda case: (case[0], case[2] - facts.due(case[1])))
 
 
-def _overtaken(facts: RetentionFacts, is_lost: bool, probe: Probe, read: datetime) -> Finding:
+def _overtaken(facts: RetentionFacts, is_lost: bool, probe: RetentionProbe, read: datetime) -> Finding:
     assert facts.keeps is not None
     due, gone = facts.due(probe), facts.gone(probe)
     declared = RETENTION_OVERTAKES_REPLAY if is_lost else RETENTION_CLOSE_BEHIND

@@ -14,7 +14,7 @@ from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
 _UNKNOWN_IDS = 100
 
 
-class Asked(Protocol):
+class SchemaRegistry(Protocol):
     """What is asked of a schema registry; see :class:`kappa.kafka.registry.Registry`."""
 
     def schema(self, number: int) -> WriterSchema | None:
@@ -37,7 +37,7 @@ class Schemas:
         registry: the schema registry.
     """
 
-    def __init__(self, lake: str, registry: Asked) -> None:
+    def __init__(self, lake: str, registry: SchemaRegistry) -> None:
         self._lake = lake
         self._registry = registry
         self._topics: dict[str, dict[int, StoredSchema]] = {}

@@ -66,7 +66,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class EffectTally:
     """What was counted of an effect.
 
     Attributes:
@@ -196,25 +196,25 @@ def _earlier(name: str, ms: int, rows: pa.Table) -> pa.ChunkedArray | None:
     return pc.fill_null(pc.less(rows[name], limit), False)
 
 
-def _counted_in_memory(rows: pa.Table, rules: Sequence[Rule], key: Sequence[str]) -> Tally:
+def _counted_in_memory(rows: pa.Table, rules: Sequence[Rule], key: Sequence[str]) -> EffectTally:
     keys = rows.group_by(list(key)).aggregate([]).num_rows if key else 0
-    return Tally(rows=rows.num_rows, keys=keys, refused=[rule.count(rows) for rule in rules])
+    return EffectTally(rows=rows.num_rows, keys=keys, refused=[rule.count(rows) for rule in rules])
 
 
-def _counted(frame: DataFrame, rules: Sequence[Rule], key: Sequence[str]) -> Tally:
+def _counted(frame: DataFrame, rules: Sequence[Rule], key: Sequence[str]) -> EffectTally:
     """The same of rows that Spark has, in one pass; in none where there is nothing to ask."""
     from pyspark.sql import functions as F
 
     asked = [rule for rule in rules if not (rule.is_about_null and not frame.schema[rule.column].nullable)]
     if not asked and not key:
-        return Tally(rows=0, keys=0, refused=[0] * len(rules))
+        return EffectTally(rows=0, keys=0, refused=[0] * len(rules))
     counts = [F.expr(f"COUNT_IF({rule.refused('_deleted')}) AS _refused_{n}") for n, rule in enumerate(asked)]
     of_keys = frame.groupBy(*quoted(key)).agg(F.expr("COUNT(1) AS _rows"), *counts)
     sums = [F.expr(f"SUM(_refused_{n})") for n in range(len(asked))]
     (row,) = of_keys.agg(F.expr("SUM(_rows)"), F.expr("COUNT(1)"), *sums).collect()
     rows, keys, *refused = [int(value or 0) for value in row]
     counted = dict(zip(map(id, asked), refused, strict=True))
-    return Tally(rows=rows, keys=keys, refused=[counted.get(id(rule), 0) for rule in rules])
+    return EffectTally(rows=rows, keys=keys, refused=[counted.get(id(rule), 0) for rule in rules])
 
 
 def _refusal(problem: str, remedy: str, odd: DataFrame, *, effect: str, column: str, rows: int) -> TopologyError:

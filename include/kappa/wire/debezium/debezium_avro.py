@@ -23,7 +23,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writer:
+class DebeziumSchema:
     """How values of one schema are read.
 
     Attributes:
@@ -35,16 +35,16 @@ class Writer:
     hint: Hint
 
 
-def writers(schemas: WriterSchemas) -> dict[int, Writer | str]:
+def writers(schemas: WriterSchemas) -> dict[int, DebeziumSchema | str]:
     """For each id how its values are read, or why all of them are dead letters."""
 
-    def of_schema(made: Any, names: dict[str, Any]) -> Writer:
-        return Writer(schema=made, hint=_hint(made, names))
+    def of_schema(made: Any, names: dict[str, Any]) -> DebeziumSchema:
+        return DebeziumSchema(schema=made, hint=_hint(made, names))
 
     return {number: avro.read_by(number, schema, of_schema) for number, schema in schemas.items()}
 
 
-def datum(value: bytes, known: Mapping[int, Writer | str]) -> tuple[dict[str, Any], Hint]:
+def datum(value: bytes, known: Mapping[int, DebeziumSchema | str]) -> tuple[dict[str, Any], Hint]:
     """The record that a value is, in the form of JSON, and its schema.
 
     Raises:
