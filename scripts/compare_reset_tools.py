@@ -63,7 +63,7 @@ class Case:
 CASES = (
     Case(name="to the beginning, nothing wrong", kafka="--topic POS --to-earliest", kappa="--topic POS --to-earliest"),
     Case(name="an offset that retention removed", kafka="--topic POS --to-offset 1", kappa="--to-offset POS=1"),
-    Case(name="an offset behind the end", kafka="--topic POS --to-offset 99", kappa="--to-offset POS=99"),
+    Case(name="an offset after the end", kafka="--topic POS --to-offset 99", kappa="--to-offset POS=99"),
     Case(name="a shift past the beginning", kafka="--topic POS --shift-by -1000", kappa="--topic POS --shift-by -1000"),
     Case(name="a shift past the end", kafka="--topic POS --shift-by 1000", kappa="--topic POS --shift-by 1000"),
     Case(
@@ -90,7 +90,7 @@ CASES = (
         name="a partition that does not exist", kafka="--topic POS:7 --to-earliest", kappa="--topic POS:7 --to-earliest"
     ),
     Case(
-        name="a file with an offset behind the end",
+        name="a file with an offset after the end",
         kafka="--from-file FILE",
         kappa="--from-file FILE",
         file="POS,0,99\nPOS,1,4\n",
@@ -138,7 +138,7 @@ CASES = (
         kappa="--topic POS --shift-by -1000",
     ),
     Case(
-        name="an application's offset behind the end",
+        name="an application's offset after the end",
         tool=STREAMS,
         kafka="--input-topics POS --to-offset 99",
         kappa="--to-offset POS=99",

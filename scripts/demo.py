@@ -200,12 +200,12 @@ class Watched(Thread):
 
 
 def unproved(thread: Watched, name: str) -> list[str]:
-    """What speaks against a proof that rests on a thread: it ended by an error, or did not end."""
+    """Objections to a proof that rests on a thread: it ended by an error, or did not end."""
     return [f"{name} ended: {error!r}" for error in thread.errors] + [f"{name} did not end"] * thread.is_alive()
 
 
 class Reader:
-    """A reader that polls the served tables throughout and holds every snapshot against what a snapshot promises."""
+    """A reader that polls the served tables throughout and checks every snapshot against what a snapshot promises."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

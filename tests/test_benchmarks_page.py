@@ -73,13 +73,13 @@ def run() -> dict[str, object]:
 
 
 def test_figures_of_topologies_and_rebuilds_are_taken_over_from_a_run_and_reasons_stay() -> None:
-    reason = {"rows": [{"topology": "a.b", "why": "It writes two rows a record."}]}
+    reason = {"rows": [{"topology": "a.b", "why": "It writes two rows per record."}]}
     measured = {"machine": "one core", "invoices": 10, "figures": [], "topologies": reason}
 
     made = page(take(measured, run(), conditions="alone"))
 
     assert "| `a.b` | 100,000 | 20,000 | **0.2** | `w` 7 → 9 |" in made
-    assert "- `a.b`, 0.2: It writes two rows a record." in made
+    assert "- `a.b`, 0.2: It writes two rows per record." in made
     assert "| 100 | 8, as written | 800 | 6.0 |\n| 100 | 8, compacted | 120 | 2.5 |\n" in made
     assert "| 400 | compacted, then 1 of each new key | 420 | 8.0 |" in made
     assert "Part (j), 2026-03-01, alone: 10,000 records in each source" in made

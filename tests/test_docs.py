@@ -1,4 +1,4 @@
-"""README and docs, held against the product: snippets run, commands parse, links resolve, and nothing is left out."""
+"""README and docs, checked against the product: snippets run, commands parse, links resolve, nothing is left out."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_what_depends_on_the_cuts_is_named_with_the_cut_and_the_rows(spark: Spar
         assert_slice_invariant(seen(count, "id STRING, among BIGINT"), LOG, spark, cuts=0)
     told = str(failed.value)
     assert "test.seen: output seen depends on how the log is cut." in told
-    assert "one slice gives 5 rows, one slice a record gives 5; the first difference is at row 0:" in told
+    assert "one slice gives 5 rows, one slice per record gives 5; the first difference is at row 0:" in told
     assert "'among': 5}" in told and "'among': 1}" in told
 
 

@@ -270,7 +270,7 @@ def _check_approvals(given: str) -> None:
 def _check_webhook(url: str, file: str) -> None:
     """Refuse what cannot be meant; the URL is a secret, and in no message."""
     if url and not re.match(r"https?://[^/\s]", url):
-        raise ConfigError(f"{PREFIX}WEBHOOK_URL is no URL: it begins with http:// or https://.", name="webhook_url")
+        raise ConfigError(f"{PREFIX}WEBHOOK_URL is not a URL: it begins with http:// or https://.", name="webhook_url")
     if url and file:
         raise ConfigError(
             f"{PREFIX}WEBHOOK_URL and {PREFIX}WEBHOOK_URL_FILE are both set. Unset one of them.", name="webhook_url"

@@ -8,7 +8,7 @@ Runs a topology without Kafka, Delta or a driver process: records in, rows out, 
 
 Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices.protocol`), so that
 what passes here does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes;
-:class:`CrashAfter` is for those, with a real driver. :func:`assert_slice_invariant` holds a topology against cuts.
+:class:`CrashAfter` is for those, with a real driver. :func:`assert_slice_invariant` checks a topology against cuts.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class TopologyDriver:
         strangers = sorted({item.topic for item in timed} - set(self.topology.source_topics))
         if strangers:
             raise TopologyError(
-                f"{strangers} are no sources of {self.topology.name!r}; it reads {list(self.topology.source_topics)}."
+                f"{strangers} are not sources of {self.topology.name!r}; it reads {list(self.topology.source_topics)}."
             )
         self._seq += 1
         self._followed |= {topic: _millis(at) for topic, at in (final or {}).items() if at is not None}
@@ -371,7 +371,7 @@ def assert_slice_invariant(
     under both is the same live and replayed. Tables and outputs that declare other ``cuts`` are left out where they may
     differ.
 
-    The records are run as one slice, as one slice a record, and in several random ways. What is compared with the one
+    The records are run as one slice, as one slice per record, and in several random ways. What is compared with the one
     slice: rows of tables by key; rows of append outputs in the total order; what is sent to a topic, in the order that
     the operator of its rows declares (docs/event-time.md): all of it, key by key, or in none (of a topic made from a
     table, and keyed like it, the newest value of each key); dead letters. Takes about a second for each slice: hand in
@@ -419,7 +419,7 @@ def _run(
 
 
 def _final(topology: Topology, slices: Sequence[Sequence[Placed[Input]]], n: int) -> dict[str, datetime]:
-    """Up to when the rows of topics that are followed may be final after a slice: as late as those behind it allow."""
+    """Up to when the rows of topics that are followed may be final after a slice: as late as those after it allow."""
     found = {}
     for topic in (source.topic for source in topology.sources if source.follows_upstream):
         times = [[time_of(one.item) for one in part if one.topic == topic] for part in slices]

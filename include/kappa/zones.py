@@ -108,7 +108,7 @@ def crossings(zone: str) -> tuple[Crossing, ...]:
 
 @lru_cache(maxsize=1000)
 def put_back(zone: str, days: int) -> timedelta:
-    """How far a zone's clock was put back at most within so many days, which are longer by that than days of 24 hours.
+    """How far a zone's clock was put back at most within this many days: they are longer by that than days of 24 hours.
 
     Args:
         zone: name of the zone.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 FIRST_PAUSE = timedelta(seconds=2)
 LONGEST_PAUSE = timedelta(minutes=5)
 
-#: A driver that ran for so long was healthy: its next death begins with the first pause again.
+#: A driver that ran for this long was healthy: its next death begins with the first pause again.
 HEALTHY_AFTER = timedelta(minutes=5)
 
 

@@ -43,9 +43,11 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    airflow: Annotated[bool, typer.Option("--airflow/--no-airflow", help="Airflow too, or only the broker.")] = True,
+    airflow: Annotated[
+        bool, typer.Option("--airflow/--no-airflow", help="Start Airflow too, or only the broker.")
+    ] = True,
     secure: Annotated[
-        bool, typer.Option("--secure", help="The broker asks for a login by TLS and SCRAM, and grants rights.")
+        bool, typer.Option("--secure", help="Let the broker ask for a login by TLS and SCRAM, and grant rights.")
     ] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the broker; the one of last time by default.")] = None,
@@ -136,13 +138,13 @@ def doctor(json: Json = False) -> None:
 
 def generate(
     scenario: Annotated[str, typer.Argument(help=f"A scenario: {', '.join(SCENARIOS)}.")],
-    records: Annotated[int, typer.Option(help="How many records.")] = 10_000,
-    rate: Annotated[float | None, typer.Option(help="Records a second; as fast as it goes when left out.")] = None,
+    records: Annotated[int, typer.Option(help="Number of records.")] = 10_000,
+    rate: Annotated[float | None, typer.Option(help="Records per second; as fast as possible by default.")] = None,
     bad_share: Annotated[float, typer.Option(help="Share of records that do not parse, 0 to 1.")] = 0.0,
     out_of_order: Annotated[float, typer.Option(help="Share of records with an earlier time, 0 to 1.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Another seed, other records.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the records.")] = 1,
     partitions: Annotated[int, typer.Option(help="Partitions of the topic when it is created.")] = 3,
-    topic: Annotated[str | None, typer.Option(help="Another topic than the scenario's.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Topic in place of the scenario's.")] = None,
     json: Json = False,
 ) -> None:
     """Produce seeded records, wait until each is delivered, and count them. Goes on where the topic ends."""

@@ -88,7 +88,7 @@ def server(home: Path, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """A request is no news."""
+            """A request is not news."""
 
     return _Server((HOST, port), Handler)
 

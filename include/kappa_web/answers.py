@@ -105,7 +105,7 @@ class MetadataAnswer(_Answer):
 
 
 class ProblemAnswer(BaseModel):
-    """An answer that is no result (RFC 9457)."""
+    """An answer that is not a result (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -29,7 +29,7 @@ def literal(text: str, kind: str, name: str) -> str:
         name: the column, for messages.
 
     Raises:
-        Problem: 400, the text is no value of that type, or values of that type cannot be compared.
+        Problem: 400, the text is not a value of that type, or values of that type cannot be compared.
 
     Examples:
         >>> from kappa_web.literals import literal
@@ -59,7 +59,9 @@ def equal(name: str, sql: str) -> str:
 
 def _wrong(text: str, kind: str, name: str) -> Problem:
     shown = text if len(text) <= 80 else f"{text[:80]}…"
-    return Problem(400, "malformed", f"{shown!r} is no {kind}, which column {name!r} is.", column=name)
+    return Problem(
+        400, "malformed", f"{shown!r} is not a value of type {kind}, which column {name!r} has.", column=name
+    )
 
 
 def _integer(text: str, kind: str, name: str) -> str:
@@ -87,7 +89,7 @@ def _decimal(text: str, precision: int, scale: int, name: str) -> str:
 
 
 def _text(text: str) -> str:
-    text.encode()  # a lone surrogate is no text
+    text.encode()  # a lone surrogate is not text
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,4 +1,4 @@
-"""Answers that are no result: problem bodies (RFC 9457), and which error gives which.
+"""Answers that are not a result: problem bodies (RFC 9457), and which error gives which.
 
 ======  ==============================================================================================
 status  when
@@ -42,7 +42,7 @@ RETRY_SECONDS = 2
 
 
 class Problem(Exception):
-    """An answer that is no result.
+    """An answer that is not a result.
 
     Attributes:
         status: HTTP status.

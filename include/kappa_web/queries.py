@@ -130,7 +130,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         """Rows in the order of their keys, page by page; all pages are of one slice.
 
         `key` gives values of the leading columns of the key, in order; `prefix`, `from` (inclusive) and `to`
-        (exclusive) are of the column behind them; `window_from` (inclusive) and `window_to` (exclusive) are of a
+        (exclusive) are of the column after them; `window_from` (inclusive) and `window_to` (exclusive) are of a
         window's start. `epoch` and `seq` name a slice, `at` the last one that was committed by a time.
         """
         check_readable(caller, topology)
@@ -167,7 +167,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         copies: _Tags = None,
         caller: Any = given,
     ) -> Response:
-        """One row; a key of several columns has their values one behind the other, `/` within a value as `%2F`."""
+        """One row; a key of several columns has their values one after the other, `/` within a value as `%2F`."""
         check_readable(caller, topology)
         view = _view(lake, topology, epoch, seq, at)
         shape, withheld = _shape(view, table, caller)
@@ -233,7 +233,7 @@ def _shape(view: View, table: str, caller: Access) -> tuple[Shape, tuple[str, ..
 
 
 def _values(request: Request, key: str) -> tuple[str, ...]:
-    """Values of a key's columns, told apart before they are decoded: a decoded ``%2F`` is no separator."""
+    """Values of a key's columns, told apart before they are decoded: a decoded ``%2F`` is not a separator."""
     path: str = request.scope["path"]
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     before = path[: len(path) - len(key)].count("/")
@@ -241,7 +241,7 @@ def _values(request: Request, key: str) -> tuple[str, ...]:
         parts = raw.decode("ascii").split("/", before)[before].split("/")
         return tuple(unquote(part, errors="strict") for part in parts)
     except (UnicodeDecodeError, IndexError) as error:
-        raise Problem(400, "malformed", "The key is no text in UTF-8, encoded as in a URL.") from error
+        raise Problem(400, "malformed", "The key is not text in UTF-8, encoded as in a URL.") from error
 
 
 def _rows(found: pa.Table, shape: Shape, withheld: tuple[str, ...]) -> list[bytes]:

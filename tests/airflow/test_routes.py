@@ -1,4 +1,4 @@
-"""Who gets what of each route: the table of docs/pages.md, held against Airflow's own roles. No Airflow runs."""
+"""Who gets what of each route: the table of docs/pages.md, checked against Airflow's own roles. No Airflow runs."""
 
 from __future__ import annotations
 

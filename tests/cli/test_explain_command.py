@@ -48,7 +48,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["plans/none.json"], "There is no file plans/none.json."), (["README"], "This is no plan")]
+    ("words", "said"), [(["plans/none.json"], "There is no file plans/none.json."), (["README"], "This is not a plan")]
 )
 def test_what_cannot_be_explained_is_refused(run: Run, tmp_path: Path, words: list[str], said: str) -> None:
     (tmp_path / "README").write_text("no plan")
@@ -59,4 +59,4 @@ def test_what_cannot_be_explained_is_refused(run: Run, tmp_path: Path, words: li
 def test_a_name_that_is_also_a_file_is_the_topology(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.b").write_text("no plan")
     assert run("a.b").stdout.startswith("a.b version 1")
-    assert "This is no plan" in str(run("./a.b").exception)
+    assert "This is not a plan" in str(run("./a.b").exception)

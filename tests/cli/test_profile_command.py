@@ -32,7 +32,7 @@ def run(*words: str) -> Result:
 
 
 def timed(config: Config, *slices: dict[str, float], records: int = 1_000) -> None:
-    """Slices behind those that there are, of so many records and with these seconds."""
+    """Slices behind those that there are, of this many records and with these seconds."""
     ledger = Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger)
     for seconds in slices:
         state = ledger.state()

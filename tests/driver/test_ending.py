@@ -51,7 +51,7 @@ def write_heartbeat(config: Config, pid: int) -> None:
 def test_a_process_that_is_no_driver_is_not_ended(config: Config) -> None:
     with process() as other:
         write_heartbeat(config, other.pid)
-        with pytest.raises(KappaError, match=f"Process {other.pid}.*is no driver and is not ended"):
+        with pytest.raises(KappaError, match=f"Process {other.pid}.*is not a driver and is not ended"):
             await_end(config, TOPOLOGY, 1)
         assert other.poll() is None
 

@@ -1,4 +1,4 @@
-"""Real drivers, killed and frozen in mid-work; what they leave is held against the raw topic by plain Python.
+"""Real drivers, killed and frozen in mid-work; what they leave is checked against the raw topic by plain Python.
 
 The processes of one test die one after the other, each in a slice of its own, and each is repaired by the next.
 """

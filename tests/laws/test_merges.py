@@ -81,7 +81,7 @@ def test_readers_of_a_commit_get_its_rows_those_of_the_path_once_the_epoch_stand
             counted[row["id"]] += row["counted"]
         assert totals == counted, "a commit has the moves of its slices and no others"
     now = serving.snapshot(slow.config, slow.name)
-    assert now.rows("balances", "total = 4 AND id = 'a'").num_rows == 0, "an older row of a key is no row"
+    assert now.rows("balances", "total = 4 AND id = 'a'").num_rows == 0, "an older row of a key is not a row"
     assert now.rows("balances", "id LIKE 'new%'", order_by="total DESC", limit=1).to_pylist()[0]["total"] == 2
     assert now.merged("balances") == 0 < now.seq
     assert slow.stop(epoch) == []

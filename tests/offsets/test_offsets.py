@@ -28,7 +28,7 @@ def pos(start: int, end: int, partition: int = 0) -> OffsetRange:
 
 @pytest.mark.parametrize(("partition", "start", "end"), [(-1, 0, 1), (0, -1, 1), (0, 5, 4)])
 def test_a_range_that_cannot_be_is_refused(partition: int, start: int, end: int) -> None:
-    with pytest.raises(ValueError, match="no offset range"):
+    with pytest.raises(ValueError, match="not an offset range"):
         pos(start, end, partition)
 
 

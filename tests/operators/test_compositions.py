@@ -58,7 +58,7 @@ def test_compositions_are_made_of_the_rows_that_were_emitted(spark: SparkSession
 
 
 def hold(spark: SparkSession, name: str, *, seed: int, cuts: tuple[int, ...]) -> None:
-    """Rows of the last operator are those of plain Python, and those of the same log in so many slices."""
+    """Rows of the last operator are those of plain Python, and those of the same log in this many slices."""
     composition, chance = COMPOSITIONS[name](), random.Random(seed)
     log = history(chance, composition.sources)
     found = run(composition.topology(), spark, [log])

@@ -96,7 +96,7 @@ def chained(
 
 
 def hold(spark: SparkSession, name: str, topic: str, *, seed: int, cuts: tuple[int, ...]) -> None:
-    """The reader counts what plain Python counts in one slice and in so many of them, and none is late for it."""
+    """The reader counts what plain Python counts in one slice and in this many of them, and none is late for it."""
     composition, chance = COMPOSITIONS[name](), random.Random(seed)
     upstream, log = composition.topology(), history(chance, composition.sources, records=70)
     output, _, time = topic.partition("-")

@@ -98,7 +98,7 @@ def test_no_cut_changes_what_is_released_and_what_is_late(spark: SparkSession, s
         ({"idle_after": "1 minute"}, "no grace"),
         ({"idle_after": "1 minute", "grace": "0 seconds", "time": "wall clock"}, "the wall clock"),
         ({"idle_after": "1 minute", "grace": "0 seconds", "of": "shop.orders"}, "of='shop.orders'"),
-        ({"idle_after": "a while", "grace": "0 seconds"}, "is no length of time"),
+        ({"idle_after": "a while", "grace": "0 seconds"}, "is not a length of time"),
     ],
 )
 def test_a_source_that_has_no_idle_partitions_is_refused(source: dict[str, str], why: str) -> None:

@@ -415,7 +415,7 @@ def test_parameters_are_part_of_a_tables_shape() -> None:
         (lambda: newest_by(PLAIN, key="name", table="t"), "not among its rows"),
         (lambda: newest_by(PLAIN, key=[], table="t"), "names no column"),
         (lambda: deduplicate(PLAIN, key=["id", "id"], within=None, table="t"), "or one twice"),
-        (lambda: deduplicate(TIMED, key="id", within="soon", table="t"), "no length of time"),
+        (lambda: deduplicate(TIMED, key="id", within="soon", table="t"), "not a length of time"),
         (lambda: deduplicate(PLAIN, key="id", within="4 seconds", table="t"), "needs event time"),
     ],
 )

@@ -171,14 +171,14 @@ def assert_windows(spark: SparkSession, seed: int) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"size": "0 seconds"}, "size '0 seconds' is no time at all"),
+        ({"size": "0 seconds"}, "size '0 seconds' is not a time at all"),
         ({"size": "1 second"}, "leaves out the records in between"),
         ({"key": "window_start"}, r"key columns \['window_start'\] are not among its rows"),
         ({"key": []}, "names no column"),
         ({"aggregates": {}}, "no aggregate"),
         ({"aggregates": {"window_end": agg.count()}}, "window_end"),
         ({"aggregates": {"symbol": agg.count()}}, "symbol"),
-        ({"keep": "long"}, "keep 'long' is no length of time"),
+        ({"keep": "long"}, "keep 'long' is not a length of time"),
         ({"rows": "symbol STRING, amount DOUBLE", "aggregates": {"volume": agg.sum("amount")}}, "DOUBLE"),
     ],
 )

@@ -71,7 +71,7 @@ class Local(TimedMixin, Lab):
     template = LOCAL
 
     def days(self, first: datetime, count: int) -> None:
-        """Records of so many days."""
+        """Records of this many days."""
         for number in range(count):
             self.day((first - BEGIN) // DAY + number)
 

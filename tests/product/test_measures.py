@@ -1,4 +1,4 @@
-"""An estimate is held against what happened, on record, and the next plan of the topology is made from that."""
+"""An estimate is checked against what happened, on record, and the next plan of the topology is made from that."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def test_rows_are_compared_by_the_columns_of_the_new_table_and_null_is_null(spar
 
 
 def _limit(stream: Reconciled, most: str) -> None:
-    """Let the topic take records of so many bytes at most."""
+    """Let the topic take records of this many bytes at most."""
     entry = ConfigEntry("max.message.bytes", most, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, f"{stream.topic}.balances", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})

@@ -80,7 +80,7 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
 
 
 def compared(stream: Moves, epoch: int) -> None:
-    """Run a candidate and hold it against the live epoch."""
+    """Run a candidate and compare it with the live epoch."""
     live = stream.record().live
     stream.run(epoch)
     stream.await_stage(epoch, Stage.VERIFIED)

@@ -1,4 +1,4 @@
-"""What an estimate is held against, at each boundary: retention by time and size, room on the disk, tombstones."""
+"""What an estimate is checked against, at each boundary: retention by time and size, room on the disk, tombstones."""
 
 from __future__ import annotations
 

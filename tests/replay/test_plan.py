@@ -108,7 +108,7 @@ def test_a_plan_that_was_edited_is_refused(facts: Facts, plan_of: PlanOf) -> Non
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"start": 5}'])
 def test_text_that_is_no_plan_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no plan"):
+    with pytest.raises(UsageError, match="not a plan"):
         ReplayPlan.from_json(text)
 
 

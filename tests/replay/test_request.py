@@ -140,5 +140,5 @@ def test_offsets_name_something_and_are_not_negative() -> None:
     [{"start": {"kind": "to_nowhere"}}, {"start": {"kind": "to_current"}}, {"seed": "half"}, {"end": {"pos": 5}}],
 )
 def test_values_that_are_no_request_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="no replay request"):
+    with pytest.raises(UsageError, match="not a replay request"):
         ReplayRequest.from_dict({**request().as_dict(), **change})

@@ -109,10 +109,10 @@ def test_thresholds_are_written_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["rewards"], "is no threshold"),
-        (["rewards.keys_removed"], "is no threshold"),
-        (["rewards.keys_removed=few"], "is no threshold"),
-        (["rewards.keys_removed=1e"], "is no threshold"),
+        (["rewards"], "is not a threshold"),
+        (["rewards.keys_removed"], "is not a threshold"),
+        (["rewards.keys_removed=few"], "is not a threshold"),
+        (["rewards.keys_removed=1e"], "is not a threshold"),
         (["rewards.keys_removed=2.0"], "give a share"),
         (["rewards.key_removed=0"], "Did you mean 'keys_removed'"),
         (["rewards.rows=1", "rewards.rows=2"], "more than once"),

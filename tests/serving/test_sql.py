@@ -137,8 +137,8 @@ def test_a_hostile_query_reads_what_it_says(lake: Config, query: str, expected: 
         ("SELECT {% x %} 1", "The query "),
         ("SELECT `id` FROM shop.sums.sums", "holds '`'"),
         ("SELECT e'\\' , '; COPY (SELECT 1) TO ''{out}'' --'", "The query "),
-        ("SELECT 'x", "is no SQL"),
-        ("SELECT FROM WHERE", "is no SQL"),
+        ("SELECT 'x", "is not SQL"),
+        ("SELECT FROM WHERE", "is not SQL"),
         (
             "SELECT nope FROM shop.sums.sums",
             "No field named nope. See the columns of a table: kappa query shop.sums sums",

@@ -266,7 +266,7 @@ def test_a_dead_letter_says_what_is_wrong_with_its_event_time(spark: SparkSessio
         with Reading(spark, "", [source], plan, committed, raw, small_slice=small_slice) as reading:
             letters = reading.dead_letters().sort_by("offset")
         reasons.append(letters.select(["offset", "value", "reason"]).to_pylist())
-    far = "the event time at lies too far past the record's timestamp, or is no time"
+    far = "the event time at lies too far past the record's timestamp, or is not a time"
     absent = "the event time at is absent"
     assert reasons[0] == reasons[1]
     assert [(row["offset"], row["reason"]) for row in reasons[0]] == [(1, absent), (2, far), (3, far), (4, absent)]

@@ -200,7 +200,7 @@ def test_a_value_that_is_no_row_of_the_table_is_named(
     changelog = made(PLAIN)
     changelog.send([{"id": "a", "n": 1}, {"id": "b", "n": 1}], 1)
     changelog.send_records([Record(changelog.topic, b"k", b'{"id":"c","n":"x"}', [(changelogs.SEQ, b"1")])])
-    with pytest.raises(Exception, match="A value of a changelog is no row of its table: n does not fit INT"):
+    with pytest.raises(Exception, match="A value of a changelog is not a row of its table: n does not fit INT"):
         changelog.fold()
     assert tables.version(changelog.epoch.paths.table("kept")) == 0
 

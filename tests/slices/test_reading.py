@@ -47,7 +47,7 @@ def other(n: int) -> bytes:
 
 
 def records(count: int, left: int, *, is_exact: bool) -> list[Sent]:
-    """Every eleventh is broken; in so many of a hundred is a line break, which Arrow leaves to ``from_json``."""
+    """Every eleventh is broken; in this many of a hundred is a line break, which Arrow leaves to ``from_json``."""
     found: list[Sent] = []
     for n in range(count):
         value = exact(n) if is_exact else other(n)
@@ -62,7 +62,7 @@ def records(count: int, left: int, *, is_exact: bool) -> list[Sent]:
 def read(
     spark: SparkSession, raw: DataFrame, sources: Sequence[Source], count: int, small_slice: int
 ) -> tuple[list[str], list[str], Counts, Reading]:
-    """Rows and dead letters of a slice of so many offsets in each source's partition 0, sorted text; its counts."""
+    """Rows and dead letters of a slice of this many offsets in each source's partition 0, sorted text; its counts."""
     now = clock.now()
     ranges = tuple(OffsetRange(topic=source.topic, partition=0, start=0, end=count) for source in sources)
     plan = LedgerRow(kind="plan", seq=1, writer="test", at=now, ranges=ranges)

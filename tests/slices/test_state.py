@@ -105,7 +105,7 @@ def test_rows_that_a_merge_wrote_are_not_read_again(
     spark: SparkSession, contents: Contents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, at = TableState(spark, TABLE), contents
-    many = changes_of([f"new-{number}" for number in range(30_000)], 7)  # a base is made anew after so many
+    many = changes_of([f"new-{number}" for number in range(30_000)], 7)  # a base is made anew after this many
     removed = changes_of(["customer-0", "customer-1", "customer-none"], None, deleted=True)
     assert state.after(at, many) is None, "nothing is read for a merge"
     expected = {row.id: row.points for row in state.frame(at).collect()}

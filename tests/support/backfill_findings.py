@@ -1,4 +1,4 @@
-"""What speaks against a backfill, brought about on a real broker, as far as it needs no Spark."""
+"""Objections to a backfill, brought about on a real broker, as far as it needs no Spark."""
 
 from __future__ import annotations
 

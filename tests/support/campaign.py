@@ -213,7 +213,7 @@ def topology_of(cases: Sequence[Case]) -> Topology:
 
 
 def cut(chance: random.Random, cases: Sequence[Case], slices: int) -> list[list[Input]]:
-    """The records of all cases in so many slices; how much of each topic a slice has is random."""
+    """The records of all cases in this many slices; how much of each topic a slice has is random."""
     places = {case.topic: sorted(chance.randint(0, len(case.records)) for _ in range(slices - 1)) for case in cases}
     made: list[list[Input]] = []
     for number in range(slices):

@@ -1,4 +1,4 @@
-"""What speaks against a plan of a topology that reads another's versioned topic, brought about on a real broker."""
+"""Objections to a plan of a topology that reads another's versioned topic, brought about on a real broker."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Record:
     """A good record at its place.
 
     Attributes:
-        key: its key; None where there is none or it is no UTF-8.
+        key: its key; None where there is none or it is not UTF-8.
         value: its fields, those that the schema has; None for a null value.
         at: its event time, epoch milliseconds; Kafka's timestamp for a source without event time.
         order_ms: the running maximum of Kafka's timestamps.

@@ -423,7 +423,7 @@ _NO_OBJECTS = [
 
 
 def _broken(text: str, random: Random) -> bytes:
-    """A record that is no JSON object of the text's columns, or no JSON object at all."""
+    """A record that is not a JSON object of the text's columns, or no JSON object at all."""
     body = text.strip(" \t\r\n")
     inside = body[1:-1].strip(" \t\r\n")
     before = f'{{{inside}{"," if inside else ""}"other":'

@@ -14,7 +14,7 @@ from typing import Any
 
 #: A value that makes its record a dead letter.
 DEAD = object()
-#: Bytes that are no value of any schema.
+#: Bytes that are not a value of any schema.
 HOSTILE = (
     b"",
     b" ",

@@ -72,7 +72,7 @@ class Expected:
     """What must come out: every table and every append output, by name, but ``late_records``.
 
     Rows of a table name all its columns but ``origin`` and those of the operators' own, which have ``__`` in their
-    names or begin with ``_``; a row that names them is held against them too. Rows of an output likewise: one that
+    names or begin with ``_``; a row that names them is checked against them too. Rows of an output likewise: one that
     has ``**record.place`` comes from that record.
     """
 

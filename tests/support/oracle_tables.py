@@ -171,7 +171,7 @@ def music_charts(history: History) -> Expected:
 
 
 def customers_cache(history: History) -> Expected:
-    """The newest row of each customer; one that was deleted is none. What is no change says nothing."""
+    """The newest row of each customer; one that was deleted is none. What is not a change says nothing."""
     newest: dict[int, dict[str, Any] | None] = {}
     for change in history.of("customers"):
         assert change.key is not None

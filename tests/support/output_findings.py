@@ -1,4 +1,4 @@
-"""What speaks against a plan whose topic outputs are there already, brought about on a real broker."""
+"""Objections to a plan whose topic outputs are there already, brought about on a real broker."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Rig(Lab):
         return None
 
     def await_death(self, epoch: int, point: str = "") -> int:
-        """Wait until an epoch's driver was killed at the point it was started for; any other end is no death.
+        """Wait until an epoch's driver was killed at the point it was started for; any other end is not a death.
 
         Args:
             epoch: the epoch.
@@ -279,7 +279,7 @@ class Rig(Lab):
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process and it is no zombie."""
+    """Whether there is such a process and it is not a zombie."""
     return heartbeat.process_start(pid) != 0
 
 

@@ -91,7 +91,7 @@ class Epoch:
         )
 
     def merge_after(self, seconds: float) -> None:
-        """From now on changes wait for so long before they are merged into the table."""
+        """From now on changes wait for this long before they are merged into the table."""
         self.run.engines = replace(self.run.engines, merge_seconds=seconds)
 
     def begin(self, changes: Changes) -> tuple[LedgerRow, LedgerRow]:
@@ -172,7 +172,7 @@ ROW = pa.schema([SCHEMA.field(name) for name in COLUMNS])
 
 def as_rows(rows: pa.Table) -> Rows:
     found = {(row["id"], row["select"]): row["total"] for row in rows.to_pylist()}
-    assert len(found) == rows.num_rows, "one row a key"
+    assert len(found) == rows.num_rows, "one row per key"
     return found
 
 

@@ -44,7 +44,7 @@ def own(stream: Source) -> Topology:
 
 
 def seeded(before: Topology, after: Topology) -> list[Finding]:
-    """What speaks against beginning with a savepoint of other code; through the text that it is kept as."""
+    """Objections to beginning with a savepoint of other code; through the text that it is kept as."""
     stored = shapes_from_dict(shapes_as_dict(shapes_of(before)))
     return unlike_seed(shapes_of(after), stored, "The savepoint")
 

@@ -17,7 +17,7 @@ from kappa.kafka.changelogs import FORMAT_HEADER
 from kappa.topology import RECORD_COLUMNS, Append, Source, Table, reserved
 from kappa.topology.times.event_time import EVENT_COLUMNS
 
-#: Words in texts of the code that are no columns: of folders and files, of names that something is put before, and
+#: Words in texts of the code that are not columns: of folders and files, of names that something is put before, and
 #: columns of tables and frames that are the platform's alone.
 NO_COLUMNS = {
     *("_delta_log", "_last_checkpoint", "_archive", "_broker", "_history", "_item", "_members", "_offsets", "_kappa"),

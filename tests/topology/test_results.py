@@ -1,4 +1,4 @@
-"""A table says which of its columns are results: what an operator keeps for itself is no part of them."""
+"""A table says which of its columns are results: what an operator keeps for itself is not part of them."""
 
 from __future__ import annotations
 

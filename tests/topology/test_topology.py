@@ -152,7 +152,7 @@ def test_one_column_is_a_key_whether_it_is_named_alone_or_in_a_list() -> None:
     [
         ({"record": "OrderPlaced"}, "has record, and format='json' has no record types"),
         ({"defaults": {"id": "x"}}, "has defaults, and format='json' has no record types"),
-        ({"format": "avro", "record": ["Order Placed"]}, "is no name of an Avro record"),
+        ({"format": "avro", "record": ["Order Placed"]}, "is not a name of an Avro record"),
         ({"format": "avro", "defaults": {"none": 1}}, r"defaults of \['none'\], which are not in its schema"),
     ],
 )

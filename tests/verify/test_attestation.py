@@ -80,7 +80,7 @@ LAKE_IS_OLDER = {
         "not",
     ),
     "the marker of a baseline elsewhere": (marker(2, 90), STATE, "the ledger at"),
-    "the baseline of another seed is no slice": (marker(3, 40), PLANNED, "the ledger at"),
+    "the baseline of another seed is not a slice": (marker(3, 40), PLANNED, "the ledger at"),
     "a slice that was abandoned": (marker(3, 40, plan(3, 40)), replace(STATE, seq=3), "abandoned"),
     "a ledger without rows": (marker(0, 10), LedgerState(), "the ledger's last slice is -1"),
 }

@@ -76,7 +76,7 @@ def test_what_lacks_differs_is_there_twice_or_does_not_belong_is_named(
     stream.cut_over_to(second)
     stream.tell([("a", 1), ("n", 2)], minute=1)
     assert counted(stream, kafka, second).problems == ()
-    assert counted(stream, kafka, first).problems == (), "what others sent to a topic is not held against an epoch"
+    assert counted(stream, kafka, first).problems == (), "what others sent to a topic is not checked against an epoch"
     assert columns_of_values(stream, f"{stream.topic}.balances") == {("total",)}
     assert columns_of_values(stream, stream.paths(second).versioned(f"{stream.topic}.story")) == {("id", "total")}
 

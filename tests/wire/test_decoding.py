@@ -40,7 +40,7 @@ def test_a_newer_schema_reads_what_an_older_one_wrote() -> None:
 def test_what_is_no_row_is_an_error(value: bytes) -> None:
     schema = pa.schema([pa.field("id", pa.string(), nullable=False)])
 
-    with pytest.raises(DataLossError, match="is no row of its table: "):
+    with pytest.raises(DataLossError, match="is not a row of its table: "):
         rows_of([b'{"id":"a"}', value], schema)
 
 

@@ -100,7 +100,7 @@ def test_every_type_comes_back_from_a_changelog_as_it_was(spark: SparkSession, d
     rows = pa.Table.from_arrays(arrays, names=list(columns))
     sent = [record.value for record in changelog_records("log", table, rows, 1) if record.value is not None]
     for value in sent:
-        json.loads(value, parse_constant=lambda what: pytest.fail(f"{what} is no JSON"))
+        json.loads(value, parse_constant=lambda what: pytest.fail(f"{what} is not JSON"))
     frame = spark.createDataFrame([(value,) for value in sent], "value BINARY")
     by_spark = frame_of(frame, table.columns).toArrow().sort_by("id")
     for back in (by_spark, rows_of(sent, rows.schema)):

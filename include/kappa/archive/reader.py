@@ -116,7 +116,7 @@ class Archive:
         """The archived records of these ranges, with ``order_timestamp``: as many tasks as there are cores and files.
 
         Args:
-            ranges: at most one a partition.
+            ranges: at most one per partition.
             before: partition -> running maximum of the timestamp before its range, epoch milliseconds.
             begun: where the reader's history begins: ``before`` is the maximum from there on.
         """

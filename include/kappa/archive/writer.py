@@ -314,7 +314,7 @@ def run(
     Args:
         archivers: opened.
         follow: go on until told to stop, through an outage of Kafka or the lake.
-        every_seconds: while following, a topic's records are collected for so long, or until they fill a slice.
+        every_seconds: while following, a topic's records are collected for this long, or until they fill a slice.
         on_slice: called after each slice with the offsets that it spanned.
         is_over: asked between two slices.
 
@@ -356,7 +356,7 @@ def _lost_error(topic: str, lost: tuple[OffsetRange, ...]) -> DataLossError:
     names = ", ".join(map(str, lost))
     return DataLossError(
         f"Retention removed records of {topic!r} before they were archived: {names}. They are in neither place. "
-        f"To go on behind the gap, which stays on record: kappa archive start {topic} --skip-lost --execute",
+        f"To go on after the gap, which stays on record: kappa archive start {topic} --skip-lost --execute",
         topic=topic,
         lost=ranges_to_json(lost),
     )

@@ -27,7 +27,7 @@ def approve(
     topology: Topology,
     epoch: Annotated[int | None, typer.Argument(help="Number of the epoch; by default the candidate.")] = None,
     shown: Annotated[
-        str, typer.Option("--shown", help="What a look at it called what it showed: refused where that changed since.")
+        str, typer.Option("--shown", help="Hash of what was shown; refused if that has changed since.")
     ] = "",
     reason: Reason = "",
     execute: Execute = False,

@@ -23,10 +23,10 @@ def register(app: typer.Typer) -> None:
 def drivers(
     targets: Annotated[
         Path | None,
-        typer.Option("--targets", help="A file that tells Prometheus where drivers are; it is kept up to date."),
+        typer.Option("--targets", help="Keep this file up to date with the endpoints of drivers, for Prometheus."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Look once: name each wanted driver that does not run or is stuck.")
+        bool, typer.Option("--check", help="Name each wanted driver that does not run or is stuck, and exit.")
     ] = False,
 ) -> None:
     """Be a host for drivers: start those that are wanted and missing, until SIGTERM or Ctrl-C."""

@@ -34,11 +34,13 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     from kappa.driver.handovers.expiry import Expiry
 
-OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
+OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the only one that fits.")]
 
 KeepOld = Annotated[
     bool,
-    typer.Option("--keep-old-running", help="The old driver follows on, sending nothing: a way back without a wait."),
+    typer.Option(
+        "--keep-old-running", help="Let the old driver follow on without sending: a rollback then needs no wait."
+    ),
 ]
 
 

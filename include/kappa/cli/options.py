@@ -45,11 +45,12 @@ Topologies = Annotated[
 ]
 Epoch = Annotated[int, typer.Argument(help="Number of the epoch; see `kappa status`.")]
 Allow = Annotated[
-    list[str] | None, typer.Option("--allow", help="Code of a finding that warns instead of refusing; may be repeated.")
+    list[str] | None,
+    typer.Option("--allow", help="Let findings with this code warn instead of refusing; may be repeated."),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the command only says what it would do.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
+Reason = Annotated[str, typer.Option("--reason", help="Reason, kept in the history.")]
 Wait = Annotated[
     bool,
     typer.Option("--wait/--detach", help="Wait and show progress, or return at once. Ctrl-C only ends the waiting."),

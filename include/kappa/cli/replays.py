@@ -32,7 +32,7 @@ ThresholdOption = Annotated[
     list[str] | None,
     typer.Option(
         "--threshold",
-        help="Most that the new epoch may differ, for example rewards.keys_removed=0 or rewards.drift.Points=0.1 (a "
+        help="Largest difference to allow, for example rewards.keys_removed=0 or rewards.drift.Points=0.1 (a "
         "share); may be repeated.",
     ),
 ]
@@ -46,9 +46,9 @@ DeterminismOption = Annotated[
     bool,
     typer.Option(
         "--determinism",
-        help="Does it give the same again? The replay computes its range twice, in slices of two sizes, and fails "
-        "where they differ; the plan "
-        "names what in the step may differ (a clock, rand, first of unordered rows), which starts Spark.",
+        help="Compute the range twice, in slices of two sizes, and fail "
+        "where they differ. The plan names what in the step may differ (a clock, rand, first of unordered rows), which "
+        "starts Spark.",
     ),
 ]
 CutsOption = Annotated[
@@ -64,8 +64,7 @@ UpstreamOption = Annotated[
     typer.Option(
         "--upstream",
         help="For a topology that reads versioned topics of others: which epoch of another one to read, for example "
-        "retail.loyalty=4; "
-        "by default its live epoch. May be repeated.",
+        "retail.loyalty=4; by default its live epoch. May be repeated.",
     ),
 ]
 BringInOption = Annotated[
@@ -76,7 +75,9 @@ BringInOption = Annotated[
         "all. May be repeated. By default they stay set aside.",
     ),
 ]
-SliceOption = Annotated[int | None, typer.Option("--slice-records", min=1, help="Most offsets in one slice.")]
+SliceOption = Annotated[
+    int | None, typer.Option("--slice-records", min=1, help="Read at most this many offsets in one slice.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -101,7 +102,7 @@ def plan(
     reason: Reason = "",
     json: Json = False,
 ) -> None:
-    """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
+    """Show what a replay would do and objections to it. Changes nothing; exit code 1 when it would be refused."""
     from kappa.replay.explain import explain as explain_plan
 
     made = _plan(
@@ -147,7 +148,7 @@ def replay(
 def rebuild(
     topology: Topology,
     from_changelog: Annotated[
-        bool, typer.Option("--from-changelog", help="From the changelog of the epoch that sent last.")
+        bool, typer.Option("--from-changelog", help="Rebuild from the changelog of the epoch that sent last.")
     ] = False,
     allow: Allow = None,
     reason: Reason = "",

@@ -44,10 +44,11 @@ def set_aside(
         int | None, typer.Option("--to", min=0, help="With --failing: first offset after; by default the log's end.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=set_asides.MOST, help="Most records to set aside.")
+        int, typer.Option("--limit", min=1, max=set_asides.MOST, help="Set aside at most this many records.")
     ] = _LIMIT,
     unreadable: Annotated[
-        bool, typer.Option("--unreadable", help="The records at --offset cannot be read at all: set them aside unread.")
+        bool,
+        typer.Option("--unreadable", help="Set aside the records at --offset unread, because they cannot be read."),
     ] = False,
     epoch: Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the live one.")] = None,
     reason: Reason = "",

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def new(
     name: Annotated[str, typer.Argument(help="Name of the new topology, for example retail.refunds.")],
-    shape: Annotated[StarterShape, typer.Option("--shape", help="What it begins as.")],
+    shape: Annotated[StarterShape, typer.Option("--shape", help="Shape to begin with.")],
     tests: Annotated[
         Path | None,
         typer.Option(

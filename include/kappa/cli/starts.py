@@ -16,37 +16,46 @@ from kappa.replay.starts import Start, ToCurrent, ToEarliest, ToLatest, ToOffset
 
 #: Parameter -> its type and option, in the order of ``--help``.
 _OPTIONS: dict[str, Any] = {
-    "to_earliest": Annotated[bool, typer.Option("--to-earliest", help="From the beginning of what can be read.")],
-    "to_latest": Annotated[bool, typer.Option("--to-latest", help="From the end of what can be read.")],
+    "to_earliest": Annotated[
+        bool, typer.Option("--to-earliest", help="Start at the earliest offset that can be read.")
+    ],
+    "to_latest": Annotated[bool, typer.Option("--to-latest", help="Start at the end of the log.")],
     "to_current": Annotated[
-        bool, typer.Option("--to-current", help="Where the group is: checks, and keeps its offsets from expiring.")
+        bool, typer.Option("--to-current", help="Keep the group's offsets: check them, and stop them from expiring.")
     ],
     "to_datetime": Annotated[
         str | None,
         typer.Option(
-            "--to-datetime", help="From the first record at or after a time, for example 2026-03-01T00:00:00Z."
+            "--to-datetime", help="Start at the first record at or after this time, for example 2026-03-01T00:00:00Z."
         ),
     ],
     "by_duration": Annotated[
         str | None,
-        typer.Option("--by-duration", help="The same, of the time that is so long ago, for example P7D or PT6H."),
+        typer.Option("--by-duration", help="Like --to-datetime, at now minus a duration, for example P7D or PT6H."),
     ],
     "shift_by": Annotated[
         str | None,
-        typer.Option("--shift-by", help="So many offsets from the position now, in every partition; -1000 goes back."),
+        typer.Option(
+            "--shift-by", help="Shift by N offsets from the current position, in every partition; -1000 goes back."
+        ),
     ],
     "to_offset": Annotated[
         list[str] | None,
-        typer.Option("--to-offset", help="pos:0=1200, or pos=1200 for all other partitions; may be repeated."),
+        typer.Option(
+            "--to-offset",
+            help="Start at these offsets: pos:0=1200, or pos=1200 for all other partitions; may be repeated.",
+        ),
     ],
     "from_file": Annotated[
         Path | None,
-        typer.Option("--from-file", help="Offsets from a CSV of TOPIC,PARTITION,OFFSET, as Kafka's tools write it."),
+        typer.Option(
+            "--from-file", help="Read offsets from a CSV of TOPIC,PARTITION,OFFSET, as Kafka's tools write it."
+        ),
     ],
     "from_savepoint": Annotated[
         str | None,
         typer.Option(
-            "--from-savepoint", help="From a commit of the live epoch: its slice number, a time, or its name."
+            "--from-savepoint", help="Start at a commit of the live epoch: its slice number, a time, or its name."
         ),
     ],
 }
@@ -115,7 +124,7 @@ def _from_file(path: Path) -> ToOffset:
     return ToOffset(offsets=offsets_from_csv(text, str(path)), file=str(path))
 
 
-#: What is no single text.
+#: What is not a single text.
 _STARTS: dict[str, Callable[[Any], Start | ToCurrent]] = {
     "to_earliest": lambda _: ToEarliest(),
     "to_latest": lambda _: ToLatest(),

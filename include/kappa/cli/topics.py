@@ -64,7 +64,7 @@ def list_(json: Json = False) -> None:
 def create(
     names: Names = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All topics that deployed topologies read or send to and that are missing.")
+        bool, typer.Option("--all", help="Create all missing topics that deployed topologies read or send to.")
     ] = False,
     partitions: Partitions = 3,
     retention: Retention = "forever",

@@ -13,7 +13,7 @@ HistoryStands = Annotated[
     bool,
     typer.Option(
         "--history-stands",
-        help="I say that every row that the old code made is right also by the new one; kept in the history with my "
+        help="Declare that every row of the old code is right under the new one too; kept in the history with your "
         "name.",
     ),
 ]
@@ -22,7 +22,7 @@ Slices = Annotated[
     typer.Option(
         "--slices",
         min=0,
-        help="How many of the last slices are computed with both codes and compared; 0: none, without Spark.",
+        help="Compute this many of the last slices with both codes, and compare; 0 for none, without Spark.",
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 An approval is bound to what was shown when it was given: the epoch, its code, the report of its verification, and the
 live epoch that it replaces. A cutover is refused when any of these is another one by then. A rejected epoch keeps its
-tables for ``KAPPA_REJECTED_HOURS``, has no driver and is no candidate: the next replay does not wait for it.
+tables for ``KAPPA_REJECTED_HOURS``, has no driver and is not a candidate: the next replay does not wait for it.
 """
 
 from __future__ import annotations

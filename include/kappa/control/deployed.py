@@ -103,7 +103,7 @@ def _lines(descriptor: int, seconds: float) -> Iterator[dict[str, Any]]:
     """JSON lines of a pipe, until it is closed.
 
     Raises:
-        TimeoutError: none came for so long.
+        TimeoutError: none came for this long.
     """
     pending = b""
     deadline = time.monotonic() + seconds

@@ -68,7 +68,7 @@ def positions(broker: Broker, group: str) -> list[GroupPartition]:
 
 
 def plan_reset(broker: Broker, request: GroupRequest) -> GroupReset:
-    """Where the group would stand, and what speaks against it. Changes nothing."""
+    """Where the group would stand, and objections to it. Changes nothing."""
     now = clock.now()
     present = _present(broker, request.topics)
     at, offsets = start_time(request.start, now), broker.group_offsets(request.group)

@@ -88,7 +88,7 @@ def profile(config: Config, topology: str, epoch: int | None = None, *, slices: 
 
     Args:
         epoch: by default the candidate, or the live one.
-        slices: at most so many of the last.
+        slices: at most this many of the last.
 
     Raises:
         UnknownEpochError: there is no such epoch.

@@ -29,7 +29,7 @@ from kappa.slices.topics.turns import last_live_marker
 
 
 def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = ()) -> ReplayPlan:
-    """What a replay would do, and what speaks against it. Changes nothing.
+    """What a replay would do, and objections to it. Changes nothing.
 
     Args:
         request: what is asked for.

@@ -37,7 +37,7 @@ def named(config: Config, about: Subject, offsets: Sequence[int], *, is_readable
         is_readable: whether they can be read; otherwise they are set aside without a value.
 
     Raises:
-        RefusedError: one was committed, is no record, or is set aside already.
+        RefusedError: one was committed, is not a record, or is set aside already.
     """
     check_offsets(about, offsets)
     found: dict[int, bytes | None] = {}

@@ -54,7 +54,7 @@ class Listing:
         offsets: offset -> hash of the value.
         samples: the first of them.
         failing: the error class by which they were listed; empty where their offsets were named.
-        is_capped: whether there may be more that fail so, behind the cap.
+        is_capped: whether there may be more that fail so, beyond the cap.
     """
 
     topology: str

@@ -45,7 +45,7 @@ class Upgrade:
         to_code: that of the deployed code.
         from_version: the author's word for the running code.
         to_version: the author's word for the deployed code.
-        findings: what speaks against it.
+        findings: objections to it.
         evidence: the last slices computed with both codes; None if that was not done.
     """
 

@@ -35,7 +35,7 @@ _KEEP_HOURS = 1
 #: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader
 #: that is further behind reads the last checkpoint; an append to what is older is refused.
 _KEEP_LOG_MINUTES = 10
-#: For so long after such a look only the next entry is looked for, by its name: well before an entry could go.
+#: For this long after such a look only the next entry is looked for, by its name: well before an entry could go.
 _NEXT_ENTRY_SECONDS = 60.0
 #: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
 _CONFIGURATION = {

@@ -35,7 +35,7 @@ def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
 def rows_in_order(
     path: str, delta_version: int, seq: int, order: Sequence[str] = (), rows: int = 50_000
 ) -> Iterator[pa.Table]:
-    """Rows that one slice wrote, about so many at a time, in the order of some columns where the table has them.
+    """Rows that one slice wrote, about this many at a time, in the order of some columns where the table has them.
 
     Rows that are equal in all of these come together, but for nulls. What is in memory does not grow with the slice,
     but for the sort, of which the engine keeps one copy.
@@ -198,7 +198,7 @@ def chunks(
     where: str | None = None,
     over: Changes | None = None,
 ) -> Iterator[pa.Table]:
-    """Rows of a table as of a version, unordered, about so many at a time: memory does not grow with the table."""
+    """Rows of a table as of a version, unordered, about this many at a time: memory does not grow with the table."""
     import pyarrow as pa
     from deltalake import DeltaTable
 

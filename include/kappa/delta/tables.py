@@ -292,7 +292,7 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
         )
         if not _is_written(
             table, seq
-        ):  # nothing to update and no key to remove, which is no commit: it is done all the same
+        ):  # nothing to update and no key to remove, which is not a commit: it is done all the same
             _write_nothing(table, seq)
 
 

@@ -11,7 +11,7 @@ def width(text: str) -> int:
 
 
 def wrapped(text: str, most: int) -> list[str]:
-    """Lines of at most so many columns, broken at spaces, within a word only where it is longer than a line.
+    """Lines of at most this many columns, broken at spaces, within a word only where it is longer than a line.
 
     Args:
         text: visible text.

@@ -11,7 +11,7 @@ from kappa.topology.declaration import step_of
 from kappa.topology.registry import Declared
 from kappa.topology.times.event_time import LATE_RECORDS
 
-#: What stands for a name that is no literal.
+#: What stands for a name that is not a literal.
 UNREAD = "…"
 
 

@@ -47,10 +47,10 @@ class SliceSizes:
         self._fitting: dict[tuple[OffsetRange, ...], int] = {}
 
     def bounded(self, cut: Callable[[int], AnyCut], most: int, position: Offsets, last: Sequence[LedgerRow]) -> AnyCut:
-        """The next slice of at most so many offsets, or of fewer, so that its bytes are not too many either.
+        """The next slice of at most this many offsets, or of fewer, so that its bytes are not too many either.
 
         Args:
-            cut: makes one of at most so many offsets.
+            cut: makes one of at most this many offsets.
             most: as many as it may have.
             position: where it begins.
             last: the last commits.

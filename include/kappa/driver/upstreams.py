@@ -16,7 +16,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import LedgerState
 from kappa.replay.chains import Binding, Key, SentEnd, is_at, is_reached, next_end, sent_at, topics_of, within
 
-#: What is read of those topics that are no versioned topics, for a slice that ends at a place of the root topics.
+#: What is read of those topics that are not versioned topics, for a slice that ends at a place of the root topics.
 Direct = Callable[[Offsets], Offsets]
 
 
@@ -62,7 +62,7 @@ class Upstreams:
 
         Args:
             state: the reader's ledger.
-            direct: where the slice ends in topics that are no versioned topics.
+            direct: where the slice ends in topics that are not versioned topics.
             most: offsets that it may span, unless one transaction is larger.
         """
         return _cut(state, self.ahead(state.standing), direct, most)

@@ -128,7 +128,7 @@ class Broker:
         Args:
             topics: the topics.
             timestamp_ms: the time.
-            since: offsets from which on records count, of partitions where they lie behind the beginning. The caller
+            since: offsets from which on records count, of partitions where they lie after the beginning. The caller
                 knows that all that it has read before them is earlier than the time.
         """
         end, found = self._first_records(topics, timestamp_ms, since or Offsets())
@@ -383,7 +383,7 @@ class Broker:
 
     def _first_records(self, topics: Iterable[str], timestamp_ms: int, since: Offsets) -> tuple[Offsets, dict[At, int]]:
         described = self._admin.described(topics)
-        # The end first: a record that arrives in between may reach the time, and must then lie behind the end.
+        # The end first: a record that arrives in between may reach the time, and must then lie after the end.
         end = Offsets.of(
             self._admin.offsets(described, _LATEST, _COMMITTED, "asking for the last stable offsets").items()
         )

@@ -103,15 +103,15 @@ def read(path: str) -> dict[str, str]:
     """
     if not path.startswith("/") or re.search(r"[:{}\n]", path):
         raise ConfigError(
-            f"{SETTING}={path!r} is no path that each process reads alike. Name a file from / on, without : and braces "
-            "in its path.",
+            f"{SETTING}={path!r} is not a path that each process reads alike. Set it to an absolute path "
+            "without ':', '{' and '}'.",
             path=path,
         )
     try:
         mode = stat.S_IMODE(Path(path).stat().st_mode)
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise ConfigError(
             f"{SETTING} names {path}, which cannot be read on this host: {reason}. Put the file there, or correct "
             f"the path: ls -l {path}",
@@ -259,7 +259,7 @@ def _unquoted(double: str, single: str, bare: str) -> str:
 
 
 def _trust(found: Mapping[str, str], path: str) -> dict[str, str]:
-    """The certificates that a broker's is held against; without any those of the system count."""
+    """The certificates that a broker's is checked against; without any those of the system count."""
     store = found.get("ssl.truststore.location")
     if store is None:
         return {}

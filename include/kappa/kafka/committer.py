@@ -1,4 +1,4 @@
-"""Offsets of consumer groups, read and written by a consumer that is no member of them.
+"""Offsets of consumer groups, read and written by a consumer that is not a member of them.
 
 Not by the admin client: after an outage that answers no question about groups any more, or aborts the process
 (librdkafka issue 4605, seen with 2.16.0).

@@ -261,7 +261,7 @@ class Sender:
         self._producer = None
 
     def _flush(self, producer: Producer) -> None:
-        """Wait until all is delivered; after a batch that is refused the client keeps those behind it for good."""
+        """Wait until all is delivered; after a batch that is refused the client keeps those after it for good."""
         deadline = time.monotonic() + _COMMIT_SECONDS
         while producer.flush(_FLUSH_SECONDS):
             self._raise_failure()

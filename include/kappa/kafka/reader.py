@@ -153,7 +153,7 @@ class Sampler:
         self._consumer = _consumer(bootstrap_servers, "kappa.sampler", fetch_kbytes=16, queue_kbytes=256)
 
     def sample(self, start: Offsets, end: Offsets, most: int) -> dict[tuple[str, int], list[Message]]:
-        """The first records of each partition, at most so many, from ``start`` to ``end``.
+        """The first records of each partition, at most this many, from ``start`` to ``end``.
 
         Partitions that have none, or whose records were removed, are left out.
 

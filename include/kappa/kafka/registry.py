@@ -60,7 +60,7 @@ class Registry:
         """Whether the registry would take a schema as the next one of a subject.
 
         Raises:
-            SchemaRefusedError: it is no schema to the registry.
+            SchemaRefusedError: it is not a schema to the registry.
             RegistryUnreachableError: it does not answer as a registry.
         """
         found = self._ask(
@@ -97,7 +97,7 @@ class Registry:
                 ) from error
             said = f"answers {error.http_status_code} ({error.error_code}), not as a registry"
             raise self._unreachable(what, said) from error
-        except Exception as error:  # whatever a connection, or a page that is no registry's, raises in the client
+        except Exception as error:  # whatever a connection, or a page that is not a registry's, raises in the client
             raise self._unreachable(what, f"does not answer: {type(error).__name__}") from error
 
     def _unreachable(self, what: str, said: str) -> RegistryUnreachableError:

@@ -110,7 +110,7 @@ class Exporter:
 
     @_measured
     def stands_at(self, row: LedgerRow | None) -> None:
-        """The last commit is this one, which is no slice: the seed."""
+        """The last commit is this one, which is not a slice: the seed."""
         assert self.metrics is not None
         if row is not None:
             self.metrics.stands_at(row)

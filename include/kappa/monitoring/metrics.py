@@ -131,10 +131,10 @@ class Metrics:
             self.stands_at(committed)
 
     def begin(self, line: str) -> None:
-        """A line begins, and the one before it has ended; what is no line of the protocol is not measured.
+        """A line begins, and the one before it has ended; what is not a line of the protocol is not measured.
 
         Args:
-            line: its name, or that with what it is at behind it: ``effects of slice 7``.
+            line: its name, or that followed by what it is at: ``effects of slice 7``.
         """
         now = self._clock()
         if self._line is not None:

@@ -136,7 +136,7 @@ class Notices:
         self._is_on = bool(config.webhook_url or config.webhook_url_file)
 
     def open(self, events: Sequence[Event], lake: str) -> None:
-        """Begin behind the last event that was told; the first driver begins behind those that there are.
+        """Begin after the last event that was told; the first driver begins after those that there are.
 
         Args:
             events: of the topology, oldest first.

@@ -150,7 +150,7 @@ def is_within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> b
 
 
 def bounded(position: Offsets, end: Offsets, max_records: int) -> tuple[OffsetRange, ...]:
-    """Ranges from a position towards an end of at most so many offsets, shared evenly among the partitions.
+    """Ranges from a position towards an end of at most this many offsets, shared evenly among the partitions.
 
     Every partition is named, those from which nothing is taken with an empty range.
     """

@@ -144,8 +144,8 @@ def _cut_at(
         return end
     if all(reached.get(at, -1) >= time_ms for at, _ in end.items()):
         return Offsets.of((at, position.get(*at) or 0) for at, _ in end.items())
-    # A record of the future may lie before the start of a replay: then it is no record of this order, and Kafka would
-    # answer with it.
+    # A record of the future may lie before the start of a replay: then it is not a record of this order, and Kafka
+    # would answer with it.
     waiting = Offsets.of((at, position.get(*at) or 0) for at, _ in end.items() if reached.get(at, -1) < time_ms)
     found = index(time_ms, waiting)
 

@@ -188,7 +188,7 @@ def listed(text: str, most: int) -> tuple[int, ...]:
 
 
 def check_choice(text: str) -> None:
-    """Raise where a text is no choice of :func:`chosen`.
+    """Raise where a text is not a choice of :func:`chosen`.
 
     Raises:
         UsageError: it is none.

@@ -59,7 +59,7 @@ def placed(records: Sequence[R]) -> list[Placed[R]]:
 
 def cut_by_time(log: list[Placed[R]], cuts: int, chance: random.Random) -> Iterable[tuple[str, list[list[Placed[R]]]]]:
     """Names of ways to cut, with the slices."""
-    yield "one slice a record", [[one] for one in log]
+    yield "one slice per record", [[one] for one in log]
     times = sorted({one.running_ms for one in log})[1:]  # a cut at the first time would give an empty slice
     seen: set[tuple[int, ...]] = set()
     for _ in range(cuts if times else 0):

@@ -36,7 +36,7 @@ class OffsetRange:
 
     def __post_init__(self) -> None:
         if self.partition < 0 or self.start < 0 or self.end < self.start:
-            raise ValueError(f"{self} is no offset range: it must hold 0 <= start <= end and 0 <= partition.")
+            raise ValueError(f"{self} is not an offset range: it must hold 0 <= start <= end and 0 <= partition.")
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}] {self.start}..{self.end}"

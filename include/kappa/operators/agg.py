@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-#: Decimals have at most so many digits.
+#: Decimals have at most this many digits.
 _DIGITS = 38
 #: Digits of integers, by type.
 _DIGITS_OF = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -139,7 +139,7 @@ def variance(column: str) -> Aggregate:
     """The variance of a sample, DOUBLE; null where there are fewer than two values.
 
     Count, sum and sum of squares are kept as integers or DECIMAL, so that the value depends on no order and no cut. Of
-    values with up to three digits behind the point the difference of both sums is exact while it has 38 digits.
+    values with up to three digits after the point the difference of both sums is exact while it has 38 digits.
 
     DOUBLE and FLOAT are refused, as by :func:`sum`, and DECIMAL of more than 19 digits, whose squares none holds.
     """
@@ -227,7 +227,7 @@ def top(column: str, n: int, *, by: str) -> Aggregate:
 
 
 def collect(column: str, most: int = 100) -> Aggregate:
-    """The first values of a column in the total order, at most so many: ARRAY, empty where there is none.
+    """The first values of a column in the total order, at most this many: ARRAY, empty where there is none.
 
     Several rows of one record are ordered by value.
 
@@ -265,7 +265,7 @@ def parts_of(
         taken: columns of the operator's own.
 
     Raises:
-        TopologyError: there is none; a name is taken or is no name; a column is not there or of the wrong type.
+        TopologyError: there is none; a name is taken or is not a name; a column is not there or of the wrong type.
     """
     types = {column.name: column for column in columns_of(rows, what)}
     reserved = {name.lower() for name in taken}

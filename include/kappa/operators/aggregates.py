@@ -32,7 +32,7 @@ class Aggregated:
     """What aggregating gives for a slice.
 
     Attributes:
-        changes: rows of its table, at most one a key; those that go have ``_deleted``.
+        changes: rows of its table, at most one per key; those that go have ``_deleted``.
     """
 
     changes: DataFrame

@@ -65,7 +65,7 @@ def check_stream(rows: DataFrame, operator: str) -> None:
 
 
 def check_rows_of_tables(rows: DataFrame, operator: str) -> None:
-    """The rows are no records of changes of a database, which only their own operator takes for what they are.
+    """The rows are not records of changes of a database, which only their own operator takes for what they are.
 
     Raises:
         TopologyError: they have ``_operation``.

@@ -86,7 +86,7 @@ def of_keys(before: DataFrame, rows: DataFrame, key: Key) -> DataFrame:
     of the slice, one pass over it that keeps the slice's keys is several times as fast.
 
     Args:
-        before: a state; at most one row a key.
+        before: a state; at most one row per key.
         rows: the slice's rows.
         key: column or columns that both have.
     """

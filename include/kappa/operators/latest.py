@@ -28,7 +28,7 @@ class NewestRows:
     """What :class:`NewestBy` makes of a slice.
 
     Attributes:
-        changes: rows of the table, at most one a key, with ``_deleted``.
+        changes: rows of the table, at most one per key, with ``_deleted``.
         deletions: rows of the table of deleted keys, likewise; None unless ``scope`` is ``all``.
     """
 
@@ -164,5 +164,5 @@ def newest_by(
 
 
 def _changed(newer: DataFrame, columns: list[str]) -> DataFrame:
-    """A deletion of a key that the table lacks is no change."""
+    """A deletion of a key that the table lacks is not a change."""
     return newer.where("NOT _deleted OR _known IS NOT NULL").selectExpr(*columns, "_deleted")

@@ -10,7 +10,7 @@ from kappa.topology.masking import check
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: SHA-256 works on blocks of so many bytes.
+#: SHA-256 works on blocks of this many bytes.
 _BLOCK = 64
 
 

@@ -104,8 +104,8 @@ class BothPhases:
     """What two phases give for a slice.
 
     Attributes:
-        changes: rows of the result, at most one a key.
-        parts: rows of the first phase's table, at most one a key and part; None where that table is not kept.
+        changes: rows of the result, at most one per key.
+        parts: rows of the first phase's table, at most one per key and part; None where that table is not kept.
     """
 
     changes: DataFrame

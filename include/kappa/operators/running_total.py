@@ -96,7 +96,7 @@ def running_total(
 
     With thresholds it also emits ``crossings``: a row for each threshold that a total reaches or passes, at the record
     that takes it there, with a column ``threshold`` of the total's type. That is what ``filter((key, count) -> count ==
-    1000)`` behind a ``count`` is meant to do in Kafka Streams, without losing a count that its cache jumped over. A
+    1000)`` after a ``count`` is meant to do in Kafka Streams, without losing a count that its cache jumped over. A
     total that goes from 998 to 1004 within one record crosses 999 to 1004 once each. One that falls and rises again
     crosses again; one that only grows crosses each threshold once, whatever the slices. A row with a null key crosses
     nothing.
@@ -337,7 +337,7 @@ def _check(totals: RunningTotal) -> None:
     if odd_ones:
         raise TopologyError(
             f"{_NAME}: a total of type {totals.kind} is never {', '.join(map(str, odd_ones))}. Give thresholds with at "
-            f"most {scale} digits behind the point and {digits - scale} before it, as int or Decimal."
+            f"most {scale} digits after the point and {digits - scale} before it, as int or Decimal."
         )
 
 

@@ -2,7 +2,7 @@
 
 Rows that are spread from one record, as the lines of an invoice are, have one place. Their columns decide then, from
 the first to the last, so that no sequence follows from how Spark happens to move rows. What was computed along a
-sequence, as a running total is, is no content: its column says which ones the sequence was made by, and whatever
+sequence, as a running total is, is not content: its column says which ones the sequence was made by, and whatever
 follows that key later takes the same sequence, whichever columns are left.
 """
 

@@ -24,7 +24,7 @@ from kappa.replay import stored
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
-#: How often a file that is no JSON is looked at again.
+#: How often a file that is not JSON is looked at again.
 _LOOKS = 5
 
 

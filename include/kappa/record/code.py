@@ -1,8 +1,8 @@
 """Code by content hash: the topology's own files and the platform's, zipped into the lake.
 
 A driver runs the code that its epoch recorded, not what happens to be deployed, so that a restart or a rollback runs
-what ran before. What is stored, and what is unpacked from it, is held against the hash before it runs: that finds files
-that were cut short or altered. It does not keep out a writer of the lake, which may record another hash as well.
+what ran before. What is stored, and what is unpacked from it, is checked against the hash before it runs: that finds
+files that were cut short or altered. It does not keep out a writer of the lake, which may record another hash as well.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def store(lake: str, folder: Path, topology: str) -> str:
 def extract(lake: str, code: str, home: Path) -> Path:
     """Unpack stored code under ``<home>/code/<hash>``; idempotent, safe when several do it at once.
 
-    What is unpacked already is held against the hash, and unpacked again when it is another by now.
+    What is unpacked already is checked against the hash, and unpacked again when it is another by now.
 
     Returns:
         Folder with ``include/``, ``jobs/`` and ``topologies/``.
@@ -108,7 +108,7 @@ def check(lake: str, code: str) -> None:
 
 
 def _stored(lake: str, code: str) -> dict[str, bytes]:
-    """Stored code by file name, held against its hash."""
+    """Stored code by file name, checked against its hash."""
     filesystem, path = _open(lake, code)
     place = code_file(lake, code)
     if filesystem.get_file_info(path).type == fs.FileType.NotFound:
@@ -118,7 +118,7 @@ def _stored(lake: str, code: str) -> dict[str, bytes]:
     content = _unzipped(data)
     found = None if content is None else digest(content)
     if content is None or found != code:
-        what = "is no zip file, or a torn one" if found is None else f"holds code {found}"
+        what = "is not a zip file, or a torn one" if found is None else f"holds code {found}"
         raise CodeError(
             f"Stored code {code} {what}: {place} was cut short or altered, and nothing of it is run. Put that file "
             "back from a backup, or deploy the files that it was made of again; the next kappa start, replay or "

@@ -138,7 +138,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "history_stands": Field("boolean", "true: its author vouches for the rows that are there"),
         "report": _REPORT,
         "verdict": _VERDICT,
-        "findings": Field("list", "what speaks against it"),
+        "findings": Field("list", "objections to it"),
     },
     "upgraded": {
         "code": Field("text", "content hash of the new code"),

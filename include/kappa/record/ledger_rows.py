@@ -56,7 +56,7 @@ class LedgerRow:
             detail says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are
             gone.
             ``files``: data files came to tables between two slices: changes were merged, or small files.
-            ``rollup``: what the rows up to number ``upto`` in its detail said that are no rows any more.
+            ``rollup``: what the rows up to number ``upto`` in its detail said that are not rows any more.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.
         ranges: offset ranges of a plan or commit, every partition named.

@@ -168,7 +168,7 @@ def row_of(contents: Contents, key: str) -> pa.Table:
 
 
 def chunks(contents: Contents, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
-    """Rows about so many at a time, in no order; see :func:`kappa.delta.queries.chunks`."""
+    """Rows about this many at a time, in no order; see :func:`kappa.delta.queries.chunks`."""
     return queries.chunks(contents.path, contents.version, columns, rows, over=changes_over(contents))
 
 

@@ -184,7 +184,7 @@ def _sent(commits: Iterable[LedgerRow]) -> Iterable[list[Mapping[str, Any]]]:
 
 
 def _thinned(places: Iterable[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Places some way behind one another, at most so many: every second one is left out.
+    """Places some way behind one another, at most this many: every second one is left out.
 
     The last stays.
     """

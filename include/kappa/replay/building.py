@@ -35,7 +35,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     Args:
         request: what was asked for.
         facts: what was found; for a start by time with ``first_records``, looked up
-            for :func:`~kappa.replay.starts.start_time` of the same ``now``. Topics that are no source are left aside.
+            for :func:`~kappa.replay.starts.start_time` of the same ``now``. Topics that are not sources are left aside.
         now: when.
     """
     topology = facts.topology

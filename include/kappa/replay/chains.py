@@ -94,7 +94,7 @@ class ChainFacts:
         bound: source -> the versioned topic that it stands for.
         upstreams: the epochs whose topics they are.
         direct: topics that are read as they are.
-        findings: what speaks against reading them so.
+        findings: objections to reading them so.
     """
 
     bound: Mapping[str, Binding] = field(default_factory=dict)
@@ -206,7 +206,7 @@ def roots(chain: ChainFacts, position: Offsets) -> Offsets | None:
 
 
 def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd | None:
-    """Where a slice ends that reads versioned topics: the furthest end within so many offsets, or the next one.
+    """Where a slice ends that reads versioned topics: the furthest end within this many offsets, or the next one.
 
     Args:
         ahead: ends beyond the position, oldest first.

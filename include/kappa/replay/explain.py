@@ -18,7 +18,7 @@ from kappa.topology.thresholds import limits_of
 
 
 def explain(plan: ReplayPlan) -> list[str]:
-    """Lines of text for people: what is built, then each stage, then what speaks against it."""
+    """Lines of text for people: what is built, then each stage, then objections to it."""
     lines = [
         f"Plan {plan.id}: {plan.topology} version {plan.topology_version or '?'} (code {plan.code[:12] or 'unknown'}) "
         f"into epoch {plan.epoch}, {_beside(plan)}",

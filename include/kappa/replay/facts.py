@@ -196,7 +196,7 @@ class LiveFacts:
         topics: names of the topics that it sends to.
         reconciled: those that it brought to what a table held when it went live, with that table.
         shapes: keys and columns of its tables and append outputs, by place.
-        group: where its consumer group stands, if that is no place where a slice ended; ``None`` otherwise.
+        group: where its consumer group stands, if that is not a place where a slice ended; ``None`` otherwise.
         is_cut_by_arrival: whether slices of it were cut as records arrived.
         upstreams: epochs of other topologies whose versioned topics it reads.
         root_origin: where of the root topics the history in its tables begins.

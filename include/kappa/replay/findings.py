@@ -1,4 +1,4 @@
-"""What speaks against a plan: a finding, and how one is declared.
+"""Objections to a plan: a finding, and how one is declared.
 
 Declarations and rules are in the modules of ``rules``.
 """
@@ -24,7 +24,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that speaks against a plan.
+    """An objection to a plan.
 
     Attributes:
         code: name of the rule.

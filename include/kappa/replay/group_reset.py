@@ -1,4 +1,4 @@
-"""Setting a consumer group, as data: from where to where, and what speaks against it.
+"""Setting a consumer group, as data: from where to where, and objections to it.
 
 Resolved as a replay's start is.
 """
@@ -90,7 +90,7 @@ class GroupReset:
         group: name of the group.
         before: what it has committed of the selected partitions.
         after: what it will have; empty if that could not be resolved.
-        findings: what speaks against it.
+        findings: objections to it.
     """
 
     group: str

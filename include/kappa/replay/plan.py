@@ -1,4 +1,4 @@
-"""A replay as data: what it will do, frozen, with all that speaks against it."""
+"""A replay as data: what it will do, frozen, with all objections to it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ReplayPlan:
         set_aside: records of the span that the live epoch set aside, and that this one leaves out too.
         brought_in: those of them that it computes, as the request asks.
         stages: what the driver runs through by itself, in order; none if the plan is refused.
-        findings: what speaks against it.
+        findings: objections to it.
         estimate: how much work it is.
         created_at: when it was made; no part of the id.
         request: what was asked for.
@@ -192,7 +192,7 @@ class ReplayPlan:
         Fields of newer code are passed over, and the id stays what they are a part of.
 
         Raises:
-            UsageError: the text is no plan, or was changed after it was made.
+            UsageError: the text is not a plan, or was changed after it was made.
             NewerFormatError: newer code wrote it in a format that this code does not read.
         """
         try:
@@ -223,7 +223,7 @@ class ReplayPlan:
             object.__setattr__(plan, "id", id_)
             return plan
         except (AttributeError, KeyError, TypeError, ValueError, LedgerError) as error:
-            raise UsageError(f"This is no plan: {error!r}.") from error
+            raise UsageError(f"This is not a plan: {error!r}.") from error
 
 
 def _digest(values: Mapping[str, Any]) -> str:

@@ -136,7 +136,7 @@ class ReplayRequest:
         """Read what :meth:`as_dict` gave.
 
         Raises:
-            UsageError: the values are no request.
+            UsageError: the values are not a request.
         """
         parts = dict(values)
         try:
@@ -151,7 +151,7 @@ class ReplayRequest:
             }
             return stored.read(cls, known)
         except (KeyError, TypeError, ValueError, LedgerError, TopologyError) as error:
-            raise UsageError(f"This is no replay request: {dict(values)!r}: {error}.") from error
+            raise UsageError(f"This is not a replay request: {dict(values)!r}: {error}.") from error
 
 
 def default_seed(start: Start) -> Seed:

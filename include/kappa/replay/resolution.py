@@ -36,7 +36,7 @@ class Resolved:
         origin: where the history in the tables begins: the start, or that of what they are seeded from.
         seed_epoch: epoch whose tables or changelog seed the new one; ``None`` if they start empty.
         seed_seq: the slice after which they are taken.
-        findings: what speaks against it.
+        findings: objections to it.
     """
 
     start: Offsets | None

@@ -61,7 +61,7 @@ def span_of(request: ReplayRequest, facts: Facts, *, now: datetime) -> ReplaySpa
 
 
 def of_sources(request: ReplayRequest, facts: Facts, topology: TopologyFacts) -> Facts:
-    """The facts without topics that are no source, and without archives that are not to be read."""
+    """The facts without topics that are not sources, and without archives that are not to be read."""
     return replace(facts, log=_sources_only(facts.log, topology), archives=_archives(request, facts.archives, topology))
 
 

@@ -188,12 +188,12 @@ def start_from_dict(values: Mapping[str, Any]) -> Start:
     """Read what :func:`start_as_dict` gave.
 
     Raises:
-        KeyError, TypeError, ValueError, UsageError: the values are no start.
+        KeyError, TypeError, ValueError, UsageError: the values are not a start.
     """
     parts = dict(values)
     kind = parts.pop("kind")
     if kind == "to_current":
-        raise ValueError("to_current is no start of a replay")
+        raise ValueError("to_current is not a start of a replay")
     if parts.get("at"):
         parts["at"] = datetime.fromisoformat(parts["at"])
     if "duration" in parts:

@@ -31,7 +31,7 @@ class RetentionProbe:
 
 @dataclass(frozen=True, kw_only=True)
 class RetentionFacts:
-    """What a topic's retention says, and records of the replay's span to hold it against.
+    """What a topic's retention says, and records of the replay's span to check it against.
 
     Attributes:
         keeps: ``retention.ms``; ``None`` keeps records whatever their age.

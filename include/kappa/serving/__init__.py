@@ -131,7 +131,7 @@ def sql(
         UnknownTableError: the query names a table that is not there.
         UnknownTopologyError: a topology has no live epoch.
         UnknownEpochError: as :func:`snapshot`.
-        UsageError: it is no single query, reads something else, or the engine refuses it.
+        UsageError: it is not a single query, reads something else, or the engine refuses it.
 
     Examples:
         >>> from kappa import serving

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
     from pyspark.sql import DataFrame, SparkSession
 
-#: Gives the rows anew at each call: of these columns, None for all, and at most so many, None for all.
+#: Gives the rows anew at each call: of these columns, None for all, and at most this many, None for all.
 Read = Callable[[Sequence[str] | None, int | None], "pa.RecordBatchReader"]
 
 
@@ -68,7 +68,7 @@ def duckdb_view(read: Read, schema: pa.Schema, connection: DuckDBPyConnection, v
     """A view of a connection of DuckDB, which reads the rows each time that it is queried.
 
     Raises:
-        UsageError: DuckDB is not installed, or the connection is no open one of its own.
+        UsageError: DuckDB is not installed, or the connection is not an open one of its own.
     """
     try:
         import duckdb

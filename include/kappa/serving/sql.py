@@ -122,7 +122,7 @@ def statement(query: str) -> Statement:
     """The tables that a query reads, and that it does nothing else.
 
     Raises:
-        UsageError: it is no single query, or reads something that is no table of a topology.
+        UsageError: it is not a single query, or reads something that is not a table of a topology.
     """
     import sqlglot
     from sqlglot import exp
@@ -144,12 +144,13 @@ def statement(query: str) -> Statement:
     strange = next((token for token in tokens if token.token_type.name in _STRANGE), None)
     if strange is not None:
         raise UsageError(
-            f"The query holds {query[strange.start : strange.end + 1]!r}, which is no part of a SELECT here. {_ADVICE}."
+            f"The query holds {query[strange.start : strange.end + 1]!r}, which is not part of a SELECT here. "
+            f"{_ADVICE}."
         )
     try:
         trees = [tree for tree in sqlglot.parse(query) if tree is not None]
     except (SqlglotError, RecursionError) as error:
-        raise UsageError(f"The query is no SQL: {first_line(error).rstrip('.')}. {_ADVICE}.") from error
+        raise UsageError(f"The query is not SQL: {first_line(error).rstrip('.')}. {_ADVICE}.") from error
     tree = trees[0]
     written = tree.find(exp.DML, exp.DDL, exp.Command, exp.Into, exp.Lock)
     if not isinstance(tree, exp.Query | exp.Values) or (written is not None and not isinstance(written, exp.Query)):
@@ -162,7 +163,7 @@ def selection(topology: str, table: str, where: str | None, order_by: str | None
     """The query of a table's rows by one condition and one order over its columns, neither of which holds more.
 
     Raises:
-        UsageError: one of them is no such SQL, has something behind it, or holds a query of its own.
+        UsageError: one of them is no such SQL, has something after it, or holds a query of its own.
     """
     import sqlglot
     from sqlglot import exp
@@ -347,4 +348,4 @@ def _tokens(query: str) -> Any:
     try:
         return Tokenizer().tokenize(query)
     except SqlglotError as error:
-        raise UsageError(f"The query is no SQL: {first_line(error).rstrip('.')}. {_ADVICE}.") from error
+        raise UsageError(f"The query is not SQL: {first_line(error).rstrip('.')}. {_ADVICE}.") from error

@@ -39,7 +39,7 @@ def fold_into(run: EpochRun, paths: EpochPaths, table: Table, upto_seq: int) -> 
 
     Raises:
         DataLossError: the changelog does not exist, holds records after the marker (its writer was not fenced), or
-            values that are no rows of the table.
+            values that are not rows of the table.
         NewerFormatError: newer code wrote records in a format that this code does not read.
         BrokerUnreachableError: a transaction in it stays open; it ends by itself after its timeout.
     """

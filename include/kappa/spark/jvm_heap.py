@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 GROWTH = 1.5
 #: And not below this many bytes: a look costs a moment for everything that is alive.
 LEAST = 192 << 20
-#: The same while the epoch is live, where the next slice is waited for: the JVM would look at about so many by itself,
-#: in the middle of one.
+#: The same while the epoch is live, where the next slice is waited for: the JVM would look at about this many by
+#: itself, in the middle of one.
 LEAST_LIVE = 384 << 20
 #: What the serial collector calls the pool of its old objects.
 _POOL = "Tenured Gen"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 #: How Spark's Kafka clients read: committed records.
 #:
 #: What is asked for is there, so that a broker never has to wait for it; where a range ends with the marker of a
-#: transaction, which is no record, a client would wait half a second. After each poll Spark asks the broker where the
-#: partition begins and ends, which also drops what the client fetched ahead: a poll takes all that was fetched, where
-#: Kafka's default of 500 records would throw away nine tenths of it.
+#: transaction, which is not a record, a client would wait half a second. After each poll Spark asks the broker where
+#: the partition begins and ends, which also drops what the client fetched ahead: a poll takes all that was fetched,
+#: where Kafka's default of 500 records would throw away nine tenths of it.
 CONSUMER = {
     "kafka.isolation.level": "read_committed",
     "kafka.fetch.max.wait.ms": "10",

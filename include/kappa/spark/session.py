@@ -89,8 +89,8 @@ _SETTINGS = {
 
 #: Setting of the options of a driver's JVM.
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-#: Up to so many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice. G1,
-#: which it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
+#: Up to this many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice.
+#: G1, which it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
 FEW_CORES = 4
 #: Megabytes of classes that a driver loads beside those of its class data, and some more.
 CLASSES_MB = 256

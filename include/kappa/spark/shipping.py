@@ -12,7 +12,7 @@ def shipped(source: Path, folder: Path) -> Path:
     """A package of the driver as a zip that Python can import from; idempotent, safe when several make it at once.
 
     Args:
-        source: the package's folder, unpacked from the stored code that was held against its hash.
+        source: the package's folder, unpacked from the stored code that was checked against its hash.
         folder: where the zip is kept.
 
     Returns:

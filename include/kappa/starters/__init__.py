@@ -30,7 +30,7 @@ _MODULES: dict[StarterShape, ModuleType] = {
     StarterShape.WINDOW: window,
     StarterShape.JOIN: join,
 }
-#: What each test begins with, behind the imports of Python's own library.
+#: What each test begins with, after the imports of Python's own library.
 _HEAD = '''
 import pytest
 from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ topology = Topology(
 
 TEST = '''
 def invoice(number: int, second: int) -> Input:
-    """An invoice of so many seconds after 1970 began."""
+    """An invoice of this many seconds after 1970 began."""
     value = {"InvoiceNumber": f"{number}", "TotalAmount": 10, "CreatedTime": 1000 * second}
     return Input(topic="pos", value=value, timestamp_ms=1000 * second)
 

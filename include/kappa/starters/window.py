@@ -29,7 +29,7 @@ topology = Topology(
 
 TEST = '''
 def invoice(number: int, store: str, amount: float, second: int) -> Input:
-    """An invoice of so many seconds after 1970 began."""
+    """An invoice of this many seconds after 1970 began."""
     value = {"InvoiceNumber": f"{number}", "StoreID": store, "TotalAmount": amount, "CreatedTime": 1000 * second}
     return Input(topic="pos", value=value, timestamp_ms=1000 * second)
 

@@ -95,7 +95,7 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
 
 
 def keyed_otherwise(kind: Any) -> bool:
-    """Whether a type, as a Delta schema has it, holds a MAP whose keys are not STRING: those are no names in JSON."""
+    """Whether a type, as a Delta schema has it, holds a MAP whose keys are not STRING: those are not names in JSON."""
     if not isinstance(kind, dict):
         return False
     if kind["type"] == "struct":

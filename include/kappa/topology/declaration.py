@@ -350,7 +350,7 @@ def _check_unique(topology: str, kind: str, names: list[str]) -> None:
 
 
 def _check_expiring(topology: str, topic: Topic, of: Append | Table) -> None:
-    """State that expires is no deletion, and a reader of the topic would take it for one."""
+    """State that expires is not a deletion, and a reader of the topic would take it for one."""
     if isinstance(of, Table) and of.expires:
         raise TopologyError(
             f"Topology {topology!r}: topic {topic.name!r} is of {of.name!r}, the state of "

@@ -139,8 +139,8 @@ class Source:
             raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of {', '.join(FORMATS)}.")
         if self.of is not None and not MEMBER_NAME.fullmatch(self.of):
             raise TopologyError(
-                f"Source {self.topic!r}: of={self.of!r} is no name of a topology; name the one whose versioned topic "
-                "output it is."
+                f"Source {self.topic!r}: of={self.of!r} is not a name of a topology; name the one whose versioned "
+                "topic output it is."
             )
         if self.format in OF_COLUMNS and not self.schema:
             raise TopologyError(

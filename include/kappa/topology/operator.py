@@ -172,7 +172,7 @@ class TableInput:
 
         Args:
             slice: the slice.
-            passed: the changes where the table is no operator's; None where it is.
+            passed: the changes where the table is not an operator's; None where it is.
 
         Raises:
             TopologyError: the operator of the table was not called yet, or the changes are passed and it has one.

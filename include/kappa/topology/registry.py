@@ -159,7 +159,7 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
 def _schedule(topology: ast.Call) -> Mapping[str, str] | None:
     for keyword in topology.keywords:
         if keyword.arg == "reprocess" and isinstance(keyword.value, ast.Call):
-            # What is no literal is not left out: a zone would be another one then.
+            # What is not a literal is not left out: a zone would be another one then.
             return {
                 str(word.arg): str(word.value.value) if isinstance(word.value, ast.Constant) else ""
                 for word in keyword.value.keywords

@@ -119,7 +119,7 @@ class Slice:
         """The event time that all partitions of these sources have passed at the end of the slice, less their grace.
 
         Raises:
-            TopologyError: one is no source with event time.
+            TopologyError: one is not a source with event time.
         """
         for topic in topics:
             if topic not in self.frontiers:

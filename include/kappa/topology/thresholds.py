@@ -101,7 +101,7 @@ def parsed(texts: Iterable[str]) -> tuple[Threshold, ...]:
     for text in texts:
         match = re.fullmatch(r"\s*([^.=\s]+)\.(?:(drift)\.)?(.*\S)\s*=\s*([0-9.eE+-]+)\s*", text)
         if match is None:
-            raise UsageError(f"{text!r} is no threshold. Write it like rewards.keys_removed=0 or rewards.rows=0.01.")
+            raise UsageError(f"{text!r} is not a threshold. Write it like rewards.keys_removed=0 or rewards.rows=0.01.")
         table, is_drift, measure, number = match.groups()
         if not is_drift and measure not in _MEASURES:
             raise UsageError(f"Threshold {text!r} limits {measure!r}.{_nearest(measure, [*_MEASURES, 'drift'])}")
@@ -110,7 +110,7 @@ def parsed(texts: Iterable[str]) -> tuple[Threshold, ...]:
             made = {"drift": {measure: limit}} if is_drift else {measure: limit}
             found.append(Threshold(table=table, **made))
         except (ValueError, TopologyError) as error:
-            raise UsageError(f"{text!r} is no threshold: {error}") from error
+            raise UsageError(f"{text!r} is not a threshold: {error}") from error
     try:
         limits_of(found)
     except TopologyError as error:

@@ -1,1 +1,1 @@
-"""What a candidate is held against before readers get it."""
+"""What a candidate is checked against before readers get it."""

@@ -1,4 +1,4 @@
-"""What the broker says of an epoch, held against what the lake says of it.
+"""What the broker says of an epoch, checked against what the lake says of it.
 
 A marker vouches for a slice by number, end and the hash of its plan. A lake that was put back from a copy, or that lost
 its last commits, tells of fewer slices than were sent, and gives their numbers to others: nothing may be sent from it.
@@ -188,7 +188,7 @@ def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochP
 
 
 def _recreated(broker: Broker, state: LedgerState) -> list[Finding]:
-    """Sources whose topic is another one than that which the epoch read; one that is gone is no problem of the past."""
+    """Sources whose topic is not the one that the epoch read; one that is gone is not a problem of the past."""
     ids: dict[str, str] = state.commits[0].detail.get("topic_ids", {}) if state.commits else {}
     return recreated_topics(ids, broker.topic_ids(set(ids) & set(broker.topics())), "the epoch")
 

@@ -1,4 +1,4 @@
-"""What an epoch's ledger says, held against every file and every commit of its Delta tables."""
+"""What an epoch's ledger says, checked against every file and every commit of its Delta tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an epoch sent, counted again: its changelogs and topic outputs on Kafka, held against its Delta tables.
+"""What an epoch sent, counted again: its changelogs and topic outputs on Kafka, checked against its Delta tables.
 
-A stream may go on meanwhile: what is counted is the state after one slice, and keys that change behind it are left out
+A stream may go on meanwhile: what is counted is the state after one slice, and keys that change after it are left out
 on both sides. A topic is read several times where it is long, each time for a share of its keys, so that memory does
 not grow with it.
 """
@@ -120,7 +120,7 @@ class _Count:
         return f"Compute it anew in another epoch: kappa replay {self.paths.topology}"
 
     def tried(self, what: str, look: Callable[[], None]) -> None:
-        """Look at a topic; where the rows that it is held against cannot be read, that is a problem like any other."""
+        """Look at a topic. Rows to compare it with that cannot be read are a problem like any other."""
         try:
             look()
         except (Transient, DataLossError):

@@ -207,7 +207,7 @@ def _reader(
     def of_record(made: Any, names: dict[str, Any]) -> AvroReader | str:
         record = names.get(made, made) if isinstance(made, str) else made
         if not isinstance(record, dict) or record["type"] not in ("record", "error"):
-            raise UnfitError("it is no record")
+            raise UnfitError("it is not a record")
         if records and not {record["name"], record["name"].rpartition(".")[2]} & set(records):
             return OTHER_RECORD.format(record["name"], " or ".join(records))
         fields = {field["name"]: field["type"] for field in record["fields"]}
@@ -309,7 +309,7 @@ def _convert(schema: Any, kind: pa.DataType, names: dict[str, Any], at: str) -> 
     found = _of_primitive(schema, written, logical, kind)
     if isinstance(found, str):
         said = logical if logical is not None else written
-        raise UnfitError(f"{at} is {said}, which is no {found}")
+        raise UnfitError(f"{at} is {said}, which does not fit {found}")
     return found
 
 

@@ -30,7 +30,7 @@ NO_VALUE = "the value is null"
 ABSENT = "{} is NOT NULL and absent"
 NO_KEY = "{} is a column of the key, and absent"
 NO_TIME = "the event time {} is absent"
-TOO_FAR = "the event time {} lies too far past the record's timestamp, or is no time"
+TOO_FAR = "the event time {} lies too far past the record's timestamp, or is not a time"
 #: No event time lies before this: what is kept in microseconds ends there.
 EARLIEST_MS = -9_000_000_000_000_000
 #: Below the time of any record.

@@ -200,7 +200,7 @@ def _wrapped(name: str, text: str, is_plain: bool) -> bytes:
 
 
 def _number(keys: pa.BinaryArray, *, kind: pa.StructType, size: int) -> tuple[pa.StructArray, pa.StringArray]:
-    """Keys that are one number of so many bytes, the greatest first."""
+    """Keys that are one number of this many bytes, the greatest first."""
     (column,) = kind
     plain = keys.to_pylist()
     numbers = [int.from_bytes(key, signed=True) if key is not None and len(key) == size else None for key in plain]

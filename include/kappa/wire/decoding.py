@@ -20,14 +20,14 @@ _ROWS = 50_000
 
 
 def rows_of(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    """A row for each value, in order; fields of an object that are no columns are passed over.
+    """A row for each value, in order; fields of an object that are not columns are passed over.
 
     Args:
         values: as :func:`kappa.wire.encoding.json_values` writes them.
         schema: the columns.
 
     Raises:
-        DataLossError: a value is no row of the schema.
+        DataLossError: a value is not a row of the schema.
     """
     kind = pa.struct([field.with_nullable(True) for field in schema])
     portions = (pa.array(values[first : first + _ROWS], pa.binary()) for first in range(0, len(values), _ROWS))
@@ -70,6 +70,6 @@ def _batch(values: pa.BinaryArray, kind: pa.StructType) -> pa.RecordBatch:
 
 def _unreadable(reason: str) -> DataLossError:
     return DataLossError(
-        f"A value of a changelog is no row of its table: {reason}. Something else wrote to the topic, or the table's "
-        "schema is another one now. Replay --to-earliest, which computes the table from the records."
+        f"A value of a changelog is not a row of its table: {reason}. Something else wrote to the topic, or the "
+        "table's schema is another one now. Replay --to-earliest, which computes the table from the records."
     )

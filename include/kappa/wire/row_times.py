@@ -23,7 +23,7 @@ def timed(rows: DataFrame, source: Source, start: Start) -> DataFrame:
     """Good rows with ``_event_time``, ``_frontier`` and ``_is_released``, by one sort by partition and offset.
 
     Args:
-        rows: parsed records that are no dead letters.
+        rows: parsed records that are not dead letters.
         source: a source with event time.
         start: where it stands before the first of them.
     """
@@ -64,7 +64,7 @@ def latest_time(source: Source, is_good: str) -> Column:
 
     Args:
         source: the source; for one without event time the aggregate is null.
-        is_good: SQL condition of rows that are no dead letters.
+        is_good: SQL condition of rows that are not dead letters.
     """
     return _latest(source, is_good, "_event_time")
 

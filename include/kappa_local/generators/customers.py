@@ -46,7 +46,7 @@ def _change(op: str, before: Any, after: Any, time: int, at: int) -> Mapping[str
 
 
 def _customer(id: int, version: int) -> Mapping[str, Any]:
-    """A customer's row after so many changes: the address of the mail changes."""
+    """A customer's row after this many changes: the address of the mail changes."""
     first, last = _FIRST[id % len(_FIRST)], _LAST[id // len(_FIRST) % len(_LAST)]
     host = "Example.com" if version % 3 == 2 else "example.com"
     return {"id": id, "first_name": first, "last_name": last, "email": f"{first}.{id}.{version}@{host}"}

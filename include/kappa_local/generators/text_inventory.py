@@ -18,7 +18,7 @@ _TYPES = ("RESTOCK", "RESTOCK", "SALE", "SALE", "SALE", "SALE", "SALE", "SALE", 
 
 
 def lines(block: Block) -> Iterator[Made]:
-    """Lines without a key, of one to twelve words; some letters are no ASCII."""
+    """Lines without a key, of one to twelve words; some letters are not ASCII."""
     length = (1 + block.draw(1, _LONGEST)).tolist()
     words = [block.draw(2 + at, len(_WORDS)).tolist() for at in range(_LONGEST)]
     marks = [block.draw(20 + at, len(_MARKS)).tolist() for at in range(_LONGEST)]

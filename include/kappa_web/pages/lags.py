@@ -15,7 +15,7 @@ from kappa.errors import Terminal, Transient, first_line
 from kappa.offsets.vector import Offsets
 from kappa_web.lake import behind
 
-#: What charts show: so long, in so many steps.
+#: What charts show: so long, in this many steps.
 CHART, STEPS = timedelta(minutes=30), 60
 #: How long a question to the broker may take, how long a page waits for the first answer, and how old an answer may be
 #: before the broker is asked anew.

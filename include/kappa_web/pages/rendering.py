@@ -66,7 +66,7 @@ def response(
 
 
 def page(template: str, values: Mapping[str, Any]) -> str:
-    """A page that is no part of a server: one file, with its style in it."""
+    """A page that is not part of a server: one file, with its style in it."""
     return _environment().get_template(template).render(**values, style=static("kappa.css")[0].decode()) + "\n"
 
 

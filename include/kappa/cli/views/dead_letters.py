@@ -17,8 +17,8 @@ def register(app: typer.Typer) -> None:
 
 def dead_letters(
     topology: Topology,
-    reason: Annotated[str, typer.Option("--reason", help="Only reasons that hold this text.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=0, help="How many records are shown of each reason.")] = 3,
+    reason: Annotated[str, typer.Option("--reason", help="Show only reasons that contain this text.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Records to show per reason.")] = 3,
     epoch: Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the live one.")] = None,
     json: Json = False,
 ) -> None:

@@ -59,5 +59,5 @@ def _explain_plan(file: Path, json: bool) -> None:
 
 
 def _deployed(chosen: Config, name: str) -> Graph:
-    with redirect_stdout(sys.stderr):  # what its file prints is no part of the drawing
+    with redirect_stdout(sys.stderr):  # what its file prints is not part of the drawing
         return graph_of(registry.load(chosen.topologies, name))

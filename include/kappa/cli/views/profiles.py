@@ -19,7 +19,9 @@ def profile(
     epoch: Annotated[
         int | None, typer.Argument(help="The epoch; by default the one being built, or the live one.")
     ] = None,
-    slices: Annotated[int, typer.Option("--slices", min=1, max=10_000, help="At most so many of the last.")] = 100,
+    slices: Annotated[
+        int, typer.Option("--slices", min=1, max=10_000, help="Show at most this many of the last slices.")
+    ] = 100,
     json: Json = False,
 ) -> None:
     """Show where the time of the last slices went, by line of the protocol.

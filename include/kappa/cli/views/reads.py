@@ -143,9 +143,9 @@ def diff(
     epoch: Annotated[
         int | None, typer.Argument(help="The candidate; by default the one being built, or the live one.")
     ] = None,
-    format: Annotated[Format, typer.Option("--format", help="What to write it as.")] = Format.TEXT,
+    format: Annotated[Format, typer.Option("--format", help="Format to write.")] = Format.TEXT,
     output: Annotated[
-        Path | None, typer.Option("--output", help="A file to write it to; it is replaced.", dir_okay=False)
+        Path | None, typer.Option("--output", help="Write to this file, and replace it.", dir_okay=False)
     ] = None,
     json: Json = False,
 ) -> None:
@@ -168,11 +168,10 @@ def certify(
     deep: Annotated[
         bool,
         typer.Option(
-            "--deep",
-            help="Count again: every commit and file of the live epoch's Delta tables, its changelogs and topics.",
+            "--deep", help="Recount every commit and file of the live epoch's Delta tables, its changelogs and topics."
         ),
     ] = False,
-    epoch: Annotated[int | None, typer.Option(help="With --deep: count this epoch, by default the live one.")] = None,
+    epoch: Annotated[int | None, typer.Option(help="With --deep: recount this epoch; by default the live one.")] = None,
     json: Json = False,
 ) -> None:
     """Prove which offsets the served tables are a view of, and that each was sent by exactly one epoch."""
@@ -223,9 +222,12 @@ def certify(
 
 def history(
     topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None,
-    epoch: Annotated[int | None, typer.Option(help="Only epochs of this number.")] = None,
+    epoch: Annotated[int | None, typer.Option(help="Show only epochs with this number.")] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only from this time on, for example 2026-03-01T00:00:00Z.", metavar="TIME")
+        str | None,
+        typer.Option(
+            help="Show only what happened from this time on, for example 2026-03-01T00:00:00Z.", metavar="TIME"
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

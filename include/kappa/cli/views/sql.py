@@ -40,9 +40,12 @@ def register(app: typer.Typer) -> None:
 
 def sql(
     query: Annotated[str, typer.Argument(help="One SELECT over tables named <topology>.<table>.")],
-    format: Annotated[RowFormat, typer.Option("--format", help="What to write the rows as.")] = RowFormat.TABLE,
+    format: Annotated[RowFormat, typer.Option("--format", help="Format of the rows.")] = RowFormat.TABLE,
     limit: Annotated[
-        int | None, typer.Option(min=0, help=f"Most rows; by default {_SCREENFUL} in a table, and all in CSV and JSON.")
+        int | None,
+        typer.Option(
+            min=0, help=f"Write at most this many rows; by default {_SCREENFUL} in a table, and all in CSV and JSON."
+        ),
     ] = None,
     epoch: Annotated[
         list[str] | None, typer.Option(metavar="TOPOLOGY=N", help="An epoch; by default the live one.")
@@ -76,7 +79,7 @@ def query(
     name: Annotated[str, typer.Argument(help="A table or append output of the topology.")],
     where: Annotated[str | None, typer.Option(help="SQL condition, for example \"CustomerCardNo = 'C-17'\".")] = None,
     order_by: Annotated[str | None, typer.Option("--order-by", help="SQL order.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Most rows to show.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, help="Show at most this many rows.")] = 20,
     epoch: Annotated[int | None, typer.Option(help="An epoch; by default the live one.")] = None,
     seq: Annotated[int | None, typer.Option(help="State after this slice; by default the last committed one.")] = None,
     json: Json = False,
@@ -128,7 +131,7 @@ def _numbers(option: str, given: list[str] | None) -> dict[str, int]:
 
 
 def _parts(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Batches up to so many rows; no more is read."""
+    """Batches up to this many rows; no more is read."""
     left = limit
     while left is None or left > 0:
         batch = next(batches, None)

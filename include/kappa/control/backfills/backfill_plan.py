@@ -1,4 +1,4 @@
-"""What a backfill would do, and what speaks against it."""
+"""What a backfill would do, and objections to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FOLDER = "backfill-"
 
 @dataclass(frozen=True, kw_only=True)
 class Backfill:
-    """What a backfill would do, and what speaks against it.
+    """What a backfill would do, and objections to it.
 
     Attributes:
         epoch: its live epoch.
@@ -58,7 +58,7 @@ class Backfill:
         archived: the parts of them that are read from archives.
         since: the commit of the live epoch with whose times the records are read on; None where none is needed.
         seed: what the tables begin with, ``empty`` or ``from-savepoint``: what they held at that commit.
-        findings: what speaks against it.
+        findings: objections to it.
     """
 
     topology: str
@@ -181,7 +181,7 @@ def propose(
 def _located(
     config: Config, wanted: Backfill, epoch: EpochRecord, topology: Topology, members: Sequence[SpannedMember]
 ) -> tuple[Backfill, list[Finding]]:
-    """The backfill with its offset ranges, and what speaks against reading them."""
+    """The backfill with its offset ranges, and objections to reading them."""
     paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
@@ -237,7 +237,7 @@ def _about_topics(topology: Topology, outputs: Sequence[str]) -> list[Finding]:
 
 
 def _about_step(spark: LazySession, topology: Topology, wanted: Backfill) -> tuple[list[SpannedMember], list[Finding]]:
-    """The outputs whose rows belong to the interval by a time of their own, and what speaks against any of them."""
+    """The outputs whose rows belong to the interval by a time of their own, and objections to any of them."""
     try:
         known = dependencies(spark.session, topology)
     except Exception as error:  # whatever a step raises without rows leaves it unknown

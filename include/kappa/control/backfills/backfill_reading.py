@@ -51,7 +51,7 @@ def spanned(
     ranges: Sequence[OffsetRange],
     past: Iterable[PastCommits] = (),
 ) -> tuple[IntervalReading, list[Finding]]:
-    """What is read so that the rows of all outputs are whole, and what speaks against it.
+    """What is read so that the rows of all outputs are whole, and objections to it.
 
     Args:
         epoch: the live epoch.
@@ -108,7 +108,7 @@ def codes_between(state: LedgerState, after: int, upto: int) -> set[str]:
 def _about_member(
     wanted: Backfill, epoch: EpochRecord, state: LedgerState, member: SpannedMember, asked: Edges, frontier: Frontier
 ) -> list[Finding]:
-    """What speaks against an output: rows that are not final, or no commit to begin with."""
+    """Objections to an output: rows that are not final, or no commit to begin with."""
     begin_ms, end_ms = edges_ms(wanted.begin, wanted.end)
     found: list[Finding] = []
     if not asked.is_done(state.commits[-1]):

@@ -60,7 +60,7 @@ class Edges:
     """Between which commits all lies that rows of an interval are made from.
 
     Attributes:
-        is_early: whether reading may begin behind a commit: of early ones, and of none after.
+        is_early: whether reading may begin after a commit: of early ones, and of none after.
         is_done: whether it may end with one: of late ones, and of none before.
     """
 

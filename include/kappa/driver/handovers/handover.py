@@ -83,7 +83,7 @@ class Handover:
         context = self._context
         if not context.topology.reconciled_topics or record.handover is not None or record.live is None:
             return
-        # Changes stay for so long; the next comparison goes on from this one.
+        # Changes stay for this long; the next comparison goes on from this one.
         if time.monotonic() - self._compared < max(COMPARE_SECONDS, 60 * context.config.keep_minutes / 2):
             return
         context.say("comparing tables for the topics that reconcile")

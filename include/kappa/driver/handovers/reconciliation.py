@@ -172,7 +172,7 @@ def written(paths: EpochPaths, topics: Iterable[str], handover: int) -> dict[str
 def differences(
     run: EpochRun, topic: Topic, table: Table, committed: LedgerRow, before: Predecessor | None, handover: int
 ) -> DataFrame:
-    """Rows that a topic has to get: the table's columns, ``_deleted`` and ``_handover``; one row a key, in no order.
+    """Rows that a topic has to get: the table's columns, ``_deleted`` and ``_handover``; one row per key, in no order.
 
     Where the topic held what the other epoch's table holds, the rows that differ in a column of the new table; a column
     that one side lacks is null there. Otherwise every row, and null values for keys that the other epoch may have sent.

@@ -20,7 +20,7 @@ from kappa.presence import heartbeat
 LOOK_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 120.0
 
-#: A state that is no adjective, in words.
+#: A state that is not an adjective, in words.
 _STATES = {"never": "not started yet"}
 
 log = structlog.get_logger("kappa.driver.processes.host")

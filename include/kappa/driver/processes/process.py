@@ -21,7 +21,7 @@ from kappa.replay.dry_run import about_to
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
-#: How often it is looked whether a driver's process has come up, or is gone: nothing tells when one that is no child
+#: How often it is looked whether a driver's process has come up, or is gone: nothing tells when one that is not a child
 #: ends.
 POLL_SECONDS = 0.1
 #: How often the ledger is read while a driver does what it was asked for: nothing tells when a row is written.
@@ -199,7 +199,8 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
                 is_killed = True
             elif beat.is_process and not is_killed:
                 raise KappaError(
-                    f"Process {beat.pid}, which the heartbeat of epoch {epoch} names, is no driver and is not ended. "
+                    f"Process {beat.pid}, which the heartbeat of epoch {epoch} names, is not a driver and is not "
+                    "ended. "
                     f"Look at it: ps -fp {beat.pid}",
                     pid=beat.pid,
                 )

@@ -36,7 +36,7 @@ class ChangedRows:
     """What :func:`kappa.operators.cdc_table` gives for a slice.
 
     Attributes:
-        changes: rows of the table, at most one a key, with ``_deleted``.
+        changes: rows of the table, at most one per key, with ``_deleted``.
         deletions: rows of the table of deleted keys, likewise.
         truncates: rows of the table of truncates.
         versions: of each record that was its key's newest when it came, the row that it left; ``_deleted`` where it

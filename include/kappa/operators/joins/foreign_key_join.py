@@ -112,7 +112,7 @@ class ForeignKeyJoin:
         """Compute the rows that a slice's changes touch.
 
         Args:
-            left: changes of the left table, as the step returns them: at most one row a key, with ``_deleted`` where
+            left: changes of the left table, as the step returns them: at most one row per key, with ``_deleted`` where
                 rows go.
             right: changes of the right table, likewise.
             left_before: the left table before the slice.

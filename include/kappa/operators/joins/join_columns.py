@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 How = Literal["inner", "left", "outer"]
 #: Key columns of both sides: names that both have, or left name -> right name.
 JoinKey = Key | Mapping[str, str]
-#: What stands behind the name of a right column when the left side has one of that name.
+#: What follows the name of a right column when the left side has one of that name.
 SUFFIX = "_right"
 
 
@@ -110,7 +110,7 @@ def join_columns(
 ) -> JoinColumns:
     """The columns of a join.
 
-    A right column whose name the left side has too is called with :data:`SUFFIX` behind it. The key stands there once,
+    A right column whose name the left side has too is called with :data:`SUFFIX` after it. The key stands there once,
     by its left name.
 
     Args:

@@ -139,7 +139,7 @@ class Side:
             before: its table before the slice.
             others: admitted rows of the other side.
             others_before: the other table.
-            frontier: that of the other side, behind the slice: it refuses what is before.
+            frontier: that of the other side, after the slice: it refuses what is before.
             lesser: the lesser one of both sides. Rows without a partner wait for it: whatever is final later has a
                 later time.
         """

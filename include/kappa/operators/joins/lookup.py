@@ -31,7 +31,7 @@ class LookedUp:
 
     Attributes:
         rows: the rows of the stream with those of the table.
-        changes: rows of the table, at most one a key, with ``_deleted``; None where another operator keeps it.
+        changes: rows of the table, at most one per key, with ``_deleted``; None where another operator keeps it.
     """
 
     rows: DataFrame

@@ -40,7 +40,7 @@ class DistinctRows:
 
     Attributes:
         rows: the first record of each key, with all its columns.
-        changes: rows of the table of keys that were seen, at most one a key, with ``_deleted``.
+        changes: rows of the table of keys that were seen, at most one per key, with ``_deleted``.
         late: records that were refused; None without ``within``, which refuses none.
     """
 
@@ -56,7 +56,7 @@ class Deduplicate:
     Attributes:
         rows: Spark DDL of the rows that go in.
         key: names of the key columns.
-        within_ms: how far a record may lie behind the last one of its key and repeat it; None for ever.
+        within_ms: how far a record may lie after the last one of its key and repeat it; None for ever.
         sessions: what repeats itself, where its first record is emitted when no more can come; None where it is at
             once.
     """
@@ -193,7 +193,7 @@ def deduplicate(
         rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
 
     Raises:
-        TopologyError: the key is not among the rows, ``within`` is no length of time, or ``emit`` does not fit.
+        TopologyError: the key is not among the rows, ``within`` is not a length of time, or ``emit`` does not fit.
 
     Examples:
         >>> from kappa import Source

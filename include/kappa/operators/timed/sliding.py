@@ -1,4 +1,4 @@
-"""Windows that slide along a key's records: one ends at each record, one begins behind it."""
+"""Windows that slide along a key's records: one ends at each record, one begins after it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAME = "sliding_window"
 _OWN = ("event_time", "is_emitted", "window_start", "window_end", "origin")
 #: Whether the window that ends at the records was emitted.
 _EMITTED = Part(name="is_emitted", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_emitted)")
-#: Kafka counts time in milliseconds: the window behind a record begins one after it.
+#: Kafka counts time in milliseconds: the window after a record begins one after it.
 _TICK_MS = 1
 
 
@@ -186,7 +186,7 @@ class SlidingWindow:
         parts = (*self.parts, agg.ORIGIN)
         contents = [*quoted(self._group), *quoted(part.name for part in parts if part.of_parts)]
         records = fresh.select(*contents).union(state.select(*contents)).where(self._is_past(frontier))
-        width = self.size_ms + _TICK_MS  # a window reaches into two cells of so many milliseconds at most
+        width = self.size_ms + _TICK_MS  # a window reaches into two cells of this many milliseconds at most
         cells = f"ARRAY_DISTINCT(ARRAY({_cell('window_start', width)}, {_cell('window_end', width)}))"
         windows = self._closing(fresh, state, frontier).selectExpr("*", f"EXPLODE({cells}) AS _cell")
         placed = records.selectExpr("*", f"{_cell('event_time', width)} AS _cell")
@@ -215,7 +215,7 @@ class SlidingWindow:
         return frontier.is_past("event_time")
 
     def _goes(self, frontier: Frontier) -> str:
-        """SQL: whether the frontier is past the window behind a record, and so past all with the record in them."""
+        """SQL: whether the frontier is past the window after a record, and so past all with the record in them."""
         return frontier.is_past("event_time", by_ms=self.size_ms + _TICK_MS)
 
     def _closes(self, frontier: Frontier) -> str:

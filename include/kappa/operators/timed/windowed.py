@@ -150,7 +150,7 @@ def length(text: str, what: str) -> int:
     """
     found = milliseconds(text, what)
     if not found:
-        raise TopologyError(f"{what} {text!r} is no time at all. Use at least 1 millisecond.")
+        raise TopologyError(f"{what} {text!r} is not a time at all. Use at least 1 millisecond.")
     return found
 
 

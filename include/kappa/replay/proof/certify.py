@@ -131,7 +131,7 @@ def _unbroken(moves: tuple[MoveFacts, ...]) -> list[str]:
             )
         if before and not move.at.dominates(before.at.only(move.at.topics)):
             problems.append(
-                f"The pointer moved to epoch {move.epoch} at {move.at}, behind the move before at {before.at}."
+                f"The pointer moved to epoch {move.epoch} at {move.at}, after the move before at {before.at}."
             )
     return problems
 
@@ -173,7 +173,7 @@ def _not_once(
 def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
     return [
         f"Epoch {epoch}, {slice_.name}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, "
-        "and that is no part of its ranges."
+        "and that is not part of its ranges."
         for slice_ in slices
         if not is_within(slice_.archived, slice_.offsets)
     ]

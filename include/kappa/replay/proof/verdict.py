@@ -342,7 +342,7 @@ def judged(
 ) -> tuple[ThresholdResult, ...]:
     """What was found of each measure that is limited, and whether that is allowed."""
     diffs: list[TableDiff | OutputDiff] = [*tables, *outputs]
-    # A name that only the live epoch had as the other kind is no part of what is limited.
+    # A name that only the live epoch had as the other kind is not part of what is limited.
     members = {diff.name: diff for diff in diffs if diff.rows_candidate is not None}
     found = []
     for name, limit in sorted(limits.items()):
@@ -361,7 +361,7 @@ def _judged(name: str, measure: str, limit: Limit, diff: TableDiff | OutputDiff)
             return ThresholdResult(measure=name, allowed=limit, ok=True, detail="not applied: the column is new")
         drift = diff.drift.get(column)
         if drift is None and column in diff.changed_columns:
-            return ThresholdResult(measure=name, allowed=limit, ok=False, detail="values that were no numbers")
+            return ThresholdResult(measure=name, allowed=limit, ok=False, detail="values that were not numbers")
         number = 0.0 if drift is None else drift.share if isinstance(limit, float) else drift.max_difference
     else:
         count = abs((diff.rows_candidate or 0) - diff.rows_live) if measure == "rows" else getattr(diff, measure)

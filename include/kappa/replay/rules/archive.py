@@ -11,7 +11,7 @@ from kappa.replay.findings import Finding, refuses, warns
 
 
 def archive_findings(archives: Mapping[str, ArchiveFacts], log: LogFacts) -> list[Finding]:
-    """What speaks against the archives themselves, wherever a plan starts."""
+    """Objections to the archives themselves, wherever a plan starts."""
     return [*archive_of_another_topic(archives, log.topic_ids), *archive_behind_log(archives, log.topic_ids, log.low)]
 
 
@@ -43,7 +43,7 @@ ARCHIVE_BEHIND_LOG = warns(
 def archive_behind_log(
     archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str], low: Offsets
 ) -> list[Finding]:
-    """Retention removed records behind the archive's end: they are in neither place."""
+    """Retention removed records after the archive's end: they are in neither place."""
     found = []
     for (topic, partition), first in low.items():
         archive = archives.get(topic)
@@ -60,7 +60,7 @@ COMPACTED_SOURCE_ARCHIVED = warns(
     "compacted-source-archived",
     "Source {topic!r} has cleanup.policy={policy}; the archive took every offset of the plan before any was compacted "
     "away.",
-    "No action needed. Records behind the plan's end are read from the topic soon after they were written.",
+    "No action needed. Records after the plan's end are read from the topic soon after they were written.",
 )
 COMPACTED_SOURCE = refuses(
     "compacted-source",

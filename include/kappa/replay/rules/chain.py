@@ -48,7 +48,7 @@ class Link:
 def chain_findings(
     chain: ChainFacts, live: LiveFacts | None, start: Start, begin: Offsets | None, *, is_seeded: bool
 ) -> list[Finding]:
-    """What speaks against reading versioned topics of other epochs from there.
+    """Objections to reading versioned topics of other epochs from there.
 
     Args:
         chain: what is read.
@@ -257,7 +257,7 @@ def seeded_from_another(seed_bound: Iterable[Key], bound: Iterable[Key]) -> list
 
 
 def move_refusals(links: Sequence[Link], moves: Mapping[str, int]) -> list[str]:
-    """What speaks against these moves of pointers because of what reads what, one sentence each.
+    """Objections to these moves of pointers because of what reads what, one sentence each.
 
     After them each live epoch must read live epochs only, and none may be left reading one that stops.
 

@@ -62,7 +62,7 @@ class Member:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its verdict speaks against it: that of an epoch that was live before does not."""
+        """Whether its verdict is an objection: that of an epoch that was live before is not."""
         return self.verdict == "failed" and not self.is_recalled
 
     @property
@@ -88,7 +88,7 @@ def is_asked(members: Sequence[Member]) -> bool:
 
 
 def refusals(members: Sequence[Member]) -> tuple[str, ...]:
-    """Everything that speaks against moving these epochs together, one sentence each; none when they may."""
+    """All objections to moving these epochs together, one sentence each; none when they may."""
     named = " ".join(member.topology for member in members)
     return tuple(found for member in members for found in _refusals(member, named))
 

@@ -1,4 +1,4 @@
-"""Rules that hold an estimate against the time that Kafka keeps records and the room that is left; one function each.
+"""Rules that check an estimate against the time that Kafka keeps records and the room that is left; one function each.
 
 An estimate may be wrong: these refuse only what cannot be done even when all that is not known turns out well, warn of
 the rest, and may be allowed by name.
@@ -16,7 +16,7 @@ from kappa.replay.topic_retention import FoldFacts, RetentionFacts, RetentionPro
 
 #: Offsets of a changelog that a fold takes in a second where none was measured: surely at least, and surely at most.
 FOLD_AT_LEAST, FOLD_AT_MOST = 20_000.0, 2_000_000.0
-#: An estimate that is exceeded by this much is no surprise: closer than that is worth a warning.
+#: An estimate that is exceeded by this much is not a surprise: closer than that is worth a warning.
 CLOSE = 2.0
 
 #: Seconds after which an estimate counts no more: thirty years.
@@ -25,7 +25,7 @@ _RAISE = "Raise the topic's retention until the replay has passed"
 
 
 def effort_findings(facts: Facts, estimate: Estimate, slice_records: int, now: datetime) -> list[Finding]:
-    """What an estimate of the bulk work speaks against."""
+    """Objections by an estimate of the bulk work."""
     # A first epoch does not replay: it goes live and reads on, so that no estimate of bulk work is one of it.
     seconds = estimate.seconds if facts.live is not None and not estimate.rough else None
     slice_share = min(1.0, slice_records / max(1, estimate.offsets))

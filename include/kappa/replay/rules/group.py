@@ -97,7 +97,7 @@ OFFSET_OUTSIDE_LOG = refuses(
 
 
 def offset_outside_log(target: Offsets, low: Offsets, high: Offsets) -> list[Finding]:
-    """An offset lies before the first record that is left, or behind the last one."""
+    """An offset lies before the first record that is left, or after the last one."""
     found = []
     for (topic, partition), offset in target.items():
         first, last = low.get(topic, partition) or 0, high.get(topic, partition) or 0

@@ -15,7 +15,7 @@ from kappa.topology.shapes import Shape
 
 
 def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts) -> list[Finding]:
-    """What speaks against a replay beside that live epoch, wherever it starts."""
+    """Objections to a replay beside that live epoch, wherever it starts."""
     keeper = f"The live epoch {live.epoch}"
     keyed = [source.topic for source in topology.sources if source.keyed]
     return [

@@ -149,14 +149,14 @@ def end_above_high_watermark(end: Offsets, high: Offsets, stable: Offsets) -> li
 def vector_above_log(
     vector: Offsets, high: Offsets, stable: Offsets, name: str, above: Declaration, hidden: Declaration
 ) -> list[Finding]:
-    """An offset lies behind the last record, or behind records that an open transaction hides.
+    """An offset lies after the last record, or after records that an open transaction hides.
 
     Args:
         vector: the offsets.
         high: where the log ends.
         stable: up to where it can be read.
         name: what the findings call the offset.
-        above: the finding of one behind the last record.
+        above: the finding of one after the last record.
         hidden: the finding of one behind what can be read.
     """
     found = []

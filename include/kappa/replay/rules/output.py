@@ -52,7 +52,7 @@ OUTPUT_IS_COMPACTED = warns(
 OUTPUT_FORGETS_KEYS = warns(
     "output-forgets-keys",
     "Topic {topic!r} is reconciled with table {of!r} and removes records by their age (cleanup.policy={policy}, "
-    "retention.ms={ms}): a reader lacks the keys that have not changed for so long.",
+    "retention.ms={ms}): a reader lacks the keys that have not changed for this long.",
     f"Let it keep the newest record of each key: {_ALTER}cleanup.policy=compact",
 )
 OUTPUT_LIMITS_RECORDS = warns(

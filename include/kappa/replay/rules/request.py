@@ -44,7 +44,7 @@ def code_does_not_import(topology: TopologyFacts) -> list[Finding]:
 UNKNOWN_THRESHOLD = refuses(
     "unknown-threshold",
     "Topology {topology!r} has nothing that threshold {name!r} could limit: no such table or output, or a column that "
-    "is no number, a key or masked.",
+    "is not a number, a key or masked.",
     "{hint}",
     way_out="Take the nearest one, which the message names.",
 )

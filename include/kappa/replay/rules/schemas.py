@@ -30,7 +30,7 @@ SOURCE_IS_AVRO = refuses(
 )
 _SOURCE_IS_JSON_SCHEMA = replace(
     SOURCE_IS_AVRO,
-    message="Sources {sources} are read as JSON, and an epoch of this lake sends JSON behind a schema id to topics "
+    message="Sources {sources} are read as JSON, and an epoch of this lake sends JSON after a schema id to topics "
     "of these names: each of those records would be a dead letter.",
     remedy="Declare format='json_schema' on them. --allow source-is-avro reads them as declared, for example where the "
     "topic is plain JSON again.",
@@ -38,7 +38,7 @@ _SOURCE_IS_JSON_SCHEMA = replace(
 
 
 def schema_findings(topology: TopologyFacts) -> list[Finding]:
-    """What speaks against the schemas of a topology's topics."""
+    """Objections to the schemas of a topology's topics."""
     words = {"topology": topology.name}
     schemas = topology.schemas
     found = [SCHEMA_REGISTRY_MISSING(words, lacking=list(schemas.lacking))] if schemas.lacking else []

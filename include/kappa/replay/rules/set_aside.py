@@ -12,7 +12,7 @@ from kappa.replay.findings import Finding, refuses, warns
 
 
 def bring_in_findings(bring_in: Sequence[str], facts: Facts, start: Offsets) -> list[Finding]:
-    """What speaks against computing them, as a request asks.
+    """Objections to computing them, as a request asks.
 
     Args:
         bring_in: what it names.

@@ -65,7 +65,7 @@ START_ABOVE_STABLE_OFFSET = refuses(
 
 
 def start_above_log(start: Offsets, high: Offsets, stable: Offsets) -> list[Finding]:
-    """The start lies behind the last record, or behind records that an open transaction hides."""
+    """The start lies after the last record, or after records that an open transaction hides."""
     return vector_above_log(start, high, stable, "start", START_ABOVE_HIGH_WATERMARK, START_ABOVE_STABLE_OFFSET)
 
 

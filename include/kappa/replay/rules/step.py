@@ -84,7 +84,7 @@ _BY_CAUSE: Mapping[Cause, Declaration] = {
 
 
 def step_findings(suspects: Iterable[Suspect]) -> list[Finding]:
-    """What speaks against computing a step again, by cause."""
+    """Objections to computing a step again, by cause."""
     given = dict.fromkeys(suspects)
     return [
         declared({"suspect": found}, effect=found.effect, expression=found.expression, column=found.column)

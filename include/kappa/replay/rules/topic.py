@@ -18,7 +18,7 @@ def colliding(wanted: Iterable[str], present: Iterable[str]) -> list[str]:
 
 
 def topic_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
-    """What speaks against the topics that the new epoch sends to, wherever it starts."""
+    """Objections to the topics that the new epoch sends to, wherever it starts."""
     return [
         *topics_taken(topology.versioned, facts.next_epoch, facts.taken),
         *everything_sent(topology.reconciled, topology.shapes, facts.live),

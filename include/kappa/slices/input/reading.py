@@ -58,7 +58,7 @@ class Counts:
 
 
 def is_small(ranges: Sequence[OffsetRange], small_slice: int) -> bool:
-    """Whether the records of a slice are taken into the driver's memory: its span is at most so many offsets."""
+    """Whether the records of a slice are taken into the driver's memory: its span is at most this many offsets."""
     return sum(r.count for r in ranges) <= small_slice
 
 

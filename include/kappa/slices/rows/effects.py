@@ -1,4 +1,4 @@
-"""What a step returns, held against what its topology declares, and taken into memory."""
+"""What a step returns, checked against what its topology declares, and taken into memory."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partiti
 
 
 def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[Record]]:
-    """What an epoch's versioned topics hold of its seed, about so many records at a time, in the total order of their
+    """What an epoch's versioned topics hold of its seed, about this many records at a time, in the total order of their
     sources.
 
     Of an append output the rows that were copied; of a table, its rows.

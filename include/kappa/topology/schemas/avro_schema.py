@@ -65,8 +65,8 @@ def avro_schema(name: str, columns: Iterable[Column], *, is_loose: bool = False)
 def _field(name: str, delta: Any, nullable: bool, what: str, path: str) -> dict[str, Any]:
     if not _NAME.fullmatch(name):
         raise TopologyError(
-            f"{what}: {name!r} is no name to Avro (letters, digits, '_', no digit first). Rename that column, or send "
-            "JSON.",
+            f"{what}: {name!r} is not a name to Avro (letters, digits, '_', no digit first). Rename that column, or "
+            "send JSON.",
             column=name,
         )
     kind = _kind(delta, what, f"{path}_{name}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: Key formats of one column -> the types that it may have; None for any.
 _SINGLE = {"text": None, "int": ("INT", "BIGINT"), "long": ("BIGINT",)}
 _NESTED_KEY = "Key the table by columns of plain types: of a STRUCT by its fields, each as a column of its own."
-_NUMBER_KEY = "NaN, and -0 beside 0, are no keys: cast it to a DECIMAL or to STRING in the step."
+_NUMBER_KEY = "NaN, and -0 beside 0, are not keys: cast it to a DECIMAL or to STRING in the step."
 
 
 def check_key(source: Source) -> None:

@@ -28,7 +28,9 @@ def check_record(source: Source) -> None:
         )
     odd = [name for name in source.record if not _NAME.fullmatch(name)]
     if odd:
-        raise TopologyError(f"{what}: record {odd} is no name of an Avro record, like OrderPlaced or shop.OrderPlaced.")
+        raise TopologyError(
+            f"{what}: record {odd} is not a name of an Avro record, like OrderPlaced or shop.OrderPlaced."
+        )
     columns = [column.name for column in source.value_columns]
     unknown = sorted(set(source.defaults) - set(columns))
     if unknown:

@@ -25,14 +25,14 @@ def milliseconds(text: str, what: str = "The duration") -> int:
         what: what it is the length of, for the message.
 
     Raises:
-        TopologyError: the text is no length of time.
+        TopologyError: the text is not a length of time.
     """
     total, at = 0, 0
     while at < len(text.rstrip()):
         part = _PART.match(text, at)
         if part is None or part[2].lower() not in _UNITS:
             raise TopologyError(
-                f"{what} {text!r} is no length of time. Write it as '10 seconds' or '1 hour 30 minutes' "
+                f"{what} {text!r} is not a length of time. Write it as '10 seconds' or '1 hour 30 minutes' "
                 f"({', '.join(_UNITS)}).",
                 duration=text,
             )

@@ -39,7 +39,7 @@ class Reach:
     """How far in event time the records lie that a row of an operator is made from.
 
     Attributes:
-        ms: at most so many milliseconds from the row's own time, either way.
+        ms: at most this many milliseconds from the row's own time, either way.
         grid: where the windows begin that rows are of; None where they are of none.
         column: the row's own time, in its table and in what it emits; None where that is the time of a record.
         keep_ms: how long past its ``window_end`` a row that is final stays in its table; None where it goes at once.

@@ -37,7 +37,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if not is_cron(self.cron):
             raise TopologyError(
-                f"Schedule {self.cron!r} is no cron expression: write five fields, like '0 3 * * *', or @daily."
+                f"Schedule {self.cron!r} is not a cron expression: write five fields, like '0 3 * * *', or @daily."
             )
         wrong = zones.objection(self.zone)
         if wrong:

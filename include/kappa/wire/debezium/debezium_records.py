@@ -27,12 +27,12 @@ CHANGE_FIELDS = (
     pa.field("_unchanged", pa.list_(pa.string())),
 )
 #: Why a record is a dead letter. None of them holds a part of its content.
-NO_CHANGE = "the value is no change of Debezium's: it has no op; a row without an envelope needs no envelope="
+NO_CHANGE = "the value is not a change of Debezium's: it has no op; a row without an envelope needs no envelope="
 OTHER_OPERATION = f"op is none of {', '.join(OPERATIONS)}"
 NO_AFTER = "after is absent, and op says that there is a row"
 NO_SOURCE = "source is absent"
 NO_POSITION = "source.{} is absent or no position of its connector"
-NO_KEY = "the value is no object of key columns"
+NO_KEY = "the value is not an object of key columns"
 Read = Callable[[bytes], "tuple[dict[str, Any] | None, Hint]"]
 
 _MOST_MICROS = 2**63 - 1
@@ -144,7 +144,7 @@ def unwrapped(value: bytes) -> tuple[dict[str, Any] | None, Hint]:
     """The payload of a JSON value, and the schema that stands beside it; the object itself where there is none.
 
     Raises:
-        UnfitError: it is no object.
+        UnfitError: it is not an object.
     """
     found = tree(value)
     if found.keys() == {"schema", "payload"}:

@@ -21,7 +21,7 @@ CHUNK = 20_000
 _TEXT = pa.large_string()
 #: What JSON has no place for in a text as it is.
 _ESCAPED = r'["\\\x00-\x1f]'
-#: Digits behind the point up to which Arrow's text of a decimal has no exponent.
+#: Digits after the point up to which Arrow's text of a decimal has no exponent.
 _PLAIN_SCALE = 6
 
 
@@ -29,7 +29,7 @@ def json_objects(rows: pa.Table, columns: Sequence[str]) -> Iterator[pa.Array]:
     """These columns of each row as a JSON object, in arrays of large text.
 
     Raises:
-        ValueError: a text is no UTF-8.
+        ValueError: a text is not UTF-8.
 
     Examples:
         >>> rows = pa.table({"id": ["a"], "total": pa.array([1.5], pa.float64())})
@@ -58,7 +58,7 @@ def json_texts(values: pa.Array) -> pa.Array:
     """The JSON of each value as large text; null for a null.
 
     Raises:
-        ValueError: a text is no UTF-8.
+        ValueError: a text is not UTF-8.
     """
     for is_kind, texts in _TEXTS:
         if is_kind(values.type):

@@ -171,7 +171,7 @@ def _time(micros: int) -> str:
     return f"{_date(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
 
 
-#: Types whose values are no JSON as Arrow gives them.
+#: Types whose values are not JSON as Arrow gives them.
 _FORMS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]]] = [
     (pa.types.is_timestamp, lambda values: list(time_texts(values).to_pylist())),
     (pa.types.is_date, lambda values: list(date_texts(values).to_pylist())),

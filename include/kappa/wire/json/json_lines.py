@@ -29,9 +29,9 @@ Rows = list[tuple[Places, pa.StructArray]]
 
 #: Most bytes that are parsed at one time.
 _BYTES = 64 << 20
-#: A block that Arrow refuses is read again in so many parts; the values of a small one are left to the converter.
+#: A block that Arrow refuses is read again in this many parts; the values of a small one are left to the converter.
 _PARTS, _SMALL = 8, 64
-#: Where fewer than half of so many values look as if Arrow could read them, the block is left unread.
+#: Where fewer than half of this many values look as if Arrow could read them, the block is left unread.
 _SAMPLE = 32
 #: After this many times its size in values read again, the rest of a block is left.
 _PATIENCE = 3
