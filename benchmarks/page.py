@@ -185,8 +185,8 @@ def _target(figure: Figure) -> str:
 
 
 def _link(row: Mapping[str, Any]) -> str:
-    heading = (PAGE.parent / "decisions" / row["decision"]).read_text().partition("\n")[0]
-    return f"[{heading.removeprefix('# ')}](decisions/{row['decision']})"
+    heading = (PAGE.parent / row["decision"]).read_text().partition("\n")[0]
+    return f"[{heading.removeprefix('# ')}]({row['decision']})"
 
 
 def main() -> None:
