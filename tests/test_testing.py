@@ -69,7 +69,7 @@ def test_an_effect_that_was_not_declared_is_refused(spark: SparkSession) -> None
     def step(seen: Any) -> Any:
         return {"surprise": seen["pos"]}
 
-    broken = replace(load(TOPOLOGIES, "retail.loyalty"), step=step)
+    broken = replace(load(TOPOLOGIES, "retail.shipments"), step=step)
     with pytest.raises(TopologyError, match="surprise"):
         TopologyDriver(broken, spark).pipe([invoice("1", 100)])
 

@@ -24,8 +24,8 @@ decisions = session_window(
     aggregates=DECISION,
     table="pending",
 )
-wanted = {"orders": agg.count(), "quantity": agg.sum("quantity")}
-demand = aggregate(decisions.final, key="sku", aggregates=wanted, table="demand")
+totals = {"orders": agg.count(), "quantity": agg.sum("quantity")}
+demand = aggregate(decisions.final, key="sku", aggregates=totals, table="demand")
 
 
 def decide(slice: Slice) -> Effects:

@@ -354,7 +354,7 @@ def _check_amount(amount: str, totals: RunningTotal) -> None:
     if size is not None and int(size[1]) + 10 >= _DIGITS and int(size[2]) > _LEAST_SCALE:
         raise TopologyError(
             f"{_NAME}: {amount!r} is {column.type}, and totals of it would need more than {_DIGITS} digits: each slice "
-            f"would round them. Cast it in the step to DECIMAL({_DIGITS - 11}, {size[2]}), or to less digits behind "
+            f"would round them. Cast it in the step to DECIMAL({_DIGITS - 11}, {size[2]}), or to fewer digits after "
             "the point.",
             column=amount,
         )
