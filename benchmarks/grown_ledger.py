@@ -27,7 +27,7 @@ from kappa.record import rollup
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger, _arrow_schema, _to_record
 from kappa.record.ledger_rows import LedgerRow, plan_hash
-from kappa.record.ledger_state import StateBuilder
+from kappa.record.ledger_state import StateBuilder, stays
 from kappa.slices.run import Engines, EpochRun
 from kappa.slices.topics.sending import marker
 from kappa.topology import registry
@@ -167,10 +167,10 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
             found = rollup.rolled_up(state, writer=WRITER, code=commit.code, at=at)
             if found is not None:
                 n += 1
-                stays = rollup.stays(state, found.detail["upto"])
+                is_kept = stays(state, found.detail["upto"])
                 rolled = replace(found, n=n, detail={**found.detail, "file": "none"})
                 builder.add(rolled)
-                records = {row.n: row for row in [*records.values(), *since] if stays(row.n, row.kind, row.seq)}
+                records = {row.n: row for row in [*records.values(), *since] if is_kept(row.n, row.kind, row.seq)}
                 records[n] = rolled
                 since = []
         if number % 1_000_000 == 999_999:

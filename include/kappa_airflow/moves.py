@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa.replay.stages import Stage
-from kappa_airflow.approvals import premises_of
+from kappa_airflow.answers import premises_of
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import check_form, move_form, reason_of
 from kappa_airflow.replays.replay import AwaitStage, ReplayTask, skip

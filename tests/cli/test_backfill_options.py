@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.control.backfills import backfill_plan
-from kappa.control.backfills.backfill_plan import Backfill
+from kappa.control.backfills.proposal import Backfill
 from kappa.errors import UsageError
 
 DAY = ["backfill", "a.b", "--from", "2026-03-29", "--to", "2026-03-30"]

@@ -52,6 +52,50 @@ def private_imports(trees: list[tuple[Path, ast.Module]]) -> list[str]:
     ]
 
 
+def circles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """Modules that import one another, by whatever way round; imports for types count."""
+    reached = {name: set(ways) for name, ways in imports.items()}
+    for middle in imports:
+        for ways in reached.values():
+            if middle in ways:
+                ways.update(reached[middle])
+    return [set(one) for one in {frozenset(b for b in reached[a] if a in reached.get(b, ())) for a in reached} if one]
+
+
+def imports_of(trees: list[tuple[Path, ast.Module]]) -> dict[str, set[str]]:
+    """Module -> the modules of the platform that it imports."""
+    named = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): tree for file, tree in trees}
+    ways: dict[str, set[str]] = {name: set() for name in named}
+    for name, tree in named.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for one in node.names:
+                    inner = f"{node.module}.{one.name}"
+                    ways[name] |= {target for target in (inner if inner in named else node.module,) if target in named}
+        ways[name].discard(name)
+    return ways
+
+
+def test_no_modules_import_one_another_but_for_the_types_of_a_topology() -> None:
+    """What checks a source names its type, and an operator's inputs name the operator: circles of types alone."""
+    outside = [
+        one for one in circles(imports_of(list(modules()))) if not all(n.startswith("kappa.topology.") for n in one)
+    ]
+    assert outside == []
+
+
+def test_a_circle_is_noticed() -> None:
+    files = {
+        "a/b.py": "from a.c import x",
+        "a/c.py": "from a import d",
+        "a/d.py": "from a.b import y",
+        "a/e.py": "from a.b import y",
+    }
+    assert circles(imports_of([(Path(file), ast.parse(text)) for file, text in files.items()])) == [
+        {"a.b", "a.c", "a.d"}
+    ]
+
+
 def test_no_room_has_more_modules_than_one_takes_in_at_a_glance() -> None:
     assert crowded([file for file, _ in modules()], MOST_MODULES) == {}
 

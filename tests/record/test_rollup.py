@@ -21,8 +21,8 @@ from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.record import rollup
 from kappa.record.ledger import Ledger, _to_record
 from kappa.record.ledger_rows import Kind, LedgerRow
-from kappa.record.ledger_state import LedgerState, StateBuilder
-from kappa.record.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
+from kappa.record.ledger_state import LedgerState, StateBuilder, stays
+from kappa.record.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts
 from kappa.record.slice_runs import extended
 from kappa.replay.chains import Final
 from kappa.replay.proof.certificate import Certificate, MoveFacts, Sends
@@ -444,6 +444,7 @@ SCRIPT = """
 import sys
 from datetime import UTC, datetime
 from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import stays
 from kappa.record.rollup import rolled_up
 ledger = Ledger(sys.argv[1])
 ledger.roll_up(rolled_up(ledger.state(), writer="me", code="code-0", at=datetime(2026, 3, 1, tzinfo=UTC)))

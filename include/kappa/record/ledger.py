@@ -22,9 +22,8 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
 from kappa.record import row_files
 from kappa.record.ledger_rows import FORMAT, FORMER_FIELDS, LedgerRow
-from kappa.record.ledger_state import LedgerState, StateBuilder
+from kappa.record.ledger_state import LedgerState, StateBuilder, stays
 from kappa.record.past_commits import PastCommits
-from kappa.record.rollup import stays
 from kappa.replay import stored
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
@@ -14,8 +14,10 @@ from kappa.offsets.releases import Releases, merged
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.rollup import stays
 from kappa.topology.shapes import Shape, Timing, shapes_from_dict, timings_from_dict
+
+#: Rows that tell of a slice's way to its commit, and of files: auditors read them where rolled-up rows are kept.
+_OF_SLICES = ("plan", "effects", "abandon", "files")
 
 
 class Commits(Sequence[LedgerRow]):
@@ -321,3 +323,28 @@ class StateBuilder:
     def state(self) -> LedgerState:
         looks = Commits(self._looks, len(self._looks))
         return LedgerState(**self._values, commits=Commits(self._commits, len(self._commits)), looks=looks)
+
+
+def stays(state: LedgerState, upto: int) -> Callable[[int, str, int], bool]:
+    """Whether a row stays when those up to number ``upto`` are rolled up, by its number, kind and slice.
+
+    The writer of a roll-up and all that follow the ledger ask this one function, of the rows before the roll-up.
+    """
+    first = state.commits[0].n
+    claim = state.claim.n if state.claim is not None else 0
+    kept = [row.n for row in state.commits if row.n > upto or row.n == first or state.is_readable(row.seq)]
+    before = (bisect_left(state.looks, n, key=lambda look: look.n) for n in kept)
+    looks = {state.looks[index - 1].n for index in before if index} | {look.n for look in state.looks[-1:]}
+
+    def is_kept(n: int, kind: str, seq: int) -> bool:
+        if kind == "rollup":
+            return False
+        if n > upto:
+            return True
+        if kind == "commit":
+            return n == first or state.is_readable(seq)
+        if kind == "maintain":
+            return n in looks
+        return n == claim if kind == "claim" else kind not in _OF_SLICES
+
+    return is_kept

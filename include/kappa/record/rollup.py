@@ -8,7 +8,7 @@ docs/decisions/ledgers-are-rolled-up.md.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,6 @@ RECENT = 10
 #: Places that an epoch with versioned topics keeps for those that read it from early on, and how far they lie apart at
 #: least.
 PLACES, PLACE_OFFSETS = 10_000, 100_000
-#: Rows that tell of a slice's way to its commit, and of files: auditors read them where rolled-up rows are kept.
-_OF_SLICES = ("plan", "effects", "abandon", "files")
 
 
 def is_due(state: LedgerState, slices: int) -> bool:
@@ -68,31 +66,6 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
     from kappa.record.ledger_rows import LedgerRow
 
     return LedgerRow(kind="rollup", seq=state.seq, writer=writer, at=at, code=code, detail=detail)
-
-
-def stays(state: LedgerState, upto: int) -> Callable[[int, str, int], bool]:
-    """Whether a row stays when those up to number ``upto`` are rolled up, by its number, kind and slice.
-
-    The writer of a roll-up and all that follow the ledger ask this one function, of the rows before the roll-up.
-    """
-    first = state.commits[0].n
-    claim = state.claim.n if state.claim is not None else 0
-    kept = [row.n for row in state.commits if row.n > upto or row.n == first or state.is_readable(row.seq)]
-    before = (bisect_left(state.looks, n, key=lambda look: look.n) for n in kept)
-    looks = {state.looks[index - 1].n for index in before if index} | {look.n for look in state.looks[-1:]}
-
-    def is_kept(n: int, kind: str, seq: int) -> bool:
-        if kind == "rollup":
-            return False
-        if n > upto:
-            return True
-        if kind == "commit":
-            return n == first or state.is_readable(seq)
-        if kind == "maintain":
-            return n in looks
-        return n == claim if kind == "claim" else kind not in _OF_SLICES
-
-    return is_kept
 
 
 def runs_of(state: LedgerState) -> tuple[Run, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa.replay.stages import Stage
-from kappa_airflow.approvals import premises_of, replaced_by
+from kappa_airflow.answers import premises_of, replaced_by
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import Then, check_form, reason_of
 from kappa_airflow.joint.joint_approval import Member, members_of, wanted_then

@@ -308,7 +308,7 @@ class CutOver(AwaitStage):
 
     def _ask(self, context: Context, config: Config, *, restarts: int) -> None:
         from kappa import control
-        from kappa_airflow.approvals import replaced_by
+        from kappa_airflow.answers import replaced_by
         from kappa_airflow.forms import Then, reason_of
 
         form = context["params"]

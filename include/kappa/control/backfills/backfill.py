@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.control.backfills.backfill_plan import Backfill, Computed
+from kappa.control.backfills.backfill_plan import Computed
 from kappa.control.backfills.backfill_span import windowed_tables
+from kappa.control.backfills.proposal import Backfill
 from kappa.delta import table_files
 from kappa.driver.backfill import belongs, closed_windows, rows_from
 from kappa.driver.processes import process

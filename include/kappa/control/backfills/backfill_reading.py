@@ -21,7 +21,7 @@ from kappa.topology import Topology, registry
 from kappa.topology.times.event_time import Frontier, shown
 
 if TYPE_CHECKING:
-    from kappa.control.backfills.backfill_plan import Backfill
+    from kappa.control.backfills.proposal import Backfill
 
 
 @dataclass(frozen=True, kw_only=True)
