@@ -186,6 +186,12 @@ def test_a_topic_can_be_followed_by_columns_whose_distance_an_operator_knows() -
     assert days.final.times == {"window_start": 86_400_000, "window_end": 0}
     assert first.rows.times == {"lefts_at": 0} and last.rows.times == {"lefts_at": 3_000}
     assert pairs.rows.times == {"lefts_at": 4_000}  # the left record of a pair may be the earlier one
+    left = interval_join(LEFT, RIGHT, key="id", within="3 seconds", how="left", tables=("l", "r"))
+    again = interval_join(
+        left.rows, RIGHT, key="id", within="2 seconds", how="left", tables=("p", "r"), right_rows="id STRING"
+    )
+    # A pair has the time of its right record, waits by that for 2 seconds more, and may have waited 3 seconds before.
+    assert again.rows.times == {"lefts_at": 8_000}
     assert outer.rows.times == {}  # which has no left record where there is no pair
     # These refuse no row as late, so that any may come.
     named = newest_table_join(LEFT, RIGHT, key="id", table="newest")

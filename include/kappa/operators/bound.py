@@ -85,6 +85,7 @@ def emission(
     *inputs: RowsInput,
     behind_ms: int = 0,
     times: Mapping[str, int] | None = None,
+    lags: Mapping[str, int] | None = None,
     is_timed: bool = True,
     cuts: Cuts = "any",
 ) -> Emission:
@@ -96,6 +97,8 @@ def emission(
         inputs: what it reads.
         behind_ms: how far behind the frontier of its inputs the event time of a later row may be.
         times: columns that hold a time -> how far behind that frontier it may be in a later slice.
+        lags: the same columns -> how far behind the event time of its row it may be; None where a row is emitted as
+            soon as the frontier has passed its event time by ``behind_ms``.
         is_timed: whether the rows have event time.
         cuts: under which cuts of the log the rows are the same, where those of the inputs are.
     """
@@ -104,7 +107,16 @@ def emission(
     behind = behind_ms + further if is_timed else None
     depends = strictest([cuts, *(one.cuts for one in inputs)])
     known = {column: ms + further for column, ms in (times or {}).items()} if is_timed else {}
-    return Emission(operator=operator, schema=schema, topics=topics, behind_ms=behind, times=known, cuts=depends)
+    own = {column: max(0, ms - behind_ms) for column, ms in (times or {}).items()} if lags is None else lags
+    return Emission(
+        operator=operator,
+        schema=schema,
+        topics=topics,
+        behind_ms=behind,
+        times=known,
+        lags=own if is_timed else {},
+        cuts=depends,
+    )
 
 
 def with_event_time(rows: DataFrame, time: str | None = None) -> DataFrame:

@@ -24,6 +24,8 @@ class Emission:
             None where rows have no event time.
         times: columns that hold a time -> how far behind that frontier it may be in a later slice, in milliseconds.
             What reads a topic of these rows by one of them knows by it what is final.
+        lags: the same columns -> how far behind the event time of its own row it may be, in milliseconds. A row that
+            waits in an operator that reads it, waits by its event time.
         cuts: see :data:`Cuts`.
         deletes: whether a row may delete its key, so that rows cannot be appended as they are.
     """
@@ -33,6 +35,7 @@ class Emission:
     topics: tuple[str, ...]
     behind_ms: int | None
     times: Mapping[str, int] = field(default_factory=dict)
+    lags: Mapping[str, int] = field(default_factory=dict)
     cuts: Cuts = "any"
     deletes: bool = False
 

@@ -77,11 +77,11 @@ class RowsInput:
         in a later slice, in milliseconds, where they are emitted as they are.
 
         Args:
-            behind_ms: how far the event time of what is emitted may be behind that of the rows.
+            behind_ms: how far the event time of a row may be behind that frontier when it is emitted.
         """
-        each = [{column: ms - self.behind_ms for column, ms in _times(one).items()} for one in self.of]
+        each = [_lags(one) for one in self.of]
         shared = set.intersection(*map(set, each)) & {column.name for column in columns_of(self.rows, self.operator)}
-        return {column: max(0, *(times[column] for times in each)) + behind_ms for column in sorted(shared)}
+        return {column: max(lags[column] for lags in each) + behind_ms for column in sorted(shared)}
 
     def frontier(self, slice: Slice) -> Frontier:
         """The event time that all rows of later slices have at least."""
@@ -366,10 +366,10 @@ def _behind(one: Source | Emission) -> int | None:
     return 0 if one.has_event_time else None
 
 
-def _times(one: Source | Emission) -> Mapping[str, int]:
-    """Columns that hold a time -> how far behind the frontier of the sources it may be; no row is without."""
+def _lags(one: Source | Emission) -> Mapping[str, int]:
+    """Columns that hold a time -> how far behind the event time of its row it may be; no row is without."""
     if isinstance(one, Emission):
-        return one.times
+        return one.lags
     own = {column.name for column in one.columns if column.name == one.time}
     return dict.fromkeys(own, 0) if one.has_event_time and not one.tombstones else {}
 

@@ -132,7 +132,8 @@ def interval_join(
         inputs=(lefts, rights),
         tables=(join.left_table(left_table), join.right_table(right_table)),
         compute=compute,
-        emits=emission(what, join.schema, lefts, rights, behind_ms=behind, times=times),
+        # The event time of a pair is that of its later record.
+        emits=emission(what, join.schema, lefts, rights, behind_ms=behind, times=times, lags=times),
     )
 
 

@@ -114,7 +114,7 @@ def table_join(
         inputs=(lefts, of_table if shared is None else VersionsInput(operator=what, of=shared)),
         tables=(join.waiting_table(waiting_table), *(join.versions.table(name, join.made_by) for name in own)),
         compute=compute,
-        emits=emission(what, join.schema, lefts, of_table, times=lefts.times_passed_on()),
+        emits=emission(what, join.schema, lefts, of_table, times=lefts.times_passed_on(), lags=lefts.times_passed_on()),
     )
 
 
