@@ -45,6 +45,11 @@ def client_file_of(bootstrap_servers: str) -> str:
     return bootstrap_servers.client_file if isinstance(bootstrap_servers, Servers) else ""
 
 
+def _internal(default: Any, instead: str = "") -> Any:
+    """A figure that only tests turn, with what whoever sets a variable of its name is told."""
+    return field(default=default, metadata={"instead": instead or f"it is always {default}."})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     r"""Where everything is and how drivers run. ``docs/configuration.md`` is made of this.
@@ -152,19 +157,19 @@ class Config:
     launcher: str = "here"
     approvals_from: str = ""
     #: Most offsets of a slice whose parsed records are in the driver's memory; Spark's workers have larger ones.
-    small_slice: int = field(default=50_000, metadata={"instead": "it is always 50000."})
+    small_slice: int = _internal(50_000)
     #: Most rows of one effect that are written from the driver's memory; Spark writes more.
-    arrow_rows: int = field(default=500_000, metadata={"instead": "it is always 500000."})
+    arrow_rows: int = _internal(500_000)
     #: How often a slice of one record is tried before the epoch is stuck.
-    attempts: int = field(default=3, metadata={"instead": "a slice is always tried 3 times."})
+    attempts: int = _internal(3, "a slice is always tried 3 times.")
     #: Time between two looks after an epoch's Delta files.
-    maintain_minutes: float = field(default=10.0, metadata={"instead": "it is always 10.0."})
+    maintain_minutes: float = _internal(10.0)
     #: Slices after which the rows of those before are rolled up in an epoch's ledger.
-    rollup_slices: int = field(default=1000, metadata={"instead": "it is always 1000."})
+    rollup_slices: int = _internal(1000)
     #: Time between two heartbeats; 0 for what follows from ``stale_seconds``.
-    heartbeat_seconds: float = field(default=0.0, metadata={"instead": "it is a seventh of KAPPA_STALE_SECONDS."})
+    heartbeat_seconds: float = _internal(0.0, "it is a seventh of KAPPA_STALE_SECONDS.")
     #: How long a line of the protocol may take before it is slow; 0 for what follows from ``stuck_minutes``.
-    slow_minutes: float = field(default=0.0, metadata={"instead": "it is a quarter of KAPPA_STUCK_MINUTES."})
+    slow_minutes: float = _internal(0.0, "it is a quarter of KAPPA_STUCK_MINUTES.")
 
     @property
     def beat_seconds(self) -> float:
