@@ -218,9 +218,8 @@ class Attempts:
             return "stuck"
         limit, run = context.config.attempts, context.slice_run
         if found is not None and self._failures < limit and is_abandonable(run, state):
-            return (
-                "again"  # claims of drivers that only waited are not attempts: the same slice, counted from the start
-            )
+            # Claims of drivers that only waited are not attempts: the same slice, counted from the start.
+            return "again"
         before = 0 if found is None else int(found.detail.get("claims", state.tries))
         tried = max(0, state.tries - before) + self._failures
         # A slice that cannot be cut where it would have to be is planned as before: once is enough.

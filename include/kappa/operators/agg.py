@@ -329,8 +329,7 @@ def _summed(name: str, types: Types, column: str, what: str, *, is_value: bool =
             "it before.",
             column=column,
         )
-    size = _DECIMAL.fullmatch(str(found.delta))
-    kind = "BIGINT" if size is None else f"DECIMAL({builtins.min(_DIGITS, int(size[1]) + 10)}, {size[2]})"
+    kind = type_of_sum(found)
     return _added(
         name,
         kind,
@@ -338,6 +337,12 @@ def _summed(name: str, types: Types, column: str, what: str, *, is_value: bool =
         f"CAST(-COALESCE(CAST({sql} AS {kind}), 0) AS {kind})",
         is_value=is_value,
     )
+
+
+def type_of_sum(column: Column) -> str:
+    """The type of a sum of integers or of DECIMAL: that of :func:`sum`."""
+    size = _DECIMAL.fullmatch(str(column.delta))
+    return "BIGINT" if size is None else f"DECIMAL({builtins.min(_DIGITS, int(size[1]) + 10)}, {size[2]})"
 
 
 def _spread(what: str, column: str, of_variance: str) -> Aggregate:

@@ -49,11 +49,6 @@ def _has_map(kind: Any) -> bool:
     return kind["type"] == "map" or _has_map(kind["elementType"])
 
 
-def columns_named(key: Key, columns: Collection[str]) -> list[str]:
-    """The key's columns by their own names, where a user put backticks around one."""
-    return [name if name in columns else name.strip("`").replace("``", "`") for name in names_of(key)]
-
-
 def is_present(key: Key, rows: DataFrame | None = None) -> str:
     """SQL: whether no column of the key is null.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
+from kappa.operators.agg import type_of_sum
 from kappa.operators.aggregates import keys_of
 from kappa.operators.bound import TableOperator, declared_as, emission
 from kappa.operators.frames import check_rows, check_stream
@@ -197,13 +198,8 @@ class RunningTotal:
     @cached_property
     def kind(self) -> str:
         """The type of the total."""
-        size = _DECIMAL.fullmatch(str(self.types[self.amount])) if self.amount is not None else None
-        return "BIGINT" if size is None else f"DECIMAL({min(_DIGITS, int(size[1]) + 10)}, {size[2]})"
-
-    @property
-    def types(self) -> Mapping[str, object]:
-        """Column -> its type, as a Delta schema has it."""
-        return {column.name: column.delta for column in self.columns}
+        added = [column for column in self.columns if column.name == self.amount]
+        return type_of_sum(added[0]) if added else "BIGINT"
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -301,15 +297,16 @@ def _check(totals: RunningTotal) -> None:
     Raises:
         TopologyError: one does not.
     """
-    types, taken = totals.types, {name.lower() for name in totals.types}
+    columns = {column.name: column for column in totals.columns}
+    taken = {name.lower() for name in columns}
     if totals.amount is not None:
-        if totals.amount not in types:
+        if totals.amount not in columns:
             raise TopologyError(
-                f"{_NAME}: amount {totals.amount!r} is not among its rows, which have {sorted(types)}. Correct amount= "
-                "or rows=; without amount= rows are counted."
+                f"{_NAME}: amount {totals.amount!r} is not among its rows, which have {sorted(columns)}. Correct "
+                "amount= or rows=; without amount= rows are counted."
             )
-        _check_amount(totals.amount, totals)
-    others = [name for name in types if name not in totals.key]
+        _check_amount(columns[totals.amount])
+    others = [name for name in columns if name not in totals.key]
     if totals.since is not None and totals.since not in others:
         raise TopologyError(
             f"{_NAME}: since={totals.since!r} is not among the columns beside its key, which are {others}. Name the "
@@ -321,8 +318,8 @@ def _check(totals: RunningTotal) -> None:
     odd = [name for name in new if name.lower() in taken or is_reserved(name)]
     if odd or (totals.has_thresholds and totals.total.lower() == "threshold"):
         raise TopologyError(
-            f"{_NAME}: total {totals.total!r} makes columns {new} beside {sorted(types)}; no name may come twice or be "
-            "one of the platform's own. Name the total otherwise, or rename a column in the step."
+            f"{_NAME}: total {totals.total!r} makes columns {new} beside {sorted(columns)}; no name may come twice "
+            "or be one of the platform's own. Name the total otherwise, or rename a column in the step."
         )
     if not totals.has_thresholds:
         return
@@ -341,22 +338,21 @@ def _check(totals: RunningTotal) -> None:
         )
 
 
-def _check_amount(amount: str, totals: RunningTotal) -> None:
+def _check_amount(column: Column) -> None:
     """Sums of the amount are the same in whatever portions they are made."""
-    column = next(one for one in totals.columns if one.name == amount)
     size = _DECIMAL.fullmatch(str(column.delta))
     if size is None and column.delta not in _INTEGERS:
         raise TopologyError(
-            f"{_NAME}: {amount!r} is {column.type}; what is added up has to be an integer or a DECIMAL, since sums of "
-            "others depend on the order of adding. Cast it in the step, and declare it in rows=.",
-            column=amount,
+            f"{_NAME}: {column.name!r} is {column.type}; what is added up has to be an integer or a DECIMAL, since "
+            "sums of others depend on the order of adding. Cast it in the step, and declare it in rows=.",
+            column=column.name,
         )
     if size is not None and int(size[1]) + 10 >= _DIGITS and int(size[2]) > _LEAST_SCALE:
         raise TopologyError(
-            f"{_NAME}: {amount!r} is {column.type}, and totals of it would need more than {_DIGITS} digits: each slice "
-            f"would round them. Cast it in the step to DECIMAL({_DIGITS - 11}, {size[2]}), or to fewer digits after "
-            "the point.",
-            column=amount,
+            f"{_NAME}: {column.name!r} is {column.type}, and totals of it would need more than {_DIGITS} digits: each "
+            f"slice would round them. Cast it in the step to DECIMAL({_DIGITS - 11}, {size[2]}), or to fewer digits "
+            "after the point.",
+            column=column.name,
         )
 
 

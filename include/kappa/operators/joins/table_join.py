@@ -109,12 +109,13 @@ def table_join(
         changes = () if shared is not None else (join.versions.changes(known, lesser),)
         return Outcome(result=result, changes=(result.waiting_changes, *changes), emitted="rows", late=result.late)
 
+    times = lefts.times_passed_on()  # a row has the event time of its left record
     return RowsOperator(
         name=_NAME,
         inputs=(lefts, of_table if shared is None else VersionsInput(operator=what, of=shared)),
         tables=(join.waiting_table(waiting_table), *(join.versions.table(name, join.made_by) for name in own)),
         compute=compute,
-        emits=emission(what, join.schema, lefts, of_table, times=lefts.times_passed_on(), lags=lefts.times_passed_on()),
+        emits=emission(what, join.schema, lefts, of_table, times=times, lags=times),
     )
 
 
