@@ -14,7 +14,7 @@ from kappa.driver import live, slicing
 from kappa.driver.context import Context
 from kappa.replay.stages import Stage
 from kappa.slices.input import ahead
-from kappa.slices.input.ahead import ReadAhead, Wanted
+from kappa.slices.input.ahead import PlannedRead, ReadAhead
 from kappa.slices.input.records import Records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -38,7 +38,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     take = ReadAhead.take
 
-    def noted(self: ReadAhead, wanted: Wanted) -> Records | None:
+    def noted(self: ReadAhead, wanted: PlannedRead) -> Records | None:
         parsed = take(self, wanted)
         found.append(parsed is not None)
         return parsed
@@ -113,7 +113,7 @@ def test_a_slice_that_was_foreseen_wrongly_reads_its_own_records(
     stream: Lab, taken: list[bool], read: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     totals, moves = produce(stream)
-    monkeypatch.setattr(Wanted, "__eq__", lambda *_: False)
+    monkeypatch.setattr(PlannedRead, "__eq__", lambda *_: False)
     epoch = stream.start_live()
     assert taken.count(False) >= COUNT // MOST - 2
     assert not any(taken)

@@ -12,7 +12,7 @@ from support.slices import Epoch
 
 from kappa.offsets.vector import Offsets
 from kappa.slices.run import Sent
-from kappa.slices.topics.changelog import Begun, write_baseline
+from kappa.slices.topics.changelog import EarlierAttempts, write_baseline
 from kappa.wire.encoding import Record
 
 
@@ -81,5 +81,5 @@ def test_a_record_that_an_own_topic_has_is_not_sent_again_and_equal_ones_count()
     kafka = Topics()
     kafka.records["own"] = [Record("own", b"k", b"1"), Record("own", b"k", b"2"), Record("own", None, b"1")]
     wanted = [Record("own", key, value) for key, value in ((b"k", b"1"), (b"k", b"1"), (b"k", b"2"), (b"k", b"3"))]
-    lacking = list(Begun(kafka).lacking(wanted))  # type: ignore[arg-type]
+    lacking = list(EarlierAttempts(kafka).missing(wanted))  # type: ignore[arg-type]
     assert [record.value for record in lacking] == [b"1", b"3"]

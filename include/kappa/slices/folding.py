@@ -74,7 +74,7 @@ def _fold_with_spark(run: EpochRun, topic: str, end: Offsets, table: Table, upto
 
 
 def _newest(run: EpochRun, topic: str, end: Offsets, upto_seq: int) -> DataFrame:
-    """Of each key its newest value, how many of its records are of later slices, and their newest format."""
+    """Per key: its newest value, the number of its records from later slices, and their newest format."""
     from pyspark.sql import functions as F
 
     engines = run.engines

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 class Lines:
     """Times the lines of one slice by the driver's own clock, and announces each before it begins.
 
-    A line that a driver before did is not there.
+    Lines that an earlier driver finished are left out.
 
     Args:
         begin: called with the name of each line.

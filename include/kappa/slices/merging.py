@@ -38,8 +38,8 @@ class Unmerged:
 
     Attributes:
         contents: the table's rows after the slice, by the merged version that is there now.
-        rows: changes since that version, of a key all.
-        since: when the first of them was committed, as far as that is known.
+        rows: changes since that version; a key may have several.
+        since: when the first of them was committed, if that is known.
     """
 
     contents: Contents
@@ -48,7 +48,7 @@ class Unmerged:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What the slice's commit says of it."""
+        """The entry in the detail of the slice's commit."""
         return {
             "seq": self.contents.merged,
             "key": list(self.contents.key),
@@ -64,13 +64,13 @@ def unmerged(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerR
         committed: the last commit.
         effects: effects of the slice that comes after it; None for what is not merged after the commit.
     """
-    known: Mapping[str, Any] | None = committed.detail.get(MERGED, {}).get(table.name)
+    last_entry: Mapping[str, Any] | None = committed.detail.get(MERGED, {}).get(table.name)
     last = effects or committed
     path, version = run.paths.table(table.name), committed.delta_versions[f"tables/{table.name}"]
     # Mostly nothing was merged since.
     version, merged = tables.merged(path) if may_have_moved(path, version) else (version, None)
-    least = committed.seq if known is None else known["seq"]
-    found = Contents(
+    least = committed.seq if last_entry is None else last_entry["seq"]
+    at = Contents(
         path=path,
         version=version,
         merged=max(least, merged or 0),
@@ -79,31 +79,31 @@ def unmerged(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerR
         changes=run.paths.changes(table.name),
         changes_version=last.delta_versions.get(f"changes/{table.name}", 0),
     )
-    if found.is_merged:
-        return Unmerged(contents=found, rows=0, since=clock.now())
-    is_known = known is not None and found.merged == least
-    before: int | None = 0 if found.merged >= committed.seq else None
-    if known is not None and is_known:
-        before = known["rows"]
-    mine = run.scratch.written.get(f"changes/{table.name}")
-    added = 0 if effects is None else None if mine is None else mine.num_rows
+    if at.is_merged:
+        return Unmerged(contents=at, rows=0, since=clock.now())
+    is_current = last_entry is not None and at.merged == least
+    before: int | None = 0 if at.merged >= committed.seq else None
+    if last_entry is not None and is_current:
+        before = last_entry["rows"]
+    changes = run.scratch.written.get(f"changes/{table.name}")
+    added = 0 if effects is None else None if changes is None else changes.num_rows
     return Unmerged(
-        contents=found,
-        rows=contents.changed_rows(found) if before is None or added is None else before + added,
-        since=datetime.fromisoformat(known["since"]) if known is not None and is_known else clock.now(),
+        contents=at,
+        rows=contents.changed_rows(at) if before is None or added is None else before + added,
+        since=datetime.fromisoformat(last_entry["since"]) if last_entry is not None and is_current else clock.now(),
     )
 
 
 def unmerged_since(committed: LedgerRow) -> list[datetime]:
-    """Since when tables have changes that are not merged, as their last commit says; none for those that have none."""
+    """When the oldest unmerged change of each table was committed, by the last commit; nothing for a merged table."""
     return [datetime.fromisoformat(entry["since"]) for entry in committed.detail.get(MERGED, {}).values()]
 
 
 def is_due(run: EpochRun, pending: Unmerged, now: datetime, last: datetime | None = None) -> bool:
-    """Whether a table is to be merged: for long it was not, or so much changed that the next steps had better read it
-    anew.
+    """Whether a table is to be merged: the last merge is long ago, or so much changed that the next steps had better
+    read it anew.
 
-    Also with the commit that becomes a savepoint: to be read it would hold on to all changes that are there, for a day.
+    Also at a commit that becomes a savepoint: unmerged, it would hold on to all of the changes for a day.
 
     Args:
         pending: what is not merged.
@@ -130,7 +130,7 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
         ConflictError: another process wrote to the table at the same time.
     """
     run.ledger.check_claim(run.writer)
-    run.look_at_commits()  # a merge rewrites rows: what it is made from could not be told apart afterwards
+    run.look_at_commits()  # a merge rewrites rows: after it, foreign ones cannot be told apart
     at = pending.contents
     own = _own_changes(run, table, at)
     if own is not None and (rows := _rows_after(run, table, own)) is not None:
@@ -148,16 +148,16 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
 
 
 def _rows_after(run: EpochRun, table: Table, changes: pa.Table) -> pa.Table | None:
-    """The table's rows after the slice at hand, which changed these; None where the driver lacks those before it."""
+    """The table's rows after the slice at hand, which changed these; None where the driver has none before it."""
     committed = run.ledger.state().committed
     assert committed is not None
     return run.state(table).after(contents.contents_of(run.paths, committed, table.name), changes)
 
 
 def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
-    """The changes of the slice at hand where the driver has just written them, of each key one; None between slices.
+    """The changes of the slice at hand, one per key, where the driver has just written them; None between slices.
 
-    What an attempt left behind that was abandoned is not of the commit that is merged then.
+    Changes of an abandoned attempt do not belong to the commit that is merged between slices.
     """
     committed = run.ledger.state().committed
     if committed is None or at.seq <= committed.seq:
@@ -166,8 +166,7 @@ def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
 
 
 def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
-    """Merge what is due, or where it is asked for everything, while no slice is being worked on; whether it merged
-    something.
+    """Merge the tables that are due, or all on request, while no slice is in work; return whether any was merged.
 
     The last commit reads as before, from the version that it names; the next one names the version that it finds. A
     ledger row says what the new files hold. Idempotent; a crash leaves some tables merged, without that row.
@@ -179,13 +178,13 @@ def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
     committed = run.ledger.state().committed
     if committed is None:
         raise LedgerError("Tables are merged after a commit; the epoch has none.")
-    done = False
+    has_merged = False
     for table in run.topology.tables:
         pending = unmerged(run, table, committed)
         if pending.rows and (is_asked or is_due(run, pending, clock.now())):
             merge(run, table, pending)
-            done = True
+            has_merged = True
             crash_point("merge.between", committed.seq)
-    if done:
+    if has_merged:
         record_files(run)
-    return done
+    return has_merged

@@ -1,4 +1,4 @@
-"""The Delta tables of an epoch: which there are, made, and brought to the disk."""
+"""The Delta tables of an epoch: listed, created, and brought to the disk."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def make_durable(
         versions: those that the row will name.
 
     Returns:
-        What the row says of the data files of those commits: place -> file -> hash of its content. By it a file that
-        is changed in place is told. Nothing where there are none.
+        Detail of the row on the data files of those commits: place -> file -> hash of its content, by which a file
+        changed in place is noticed. Empty where there are none.
     """
     files = {}
     for place, version in versions.items():
@@ -50,7 +50,7 @@ def make_durable(
 
 
 def record_files(run: EpochRun) -> None:
-    """Put on record what the data files hold that came to tables between two slices; nothing where none came.
+    """Put on record what the data files that tables gained between two slices hold; no row where there are none.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
@@ -80,7 +80,7 @@ def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:
 
 
 def create_tables(topology: Topology, paths: EpochPaths) -> None:
-    """Create every Delta table of an epoch; does nothing for those that are there."""
+    """Create every Delta table of an epoch that does not exist yet."""
     tables.create(paths.dead_letters, tables.DEAD_LETTER)
     for append in topology.appends:
         columns = (tables.SEQ, *append.columns, *tables.LINEAGE)
@@ -99,6 +99,6 @@ def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
     Raises:
         DataLossError: it was deleted or recreated.
     """
-    found = broker.topic_ids(sorted(topic_ids))
-    for finding in recreated_topics(topic_ids, found, "the epoch"):
+    ids = broker.topic_ids(sorted(topic_ids))
+    for finding in recreated_topics(topic_ids, ids, "the epoch"):
         raise DataLossError(str(finding), **finding.numbers)

@@ -103,7 +103,7 @@ class Probe:
             plan,
             committed,
             archives=archives_of(run, plan),
-            begun=ranges_end(state.commits[0].ranges),
+            epoch_start=ranges_end(state.commits[0].ranges),
             bound=run.bound,
             small_slice=engines.small_slice,
             mask_key=engines.mask_key,
@@ -137,7 +137,7 @@ class Probe:
             name: frame.where(_within([item for item in ranges if item.topic == bound.get(name, name)]))
             for name, frame in self._reading.records.items()
         }
-        given = Slice(
+        slice = Slice(
             seq=self._plan.seq,
             records=records,
             tables={name: frame.limit(0) if is_empty else frame for name, frame in self._tables.items()},
@@ -146,7 +146,7 @@ class Probe:
             secret=run.engines.mask_key,
         )
         try:
-            effects = call_step(run.topology, given)
+            effects = call_step(run.topology, slice)
             frames = conformed(run.topology, effects)
             check_rows(run.topology, effects, frames, collect(frames), self._promises)
         except Transient:
@@ -190,17 +190,17 @@ def named_by(error: BaseException | None, ranges: Sequence[OffsetRange]) -> Refu
 
 def failing_alone(fails: Fails, ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, str] | None:
     """The first offset found that fails alone, with its error class, by halves; None where no half fails."""
-    left = [item for item in ranges if item.count]
-    while left:
-        if sum(item.count for item in left) == 1:
-            error = fails(left)
-            return None if error is None else (left[0], error)
-        halves = _halves(left)
-        left = next((half for half in halves if fails(half) is not None), [])
+    suspects = [item for item in ranges if item.count]
+    while suspects:
+        if sum(item.count for item in suspects) == 1:
+            error = fails(suspects)
+            return None if error is None else (suspects[0], error)
+        halves = _halves(suspects)
+        suspects = next((half for half in halves if fails(half) is not None), [])
     return None
 
 
-def failing(fails: Fails, span: OffsetRange, wanted: str) -> Iterator[int]:
+def failing(fails: Fails, span: OffsetRange, target_error: str) -> Iterator[int]:
     """Offsets of a span whose records fail alone with an error class, in order.
 
     Where records fail one after the other, each is tried alone. Where none do, twice as many are tried together each
@@ -216,7 +216,7 @@ def failing(fails: Fails, span: OffsetRange, wanted: str) -> Iterator[int]:
         elif part.count > 1:
             size, fails_upto = part.count // 2, part.end
         else:
-            if error == wanted:
+            if error == target_error:
                 yield at
             at, size = at + 1, 1
             fails_upto = at
@@ -224,11 +224,11 @@ def failing(fails: Fails, span: OffsetRange, wanted: str) -> Iterator[int]:
 
 def _halves(ranges: Sequence[OffsetRange]) -> tuple[list[OffsetRange], list[OffsetRange]]:
     """Ranges in two parts of about as many offsets."""
-    left = sum(item.count for item in ranges) // 2
+    rest = sum(item.count for item in ranges) // 2
     first, second = [], []
     for item in ranges:
-        cut = item.start + min(item.count, left)
-        left -= cut - item.start
+        cut = item.start + min(item.count, rest)
+        rest -= cut - item.start
         first.append(replace(item, end=cut))
         second.append(replace(item, start=cut))
     return [item for item in first if item.count], [item for item in second if item.count]

@@ -32,7 +32,7 @@ from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import MERGED, contents_of
 from kappa.replay.chains import frontiers_detail
 from kappa.replay.proof.certificate import Sends
-from kappa.slices.input.ahead import ReadAhead, Wanted
+from kappa.slices.input.ahead import PlannedRead, ReadAhead
 from kappa.slices.input.reading import archived_ranges, is_small
 from kappa.slices.line_timer import Lines
 from kappa.slices.merging import is_due, merge, unmerged
@@ -45,7 +45,7 @@ from kappa.wire.batches import Start
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The plan and the effects row of a slice -> the ranges that the next one will read; empty where that cannot be told.
+#: The plan and the effects row of a slice -> the ranges that the next one will read; empty if unknown.
 Foresight = Callable[[LedgerRow, LedgerRow], Sequence[OffsetRange]]
 
 
@@ -77,7 +77,7 @@ def run_slice(
         roots: where the slice ends in offsets of root topics, for an epoch that reads versioned topics of others.
         releases: partitions without new records that hold no frontier back from this slice on.
         set_aside: records of the ranges that are dead letters by a decision, and that the step does not get.
-        floors: behind what frontiers do not go back from this slice on.
+        floors: times below which frontiers do not fall from this slice on.
         frontiers: versioned topic that is followed -> up to when its rows are final, epoch milliseconds.
         foresee: tells what the slice after this one will read, so that it is read while this one is sent, merged and
             committed.
@@ -187,17 +187,17 @@ def finish_slice(
 def _read_ahead(
     run: EpochRun, ranges: Sequence[OffsetRange], effects: LedgerRow, released: Releases, floored: Floors
 ) -> None:
-    """Begin to read and parse what the next slice will read, where that is many records of the log.
+    """Begin to read and parse the records of the next slice, where they are many and in the log.
 
-    Nothing of it is on record. A slice that reads anything else, or another driver, reads as if this were not there.
+    Nothing of it is on record. A slice with other ranges, or another driver, reads for itself.
     """
     engines = run.engines
     if is_small(ranges, engines.small_slice) or common(ranges, run.archived):
         return
-    wanted = []
+    reads = []
     for source in run.topology.sources:
-        mine = tuple(item for item in ranges if item.topic == source.topic)
-        if mine and not source.has_schema_ids and not source.is_wall_clock:
+        own_ranges = tuple(item for item in ranges if item.topic == source.topic)
+        if own_ranges and not source.has_schema_ids and not source.is_wall_clock:
             is_timed, topic = source.has_event_time, source.topic
             start = Start(
                 timestamps=effects.max_timestamps.get(topic, {}),
@@ -205,19 +205,19 @@ def _read_ahead(
                 released=released.get(topic, {}) if is_timed else {},
                 floors=floored.get(topic, {}) if is_timed else {},
             )
-            wanted.append(Wanted(source=source, ranges=mine, start=start))
-    if (left := run.take_ahead()) is not None:
-        left.close()
-    run.scratch.ahead = ReadAhead(engines.session, engines.bootstrap_servers, wanted)
+            reads.append(PlannedRead(source=source, ranges=own_ranges, start=start))
+    if (previous := run.take_ahead()) is not None:
+        previous.close()
+    run.scratch.ahead = ReadAhead(engines.session, engines.bootstrap_servers, reads)
 
 
 def archived_detail(archived: Sequence[OffsetRange]) -> dict[str, Any]:
-    """What a ledger row says of the ranges that are read from archives; nothing where there are none."""
+    """Detail of a ledger row on the ranges that are read from archives; empty without such ranges."""
     return {"archived": ranges_as_dict(archived)} if archived else {}
 
 
 def roots_detail(roots: Offsets | None) -> dict[str, Any]:
-    """What a ledger row says of where a slice ends in offsets of root topics; nothing where those are what it reads."""
+    """Detail of a ledger row on the end of a slice in root topics; empty where the slice reads those itself."""
     return {"roots": roots.as_dict()} if roots else {}
 
 
@@ -247,8 +247,8 @@ def commit_slice(
     run.look_at_commits()  # the row vouches for every commit up to the versions that it names
     # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have merged meanwhile.
     pending = {table.name: unmerged(run, table, committed, effects) for table in run.topology.tables}
-    entries = {name: found.entry for name, found in pending.items() if found.rows}
-    versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
+    entries = {name: changes.entry for name, changes in pending.items() if changes.rows}
+    versions = {f"tables/{name}": changes.contents.version for name, changes in pending.items()}
     files = make_durable(run.paths, run.ledger.state().recorded, versions)
     names = ("roots", "frontiers", "releases", "set_aside", "floors")
     carried = {name: plan.detail[name] for name in names if name in plan.detail}

@@ -158,20 +158,20 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
 def _commit(run: EpochRun, source: SeedSource) -> tuple[EpochPaths, LedgerState, LedgerRow]:
     """The commit of another epoch that a seed begins with, by the versions that are still there.
 
-    Where only its times are asked for, one that was rolled up does.
+    A commit that was rolled up will do where only its times are needed.
     """
     assert source.epoch is not None and source.seq is not None
     paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
-    found = state.commit(source.seq)
-    if found is None and source.kind == "empty":
-        found = commit_with(source.seq, ledger.past_commits())
-    if found is None:
+    commit = state.commit(source.seq)
+    if commit is None and source.kind == "empty":
+        commit = commit_with(source.seq, ledger.past_commits())
+    if commit is None:
         raise LedgerError(
             f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq
         )
-    return paths, state, state.resolved(found)
+    return paths, state, state.resolved(commit)
 
 
 def _times(run: EpochRun, state: LedgerState, row: LedgerRow) -> Times:
@@ -193,13 +193,13 @@ def _with_longer_grace(
     end: Offsets,
     stream_times: Mapping[str, Mapping[int, int]],
     shapes: Mapping[str, Shape],
-    known: Floors,
+    floors: Floors,
 ) -> Floors:
-    """The floors of a seed, and those that a longer grace of the code that it is for makes."""
+    """The floors of a seed, with those that follow from a longer grace in the new code."""
     after = {run.bound.get(source.topic, source.topic): source for source in run.topology.sources}
     graces = {topic: source.grace_ms for topic, source in after.items() if source.grace_ms is not None}
     before = {run.bound.get(topic, topic): ms for topic, ms in graces_of(shapes).items()}
-    return merged([known, of_longer_grace(end, stream_times, before, graces, known)])
+    return merged([floors, of_longer_grace(end, stream_times, before, graces, floors)])
 
 
 def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
@@ -225,15 +225,15 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
         topic: {partition: {marker.end.get(topic, partition) or 0: ms} for partition, ms in parts.items()}
         for topic, parts in marker.floors.items()
     }
-    known = marker.set_aside
+    decisions = marker.set_aside
     if Ledger(paths.ledger).exists():  # the epoch's lake is not lost, and its ledger names them all
-        known = set_asides.before(Ledger(paths.ledger).state().set_aside, dict(marker.end.items()))
+        decisions = set_asides.before(Ledger(paths.ledger).state().set_aside, dict(marker.end.items()))
     return Times(
         max_timestamps=marker.max_timestamps,
         stream_times=marker.stream_times,
         has_lost_releases=True,
-        set_aside=known,
-        has_lost_set_asides=set_asides.count(known) < marker.set_aside_count,
+        set_aside=decisions,
+        has_lost_set_asides=set_asides.count(decisions) < marker.set_aside_count,
         floors=_with_longer_grace(run, marker.end, marker.stream_times, shapes, floors),
     )
 
@@ -242,15 +242,15 @@ def _fitted(frame: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
     """The columns of a newer schema out of an older table: a nullable column that it lacks becomes null.
 
     Raises:
-        LedgerError: a column that may not be null is lacking.
+        LedgerError: a column that may not be null is missing.
     """
     from pyspark.sql import functions as F
 
-    lacking = [c.name for c in columns if not c.nullable and c.name not in frame.columns]
-    if lacking:
+    missing = [c.name for c in columns if not c.nullable and c.name not in frame.columns]
+    if missing:
         raise LedgerError(
-            f"The savepoint lacks columns {lacking}, which may not be null. Replay from the beginning instead.",
-            columns=lacking,
+            f"The savepoint lacks columns {missing}, which may not be null. Replay from the beginning instead.",
+            columns=missing,
         )
     return frame.select(
         *(F.col(quote(c.name)) if c.name in frame.columns else F.lit(None).cast(c.type).alias(c.name) for c in columns)

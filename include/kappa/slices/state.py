@@ -33,7 +33,7 @@ LARGE_ROWS = 250_000
 #: Largest table, in bytes of Arrow, into which the driver brings the changes: to give all its rows to Spark for each
 #: slice costs less than a join of the table with what changed in it.
 SMALL_BYTES = 2 << 20
-#: Changed keys that are kept beside the base, as a share of it, before it is made anew; and at least so many.
+#: Changed keys that are kept beside the base, as a share of it, before it is made anew, and the least number of them.
 OVERLAY_SHARE = 0.1
 OVERLAY_ROWS = 20_000
 
@@ -60,7 +60,7 @@ class TableState:
 
     @property
     def is_large(self) -> bool:
-        """Whether so many keys were read that those of a small slice are sought among them."""
+        """Whether the table has so many keys that those of a small slice are sought among them."""
         if self._rows is not None:
             return bool(self._rows.num_rows >= LARGE_ROWS)
         return self._base_rows + (0 if self._overlay is None else self._overlay.num_rows) >= LARGE_ROWS
@@ -81,9 +81,9 @@ class TableState:
             return self._hinted(self._base)
         key, names = list(self._table.key), self._names
         changed = frame_of(self._session, self._overlay.select(key))
-        newest = frame_of(self._session, self._overlay.filter(_kept(self._overlay)).select(names), self._ddl)
-        kept = self._base.join(F.broadcast(changed), on=key, how="left_anti").selectExpr(*quoted(names))
-        return self._hinted(kept.unionByName(newest))
+        newest = frame_of(self._session, self._overlay.filter(_is_present(self._overlay)).select(names), self._ddl)
+        unchanged_rows = self._base.join(F.broadcast(changed), on=key, how="left_anti").selectExpr(*quoted(names))
+        return self._hinted(unchanged_rows.unionByName(newest))
 
     def advance(self, changes: pa.Table | None, before: Contents, after: Contents) -> None:
         """Go on to the next commit. Whether its changes were merged into the table makes no difference here.
@@ -173,7 +173,7 @@ class TableState:
         marked = rows.append_column("_deleted", pa.array(np.zeros(rows.num_rows, dtype=bool)))
         # Not the other way round: a change that removes a key has nulls where the table may have none.
         both = newest(marked.cast(changes.schema), changes, self._table.key)
-        return both.filter(_kept(both)).select(self._names)
+        return both.filter(_is_present(both)).select(self._names)
 
     def _hinted(self, rows: DataFrame) -> DataFrame:
         """The rows as a frame of the slice's own, with how they are best joined: Spark does not see how many they are.
@@ -198,12 +198,12 @@ class TableState:
 
 
 def most_changes(rows: int) -> int:
-    """How many changed keys are kept beside so many rows before both are made one."""
+    """The number of changed keys that are kept beside a base of some rows before both become one."""
     return max(OVERLAY_ROWS, int(OVERLAY_SHARE * rows))
 
 
 def newest(rows: pa.Table | None, later: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Rows of both, of those with one key the later. Each has at most one row of a key."""
+    """Rows of both, per key the later. Each has at most one row per key."""
     import numpy as np
     import pyarrow as pa
 
@@ -217,7 +217,7 @@ def newest(rows: pa.Table | None, later: pa.Table, key: Sequence[str]) -> pa.Tab
     return pa.concat_tables([rows.filter(pa.array(is_left)), later])
 
 
-def _kept(rows: pa.Table) -> pa.ChunkedArray:
+def _is_present(rows: pa.Table) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
     return pc.invert(rows["_deleted"])

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def step_effects(topology: Topology, given: Slice) -> dict[str, DataFrame]:
+def step_effects(topology: Topology, slice: Slice) -> dict[str, DataFrame]:
     """Call the step and compare its effects with what the topology declares; see :func:`conformed`."""
-    return conformed(topology, call_step(topology, given))
+    return conformed(topology, call_step(topology, slice))
 
 
-def call_step(topology: Topology, given: Slice) -> dict[str, DataFrame]:
+def call_step(topology: Topology, slice: Slice) -> dict[str, DataFrame]:
     """The effects of a slice, one for each table and append output: those of operators, then what the step returns.
 
     Raises:
@@ -30,14 +30,14 @@ def call_step(topology: Topology, given: Slice) -> dict[str, DataFrame]:
     assert topology.step is not None
     send_by_value(topology.step)
     try:
-        returned = topology.step(given)
+        returned = topology.step(slice)
     except SystemExit as error:  # else the driver would end, and be started again for ever
         raise TopologyError(
             f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only "
             "return or raise an error.",
             code=str(error.code),
         ) from error
-    effects = _with_operators(topology, given, returned or {})
+    effects = _with_operators(topology, slice, returned or {})
     declared = {member.name for member in (*topology.appends, *topology.tables)}
     if set(effects) != declared:
         raise TopologyError(
@@ -48,9 +48,9 @@ def call_step(topology: Topology, given: Slice) -> dict[str, DataFrame]:
     return effects
 
 
-def _with_operators(topology: Topology, given: Slice, returned: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+def _with_operators(topology: Topology, slice: Slice, returned: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """What a step returned, with the changes, the late records and the emitted rows of its operators."""
-    calls, effects = given.calls, dict(returned)
+    calls, effects = slice.calls, dict(returned)
     for operator in topology.operators:
         if operator not in calls.results:
             raise TopologyError(
@@ -79,6 +79,6 @@ def _with_operators(topology: Topology, given: Slice, returned: Mapping[str, Dat
                 f"The step of {topology.name!r} returned late records, which its operators bring along. Leave them out "
                 "of what the step returns."
             )
-        late = calls.late or [no_late_records(next(iter(given.records.values())))]
+        late = calls.late or [no_late_records(next(iter(slice.records.values())))]
         effects[LATE_RECORDS] = late[0] if len(late) == 1 else late_records(*late)
     return effects

@@ -54,7 +54,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     by_keys = in_memory and any(run.state(table).is_large for table in run.topology.tables)
     tune(run.engines.session, is_small=in_memory, by_keys=by_keys)
     archives = archives_of(run, plan)
-    begun = ranges_end(state.commits[0].ranges)
+    epoch_start = ranges_end(state.commits[0].ranges)
     with Reading(
         run.engines.session,
         run.engines.bootstrap_servers,
@@ -63,7 +63,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         committed,
         raw,
         archives=archives,
-        begun=begun,
+        epoch_start=epoch_start,
         bound=run.bound,
         small_slice=run.engines.small_slice,
         mask_key=run.engines.mask_key,
@@ -72,7 +72,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         floored=state.floored,
         ahead=run.take_ahead(),
     ) as reading:
-        given = Slice(
+        slice = Slice(
             seq=plan.seq,
             records=reading.records,
             tables=before,
@@ -81,12 +81,12 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             secret=run.engines.mask_key,
             hold=held(run.topology, run.engines.session) if in_memory else None,
         )
-        effects = call_step(run.topology, given)
-        kept = [] if reading.is_small else shared([*effects.values(), *given.calls.shared])
-        reading.hold(kept)
+        effects = call_step(run.topology, slice)
+        shared_frames = [] if reading.is_small else shared([*effects.values(), *slice.calls.shared])
+        reading.hold(shared_frames)
         frames = conformed(run.topology, effects)
         reading.count_aside()
-        rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not kept)
+        rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not shared_frames)
         check_rows(run.topology, effects, frames, rows, promises(run, committed))
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
         crash_point("effects.dead_letters", plan.seq)
@@ -131,13 +131,13 @@ def check_mask(topology: Topology, state: LedgerState, mask_key: str) -> None:
     """
     if not topology.is_sensitive or not state.commits:
         return
-    begun, now = state.commits[0].detail.get(MASK), fingerprint(mask_key)
-    if begun != now:
+    epoch_mask, now = state.commits[0].detail.get(MASK), fingerprint(mask_key)
+    if epoch_mask != now:
         raise LedgerError(
-            f"Values of {topology.name!r} are masked under the key with fingerprint {begun}, KAPPA_MASK_KEY has "
+            f"Values of {topology.name!r} are masked under the key with fingerprint {epoch_mask}, KAPPA_MASK_KEY has "
             f"{now}: equal values would get two masks. Set the key of the epoch, or compute it again under "
             f"the new one: kappa replay {topology.name} --allow mask-key-changed",
-            begun=begun,
+            epoch_mask=epoch_mask,
             now=now,
         )
 
@@ -166,17 +166,19 @@ def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Co
     if counts.rows_read == counts.rows_parsed + counts.rows_dead + counts.rows_set_aside:
         return
     names = ("rows_read", "rows_parsed", "rows_dead", "rows_set_aside")
-    found = {name: getattr(counts, name) for name in names}
-    said = (
+    numbers = {name: getattr(counts, name) for name in names}
+    problem = (
         f"Slice {plan.seq} read {counts.rows_read} records; {counts.rows_parsed} parsed, {counts.rows_dead} are dead "
         f"letters and {counts.rows_set_aside} are set aside. Nothing of it is served or sent."
     )
     if state.miscounted is not None:
         raise LedgerError(
-            f"{said} Slice {state.miscounted.seq} at the same offsets did not add up either.", seq=plan.seq, **found
+            f"{problem} Slice {state.miscounted.seq} at the same offsets did not add up either.",
+            seq=plan.seq,
+            **numbers,
         )
-    abandon_slice(run, plan, {"miscounted": found})
-    raise MiscountedError(f"{said} It is abandoned and computed once more.", seq=plan.seq, **found)
+    abandon_slice(run, plan, {"miscounted": numbers})
+    raise MiscountedError(f"{problem} It is abandoned and computed once more.", seq=plan.seq, **numbers)
 
 
 def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
@@ -186,10 +188,10 @@ def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
         DataLossError: one does not hold what the plan takes from it, or is of another topic of that name.
     """
     archived = archived_ranges(plan)
-    found = {topic: run.archive(topic) for topic in {item.topic for item in archived}}
-    for topic, archive in found.items():
+    archives = {topic: run.archive(topic) for topic in {item.topic for item in archived}}
+    for topic, archive in archives.items():
         archive.check([item for item in archived if item.topic == topic], run.topic_ids[topic])
-    return found
+    return archives
 
 
 def rows_in_memory(
@@ -223,20 +225,21 @@ def write_frames(
 
 def _write_rows(run: EpochRun, plan: LedgerRow, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Write all effects at once: each is encoded by one thread, and is a commit of a table of its own."""
-    seq, said = plan.seq, plan_hash(plan)
+    seq, digest = plan.seq, plan_hash(plan)
     places = {name: place_of(run.topology, name) for name in effects}
-    mine = {places[name]: with_seq(rows, seq) for name, rows in effects.items()}
-    kept = {}
-    with ThreadPoolExecutor(max(1, len(mine)), "writing") as threads:
+    rows_by_place = {places[name]: with_seq(rows, seq) for name, rows in effects.items()}
+    new_rows = {}
+    with ThreadPoolExecutor(max(1, len(rows_by_place)), "writing") as threads:
         writes = {
-            place: threads.submit(tables.append, f"{run.paths.root}/{place}", mine[place], seq, said) for place in mine
+            place: threads.submit(tables.append, f"{run.paths.root}/{place}", rows_by_place[place], seq, digest)
+            for place in rows_by_place
         }
         for place, write in writes.items():
             # Rows that an earlier attempt wrote are read back instead: they count, not these.
             if write.result():
-                kept[place] = mine[place]
+                new_rows[place] = rows_by_place[place]
             crash_point(f"effects.{place.partition('/')[0]}", seq)
-    return kept
+    return new_rows
 
 
 def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) -> None:

@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What is read of one source.
+class PlannedRead:
+    """What the next slice will read of one source.
 
     Attributes:
         source: how its values are read, without ids of schemas.
@@ -41,42 +41,44 @@ class ReadAhead:
     """Reads in a thread of its own what the next slice is likely to want. Losing it costs time only.
 
     Args:
-        wanted: none may be of a source on the wall clock, whose time is that of the slice.
+        reads: none may be of a source on the wall clock, whose time is that of the slice.
     """
 
-    def __init__(self, session: SparkSession, bootstrap_servers: str, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, session: SparkSession, bootstrap_servers: str, reads: Sequence[PlannedRead]) -> None:
         from pyspark import inheritable_thread_target
 
         self._session = session
         self._bootstrap_servers = bootstrap_servers
         self._thread = ThreadPoolExecutor(1, "reading-ahead")
         read = inheritable_thread_target(session)(self._read)
-        self._begun: list[tuple[Wanted, Future[Records]]] = [(one, self._thread.submit(read, one)) for one in wanted]
+        self._running: list[tuple[PlannedRead, Future[Records]]] = [
+            (one, self._thread.submit(read, one)) for one in reads
+        ]
 
-    def take(self, wanted: Wanted) -> Records | None:
-        """What was read of exactly that, whatever the time of the slice; None where it was not, or failed: then it is
-        read as if this were not there.
+    def take(self, read: PlannedRead) -> Records | None:
+        """The records of exactly this read, whatever the time of the slice; None where there was no such read or it
+        failed: the slice then reads them itself.
 
         The caller closes what it takes.
         """
-        for index, (one, future) in enumerate(self._begun):
-            if one == wanted:
-                del self._begun[index]
+        for index, (one, future) in enumerate(self._running):
+            if one == read:
+                del self._running[index]
                 return self._result(future)
         return None
 
     def close(self) -> None:
-        """Let go of what was not taken."""
-        for _, future in self._begun:
+        """Release the reads that nobody took."""
+        for _, future in self._running:
             if not future.cancel() and (records := self._result(future)) is not None:
                 records.close()
-        self._begun = []
+        self._running = []
         self._thread.shutdown()
 
-    def _read(self, wanted: Wanted) -> Records:
-        topic, headers = wanted.ranges[0].topic, wanted.source.headers
-        raw = read_log(self._session, self._bootstrap_servers, topic, wanted.ranges, headers=headers)
-        return where_they_are(raw, wanted.source, wanted.start, lambda _: {})
+    def _read(self, read: PlannedRead) -> Records:
+        topic, headers = read.ranges[0].topic, read.source.headers
+        raw = read_log(self._session, self._bootstrap_servers, topic, read.ranges, headers=headers)
+        return where_they_are(raw, read.source, read.start, lambda _: {})
 
     @staticmethod
     def _result(future: Future[Records]) -> Records | None:

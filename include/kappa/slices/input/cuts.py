@@ -19,10 +19,10 @@ def time_index(broker: Broker, topics: Iterable[str], archives: Iterable[Archive
     names, held = sorted(topics), list(archives)
 
     def first_records(timestamp_ms: int, since: Offsets) -> Offsets:
-        found = broker.offsets_for_time(names, timestamp_ms, since)
+        log_offsets = broker.offsets_for_time(names, timestamp_ms, since)
         # An archive knows records that are gone from the log, and agrees with it on all others.
         return Offsets.of(
-            [*found.items(), *(item for a in held for item in a.offsets_for_time(timestamp_ms, since).items())]
+            [*log_offsets.items(), *(item for a in held for item in a.offsets_for_time(timestamp_ms, since).items())]
         )
 
     return first_records
@@ -33,11 +33,11 @@ _LAST = 20
 
 
 def spread_of(broker: Broker, start: Offsets, end: Offsets) -> Spread | None:
-    """How the records of a span lie in time, by a look at both of its ends; None where nothing is there to be seen."""
+    """How the records of a span lie in time, by a look at both of its ends; None where it has no records."""
     near_end = Offsets.of((at, max(start.get(*at) or 0, last - _LAST)) for at, last in end.items())
     first, last = (
-        sorted(messages[0].timestamp()[1] for messages in found.values())
-        for found in broker.sample([start.naming(at for at, _ in end.items()), near_end], end, most=1)
+        sorted(messages[0].timestamp()[1] for messages in sample.values())
+        for sample in broker.sample([start.naming(at for at, _ in end.items()), near_end], end, most=1)
     )
     if not first or not last:
         return None
@@ -73,8 +73,8 @@ def cut_by_time(
     span = sum(item.count for item in last[-1].ranges if item.topic in topics)
     near_ms = likely_ms(reached, span, max_records)
     if near_ms is None and spread is not None and position.count_to(end) > max_records:
-        found = spread(position, end)
-        near_ms = found.likely_ms(position, max_records) if found is not None else None
+        estimate = spread(position, end)
+        near_ms = estimate.likely_ms(position, max_records) if estimate is not None else None
     return next_cut(
         index, position, end, max_records=max_records, reached_ms=reached[-1], near_ms=near_ms, slack=max_records // 10
     )

@@ -31,7 +31,7 @@ def table(
 
     Args:
         parts: rows with the columns of :data:`COLUMNS`.
-        sources: what is read; of a sensitive one keys and values are withheld.
+        sources: the sources; keys and values of a sensitive one are withheld.
         seq: the slice.
         bound: source -> the versioned topic that is read as it.
         mask_key: key of what is kept of a value that is withheld.
@@ -39,10 +39,10 @@ def table(
     import pyarrow as pa
 
     sensitive = {source.topic for source in sources if source.sensitive}
-    kept = [with_seq(rows.select(list(COLUMNS)).rename_columns(list(COLUMNS.values())), seq) for rows in parts]
-    found = [_findable(_without_values(rows, sensitive, mask_key), bound) for rows in kept]
+    tables = [with_seq(rows.select(list(COLUMNS)).rename_columns(list(COLUMNS.values())), seq) for rows in parts]
+    letters = [_findable(_without_values(rows, sensitive, mask_key), bound) for rows in tables]
     # What may be null differs by where the rows come from; the table of dead letters says what may be.
-    return pa.concat_tables(found, promote_options="default") if found else with_seq(pa.table({}), seq)
+    return pa.concat_tables(letters, promote_options="default") if letters else with_seq(pa.table({}), seq)
 
 
 def _findable(letters: pa.Table, bound: Mapping[str, str]) -> pa.Table:

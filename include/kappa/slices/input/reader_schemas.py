@@ -43,7 +43,7 @@ class Schemas:
         self._topics: dict[str, dict[int, StoredSchema]] = {}
         self._is_silent = False
 
-    def known(self, topic: str) -> WriterSchemas:
+    def of(self, topic: str) -> WriterSchemas:
         """The schemas of a topic that are in the lake.
 
         Raises:
@@ -62,20 +62,20 @@ class Schemas:
             RegistryUnreachableError: an id is not in the lake, and the registry does not answer.
             SchemaRefusedError: the registry has another one under an id.
         """
-        found: dict[int, WriterSchema | None] = dict(self.known(topic))
-        for number in sorted(set(ids) - found.keys()):
+        schemas: dict[int, WriterSchema | None] = dict(self.of(topic))
+        for number in sorted(set(ids) - schemas.keys()):
             try:
-                found[number] = schema = self._registry.schema(number)
+                schemas[number] = schema = self._registry.schema(number)
             except RegistryUnreachableError:
                 if not is_history or number not in self._stored(topic):
                     raise
-                found[number] = None
+                schemas[number] = None
                 continue
             if schema is not None:
                 self._keep(topic, number, schema)
             elif sum(one.kind == UNKNOWN for one in self._stored(topic).values()) < _UNKNOWN_IDS:
                 self._keep(topic, number, WriterSchema(text="", kind=UNKNOWN))
-        return found
+        return schemas
 
     def id_of(self, topic: str, text: str, kind: str = "AVRO") -> int:
         """The id under which values of a topic are written with a schema; registered now where it was not.
@@ -84,9 +84,9 @@ class Schemas:
             SchemaRefusedError: the registry does not take it.
             RegistryUnreachableError: it is not in the lake, and the registry does not answer.
         """
-        found = registered(self._stored(topic), topic, WriterSchema(text=text, kind=kind))
-        if found is not None:
-            return found.id
+        entry = registered(self._stored(topic), topic, WriterSchema(text=text, kind=kind))
+        if entry is not None:
+            return entry.id
         subject = subject_of(topic)
         number = self._registry.register(subject, text, kind)
         self._keep(topic, number, WriterSchema(text=text, kind=kind), subject)
@@ -102,13 +102,13 @@ class Schemas:
 
     def _stored(self, topic: str) -> dict[int, StoredSchema]:
         if topic not in self._topics:
-            found = lake_schemas.load(self._lake, topic)
-            self._compare(topic, found)
-            self._topics[topic] = found
+            entries = lake_schemas.load(self._lake, topic)
+            self._compare(topic, entries)
+            self._topics[topic] = entries
         return self._topics[topic]
 
-    def _compare(self, topic: str, found: dict[int, StoredSchema]) -> None:
-        for number, one in found.items():
+    def _compare(self, topic: str, entries: dict[int, StoredSchema]) -> None:
+        for number, one in entries.items():
             if self._is_silent:
                 return
             if one.kind == UNKNOWN:

@@ -16,7 +16,7 @@ from kappa.offsets.floors import Floors, least_frontiers
 from kappa.offsets.releases import Releases, merged, times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices.input import dead_letters
-from kappa.slices.input.ahead import ReadAhead, Wanted
+from kappa.slices.input.ahead import PlannedRead, ReadAhead
 from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.input.records import Records, in_memory, of_archive, unread, where_they_are
 from kappa.spark.kafka_source import read_log
@@ -71,7 +71,7 @@ class Reading:
         committed: the commit before it.
         raw: the records, when Spark has read them already.
         archives: archives of the topics, by topic; the plan says which of its ranges are read from there.
-        begun: where the epoch's own reading begins.
+        epoch_start: where the epoch's own reading begins.
         bound: source -> the versioned topic of another topology's epoch that is read as it; the step sees the source's
             name.
         mask_key: key of what is kept of dead letters from sensitive sources.
@@ -97,7 +97,7 @@ class Reading:
         raw: DataFrame | None = None,
         *,
         archives: Mapping[str, Archive] | None = None,
-        begun: Offsets | None = None,
+        epoch_start: Offsets | None = None,
         bound: Mapping[str, str] | None = None,
         small_slice: int = 50_000,
         mask_key: str = "",
@@ -116,11 +116,11 @@ class Reading:
         self._released = merged([released or {}, plan.releases])
         self._floored = merged([floored or {}, plan.floors])
         self._raw = raw
-        self._given: pa.Table | None = None
+        self._raw_rows: pa.Table | None = None
         self._ahead = ahead
         self._archives = archives or {}
         self._archived = archived_ranges(plan)
-        self._begun = begun or Offsets()
+        self._epoch_start = epoch_start or Offsets()
         self._bound = bound or {}
         self._read: list[Records] = []
         self._held: list[DataFrame] = []
@@ -240,7 +240,7 @@ class Reading:
             records = self._taken(source, ranges)
             return self._noted(source, start, in_memory(self._session, records, source, start, self._look_up(source)))
         if self._ahead is not None and self._raw is None:
-            records = self._ahead.take(Wanted(source=source, ranges=tuple(ranges), start=replace(start, now_ms=0)))
+            records = self._ahead.take(PlannedRead(source=source, ranges=tuple(ranges), start=replace(start, now_ms=0)))
             if records is not None:
                 return self._noted(source, start, records)
         raw = self._log(source, ranges) if self._raw is None else self._raw.where(F.col("topic") == source.topic)
@@ -257,13 +257,13 @@ class Reading:
 
         if self._raw is None:
             return self._log(source, ranges).select(*columns_to_read(source)).toArrow()
-        if self._given is None:
-            self._given = self._raw.select("topic", *columns_to_read(*self._sources)).toArrow()
-        return self._given.filter(pc.equal(self._given["topic"], source.topic)).drop_columns("topic")
+        if self._raw_rows is None:
+            self._raw_rows = self._raw.select("topic", *columns_to_read(*self._sources)).toArrow()
+        return self._raw_rows.filter(pc.equal(self._raw_rows["topic"], source.topic)).drop_columns("topic")
 
     def _from_archive(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
         start, archive = self._start(source), self._archives[self._topic(source)]
-        archived = of_archive(self._session, archive, source, ranges, start, self._begun, self._look_up(source))
+        archived = of_archive(self._session, archive, source, ranges, start, self._epoch_start, self._look_up(source))
         self._held.extend(archived.persisted)
         if source.has_event_time or archived.persisted:
             # Where there is event time, the frontier has to be known before the step is called.
@@ -305,8 +305,8 @@ class Reading:
             one = self._asides.get((topic, row["_partition"]), {}).get(row["_offset"])
             if one is None:
                 continue
-            count, known = count + 1, one.offsets[row["_offset"]]
-            if known not in (set_asides.UNREADABLE, set_asides.value_hash(row["_value"], key)):
+            count, digest = count + 1, one.offsets[row["_offset"]]
+            if digest not in (set_asides.UNREADABLE, set_asides.value_hash(row["_value"], key)):
                 raise LedgerError(
                     f"{topic}[{row['_partition']}] at offset {row['_offset']} has another value than the record that "
                     f"decision {one.decision} sets aside: the topic, or its archive, was changed.",

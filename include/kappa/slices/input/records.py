@@ -164,7 +164,7 @@ def of_archive(
     source: Source,
     ranges: Sequence[OffsetRange],
     start: Start,
-    begun: Offsets,
+    epoch_start: Offsets,
     look_up: LookUp,
 ) -> Archived:
     """The archived records of these ranges.
@@ -174,14 +174,14 @@ def of_archive(
         source: how keys and values are read, where they were not parsed by it when they were archived.
         ranges: at most one per partition.
         start: where the source stands before the first record.
-        begun: where the epoch's own reading begins.
+        epoch_start: where the epoch's own reading begins.
         look_up: gives the schemas of ids.
     """
     is_parsed = archive.is_parsed(source, archive.overlapping(ranges))
 
     def rows(schemas: WriterSchemas) -> DataFrame:
         times, aside = start.timestamps, start.aside
-        return archive.rows(session, source, ranges, before=times, begun=begun, schemas=schemas, aside=aside)
+        return archive.rows(session, source, ranges, before=times, begun=epoch_start, schemas=schemas, aside=aside)
 
     frame = rows({}) if is_parsed else resolved(source, rows, look_up)
     persisted = () if is_parsed else (frame,)

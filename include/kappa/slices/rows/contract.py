@@ -35,9 +35,9 @@ class Rule:
 
     Attributes:
         column: the column that it is about.
-        condition: SQL, true of a row that may not be.
-        found: which rows of an Arrow table may not be; None for none.
-        spares_deleted: whether a row that removes its key may be.
+        condition: SQL, true of a row that breaks the rule.
+        violations: mask of the rows of an Arrow table that break the rule; None for none.
+        spares_deleted: whether a row that removes its key may break it.
         problem: what is wrong with such rows, for people.
         remedy: what to do, for people.
         is_about_null: whether a frame's schema can say that no row is like that.
@@ -45,24 +45,24 @@ class Rule:
 
     column: str
     condition: str
-    found: Callable[[pa.Table], pa.ChunkedArray | None]
+    violations: Callable[[pa.Table], pa.ChunkedArray | None]
     spares_deleted: bool
     problem: str
     remedy: str
     is_about_null: bool = False
 
     def refused(self, deleted: str) -> str:
-        """SQL of the rows that may not be, by SQL of those that remove their key."""
+        """SQL for the rows that break the rule, from SQL for those that remove their key."""
         return f"({self.condition}) AND NOT {deleted}" if self.spares_deleted else self.condition
 
     def count(self, rows: pa.Table) -> int:
-        """How many rows may not be."""
+        """The number of rows that break the rule."""
         import pyarrow.compute as pc
 
-        found = self.found(rows)
-        if found is None:
+        violations = self.violations(rows)
+        if violations is None:
             return 0
-        return pc.sum(pc.and_not(found, rows["_deleted"]) if self.spares_deleted else found).as_py() or 0
+        return pc.sum(pc.and_not(violations, rows["_deleted"]) if self.spares_deleted else violations).as_py() or 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,27 +128,27 @@ def rules_of(member: Append | Table) -> tuple[Rule, ...]:
 
 
 def _rules(member: Append | Table, column: Column) -> list[Rule]:
-    name, sql, found = column.name, quote(column.name), []
+    name, sql, rules = column.name, quote(column.name), []
     spares = isinstance(member, Table) and name not in member.key
     is_part = isinstance(member, Append) and name in member.partition_by
     is_text = is_part and column.delta == "string"
     if not column.nullable:
-        found.append(
+        rules.append(
             Rule(
                 column=name,
                 condition=partition_values.is_null(sql) if is_text else f"{sql} IS NULL",
-                found=partial(_nulls, name),
+                violations=partial(_nulls, name),
                 spares_deleted=spares,
                 problem=f"have {'no text' if is_text else 'null'} in column {name!r}, which is NOT NULL",
                 remedy="Leave them out in the step, give them a value, or declare the column without NOT NULL.",
                 is_about_null=not is_text,
             )
         )
-    found.extend(
+    rules.extend(
         Rule(
             column=name,
             condition=nested_nulls.condition(sql, column.delta, path),
-            found=partial(_nested_nulls, name, path),
+            violations=partial(_nested_nulls, name, path),
             spares_deleted=spares,
             problem=f"have null in {nested_nulls.shown(name, path)}, which is NOT NULL",
             remedy="Give it a value in the step, or declare the field without NOT NULL.",
@@ -157,17 +157,17 @@ def _rules(member: Append | Table, column: Column) -> list[Rule]:
     )
     if is_part and partition_values.has_limits(column):
         limits = partition_values.limits(column)
-        found.append(
+        rules.append(
             Rule(
                 column=name,
                 condition=partition_values.is_refused(column),
-                found=partial(partition_values.refused, column),
+                violations=partial(partition_values.refused, column),
                 spares_deleted=False,
                 problem=f"have a value in column {name!r} that no partition can have: {limits}",
                 remedy="Leave them out in the step, or partition by another column.",
             )
         )
-    return found
+    return rules
 
 
 def _kept(promise: Promise, member: Append | Table) -> Rule:
@@ -178,7 +178,7 @@ def _kept(promise: Promise, member: Append | Table) -> Rule:
     return Rule(
         column=promise.time,
         condition=f"COALESCE({at} < {limit}, FALSE)",
-        found=partial(_earlier, promise.time, promise.ms),
+        violations=partial(_earlier, promise.time, promise.ms),
         spares_deleted=False,
         problem=f"have a {promise.time!r} before {until}, up to which readers of topic {promise.topic!r} have closed "
         "their windows",
@@ -202,18 +202,18 @@ def _counted_in_memory(rows: pa.Table, rules: Sequence[Rule], key: Sequence[str]
 
 
 def _counted(frame: DataFrame, rules: Sequence[Rule], key: Sequence[str]) -> EffectTally:
-    """The same of rows that Spark has, in one pass; in none where there is nothing to ask."""
+    """The same for rows in Spark, in one pass; in none where there is nothing to check."""
     from pyspark.sql import functions as F
 
-    asked = [rule for rule in rules if not (rule.is_about_null and not frame.schema[rule.column].nullable)]
-    if not asked and not key:
+    checks = [rule for rule in rules if not (rule.is_about_null and not frame.schema[rule.column].nullable)]
+    if not checks and not key:
         return EffectTally(rows=0, keys=0, refused=[0] * len(rules))
-    counts = [F.expr(f"COUNT_IF({rule.refused('_deleted')}) AS _refused_{n}") for n, rule in enumerate(asked)]
+    counts = [F.expr(f"COUNT_IF({rule.refused('_deleted')}) AS _refused_{n}") for n, rule in enumerate(checks)]
     of_keys = frame.groupBy(*quoted(key)).agg(F.expr("COUNT(1) AS _rows"), *counts)
-    sums = [F.expr(f"SUM(_refused_{n})") for n in range(len(asked))]
+    sums = [F.expr(f"SUM(_refused_{n})") for n in range(len(checks))]
     (row,) = of_keys.agg(F.expr("SUM(_rows)"), F.expr("COUNT(1)"), *sums).collect()
     rows, keys, *refused = [int(value or 0) for value in row]
-    counted = dict(zip(map(id, asked), refused, strict=True))
+    counted = dict(zip(map(id, checks), refused, strict=True))
     return EffectTally(rows=rows, keys=keys, refused=[counted.get(id(rule), 0) for rule in rules])
 
 
@@ -239,4 +239,4 @@ def _nulls(name: str, rows: pa.Table) -> pa.ChunkedArray | None:
 
 
 def _nested_nulls(name: str, path: nested_nulls.Path, rows: pa.Table) -> pa.ChunkedArray:
-    return nested_nulls.found(rows[name], path)
+    return nested_nulls.nulls_at(rows[name], path)

@@ -34,10 +34,10 @@ def conformed(topology: Topology, effects: Mapping[str, DataFrame]) -> dict[str,
         TopologyError: the columns of an effect differ from the schema.
     """
     members: list[Table | Append] = [*topology.appends, *topology.tables]
-    found = {member.name: conform(effects[member.name], member, topology.name) for member in members}
-    if topology.is_sensitive and LATE_RECORDS in found:
-        found[LATE_RECORDS] = found[LATE_RECORDS].selectExpr("* EXCEPT (record)", "CAST(NULL AS STRING) AS record")
-    return found
+    frames = {member.name: conform(effects[member.name], member, topology.name) for member in members}
+    if topology.is_sensitive and LATE_RECORDS in frames:
+        frames[LATE_RECORDS] = frames[LATE_RECORDS].selectExpr("* EXCEPT (record)", "CAST(NULL AS STRING) AS record")
+    return frames
 
 
 def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFrame:
@@ -47,29 +47,31 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
             f"Effect {member.name!r} of {topology!r} is a {type(frame).__name__}; the step has to return a DataFrame "
             "for it."
         )
-    found = {f.name: f.dataType for f in frame.schema.fields}
+    types = {f.name: f.dataType for f in frame.schema.fields}
     # What operators tell each other in the metadata of columns is written nowhere: a cast hands none on.
     marked = {f.name for f in frame.schema.fields if f.metadata}
-    chosen = []
+    expressions = []
     for column in member.columns:
-        if column.name not in found:
+        if column.name not in types:
             raise TopologyError(
-                f"Effect {member.name!r} of {topology!r} lacks column {column.name!r}; it has {sorted(found)}."
+                f"Effect {member.name!r} of {topology!r} lacks column {column.name!r}; it has {sorted(types)}."
             )
-        if plain_type(found[column.name].jsonValue()) != plain_type(column.delta):
+        if plain_type(types[column.name].jsonValue()) != plain_type(column.delta):
             raise TopologyError(
                 f"Effect {member.name!r} of {topology!r}: column {column.name!r} is "
-                f"{found[column.name].simpleString()}, declared is {column.type}. Cast it in the step."
+                f"{types[column.name].simpleString()}, declared is {column.type}. Cast it in the step."
             )
         is_part = isinstance(member, Append) and column.name in member.partition_by
         own = f"CAST({quote(column.name)} AS {column.type}) AS {quote(column.name)}"
         plain = own if column.name in marked else quote(column.name)
-        chosen.append(partition_values.as_kept(column) if is_part else plain)
+        expressions.append(partition_values.as_kept(column) if is_part else plain)
     if isinstance(member, Table):
-        chosen.append(f"{is_deleted(frame)} AS _deleted")
+        expressions.append(f"{is_deleted(frame)} AS _deleted")
     else:
-        chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
-    return frame.selectExpr(*chosen)
+        expressions.extend(
+            f"CAST({c.name if c.name in types else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE
+        )
+    return frame.selectExpr(*expressions)
 
 
 def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataFrame], DataFrame]:
@@ -91,7 +93,7 @@ def held(topology: Topology, session: SparkSession) -> Callable[[Emission, DataF
 
 
 def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:
-    """Those that another one is made of."""
+    """The frames that another one is made of."""
     return [part for part in frames if any(is_part(part, whole) for whole in frames if whole is not part)]
 
 
@@ -118,7 +120,7 @@ def _relaxed(frame: DataFrame) -> DataFrame:
 
 
 def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
-    """Rows of all frames as rows of one: a column for each frame, and one that tells whose row it is."""
+    """Rows of all frames as rows of one: a column per frame, and one with the number of the row's frame."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyspark.sql import functions as F
@@ -135,12 +137,12 @@ def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
         )
         for index, frame in enumerate(frames.values())
     ]
-    rows = reduce(lambda left, right: left.union(right), tagged).toArrow()
-    found = {}
+    rows = reduce(lambda rows, other: rows.union(other), tagged).toArrow()
+    effects = {}
     for index, name in enumerate(frames):
-        mine = rows.filter(pc.equal(rows["_effect"], index)).column(name).combine_chunks()
-        found[name] = pa.Table.from_arrays(mine.flatten(), names=frames[name].columns)
-    return found
+        own_rows = rows.filter(pc.equal(rows["_effect"], index)).column(name).combine_chunks()
+        effects[name] = pa.Table.from_arrays(own_rows.flatten(), names=frames[name].columns)
+    return effects
 
 
 def nullable(kind: DataType) -> DataType:

@@ -13,7 +13,7 @@ from kappa.topology.ddl import Path, quote
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Path", "condition", "found", "shown"]
+__all__ = ["Path", "condition", "nulls_at", "shown"]
 
 
 def shown(column: str, path: Path) -> str:
@@ -41,14 +41,14 @@ def condition(sql: str, kind: Any, path: Path, depth: int = 0) -> str:
     return f"EXISTS({elements}, {each} -> {condition(each, kind[of], rest, depth + 1)})"
 
 
-def found(rows: pa.ChunkedArray, path: Path) -> pa.ChunkedArray:
+def nulls_at(rows: pa.ChunkedArray, path: Path) -> pa.ChunkedArray:
     """Which values of a column have a null there."""
     import pyarrow as pa
 
-    return pa.chunked_array([_found(chunk, path) for chunk in rows.chunks], pa.bool_())
+    return pa.chunked_array([_nulls_at(chunk, path) for chunk in rows.chunks], pa.bool_())
 
 
-def _found(values: pa.Array, path: Path) -> pa.Array:
+def _nulls_at(values: pa.Array, path: Path) -> pa.Array:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -56,10 +56,10 @@ def _found(values: pa.Array, path: Path) -> pa.Array:
     if not path:
         return values.is_null()
     if path[0] is not None:
-        return pc.and_(values.is_valid(), _found(pc.struct_field(values, path[0]), path[1:]))
+        return pc.and_(values.is_valid(), _nulls_at(pc.struct_field(values, path[0]), path[1:]))
     if pa.types.is_map(values.type):
         entries = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
         values = values.cast(pa.list_(entries))
         path = (None, "value", *path[1:])
-    parents = pc.list_parent_indices(values).filter(_found(pc.list_flatten(values), path[1:]))
+    parents = pc.list_parent_indices(values).filter(_nulls_at(pc.list_flatten(values), path[1:]))
     return pa.array(np.isin(np.arange(len(values)), parents.to_numpy()))

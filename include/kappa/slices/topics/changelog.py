@@ -34,9 +34,9 @@ BASELINE_ROWS = 100_000
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
     """Create the changelogs and the markers topic of an epoch; does nothing for those that are there."""
-    wanted = {**{paths.changelog(table.name): partitions for table in topology.tables}, paths.markers: 1}
+    topics = {**{paths.changelog(table.name): partitions for table in topology.tables}, paths.markers: 1}
     present = broker.topics(f"{paths.name}.")
-    for name, count in wanted.items():
+    for name, count in topics.items():
         if name not in present:
             broker.create_topic(name, partitions=count, config=topic_settings.CHANGELOG)
 
@@ -76,23 +76,23 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         create_topics(run.engines.broker, run.topology, run.paths, partitions)
         versioned_topics.create_topics(run.engines.broker, run.topology, run.paths, partitions)
         # The sender is initialised: from here on no earlier driver can add to what is read now.
-        begun = Begun(run.engines.broker)
+        attempts = EarlierAttempts(run.engines.broker)
         crash_point("baseline.begun", committed.seq)
         for table in run.topology.tables:
             name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
-            gone = begun.keys(name)
+            stale_keys = attempts.keys(name)
             for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
                 run.ledger.check_claim(run.writer)
                 part = list(changelog_records(name, table, rows, committed.seq))
-                gone -= {record.key for record in part if record.key is not None}
+                stale_keys -= {record.key for record in part if record.key is not None}
                 run.sent.sender.send(part, state.position)
                 crash_point("baseline.chunk", committed.seq)
-            if gone:
+            if stale_keys:
                 run.ledger.check_claim(run.writer)
-                run.sent.sender.send(changelogs.tombstones(name, gone, committed.seq), state.position)
+                run.sent.sender.send(changelogs.tombstones(name, stale_keys, committed.seq), state.position)
         for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
             run.ledger.check_claim(run.writer)
-            run.sent.sender.send(begun.lacking(records), state.position)
+            run.sent.sender.send(attempts.missing(records), state.position)
             crash_point("baseline.topics", committed.seq)
         closing = marker(run, committed.seq, state.position, committed, "held", roots=committed.detail.get("roots"))
         run.sent.sender.send([closing], state.position)
@@ -110,7 +110,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
     )
 
 
-class Begun:
+class EarlierAttempts:
     """What attempts at a baseline left in topics, before the one at hand.
 
     Args:
@@ -123,14 +123,14 @@ class Begun:
 
     def keys(self, topic: str) -> set[bytes]:
         """Keys that a changelog holds and that are not deleted in it."""
-        found: set[bytes] = set()
+        keys: set[bytes] = set()
         for batch in self._broker.fold(topic, self._broker.settled_ends([topic])):
             for key, value in batch:
-                (found.discard if value is None else found.add)(key)
-        return found
+                (keys.discard if value is None else keys.add)(key)
+        return keys
 
-    def lacking(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The records that are not in their topic yet; of equal ones as many as it lacks."""
+    def missing(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The records that are not in their topic yet; of equal ones, as many as it lacks."""
         for record in records:
             if record.topic not in self._sent:
                 self._sent[record.topic] = self._counted(record.topic)

@@ -57,9 +57,9 @@ def owner(broker: Broker, paths: EpochPaths) -> Owner | None:
     for batch in broker.read(broker.low_watermarks([paths.markers]), ends):
         for message in batch:
             if (message.key() or b"").startswith(_KEY):
-                found = json.loads(message.value() or b"{}")
-                stored.check_format(found.get("format"), FORMAT, what="claim of names", where=f"topic {paths.markers}")
-                return Owner(lake=found["lake"], path=found.get("path", ""), host=found.get("host", ""))
+                value = json.loads(message.value() or b"{}")
+                stored.check_format(value.get("format"), FORMAT, what="claim of names", where=f"topic {paths.markers}")
+                return Owner(lake=value["lake"], path=value.get("path", ""), host=value.get("host", ""))
     marker = markers.read(broker, paths)
     return Owner(lake=marker.lake) if marker is not None and marker.lake else None
 
@@ -74,8 +74,8 @@ def claim(broker: Broker, paths: EpochPaths, lake: str) -> None:
     """
     create_markers(broker, paths)
     if owner(broker, paths) is None:
-        mine = to_json({"format": FORMAT, "lake": lake, "path": paths.lake, "host": socket.gethostname()})
-        append(broker.bootstrap_servers, Record(paths.markers, _KEY + uuid.uuid4().hex.encode(), mine))
+        value = to_json({"format": FORMAT, "lake": lake, "path": paths.lake, "host": socket.gethostname()})
+        append(broker.bootstrap_servers, Record(paths.markers, _KEY + uuid.uuid4().hex.encode(), value))
     check(broker, paths, lake)
     crash_point("rewind.claim")
 
@@ -86,29 +86,29 @@ def check(broker: Broker, paths: EpochPaths, lake: str) -> None:
     Raises:
         RefusedError: the epoch's names on the broker belong to another lake.
     """
-    found = owner(broker, paths)
-    if found is not None and found.lake != lake:
+    holder = owner(broker, paths)
+    if holder is not None and holder.lake != lake:
         raise RefusedError(
-            f"{paths.name} on {broker.bootstrap_servers} belongs to {found}, this is lake {lake[:8]} ({paths.lake}): "
+            f"{paths.name} on {broker.bootstrap_servers} belongs to {holder}, this is lake {lake[:8]} ({paths.lake}): "
             f"both planned epoch {paths.epoch} of {paths.topology!r}, and the other took its topics, group and "
             "transactional id first. Nothing of it was touched. If KAPPA_LAKE should name that lake, set it. To give "
             f"the epoch up here: kappa abort {paths.topology} {paths.epoch} --execute",
             findings=(),
-            owner=found.lake,
-            path=found.path,
+            owner=holder.lake,
+            path=holder.path,
         )
 
 
 def is_ours(broker: Broker, paths: EpochPaths, lake: str) -> bool:
     """Whether an epoch's names on the broker may be removed by this lake: no other one took them."""
-    found = owner(broker, paths)
-    return found is None or found.lake == lake
+    holder = owner(broker, paths)
+    return holder is None or holder.lake == lake
 
 
 def owners(broker: Broker, lake: str, topology: str) -> dict[int, Owner]:
     """Epoch -> the lake that took its names, of all epochs of a topology of which that is known."""
-    found = ((epoch, owner(broker, paths)) for epoch, paths in marked(broker, lake, topology))
-    return {epoch: one for epoch, one in found if one is not None}
+    pairs = ((epoch, owner(broker, paths)) for epoch, paths in marked(broker, lake, topology))
+    return {epoch: one for epoch, one in pairs if one is not None}
 
 
 def marked(broker: Broker, lake: str, topology: str) -> Iterator[tuple[int, EpochPaths]]:
@@ -121,5 +121,5 @@ def marked(broker: Broker, lake: str, topology: str) -> Iterator[tuple[int, Epoc
 
 def numbers(prefix: str, names: list[str] | tuple[str, ...]) -> list[int]:
     """The epochs to which names on the broker belong."""
-    found = [re.match(r"e(\d{4,})(\.|$)", name.removeprefix(prefix)) for name in names]
-    return [int(match[1]) for match in found if match]
+    matches = [re.match(r"e(\d{4,})(\.|$)", name.removeprefix(prefix)) for name in names]
+    return [int(match[1]) for match in matches if match]

@@ -143,9 +143,9 @@ def _floors(run: EpochRun, of: LedgerRow) -> dict[str, dict[int, int]]:
     if not run.topology.has_event_time:
         return {}
     state = run.ledger.state()
-    known = merged([state.floored, *([state.open_plan.floors] if state.open_plan is not None else [])])
+    floors = merged([state.floored, *([state.open_plan.floors] if state.open_plan is not None else [])])
     graces = {run.bound.get(topic, topic): one.grace_ms for topic, one in timings_of(run.topology.sources).items()}
-    return that_hold(known, of.stream_times, graces)
+    return that_hold(floors, of.stream_times, graces)
 
 
 def sent_ends(run: EpochRun, sends: Sends, of: LedgerRow, before: LedgerRow | None) -> dict[str, Any]:

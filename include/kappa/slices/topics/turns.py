@@ -32,8 +32,8 @@ _ATTEMPTS = 20
 
 def last_markers(broker: Broker, lake: str, topology: str) -> dict[int, Marker]:
     """The last marker of each epoch of a topology that left one."""
-    found = ((epoch, markers.read(broker, paths)) for epoch, paths in marked(broker, lake, topology))
-    return {epoch: one for epoch, one in found if one is not None}
+    pairs = ((epoch, markers.read(broker, paths)) for epoch, paths in marked(broker, lake, topology))
+    return {epoch: one for epoch, one in pairs if one is not None}
 
 
 def last_live_marker(
@@ -46,12 +46,12 @@ def last_live_marker(
     Args:
         lake: only of epochs of this lake, and of those that name none; None for all lakes.
     """
-    found = {
+    by_epoch = {
         epoch: one
         for epoch, one in last_markers(broker, config.lake, topology).items()
         if lake is None or one.lake in ("", lake)
     }
-    return _last(found)
+    return _last(by_epoch)
 
 
 def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
@@ -60,23 +60,23 @@ def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
     Raises:
         RefusedError: an epoch of another lake sends for the topology.
     """
-    known = last_markers(broker, paths.lake, paths.topology)
-    last = _last(known)
+    by_epoch = last_markers(broker, paths.lake, paths.topology)
+    last = _last(by_epoch)
     if last is None:
         return 1
-    epoch, found = last
-    if found.lake not in ("", lake) and found.superseded_lake != lake:
+    epoch, marker = last
+    if marker.lake not in ("", lake) and marker.superseded_lake != lake:
         whose = owner(broker, EpochPaths(lake=paths.lake, topology=paths.topology, epoch=epoch))
         raise RefusedError(
-            f"Epoch {epoch} of {paths.topology!r}, which belongs to {whose}, has sent up to {found.end.to_json()}: "
+            f"Epoch {epoch} of {paths.topology!r}, which belongs to {whose}, has sent up to {marker.end.to_json()}: "
             f"epoch {paths.epoch} of this lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should "
             f"name that lake, set it. To let this lake take over: kappa abort {paths.topology} {paths.epoch} "
             f"--execute, then kappa rebuild {paths.topology} --from-changelog --execute",
             findings=(),
             epoch=epoch,
-            owner=found.lake,
+            owner=marker.lake,
         )
-    return max(found.turn, 1) if epoch == paths.epoch and found.turn else found.turn + 1
+    return max(marker.turn, 1) if epoch == paths.epoch and marker.turn else marker.turn + 1
 
 
 def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
@@ -89,13 +89,13 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
     """
     assert run.sent.sender is not None and state.committed is not None
     run.sent.turn = turn
-    found = markers.read(run.engines.broker, run.paths)
-    if found is not None and found.sends == "live" and found.turn == turn:
+    previous = markers.read(run.engines.broker, run.paths)
+    if previous is not None and previous.sends == "live" and previous.turn == turn:
         return
     run.ledger.check_claim(run.writer)
     last = state.committed
     # The marker that it replaces vouches for the last slice by its plan, and so does this one.
-    plan = found.plan if found is not None and found.seq == last.seq else None
+    plan = previous.plan if previous is not None and previous.seq == last.seq else None
     closing = marker(
         run, last.seq, state.position, last, "live", kind="live", roots=last.detail.get("roots"), plan=plan
     )
@@ -141,22 +141,22 @@ def supersede(config: Config, topology: str, epoch: int, *, by: int) -> None:
     )
 
 
-def check_not_superseded(found: Marker | None, broker: Broker, paths: EpochPaths) -> None:
+def check_not_superseded(marker: Marker | None, broker: Broker, paths: EpochPaths) -> None:
     """End a driver whose epoch was rebuilt in another lake.
 
     Raises:
         SupersededError: the epoch's last marker names a successor.
     """
-    if found is None or found.superseded_by is None:
+    if marker is None or marker.superseded_by is None:
         return
-    after = EpochPaths(lake=paths.lake, topology=paths.topology, epoch=found.superseded_by)
+    after = EpochPaths(lake=paths.lake, topology=paths.topology, epoch=marker.superseded_by)
     whose = owner(broker, after)
     raise SupersededError(
         superseded(
-            paths, found.superseded_by, str(whose) if whose is not None else f"lake {found.superseded_lake[:8]}"
+            paths, marker.superseded_by, str(whose) if whose is not None else f"lake {marker.superseded_lake[:8]}"
         ),
-        by=found.superseded_by,
-        lake=found.superseded_lake,
+        by=marker.superseded_by,
+        lake=marker.superseded_lake,
     )
 
 
@@ -188,9 +188,9 @@ def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:
     """
     topology = record.topology
     with Broker(config.bootstrap_servers) as broker:
-        found = last_live_marker(config, broker, topology)
-        if found is not None:
-            epoch, last = found
+        live_marker = last_live_marker(config, broker, topology)
+        if live_marker is not None:
+            epoch, last = live_marker
             whose = owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=epoch))
             raise RefusedError(
                 f"No epoch of {topology!r} is in the lake {config.lake}, but epoch "
@@ -218,12 +218,12 @@ def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:
                 )
 
 
-def _last(known: dict[int, Marker]) -> tuple[int, Marker] | None:
-    found: tuple[int, Marker] | None = None
-    for epoch, one in sorted(known.items()):
-        if one.sends == "live" and (found is None or _is_after(one.turn, one.standing, found[1])):
-            found = epoch, one
-    return found
+def _last(by_epoch: dict[int, Marker]) -> tuple[int, Marker] | None:
+    last: tuple[int, Marker] | None = None
+    for epoch, one in sorted(by_epoch.items()):
+        if one.sends == "live" and (last is None or _is_after(one.turn, one.standing, last[1])):
+            last = epoch, one
+    return last
 
 
 def _is_after(turn: int, standing: Offsets, other: Marker) -> bool:

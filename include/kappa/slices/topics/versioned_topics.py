@@ -40,25 +40,25 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
     Raises:
         RefusedError: a topic of such a name exists, or belongs to an epoch of another topology.
     """
-    wanted = {topic.name: paths.versioned(topic.name) for topic in topology.versioned_topics}
-    if not wanted:
+    names = {topic.name: paths.versioned(topic.name) for topic in topology.versioned_topics}
+    if not names:
         return True
 
     def decide(now: Now) -> Sequence[Event]:
-        mine = now.record.epoch(paths.epoch)
-        if mine.topics or mine.stage.is_ended:
+        epoch = now.record.epoch(paths.epoch)
+        if epoch.topics or epoch.stage.is_ended:
             return []
         owned = [name for other in epochs.topologies() for name in needed_topics([now.of(other)])]
-        taken = colliding(wanted.values(), [*owned, *broker.topics()])
-        if taken:
+        conflicts = colliding(names.values(), [*owned, *broker.topics()])
+        if conflicts:
             raise RefusedError(
-                f"Epoch {paths.epoch} of {topology.name!r} would send to {sorted(wanted.values())}, and {taken} exist "
-                "or belong to another epoch: they are not this epoch's. Remove or rename them, or: kappa abort "
+                f"Epoch {paths.epoch} of {topology.name!r} would send to {sorted(names.values())}, and {conflicts} "
+                "exist or belong to another epoch: they are not this epoch's. Remove or rename them, or: kappa abort "
                 f"{topology.name} {paths.epoch} --execute",
                 findings=(),
-                topics=taken,
+                topics=conflicts,
             )
-        return [now.event("own_topics", paths.epoch, actor="driver", detail={"topics": wanted})]
+        return [now.event("own_topics", paths.epoch, actor="driver", detail={"topics": names})]
 
     if epochs.change(topology.name, decide):
         crash_point("rewind.names")
@@ -136,9 +136,9 @@ def _in_order(run: EpochRun, path: str, delta_version: int, rows: int) -> Iterat
 
     parts = -(-count // rows)
     frame = read_table(run.engines.session, path, delta_version).repartitionByRange(parts, *ORDER)
-    kept = frame.withColumn("_part", F.spark_partition_id()).persist(StorageLevel.DISK_ONLY)
+    numbered_rows = frame.withColumn("_part", F.spark_partition_id()).persist(StorageLevel.DISK_ONLY)
     try:
         for part in range(parts):
-            yield kept.where(F.col("_part") == part).drop("_part").toArrow()
+            yield numbered_rows.where(F.col("_part") == part).drop("_part").toArrow()
     finally:
-        kept.unpersist()
+        numbered_rows.unpersist()
