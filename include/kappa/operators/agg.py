@@ -174,22 +174,22 @@ def distinct(column: str, k: int = 1024) -> Aggregate:
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
         sql, hashes = _sql(types, column, "distinct"), f"{name}__hashes"
-        kept = quote(hashes)
+        quoted_hashes, count = quote(hashes), f"SIZE({quote(hashes)})"
         # Hashes are signed: the k-th smallest lies at (h + 2^63) / 2^64 of the way.
-        reached = f"((ELEMENT_AT({kept}, {k}) + 9223372036854775808D) / 18446744073709551616D)"
+        reached = f"((ELEMENT_AT({quoted_hashes}, {k}) + 9223372036854775808D) / 18446744073709551616D)"
         estimate = f"GREATEST({k}L, CAST(ROUND({k - 1} / {reached}) AS BIGINT))"
         return (
             Part(
                 name=name,
                 type="BIGINT",
-                derived=f"CASE WHEN SIZE({kept}) < {k} THEN CAST(SIZE({kept}) AS BIGINT) ELSE {estimate} END",
+                derived=f"CASE WHEN {count} < {k} THEN CAST({count} AS BIGINT) ELSE {estimate} END",
                 is_value=True,
             ),
             Part(
                 name=hashes,
                 type="ARRAY<BIGINT>",
                 of_row=_listed(f"{sql} IS NULL", f"XXHASH64({sql})", "BIGINT"),
-                of_parts=f"SLICE(SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({kept})))), 1, {k})",
+                of_parts=f"SLICE(SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({quoted_hashes})))), 1, {k})",
             ),
         )
 
@@ -254,7 +254,7 @@ def collect(column: str, most: int = 100) -> Aggregate:
 
 
 def parts_of(
-    aggregates: Mapping[str, Aggregate], *, rows: str, what: str, taken: Iterable[str] = ()
+    aggregates: Mapping[str, Aggregate], *, rows: str, what: str, own_names: Iterable[str] = ()
 ) -> tuple[Part, ...]:
     """The columns that an operator keeps for its aggregates: each one's value, then what it needs to merge.
 
@@ -262,28 +262,28 @@ def parts_of(
         aggregates: by the name of their column.
         rows: Spark DDL of the rows.
         what: the operator, for messages.
-        taken: columns of the operator's own.
+        own_names: columns of the operator's own.
 
     Raises:
         TopologyError: there is none; a name is taken or is not a name; a column is not there or of the wrong type.
     """
     types = {column.name: column for column in columns_of(rows, what)}
-    reserved = {name.lower() for name in taken}
-    found: list[Part] = []
+    reserved = {name.lower() for name in own_names}
+    parts: list[Part] = []
     if not aggregates:
         raise TopologyError(f"{what} has no aggregate. Name one: aggregates={{'rows': agg.count()}}.")
     for name, aggregate in aggregates.items():
         if not name or is_reserved(name) or "__" in name or name.lower() in reserved:
             raise TopologyError(
-                f"{what}: no aggregate can be called {name!r}; names that hold '__', and {sorted(taken)}, are the "
+                f"{what}: no aggregate can be called {name!r}; names that hold '__', and {sorted(own_names)}, are the "
                 f"operator's own, and some that begin with '_' the platform's. Give it another name."
             )
         reserved.add(name.lower())
         try:
-            found.extend(aggregate.parts(name, types))
+            parts.extend(aggregate.parts(name, types))
         except TopologyError as error:
             raise TopologyError(f"{what}: {name!r} = {error}", **error.data) from error
-    return tuple(found)
+    return tuple(parts)
 
 
 def read_columns(aggregates: Mapping[str, Aggregate], *, rows: str, what: str) -> tuple[Column, ...]:
@@ -321,15 +321,15 @@ def _counted(name: str, sql: str, *, is_value: bool = False) -> Part:
 
 def _summed(name: str, types: Types, column: str, what: str, *, is_value: bool = False) -> Part:
     sql = _sql(types, column, what)
-    found = types[column]
-    if not is_numeric(found) or found.delta in ("double", "float"):
-        why = "whose sum depends on the order of adding" if is_numeric(found) else "which has no sum"
+    operand = types[column]
+    if not is_numeric(operand) or operand.delta in ("double", "float"):
+        why = "whose sum depends on the order of adding" if is_numeric(operand) else "which has no sum"
         raise TopologyError(
-            f"agg.{what}({column!r}): the column is {found.type}, {why}. Name a column of integers or of DECIMAL; cast "
-            "it before.",
+            f"agg.{what}({column!r}): the column is {operand.type}, {why}. Name a column of integers or of DECIMAL; "
+            "cast it before.",
             column=column,
         )
-    kind = type_of_sum(found)
+    kind = type_of_sum(operand)
     return _added(
         name,
         kind,
@@ -444,6 +444,6 @@ def _has_map(kind: Any) -> bool:
     return kind["type"] == "map" or _has_map(kind["elementType"])
 
 
-def _at_least(least: int, found: int, what: str) -> None:
-    if found < least:
-        raise TopologyError(f"{what}={found} is too small. Use at least {least}.")
+def _at_least(least: int, value: int, what: str) -> None:
+    if value < least:
+        raise TopologyError(f"{what}={value} is too small. Use at least {least}.")

@@ -200,13 +200,13 @@ def _cogroup(key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping
             f"cogroup: rows are of streams {sorted(rows)}, aggregates of {sorted(aggregates)}. Give both for "
             "each stream."
         )
-    found = {name: keys_of(rows[name], key, f"cogroup: {name!r}") for name in rows}
-    keys = next(iter(found.values()))
-    for name, other in found.items():
+    keys_by_stream = {name: keys_of(rows[name], key, f"cogroup: {name!r}") for name in rows}
+    keys = next(iter(keys_by_stream.values()))
+    for name, other in keys_by_stream.items():
         if [column.delta for column in other] != [column.delta for column in keys]:
             shown = ", ".join(f"{column.name} {column.type}" for column in other)
             raise TopologyError(
-                f"cogroup: the key of {name!r} is {shown}; that of {next(iter(found))!r} is "
+                f"cogroup: the key of {name!r} is {shown}; that of {next(iter(keys_by_stream))!r} is "
                 f"{', '.join(f'{column.name} {column.type}' for column in keys)}. Cast one of them in the step."
             )
     streams = {
@@ -307,7 +307,7 @@ def parts_beside(
     Raises:
         TopologyError: a name or an aggregate does not fit.
     """
-    return agg.parts_of(aggregates, rows=rows, what=what, taken=[column.name for column in keys])
+    return agg.parts_of(aggregates, rows=rows, what=what, own_names=[column.name for column in keys])
 
 
 def table_of(name: str, keys: Sequence[Column], parts: Sequence[Part], by: str) -> Table:
@@ -324,11 +324,11 @@ def made_by(operator: str, keys: Sequence[Column], aggregates: Mapping[str, Aggr
 
 def _united(streams: Mapping[str, Sequence[Part]]) -> tuple[Part, ...]:
     """The columns of all streams, those of one name once."""
-    found: dict[str, tuple[str, Part]] = {}
+    columns: dict[str, tuple[str, Part]] = {}
     for stream, parts in streams.items():
         for part in parts:
-            other, known = found.setdefault(part.name.lower(), (stream, part))
-            if (known.name, known.type, known.of_parts, known.derived) != (
+            other, first = columns.setdefault(part.name.lower(), (stream, part))
+            if (first.name, first.type, first.of_parts, first.derived) != (
                 part.name,
                 part.type,
                 part.of_parts,
@@ -336,6 +336,6 @@ def _united(streams: Mapping[str, Sequence[Part]]) -> tuple[Part, ...]:
             ):
                 raise TopologyError(
                     f"cogroup: column {part.name!r} is another aggregate in {stream!r} ({part.type}) than in {other!r} "
-                    f"({known.type}). Give them different names, or make them one kind of columns of one type."
+                    f"({first.type}). Give them different names, or make them one kind of columns of one type."
                 )
-    return tuple(part for _, part in found.values())
+    return tuple(part for _, part in columns.values())

@@ -106,14 +106,14 @@ def emission(
     further = max((one.behind_ms for one in inputs), default=0)
     behind = behind_ms + further if is_timed else None
     depends = strictest([cuts, *(one.cuts for one in inputs)])
-    known = {column: ms + further for column, ms in (times or {}).items()} if is_timed else {}
+    bounds = {column: ms + further for column, ms in (times or {}).items()} if is_timed else {}
     own = {column: max(0, ms - behind_ms) for column, ms in (times or {}).items()} if lags is None else lags
     return Emission(
         operator=operator,
         schema=schema,
         topics=topics,
         behind_ms=behind,
-        times=known,
+        times=bounds,
         lags=own if is_timed else {},
         cuts=depends,
     )

@@ -104,17 +104,17 @@ def key_columns(rows: str, key: Key, operator: str) -> tuple[Column, ...]:
     Raises:
         TopologyError: the key has no column, or one that the rows lack.
     """
-    known = {column.name: column for column in columns_of(rows, f"the rows of {operator}")}
+    columns = {column.name: column for column in columns_of(rows, f"the rows of {operator}")}
     names = names_of(key)
     if not names or len(set(names)) < len(names):
         raise TopologyError(f"{operator}: key={key!r} names no column, or one twice. Name each column once: key='id'.")
-    missing = [name for name in names if name not in known]
+    missing = [name for name in names if name not in columns]
     if missing:
         raise TopologyError(
-            f"{operator}: key columns {missing} are not among its rows, which have {sorted(known)}. Correct key= or "
+            f"{operator}: key columns {missing} are not among its rows, which have {sorted(columns)}. Correct key= or "
             "rows=."
         )
-    return tuple(known[name] for name in names)
+    return tuple(columns[name] for name in names)
 
 
 def key_ddl(columns: Sequence[Column]) -> str:

@@ -80,20 +80,20 @@ class NewestBy:
         check_rows(rows, self._columns, "newest_by")
         keys, names = quoted(self.key), quoted(column.name for column in self._columns)
         declared = rows.selectExpr(*names, *ORDER, f"{is_deleted(rows)} AS _deleted")
-        mine = last_of_each(declared, key=self.key).selectExpr(
+        last_rows = last_of_each(declared, key=self.key).selectExpr(
             *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", "_deleted"
         )
         # Rows of one record are in one slice; several pairs of one left row need not be.
         content = content_of(before.select(*names)) if origin.order_of(rows) == "contributor" else []
         place = f"STRUCT({', '.join([origin.ORIGIN, *content])})"
-        was = of_keys(before.selectExpr(*keys, f"{place} AS _known"), mine, self.key)
-        known = mine.join(was, on=list(self.key), how="left")
+        was = of_keys(before.selectExpr(*keys, f"{place} AS _known"), last_rows, self.key)
+        candidates = last_rows.join(was, on=list(self.key), how="left")
         columns = [*names, origin.ORIGIN]
         if deletions is None:
-            newer = known.where(f"_known IS NULL OR {place} > _known")
+            newer = candidates.where(f"_known IS NULL OR {place} > _known")
             return NewestRows(changes=_changed(newer, columns), deletions=None)
-        gone = of_keys(deletions.selectExpr(*keys, f"{origin.ORIGIN} AS _gone"), mine, self.key)
-        newer = known.join(gone, on=list(self.key), how="left").where(
+        deletion_places = of_keys(deletions.selectExpr(*keys, f"{origin.ORIGIN} AS _gone"), last_rows, self.key)
+        newer = candidates.join(deletion_places, on=list(self.key), how="left").where(
             f"(_known IS NULL OR {place} > _known) AND (_gone IS NULL OR {origin.ORIGIN} > _gone)"
         )
         marks = newer.where("_deleted OR _gone IS NOT NULL").selectExpr(

@@ -64,8 +64,8 @@ def order_of(rows: DataFrame) -> Order | None:
     """The order that rows are marked with; None for records, and for rows without a place."""
     if ORDER[0] not in rows.columns:
         return None
-    found: Order | None = rows.schema[ORDER[0]].metadata.get(_ORDER)
-    return found
+    order: Order | None = rows.schema[ORDER[0]].metadata.get(_ORDER)
+    return order
 
 
 def final_at(time: str, of: str = ORIGIN) -> tuple[str, ...]:

@@ -71,8 +71,8 @@ def two_phase(
     phases = _two_phase(read_rows.rows, key, aggregates, salts)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[BothPhases]:
-        kept = None if parts is None else slice.table(parts)
-        result = phases(frames[0], before=slice.table(table), parts=kept)
+        parts_before = None if parts is None else slice.table(parts)
+        result = phases(frames[0], before=slice.table(table), parts=parts_before)
         return Outcome(result=result, changes=(result.changes, *(() if result.parts is None else (result.parts,))))
 
     return TableOperator(

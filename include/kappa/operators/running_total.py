@@ -136,10 +136,10 @@ def running_total(
         >>> order = "'orders' AS _topic, 0 AS _partition, n AS _offset, TIMESTAMP'2026-01-01' AS _order_timestamp"
         >>> records = spark.sql(f"SELECT 'a' AS id, n, {order} FROM VALUES (1), (2) AS t(n)")
         >>> before = spark.sql("SELECT 'a' AS id, 5L AS so_far")
-        >>> given = sums(Slice(seq=1, records={"orders": records}, tables={"sums": before}))
-        >>> given.rows.select("n", "so_far").orderBy("n").collect()
+        >>> totals = sums(Slice(seq=1, records={"orders": records}, tables={"sums": before}))
+        >>> totals.rows.select("n", "so_far").orderBy("n").collect()
         [Row(n=1, so_far=6), Row(n=2, so_far=8)]
-        >>> given.crossings.select("n", "so_far", "threshold").collect()
+        >>> totals.crossings.select("n", "so_far", "threshold").collect()
         [Row(n=2, so_far=8, threshold=7)]
     """
     what = label(_NAME, table)
@@ -167,9 +167,9 @@ def running_total(
         return emission(what, schema, read_rows, is_timed=read_rows.is_timed, cuts=cuts)
 
     crossed = {"crossings": emitted(f"threshold {totals.kind} NOT NULL")} if totals.has_thresholds else {}
-    kept = (totals.table(table, cuts="any" if since is None else cuts),)
+    tables = (totals.table(table, cuts="any" if since is None else cuts),)
     return RunningTotalOperator(
-        name=_NAME, inputs=(read_rows,), tables=kept, compute=compute, emits=emitted(), more=crossed
+        name=_NAME, inputs=(read_rows,), tables=tables, compute=compute, emits=emitted(), more=crossed
     )
 
 
@@ -221,8 +221,8 @@ class RunningTotal:
         added = "count()" if self.amount is None else f"sum({self.amount})"
         anew = "" if self.since is None else f", since={self.since}"
         made_by = f"{_NAME}(key={list(self.key)}, {self.total}={added}{anew})"
-        kept = [replace(column, nullable=True) for column in self.columns if column.name == self.since]
-        schema = ", ".join([key_ddl(self.keys), *(ddl_of([column]) for column in kept), self._total_ddl])
+        since_columns = [replace(column, nullable=True) for column in self.columns if column.name == self.since]
+        schema = ", ".join([key_ddl(self.keys), *(ddl_of([column]) for column in since_columns), self._total_ddl])
         return Table(name=name, key=self.key, schema=schema, made_by=made_by, cuts=cuts)
 
     def __call__(self, rows: DataFrame, *, before: DataFrame) -> Totals:
@@ -242,9 +242,12 @@ class RunningTotal:
         order = in_order(rows, self.key)
         window, is_keyed = f"{order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW", is_present(self.key)
         own = "1L" if self.amount is None else f"COALESCE({quote(self.amount)}, 0)"
-        kept = [f"{quote(self.total)} AS _before", *([] if self.since is None else [f"{quote(self.since)} AS _was"])]
-        known = of_keys(before.selectExpr(*quoted(self.key), *kept), rows, self.key)
-        joined = rows.join(known, on=list(self.key), how="left")
+        columns_before = [
+            f"{quote(self.total)} AS _before",
+            *([] if self.since is None else [f"{quote(self.since)} AS _was"]),
+        ]
+        totals_before = of_keys(before.selectExpr(*quoted(self.key), *columns_before), rows, self.key)
+        joined = rows.join(totals_before, on=list(self.key), how="left")
         so_far = f"CAST(COALESCE(_before, 0) + IF({is_keyed}, SUM({own}) OVER ({window}), {own}) AS {self.kind})"
         if self.since is None:
             summed = joined.withColumn(self.total, F.expr(so_far))
@@ -253,9 +256,9 @@ class RunningTotal:
             is_first, earlier = f"LAG(TRUE) OVER ({order}) IS NULL", f"LAG({here}) OVER ({order})"
             is_new = f"IF({is_first}, _before IS NOT NULL AND NOT (_was <=> {here}), NOT ({earlier} <=> {here}))"
             counted_on = joined.selectExpr("*", f"{so_far} AS _so_far", f"{is_keyed} AND {is_new} AS _is_new")
-            begun = f"LAST(IF(_is_new, CAST(_so_far - {own} AS {self.kind}), NULL), TRUE) OVER ({window})"
+            start_total = f"LAST(IF(_is_new, CAST(_so_far - {own} AS {self.kind}), NULL), TRUE) OVER ({window})"
             summed = counted_on.withColumn(
-                self.total, F.expr(f"CAST(_so_far - IF({is_keyed}, COALESCE({begun}, 0), 0) AS {self.kind})")
+                self.total, F.expr(f"CAST(_so_far - IF({is_keyed}, COALESCE({start_total}, 0), 0) AS {self.kind})")
             )
         counted = along(summed, self.key, self.total, rows)
         last = last_of_each(counted, key=self.key)
@@ -298,7 +301,7 @@ def _check(totals: RunningTotal) -> None:
         TopologyError: one does not.
     """
     columns = {column.name: column for column in totals.columns}
-    taken = {name.lower() for name in columns}
+    row_names = {name.lower() for name in columns}
     if totals.amount is not None:
         if totals.amount not in columns:
             raise TopologyError(
@@ -315,7 +318,7 @@ def _check(totals: RunningTotal) -> None:
     if any("MAP<" in column.type for column in totals.columns if column.name == totals.since):
         raise TopologyError(f"{_NAME}: since={totals.since!r} holds a MAP, of which two do not compare. Name another.")
     new = [totals.total, *(["threshold"] if totals.has_thresholds else [])]
-    odd = [name for name in new if name.lower() in taken or is_reserved(name)]
+    odd = [name for name in new if name.lower() in row_names or is_reserved(name)]
     if odd or (totals.has_thresholds and totals.total.lower() == "threshold"):
         raise TopologyError(
             f"{_NAME}: total {totals.total!r} makes columns {new} beside {sorted(columns)}; no name may come twice "

@@ -37,16 +37,16 @@ def in_order(rows: DataFrame, key: Key) -> str:
     return f"PARTITION BY {keys} ORDER BY {', '.join([*ORDER, *_deciding(rows, key)])}"
 
 
-def along(rows: DataFrame, key: Key, name: str, given: DataFrame) -> DataFrame:
+def along(rows: DataFrame, key: Key, name: str, rows_before: DataFrame) -> DataFrame:
     """The rows with a column marked as computed along the sequence of a key.
 
     Args:
         rows: the rows with the column.
         key: the key.
         name: the column.
-        given: the rows before: their columns decided.
+        rows_before: the rows before: their columns decided.
     """
-    return with_metadata(rows, name, {_ALONG: {"key": list(names_of(key)), "by": _deciding(given, key)}})
+    return with_metadata(rows, name, {_ALONG: {"key": list(names_of(key)), "by": _deciding(rows_before, key)}})
 
 
 def content(rows: DataFrame) -> list[str]:
@@ -64,9 +64,9 @@ def _deciding(rows: DataFrame, key: Key) -> list[str]:
     """What orders rows of one key and place: what a sequence along this key was made by, else all content."""
     keys, there = [quote(name) for name in names_of(key)], {quote(name) for name in rows.columns}
     for field in rows.schema:
-        told = field.metadata.get(_ALONG)
-        if told and told["key"] == list(names_of(key)):
+        mark = field.metadata.get(_ALONG)
+        if mark and mark["key"] == list(names_of(key)):
             # As far as columns are left: Spark then need not sort anew, and of equals keeps the sequence.
-            kept = [by in there for by in told["by"]]
-            return list(told["by"][: (kept.index(False) if False in kept else len(kept))])
+            presence = [by in there for by in mark["by"]]
+            return list(mark["by"][: (presence.index(False) if False in presence else len(presence))])
     return [term for term in content(rows) if term not in keys]

@@ -102,16 +102,16 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
     columns, keys = columns_of(read_rows.rows, "the rows of cdc_table"), key_columns(read_rows.rows, key, _NAME)
     if history:
         _check_times(columns, what)
-    kept = (ChangeHistory if history else ChangeTable)(columns=columns, key=keys)
-    tables = kept.tables(table)
+    change_table = (ChangeHistory if history else ChangeTable)(columns=columns, key=keys)
+    tables = change_table.tables(table)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[ChangedRows | ChangedVersions]:
         before, deleted, truncated = (slice.table(one.name) for one in tables)
-        result = kept(frames[0], before=before, deleted=deleted, truncated=truncated)
+        result = change_table(frames[0], before=before, deleted=deleted, truncated=truncated)
         changes = (result.changes, result.deletions, result.truncates)
         return Outcome(result=result, changes=changes, emitted=None if history else "versions")
 
-    versions = emission(what, kept.row, read_rows, is_timed=read_rows.is_timed, cuts="time")
+    versions = emission(what, change_table.row, read_rows, is_timed=read_rows.is_timed, cuts="time")
     emitted = None if history else replace(versions, deletes=True)
     return ChangeTableOperator(name=_NAME, inputs=(read_rows,), tables=tables, compute=compute, emits=emitted)
 
@@ -142,9 +142,9 @@ def check_changes_of(of: Source, key: Key, what: str) -> None:
             "envelope='debezium'; or use newest_by, which takes the newest row of each key by the total order."
         )
     keys = [column.name for column in of.key_columns]
-    lacking = [name for name in names_of(key) if name not in keys]
-    if lacking:
+    missing = [name for name in names_of(key) if name not in keys]
+    if missing:
         raise TopologyError(
-            f"{what}: key columns {lacking} are not in the keys of source {of.topic!r}, which hold {keys}. The record "
-            f"of a deletion has nothing but its key: key_schema={', '.join(f'{name} ...' for name in lacking)!r}."
+            f"{what}: key columns {missing} are not in the keys of source {of.topic!r}, which hold {keys}. The record "
+            f"of a deletion has nothing but its key: key_schema={', '.join(f'{name} ...' for name in missing)!r}."
         )

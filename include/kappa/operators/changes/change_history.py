@@ -107,14 +107,14 @@ class ChangeHistory(OfChanges):
             *keys, *self._nothing, "_place", "_version", "_at", "ARRAY() AS _carried", "TRUE AS _gone",
             "CAST(NULL AS TIMESTAMP) AS _until", f"{_STATE} AS _source",
         )  # fmt: skip
-        known = self._along_positions(own.union(stored).union(cleared))
+        versions = self._along_positions(own.union(stored).union(cleared))
         content = by_content({column.name: column.delta for column in self._rest})
         of_was = by_content({column.name: column.delta for column in self._rest}, of="_was.")
         differs = " OR ".join(
             [f"NOT (valid_to <=> _until) OR _source = {_RECORD}"]
             + [f"NOT ({one} <=> {other})" for one, other in zip(content, of_was, strict=True)]
         )
-        changes = known.where(f"NOT _gone AND ({differs})").selectExpr(
+        changes = versions.where(f"NOT _gone AND ({differs})").selectExpr(
             *keys, *values, "_at AS valid_from", "valid_to", "is_current", "_version", "_place", "_carried",
             "FALSE AS _deleted",
         )  # fmt: skip

@@ -83,9 +83,9 @@ def marked_as_touched(stored: DataFrame, own: DataFrame, key: Sequence[Column]) 
     """
     from pyspark.sql import functions as F
 
-    mine = own.selectExpr(*quoted_names(key), "TRUE AS _mine").distinct()
+    own_keys = own.selectExpr(*quoted_names(key), "TRUE AS _mine").distinct()
     is_large = stored.sparkSession.conf.get(BY_KEYS, "false") == "true"
-    return stored.join(F.broadcast(mine) if is_large else mine, on=[column.name for column in key], how="left")
+    return stored.join(F.broadcast(own_keys) if is_large else own_keys, on=[column.name for column in key], how="left")
 
 
 def marked_truncates(truncates: DataFrame, before: DataFrame) -> DataFrame:
@@ -97,6 +97,6 @@ def marked_truncates(truncates: DataFrame, before: DataFrame) -> DataFrame:
     """
     new = truncates.selectExpr("_topic AS topic", f"{PLACE} AS _place").groupBy("topic").agg({"_place": "max"})
     new = new.toDF("topic", "_place")
-    known = before.selectExpr("topic", "_place AS _known")
-    newer = new.join(known, on="topic", how="left").where("_known IS NULL OR _place > _known")
+    last_places = before.selectExpr("topic", "_place AS _known")
+    newer = new.join(last_places, on="topic", how="left").where("_known IS NULL OR _place > _known")
     return newer.selectExpr("topic", "_place", "FALSE AS _deleted")

@@ -70,12 +70,12 @@ class ChangeTable(OfChanges):
         """
         place = f"_place {PLACE_TYPE}"
         made_by, names = f"cdc_table(key={','.join(quoted_names(self.key))})", [column.name for column in self.key]
-        kept = f"{self.row}, {place}" + (f", _carried {_CARRIED}" if self._carriable else "")
+        row_schema = f"{self.row}, {place}" + (f", _carried {_CARRIED}" if self._carriable else "")
         own = ("_place", *(["_carried"] if self._carriable else []))
-        gone = f"{key_ddl(self.key)}, {place}"
+        deletion_schema = f"{key_ddl(self.key)}, {place}"
         return (
-            Table(name=name, key=names, schema=kept, made_by=made_by, internal=own),
-            Table(name=f"{name}_deleted", key=names, schema=gone, made_by=f"{made_by} deletions"),
+            Table(name=name, key=names, schema=row_schema, made_by=made_by, internal=own),
+            Table(name=f"{name}_deleted", key=names, schema=deletion_schema, made_by=f"{made_by} deletions"),
             Table(name=f"{name}_truncated", key="topic", schema=TRUNCATES, made_by=f"{made_by} truncates"),
         )
 
@@ -114,29 +114,31 @@ class ChangeTable(OfChanges):
 
     def _of_records(self, records: DataFrame, names: list[str]) -> DataFrame:
         """Records with, for each column that may be carried on, the place at which they give its value."""
-        given = [
+        value_places = [
             f"IF(ARRAY_CONTAINS(COALESCE(_unchanged, ARRAY()), {literal(c.name)}), NULL, {PLACE}) AS _key_{number}"
             for number, c in enumerate(self._carriable)
         ]
         was = [f"CAST(NULL AS {_CARRIED}) AS _was"] if self._carriable else []
         return records.selectExpr(
-            *quoted_names(self.columns), "_operation = 'd' AS _gone", f"{PLACE} AS _place", "0 AS _source", *given,
-            *was, f"STRUCT({', '.join(map(quote, names))}) AS _record",
+            *quoted_names(self.columns), "_operation = 'd' AS _gone", f"{PLACE} AS _place", "0 AS _source",
+            *value_places, *was, f"STRUCT({', '.join(map(quote, names))}) AS _record",
         )  # fmt: skip
 
     def _of_state(self, before: DataFrame, deleted: DataFrame) -> DataFrame:
         """Rows of the state in the same columns, but for the last: of the table ``_source`` is 1, of deleted keys 2."""
-        given = []
+        value_places = []
         for number, column in enumerate(self._carriable):
             is_it = f"c -> c.column = {literal(column.name)}"
             of_older = f"GET(FILTER(_carried, {is_it}), 0).place"
-            given.append(f"IF(EXISTS(_carried, {is_it}), {of_older}, _place) AS _key_{number}")
+            value_places.append(f"IF(EXISTS(_carried, {is_it}), {of_older}, _place) AS _key_{number}")
         was, was_not = (["_carried AS _was"], [f"CAST(NULL AS {_CARRIED})"]) if self._carriable else ([], [])
         names = {column.name for column in self.key}
         nothing = [
             quote(c.name) if c.name in names else f"CAST(NULL AS {c.type}) AS {quote(c.name)}" for c in self.columns
         ]
-        rows = before.selectExpr(*quoted_names(self.columns), "FALSE AS _gone", "_place", "1 AS _source", *given, *was)
+        rows = before.selectExpr(
+            *quoted_names(self.columns), "FALSE AS _gone", "_place", "1 AS _source", *value_places, *was
+        )
         of_deleted = [f"_place AS _key_{number}" for number in range(len(self._carriable))]
         return rows.union(
             deleted.selectExpr(*nothing, "TRUE AS _gone", "_place", "2 AS _source", *of_deleted, *was_not)
@@ -154,7 +156,7 @@ class ChangeTable(OfChanges):
         is_hit = " OR ".join(["_place < _cleared", *older])
         touched = marked_as_touched(stored, own, self.key).crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
         union = own.drop("_record").crossJoin(last).unionByName(touched)
-        kept = [f"MAX_BY({quote(c.name)}, _place) AS {quote(c.name)}" for c in self._kept]
+        newest_values = [f"MAX_BY({quote(c.name)}, _place) AS {quote(c.name)}" for c in self._kept]
         carried = [
             part
             for number, c in enumerate(self._carriable)
@@ -164,11 +166,11 @@ class ChangeTable(OfChanges):
             )
         ]
         was = ["MAX_BY(_was, _place) FILTER (WHERE _source = 1) AS _was"] if self._carriable else []
-        found = union.groupBy(*map(F.expr, keys)).agg(
+        states = union.groupBy(*map(F.expr, keys)).agg(
             *map(
                 F.expr,
                 [
-                    *kept,
+                    *newest_values,
                     *carried,
                     *was,
                     "MAX(_place) AS _newest",
@@ -180,9 +182,9 @@ class ChangeTable(OfChanges):
                 ],
             )
         )
-        return self._after_truncates(found)
+        return self._after_truncates(states)
 
-    def _after_truncates(self, found: DataFrame) -> DataFrame:
+    def _after_truncates(self, states: DataFrame) -> DataFrame:
         """A truncate gives nulls too, at its place and for every key."""
         is_cleared = "COALESCE(_newest < _cleared, FALSE)"
         others = [
@@ -198,7 +200,7 @@ class ChangeTable(OfChanges):
             [f"CAST(FILTER(ARRAY({', '.join(each)}), c -> c IS NOT NULL) AS {_CARRIED}) AS _carried"] if each else []
         )
         was = ["_was"] if each else []
-        return found.selectExpr(
+        return states.selectExpr(
             *quoted_names(self.key), *quoted_names(self._kept), *others, *carried, *was, "_newest", "_gone", "_known",
             "_had_row", "_had_mark", f"{is_cleared} AS _is_cleared", f"NOT _gone AND NOT {is_cleared} AS _stays",
         )  # fmt: skip
@@ -222,8 +224,8 @@ class ChangeTable(OfChanges):
         union = parts[0]
         for part in parts[1:]:
             union = union.unionByName(part, allowMissingColumns=True)
-        seen = ", ".join(f"_record.{name}" for name in ORDER)
-        window = f"PARTITION BY {', '.join(keys)} ORDER BY {seen}, _place"
+        total_order = ", ".join(f"_record.{name}" for name in ORDER)
+        window = f"PARTITION BY {', '.join(keys)} ORDER BY {total_order}, _place"
         so_far = f"OVER ({window} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
         until = f"OVER ({window} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         places = {c.name: "_place" for c in self._kept}

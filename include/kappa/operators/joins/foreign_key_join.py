@@ -124,11 +124,11 @@ class ForeignKeyJoin:
         lefts = changed_rows(left, self.columns.left, self.key)
         rights = changed_rows(right, self.columns.right, self.columns.right_key)
         on = F.expr(self.columns.is_equal)
-        known = right_before.join(rights, on=list(self.columns.right_key), how="left_anti").selectExpr(
+        unchanged_rights = right_before.join(rights, on=list(self.columns.right_key), how="left_anti").selectExpr(
             *quoted(column.name for column in self.columns.right), "FALSE AS _deleted"
         )
         # A row that changed may name any right row; one that did not is touched by a right row that did.
-        changed = lefts.alias("l").join(known.unionByName(rights).alias("r"), on, "left")
+        changed = lefts.alias("l").join(unchanged_rights.unionByName(rights).alias("r"), on, "left")
         others = left_before.join(lefts, on=list(self.key), how="left_anti").selectExpr(
             *quoted(column.name for column in self.columns.left), "FALSE AS _deleted"
         )

@@ -128,8 +128,8 @@ def join_columns(
         TopologyError: a key column is missing or of another type on the other side, a name begins with ``_`` or comes
             out twice, or ``how`` is not one of those allowed.
     """
-    known = next((choice for choice in allowed if choice == how), None)
-    if known is None:
+    kind = next((choice for choice in allowed if choice == how), None)
+    if kind is None:
         raise TopologyError(f"{what}: how={how!r} is not one of {', '.join(allowed)}.", how=how)
     lefts = own_columns(left, f"the left side of {what}")
     rights = own_columns(right, f"the right side of {what}")
@@ -140,16 +140,16 @@ def join_columns(
     rest = [column.name for column in rights if column.name not in right_key]
     named = right_names(what, [column.name for column in lefts], rest)
     never_null = left_key if required is None else found_columns(lefts, names_of(required), f"the left side of {what}")
-    if of_streams and known != "inner":
+    if of_streams and kind != "inner":
         never_null = ()
-    has_keys = not (of_streams and known == "outer")
+    has_keys = not (of_streams and kind == "outer")
     return JoinColumns(
         left=tuple(replace(c, nullable=False) if c.name in never_null else c for c in lefts),
         right=tuple(replace(c, nullable=False) if has_keys and c.name in right_key else c for c in rights),
         left_key=left_key,
         right_key=right_key,
         named=named,
-        how=known,
+        how=kind,
     )
 
 
@@ -184,13 +184,13 @@ def found_columns(columns: Iterable[Column], names: Sequence[str], what: str) ->
     Raises:
         TopologyError: one is not, or there is none.
     """
-    known = [column.name for column in columns]
+    column_names = [column.name for column in columns]
     if not names or len(set(names)) < len(names):
         raise TopologyError(f"{what} has key {list(names)}. Name at least one column, and each once: key='id'.")
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-            raise TopologyError(f"{what} has no column {name!r}. Did you mean {near!r}? It has {known}.")
+        if name not in column_names:
+            near = difflib.get_close_matches(name, column_names, n=1, cutoff=0.0)[0]
+            raise TopologyError(f"{what} has no column {name!r}. Did you mean {near!r}? It has {column_names}.")
     return tuple(names)
 
 
@@ -203,11 +203,11 @@ def check_types(
         TopologyError: two do.
     """
     lefts, rights = ({column.name: column for column in side} for side in (left, right))
-    for mine, other in zip(left_key, right_key, strict=True):
-        if lefts[mine].delta != rights[other].delta:
+    for left_name, right_name in zip(left_key, right_key, strict=True):
+        if lefts[left_name].delta != rights[right_name].delta:
             raise TopologyError(
-                f"{what} compares {mine!r}, which is {lefts[mine].type}, with {other!r}, which is "
-                f"{rights[other].type}. Cast one of them in the step, and declare it so."
+                f"{what} compares {left_name!r}, which is {lefts[left_name].type}, with {right_name!r}, which is "
+                f"{rights[right_name].type}. Cast one of them in the step, and declare it so."
             )
 
 
@@ -222,9 +222,9 @@ def right_names(what: str, left: Iterable[str], right: Iterable[str]) -> dict[st
     Raises:
         TopologyError: a name would come out twice.
     """
-    taken = {name.lower() for name in left}
-    named = {name: f"{name}{SUFFIX}" if name.lower() in taken else name for name in right}
-    shown = [*taken, *(name.lower() for name in named.values())]
+    left_names = {name.lower() for name in left}
+    named = {name: f"{name}{SUFFIX}" if name.lower() in left_names else name for name in right}
+    shown = [*left_names, *(name.lower() for name in named.values())]
     twice = sorted({name for name in shown if shown.count(name) > 1})
     if twice:
         raise TopologyError(

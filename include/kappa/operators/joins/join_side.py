@@ -145,23 +145,23 @@ class Side:
         """
         is_over = frontier.is_past("_event_time", by_ms=self.ahead_ms)  # no partner can come any more
         if not self.is_tracked:
-            gone = before.where(is_over).selectExpr("*", "TRUE AS _deleted")
-            kept = self.numbered(rows.where(f"NOT {is_over}")).selectExpr("*", "FALSE AS _deleted")
-            return SideChanges(rows=gone.unionByName(kept, allowMissingColumns=True))
+            deletions = before.where(is_over).selectExpr("*", "TRUE AS _deleted")
+            waiting_rows = self.numbered(rows.where(f"NOT {is_over}")).selectExpr("*", "FALSE AS _deleted")
+            return SideChanges(rows=deletions.unionByName(waiting_rows, allowMissingColumns=True))
         is_final = lesser.is_past("_event_time", by_ms=self.ahead_ms)
-        kept = self.numbered(rows.where(f"NOT {is_final}"))
+        waiting_rows = self.numbered(rows.where(f"NOT {is_final}"))
         passing = rows.where(is_final).selectExpr("*", f"CAST(NULL AS INT) AS {ROW}")
-        checked = self._checked(kept.unionByName(passing), before, others, others_before)
+        checked = self._checked(waiting_rows.unionByName(passing), before, others, others_before)
         goes = f"({is_final} OR ({_MET} AND {is_over}))"
         # An old row is written again only when it has met its first partner, or goes.
         touched = checked.where(f"IF(_is_new, NOT {goes}, {goes} OR {_MET})")
         changed = touched.selectExpr("* EXCEPT (_is_new)", f"{goes} AS _deleted")
-        gone = before.where(f"{_MET} AND {is_over}").selectExpr("*", "TRUE AS _deleted")
+        deletions = before.where(f"{_MET} AND {is_over}").selectExpr("*", "TRUE AS _deleted")
         unmatched = checked.where(f"{is_final} AND NOT {_MET}").alias("l")
         partner = PARTNER if self.is_emitted else f"'' AS {PARTNER}"
         place = [*origin.final_at(later("_event_time", self.ahead_ms), "l"), "_event_time", partner]
         return SideChanges(
-            rows=gone.unionByName(changed),
+            rows=deletions.unionByName(changed),
             unmatched=unmatched.selectExpr(*quoted(column.name for column in self.columns), *place),
         )
 

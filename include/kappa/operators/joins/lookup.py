@@ -107,8 +107,8 @@ def lookup(
             totals = last_of_records(of_slice, key=columns.right_key)
             result = LookedUp(rows=looked_up(rows, totals, before=slice.table(name)), changes=None)
             return Outcome(result=result, changes=(), emitted="rows")
-        joined, kept = looked_up(rows, of_slice, before=slice.table(name)), last_rows(of_slice, columns)
-        return Outcome(result=LookedUp(rows=joined, changes=kept), changes=(kept,), emitted="rows")
+        joined, table_changes = looked_up(rows, of_slice, before=slice.table(name)), last_rows(of_slice, columns)
+        return Outcome(result=LookedUp(rows=joined, changes=table_changes), changes=(table_changes,), emitted="rows")
 
     return RowsOperator(
         name=_NAME,
@@ -203,14 +203,14 @@ class Lookup:
         # What no change of the slice touches is read as it lies; the rest in order, with the changes.
         moving = F.broadcast(changes.where(is_present(columns.right_key)).select(*quoted(columns.right_key)).distinct())
         still = rows.alias("l").join(moving.alias("r"), on_key, "left_anti")
-        seen = newest_before(
+        moving_rows = newest_before(
             rows.alias("l").join(moving.alias("r"), on_key, "left_semi"),
             table.join(moving, on=list(columns.right_key), how="left_semi"),
             changes,
             keys=dict(zip(columns.left_key, columns.right_key, strict=True)),
             columns=names,
         )
-        with_table = seen if columns.how == "left" else seen.where("r IS NOT NULL")
+        with_table = moving_rows if columns.how == "left" else moving_rows.where("r IS NOT NULL")
         plain = still.alias("l").join(F.broadcast(table).alias("r"), on_key, columns.how)
         return plain.selectExpr(*of_pair).unionByName(with_table.selectExpr(*of_pair))
 

@@ -135,9 +135,9 @@ class NewestTableJoin:
         key, columns = self.columns.right_key, [column.name for column in self.columns.right]
         keys = dict(zip(self.columns.left_key, key, strict=True))
         read = newest_before(left, before, table, keys=keys, columns=columns)
-        found = read.where("r IS NOT NULL") if self.columns.how == "inner" else read
+        pairs = read.where("r IS NOT NULL") if self.columns.how == "inner" else read
         return NewestTableJoined(
-            rows=found.selectExpr(*self.columns.of_pair, *own_columns_of_record(left)),
+            rows=pairs.selectExpr(*self.columns.of_pair, *own_columns_of_record(left)),
             changes=last_rows(table, self.columns),
         )
 

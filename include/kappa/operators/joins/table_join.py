@@ -104,9 +104,9 @@ def table_join(
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[TableJoined]:
         lesser = least([lefts.frontier(slice), of_table.frontier(slice)])
-        known = rows[1] if shared is not None else join.versions.of_slice(rows[1], slice.table(own[0]))
-        result = join(rows[0], known, waiting_before=slice.table(waiting_table), frontier=lesser)
-        changes = () if shared is not None else (join.versions.changes(known, lesser),)
+        slice_versions = rows[1] if shared is not None else join.versions.of_slice(rows[1], slice.table(own[0]))
+        result = join(rows[0], slice_versions, waiting_before=slice.table(waiting_table), frontier=lesser)
+        changes = () if shared is not None else (join.versions.changes(slice_versions, lesser),)
         return Outcome(result=result, changes=(result.waiting_changes, *changes), emitted="rows", late=result.late)
 
     times = lefts.times_passed_on()  # a row has the event time of its left record
@@ -136,11 +136,11 @@ def _check_tables(what: str, shared: VersionsOperator | None, names: Sequence[st
 
 def _check_key(what: str, shared: VersionsOperator, columns: JoinColumns) -> None:
     """A version holds until the next one of its key: it is looked up by that."""
-    if sorted(columns.right_key) != sorted(shared.kept.key):
+    if sorted(columns.right_key) != sorted(shared.versions.key):
         raise TopologyError(
             f"{what} compares columns {list(columns.right_key)} of {shared.what}, which keeps versions by "
-            f"{list(shared.kept.key)}. Compare all columns of that key, and no others; or declare another versions_by "
-            "with this key."
+            f"{list(shared.versions.key)}. Compare all columns of that key, and no others; or declare another "
+            "versions_by with this key."
         )
 
 
@@ -204,10 +204,10 @@ class TableJoin:
         is_due = frontier.is_past("_event_time")
         waiting = self._left.numbered(admitted.where(f"NOT {is_due}")).selectExpr("*", "FALSE AS _deleted")
         due = waiting_before.drop(ROW).unionByName(admitted).where(is_due)
-        gone = waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")
+        deletions = waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")
         return TableJoined(
             rows=self._as_of(due, versions),
-            waiting_changes=waiting.unionByName(gone, allowMissingColumns=True),
+            waiting_changes=waiting.unionByName(deletions, allowMissingColumns=True),
             late=late_rows(self._left.refused(left), operator=_NAME, reason="the left row is before its frontier"),
         )
 

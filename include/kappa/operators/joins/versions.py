@@ -116,17 +116,17 @@ class VersionsOperator(Operator[KeptVersions]):
     """An operator that keeps the versions of a table for several joins.
 
     Attributes:
-        kept: the versions.
+        versions: the versions.
         read: what they come from.
     """
 
-    kept: Versions
+    versions: Versions
     read: RowsInput
 
     @property
     def schema(self) -> str:
         """Spark DDL of the table's rows, without columns of the operator's own."""
-        return ddl_of(self.kept.columns)
+        return ddl_of(self.versions.columns)
 
     def tables_beside(self, operators: Sequence[Operator[Any]]) -> tuple[Table, ...]:
         """Its table, made for the joins that read it: versions are forgotten that none of them asks for.
@@ -193,17 +193,22 @@ def versions_by(of: Reads, *, key: Key, table: str, rows: str = "") -> VersionsO
     columns = own_columns(read.rows, f"what {_NAME} reads")
     keys = found_columns(columns, names_of(key), f"what {_NAME} reads")
     present = tuple(replace(column, nullable=column.nullable and column.name not in keys) for column in columns)
-    kept = Versions(columns=present, key=keys, is_emitted=read.is_emitted)
+    table_versions = Versions(columns=present, key=keys, is_emitted=read.is_emitted)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[KeptVersions]:
-        versions = kept.of_slice(frames[0], slice.table(table))
+        versions = table_versions.of_slice(frames[0], slice.table(table))
         slice.calls.shared.append(versions)
         since = least([read.frontier(slice), least_frontier(readers_of(operator, slice.operators), slice)])
-        changes = kept.changes(versions, since)
+        changes = table_versions.changes(versions, since)
         return Outcome(result=KeptVersions(versions=versions, changes=changes), changes=(changes,))
 
     made_by = f"{_NAME}(key=({', '.join(keys)}))"
     operator = VersionsOperator(
-        name=_NAME, inputs=(read,), tables=(kept.table(table, made_by),), compute=compute, kept=kept, read=read
+        name=_NAME,
+        inputs=(read,),
+        tables=(table_versions.table(table, made_by),),
+        compute=compute,
+        versions=table_versions,
+        read=read,
     )
     return operator

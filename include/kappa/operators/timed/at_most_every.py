@@ -149,16 +149,16 @@ class AtMostEvery:
         columns = [*quoted(group), *others, "counts_from", "origin"]
         due = frontier.has_reached("boundary")
         fresh = self._fresh(rows)
-        known = needed(before, fresh, group, due).selectExpr(*columns, "TRUE AS _known")
-        both = fresh.selectExpr(*columns, "FALSE AS _known").union(known)
+        stored_rows = needed(before, fresh, group, due).selectExpr(*columns, "TRUE AS _known")
+        both = fresh.selectExpr(*columns, "FALSE AS _known").union(stored_rows)
         # Structs compare by their fields: by the time from which a row counts, then by the total order.
         newest = f"MAX(STRUCT({', '.join(['counts_from', 'origin', *others])})) AS _newest"
         whole = both.groupBy(*quoted(group)).agg(F.expr(newest), F.expr("BOOL_OR(_known) AS _known"))
-        found = whole.selectExpr(*quoted(group), "_newest.*", "_known")
+        boundaries = whole.selectExpr(*quoted(group), "_newest.*", "_known")
         return Windowed(
-            changes=found.where(f"_known OR NOT ({due})").selectExpr(*columns, f"({due}) AS _deleted"),
+            changes=boundaries.where(f"_known OR NOT ({due})").selectExpr(*columns, f"({due}) AS _deleted"),
             final=origin.ordered(
-                found.where(due).selectExpr(*quoted(group), *others, *origin.final_at("boundary")), "topic"
+                boundaries.where(due).selectExpr(*quoted(group), *others, *origin.final_at("boundary")), "topic"
             ),
             late=no_late_rows(rows, operator=_NAME),
         )

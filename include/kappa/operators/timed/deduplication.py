@@ -74,13 +74,15 @@ class Deduplicate:
         if self.sessions is not None:
             made_by = self.sessions.made_by.replace("session_window(", "deduplicate(final, ", 1)
             return replace(self.sessions.table(name), made_by=made_by)
-        kept = f"{origin.ORIGIN} {origin.ORIGIN_TYPE}" if self.within_ms is None else "last_seen TIMESTAMP NOT NULL"
+        value_schema = (
+            f"{origin.ORIGIN} {origin.ORIGIN_TYPE}" if self.within_ms is None else "last_seen TIMESTAMP NOT NULL"
+        )
         within = "for ever" if self.within_ms is None else shown(self.within_ms)
         made_by = f"deduplicate(key={','.join(map(quote, self.key))}, within={within})"
         return Table(
             name=name,
             key=self.key,
-            schema=f"{key_ddl(self._keys)}, {kept}",
+            schema=f"{key_ddl(self._keys)}, {value_schema}",
             made_by=made_by,
             expires=self.within_ms is not None,
         )
@@ -107,8 +109,8 @@ class Deduplicate:
         return self._for_ever(keyed, before) if frontier is None else self._within(keyed, before, frontier)
 
     def _for_ever(self, rows: DataFrame, before: DataFrame) -> DistinctRows:
-        seen = of_keys(before.select(*quoted(self.key)), rows, self.key)
-        unseen = rows.join(seen, on=list(self.key), how="left_anti")
+        seen_keys = of_keys(before.select(*quoted(self.key)), rows, self.key)
+        unseen = rows.join(seen_keys, on=list(self.key), how="left_anti")
         numbered = unseen.selectExpr("*", f"LAG(TRUE) OVER ({in_order(unseen, self.key)}) AS _has_earlier")
         first = numbered.where("_has_earlier IS NULL").drop("_has_earlier")
         changes = first.selectExpr(*quoted(self.key), f"{origin.OF_ROW} AS {origin.ORIGIN}", "FALSE AS _deleted")
@@ -119,15 +121,15 @@ class Deduplicate:
 
         assert self.within_ms is not None
         within = f"INTERVAL '{self.within_ms // 1000}.{self.within_ms % 1000:03d}' SECOND"
-        known = before.selectExpr(*quoted(self.key), "last_seen AS _known")
+        keys_before = before.selectExpr(*quoted(self.key), "last_seen AS _known")
         late = late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE)
         so_far = f"MAX(_event_time) OVER ({in_order(rows, self.key)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        admitted = rows.where(IS_IN_TIME).join(known, on=list(self.key), how="left")
+        admitted = rows.where(IS_IN_TIME).join(keys_before, on=list(self.key), how="left")
         followed = admitted.selectExpr("*", f"GREATEST(_known, {so_far}) AS _seen")
-        kept = followed.where(f"_seen IS NULL OR _event_time > _seen + {within}").drop("_known", "_seen")
+        first_rows = followed.where(f"_seen IS NULL OR _event_time > _seen + {within}").drop("_known", "_seen")
         # A key is forgotten once no record that is still admitted could repeat it: that depends on no slice.
         latest = admitted.groupBy(*quoted(self.key)).agg(F.expr("MAX(_event_time) AS _latest"))
-        both = known.join(latest, on=list(self.key), how="full_outer").selectExpr(
+        both = keys_before.join(latest, on=list(self.key), how="full_outer").selectExpr(
             *quoted(self.key),
             "GREATEST(_known, _latest) AS last_seen",
             f"{frontier.is_past('GREATEST(_known, _latest)', by_ms=self.within_ms)} AS _deleted",
@@ -135,7 +137,7 @@ class Deduplicate:
             "_latest",
         )
         changed = both.where("IF(_deleted, _known IS NOT NULL, _latest IS NOT NULL AND NOT (last_seen <=> _known))")
-        return DistinctRows(rows=kept, changes=changed.drop("_known", "_latest"), late=late)
+        return DistinctRows(rows=first_rows, changes=changed.drop("_known", "_latest"), late=late)
 
     def _final(self, rows: DataFrame, before: DataFrame, frontier: Frontier, sessions: SessionWindow) -> DistinctRows:
         columns = quoted(column.name for column in columns_of(self.rows, "the rows of deduplicate"))
@@ -145,13 +147,13 @@ class Deduplicate:
             *ORDER,
             *("_event_time", "_frontier"),
         )
-        found = sessions.of_admitted(records, before=before, frontier=frontier)
+        runs = sessions.of_admitted(records, before=before, frontier=frontier)
         place = origin.final_at(ORDER[0], of=_FIRST)
         return DistinctRows(
             rows=with_event_time(
-                found.final.selectExpr(*(f"{_FIRST}.{name}" for name in columns), *place, "session_end AS _event_time")
+                runs.final.selectExpr(*(f"{_FIRST}.{name}" for name in columns), *place, "session_end AS _event_time")
             ),
-            changes=found.changes,
+            changes=runs.changes,
             late=late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE),
         )
 
@@ -223,8 +225,8 @@ def deduplicate(
         times={} if within is None else read_rows.times_passed_on(behind_ms),  # without it no row is refused as late
         is_timed=read_rows.is_timed,
     )
-    kept = (distinct.table(table),)
-    return RowsOperator(name="deduplicate", inputs=(read_rows,), tables=kept, compute=compute, emits=emits)
+    tables = (distinct.table(table),)
+    return RowsOperator(name="deduplicate", inputs=(read_rows,), tables=tables, compute=compute, emits=emits)
 
 
 def _deduplicate(rows: str, key: Key, within: str | None, emit: Emit) -> Deduplicate:

@@ -34,13 +34,13 @@ def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    kept = quoted(name for name in df.columns if not is_reserved(name))
+    columns = quoted(name for name in df.columns if not is_reserved(name))
     return df.select(
         F.lit(operator).alias("operator"),
         as_released(df, F.lit(reason)).alias("reason"),
         F.expr("_event_time AS event_time"),
         F.expr("_frontier AS frontier"),
-        F.expr(f"to_json(STRUCT({', '.join(kept)})) AS record"),
+        F.expr(f"to_json(STRUCT({', '.join(columns)})) AS record"),
         *ORDER,
     )
 

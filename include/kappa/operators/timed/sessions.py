@@ -100,7 +100,7 @@ def sessions_of(rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregat
     return SessionWindow(
         keys=keys,
         gap_ms=gap_ms,
-        parts=agg.parts_of(aggregates, rows=rows, what=_NAME, taken=[*_OWN, *names]),
+        parts=agg.parts_of(aggregates, rows=rows, what=_NAME, own_names=[*_OWN, *names]),
         reads=agg.read_columns(aggregates, rows=rows, what=_NAME),
         made_by=f"{_NAME}(key={names}, gap={shown(gap_ms)}, {agg.text_of(aggregates)})",
     )
@@ -185,14 +185,14 @@ class SessionWindow:
         names = [column.name for column in self.keys]
         fresh = agg.lifted(admitted, quoted(names), merging)
         stored = ("*", "ARRAY(session_start) AS _stored", "FALSE AS _fresh")
-        known = needed(before, admitted, names, self._closes(frontier)).selectExpr(*stored)
-        both = fresh.union(known.select(*quoted(fresh.columns)))
+        open_sessions = needed(before, admitted, names, self._closes(frontier)).selectExpr(*stored)
+        both = fresh.union(open_sessions.select(*quoted(fresh.columns)))
         in_order = (
             f"PARTITION BY {', '.join(quoted(names))} ORDER BY session_start ROWS BETWEEN UNBOUNDED PRECEDING AND"
         )
         reach = later(f"MAX(session_end) OVER ({in_order} 1 PRECEDING)", self.gap_ms)
-        begun = both.selectExpr("*", f"IF(session_start <= {reach}, 0, 1) AS _begins")
-        runs = begun.selectExpr("*", f"SUM(_begins) OVER ({in_order} CURRENT ROW) AS _run")
+        starts = both.selectExpr("*", f"IF(session_start <= {reach}, 0, 1) AS _begins")
+        runs = starts.selectExpr("*", f"SUM(_begins) OVER ({in_order} CURRENT ROW) AS _run")
         whole = agg.merged(runs, None, [*names, "_run"], merging)
         return whole.selectExpr("*", f"{self._closes(frontier)} AS _closes").where("_fresh OR _closes")
 

@@ -92,7 +92,7 @@ def sliding_window(
     windows = SlidingWindow(
         keys=keys,
         size_ms=size_ms,
-        parts=agg.parts_of(aggregates, rows=read_rows.rows, what=_NAME, taken=[*_OWN, *names]),
+        parts=agg.parts_of(aggregates, rows=read_rows.rows, what=_NAME, own_names=[*_OWN, *names]),
         reads=agg.read_columns(aggregates, rows=read_rows.rows, what=_NAME),
         made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
     )
@@ -169,8 +169,8 @@ class SlidingWindow:
 
     def _changes(self, fresh: DataFrame, state: DataFrame, frontier: Frontier) -> DataFrame:
         """Records by their time: new ones, those at which a window was emitted, and those that no window needs."""
-        known = needed(state, fresh, self._group, self._closes(frontier))
-        whole = agg.merged(fresh, known, self._group, self._merging)
+        state_rows = needed(state, fresh, self._group, self._closes(frontier))
+        whole = agg.merged(fresh, state_rows, self._group, self._merging)
         goes = self._goes(frontier)
         return whole.where(f"_known OR NOT ({goes})").selectExpr(
             *quoted(self._group),

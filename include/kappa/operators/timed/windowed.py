@@ -77,8 +77,8 @@ def windowed_operator(
     """
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[Windowed]:
-        given = windows(rows[0], before=slice.table(table), frontier=of.frontier(slice))
-        result = replace(given, final=with_event_time(given.final, time))
+        output = windows(rows[0], before=slice.table(table), frontier=of.frontier(slice))
+        result = replace(output, final=with_event_time(output.final, time))
         return Outcome(result=result, changes=(result.changes,), emitted="final", late=result.late)
 
     emits = emission(label(name, table), windows.schema, of, behind_ms=behind_ms, times=times)
@@ -98,9 +98,9 @@ def keys_of(rows: str, key: Key, operator: str, own: Iterable[str]) -> tuple[Col
         TopologyError: there is no key; one is named twice, is not a column of the rows, or is called like one of the
             operator's own.
     """
-    found = key_columns(rows, key, operator)
-    check_names([column.name for column in found], operator, own)
-    return tuple(replace(column, nullable=False) for column in found)
+    columns = key_columns(rows, key, operator)
+    check_names([column.name for column in columns], operator, own)
+    return tuple(replace(column, nullable=False) for column in columns)
 
 
 def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None:
@@ -109,10 +109,10 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
     Raises:
         TopologyError: one is.
     """
-    taken = [name for name in names if is_reserved(name) or name.lower() in own]
-    if taken:
+    clashes = [name for name in names if is_reserved(name) or name.lower() in own]
+    if clashes:
         raise TopologyError(
-            f"{operator}: columns {taken} have names of the operator's own, such as {sorted(own)}. "
+            f"{operator}: columns {clashes} have names of the operator's own, such as {sorted(own)}. "
             "Rename them in the step."
         )
 
@@ -148,10 +148,10 @@ def length(text: str, what: str) -> int:
     Raises:
         TopologyError: it is none, or nothing.
     """
-    found = milliseconds(text, what)
-    if not found:
+    ms = milliseconds(text, what)
+    if not ms:
         raise TopologyError(f"{what} {text!r} is not a time at all. Use at least 1 millisecond.")
-    return found
+    return ms
 
 
 #: SQL: the last instant of a window, the event time of its row. Its end is the first one of the next window.

@@ -251,11 +251,11 @@ class HoppingWindow:
             f"{self._first_open('_event_time', '_frontier')} AS _begins",
             f"{self.grid.last('_event_time')} AS _start",
         )
-        taken = points.where("_begins <= _start")
+        row_windows = points.where("_begins <= _start")
         if not self.grid.is_apart:
             each = f"EXPLODE(SEQUENCE(_begins, _start, {self.grid.stride}L)) AS _start"
-            taken = taken.selectExpr("* EXCEPT (_start)", each).where(self.grid.is_window("_start"))
-        return taken.selectExpr("* EXCEPT (_begins, _start)", f"{self.grid.start('_start')} AS window_start")
+            row_windows = row_windows.selectExpr("* EXCEPT (_start)", each).where(self.grid.is_window("_start"))
+        return row_windows.selectExpr("* EXCEPT (_begins, _start)", f"{self.grid.start('_start')} AS window_start")
 
     def _needed(self, fresh: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
         """Rows of the state that the slice's records are in, and those that it closes or removes."""
@@ -318,14 +318,14 @@ def _windows(
 ) -> HoppingWindow:
     keys = keys_of(rows, key, name, _OWN)
     keep_ms = None if keep is None else milliseconds(keep, f"{name}: keep")
-    taken = [*_OWN, *(column.name for column in keys)]
+    own_names = [*_OWN, *(column.name for column in keys)]
     made_by = f"{name}(key={[column.name for column in keys]}, {grid.text}, "
     return HoppingWindow(
         name=name,
         keys=keys,
         grid=grid,
         keep_ms=keep_ms,
-        parts=agg.parts_of(aggregates, rows=rows, what=name, taken=taken),
+        parts=agg.parts_of(aggregates, rows=rows, what=name, own_names=own_names),
         reads=agg.read_columns(aggregates, rows=rows, what=name),
         made_by=f"{made_by}keep={None if keep_ms is None else shown(keep_ms)}, {agg.text_of(aggregates)})",
     )
