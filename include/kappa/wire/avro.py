@@ -69,12 +69,12 @@ class AvroReader:
     Attributes:
         schema: as fastavro takes it.
         converts: of each declared column, what makes the writer's value one of its type; None where it is one.
-        lacking: what fills columns that the writer lacks.
+        defaults: values of columns that the writer does not have.
     """
 
     schema: Any
     converts: tuple[Convert | None, ...]
-    lacking: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def schema_id(value: bytes) -> int | None:
@@ -83,8 +83,8 @@ def schema_id(value: bytes) -> int | None:
 
 
 def ids_of(values: pa.Array | pa.ChunkedArray) -> set[int]:
-    """The ids with which values begin."""
-    return {found for value in values.to_pylist() if value is not None and (found := schema_id(value)) is not None}
+    """The ids that values begin with."""
+    return {number for value in values.to_pylist() if value is not None and (number := schema_id(value)) is not None}
 
 
 def readers(
@@ -106,14 +106,14 @@ def readers(
 
 
 def decoded(
-    values: pa.BinaryArray, kind: pa.StructType, known: dict[int, AvroReader | str]
+    values: pa.BinaryArray, kind: pa.StructType, readers_by_id: dict[int, AvroReader | str]
 ) -> tuple[pa.StructArray, list[str | None]]:
     """A row for each value, and why it is a dead letter; columns of those, and of nulls, are null.
 
     Args:
         values: wire format.
         kind: the declared columns, all nullable.
-        known: as :func:`readers` gives them. A value of another id gets the reason ``unresolved schema <id>``.
+        readers_by_id: as :func:`readers` gives them. A value of another id gets the reason ``unresolved schema <id>``.
     """
     reasons: list[str | None] = [None] * len(values)
     names = [field.name for field in kind]
@@ -122,7 +122,7 @@ def decoded(
         if value is None:
             continue
         number = schema_id(value)
-        reader = NO_WIRE_FORMAT if number is None else known.get(number, f"{UNRESOLVED}{number}")
+        reader = NO_WIRE_FORMAT if number is None else readers_by_id.get(number, f"{UNRESOLVED}{number}")
         if isinstance(reader, str):
             reasons[place] = reader
             continue
@@ -131,12 +131,12 @@ def decoded(
         except UnfitError as error:
             reasons[place] = str(error)
             continue
-        if reader.lacking:
-            row = {**row, **reader.lacking}
+        if reader.defaults:
+            row = {**row, **reader.defaults}
         for name, convert, column in zip(names, reader.converts, columns, strict=True):
-            found = row.get(name)
+            field_value = row.get(name)
             try:
-                column[place] = found if convert is None or found is None else convert(found)
+                column[place] = field_value if convert is None or field_value is None else convert(field_value)
             except (ArithmeticError, ValueError):
                 reasons[place] = UNFIT.format(name)
     arrays = [_array(column, field, reasons) for column, field in zip(columns, kind, strict=True)]
@@ -179,9 +179,9 @@ def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[
     if schema.kind != "AVRO":
         return NOT_AVRO.format(number, schema.kind)
     try:
-        made, names = _parsed(schema)
-        _check_size(made, names, ())
-        return read(made, names)
+        avro_schema, names = _parsed(schema)
+        _check_size(avro_schema, names, ())
+        return read(avro_schema, names)
     except UnfitError as error:
         return UNFIT_SCHEMA.format(number, error)
     except Exception as error:  # a registry takes schemas that fastavro does not
@@ -204,16 +204,16 @@ def _array(values: list[Any], field: pa.Field, reasons: list[str | None]) -> pa.
 def _reader(
     number: int, schema: WriterSchema | None, kind: pa.StructType, records: Sequence[str], defaults: Mapping[str, Any]
 ) -> AvroReader | str:
-    def of_record(made: Any, names: dict[str, Any]) -> AvroReader | str:
-        record = names.get(made, made) if isinstance(made, str) else made
+    def of_record(avro_schema: Any, names: dict[str, Any]) -> AvroReader | str:
+        record = names.get(avro_schema, avro_schema) if isinstance(avro_schema, str) else avro_schema
         if not isinstance(record, dict) or record["type"] not in ("record", "error"):
             raise UnfitError("it is not a record")
         if records and not {record["name"], record["name"].rpartition(".")[2]} & set(records):
             return OTHER_RECORD.format(record["name"], " or ".join(records))
         fields = {field["name"]: field["type"] for field in record["fields"]}
         converts = tuple(_convert(fields.get(f.name, "null"), f.type, names, f.name) for f in kind)
-        lacking = {name: value for name, value in defaults.items() if name not in fields}
-        return AvroReader(schema=made, converts=converts, lacking=lacking)
+        missing = {name: value for name, value in defaults.items() if name not in fields}
+        return AvroReader(schema=avro_schema, converts=converts, defaults=missing)
 
     return read_by(number, schema, of_record)
 
@@ -242,15 +242,17 @@ def _plain(schema: Any) -> Any:
         return [_plain(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: part for name, part in schema.items() if name not in ("default", "aliases", "doc", "logicalType")}
+    attributes = {
+        name: part for name, part in schema.items() if name not in ("default", "aliases", "doc", "logicalType")
+    }
     if "logicalType" in schema:
-        kept[LOGICAL] = schema["logicalType"]
+        attributes[LOGICAL] = schema["logicalType"]
     for part in ("type", "items", "values"):
-        if part in kept:
-            kept[part] = _plain(kept[part])
-    if "fields" in kept:
-        kept["fields"] = [_plain(field) for field in kept["fields"]]
-    return kept
+        if part in attributes:
+            attributes[part] = _plain(attributes[part])
+    if "fields" in attributes:
+        attributes["fields"] = [_plain(field) for field in attributes["fields"]]
+    return attributes
 
 
 def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> int:
@@ -306,11 +308,11 @@ def _convert(schema: Any, kind: pa.DataType, names: dict[str, Any], at: str) -> 
         return _of_items(_convert(schema["items"], kind.value_type, names, at))
     if written == "map" and pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
         return _of_entries(_convert(schema["values"], kind.item_type, names, at))
-    found = _of_primitive(schema, written, logical, kind)
-    if isinstance(found, str):
-        said = logical if logical is not None else written
-        raise UnfitError(f"{at} is {said}, which does not fit {found}")
-    return found
+    conversion = _of_primitive(schema, written, logical, kind)
+    if isinstance(conversion, str):
+        type_name = logical if logical is not None else written
+        raise UnfitError(f"{at} is {type_name}, which does not fit {conversion}")
+    return conversion
 
 
 def _of_primitive(schema: dict[str, Any], written: str, logical: Any, kind: pa.DataType) -> Convert | str | None:

@@ -31,8 +31,8 @@ def encoder(number: int, text: str, columns: Sequence[str]) -> Encode:
     schema, header = fastavro.parse_schema(_numbers(json.loads(text))), b"\0" + number.to_bytes(_HEADER - 1)
 
     def values(rows: pa.Table) -> Iterator[bytes]:
-        chosen = rows.select(list(columns))
-        plain = chosen.cast(pa.schema([pa.field(field.name, _plain(field.type)) for field in chosen.schema]))
+        selection = rows.select(list(columns))
+        plain = selection.cast(pa.schema([pa.field(field.name, _plain(field.type)) for field in selection.schema]))
         for batch in plain.to_batches(max_chunksize=_CHUNK):
             for row in batch.to_pylist(maps_as_pydicts="lossy"):
                 value = io.BytesIO()
@@ -47,10 +47,10 @@ def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
     """What reads values that an :func:`encoder` wrote with one of these schemas; times as numbers, others as is."""
     import fastavro
 
-    known = {number: fastavro.parse_schema(_numbers(json.loads(one.text))) for number, one in schemas.items()}
+    parsed_schemas = {number: fastavro.parse_schema(_numbers(json.loads(one.text))) for number, one in schemas.items()}
 
     def content(value: bytes) -> Any:
-        schema = known.get(int.from_bytes(value[1:_HEADER])) if value[:1] == b"\0" else None
+        schema = parsed_schemas.get(int.from_bytes(value[1:_HEADER])) if value[:1] == b"\0" else None
         if schema is None:
             return value
         datum = io.BytesIO(value)
@@ -81,6 +81,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, _plain(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        made = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return made(_plain(kind.value_type))
+        list_of = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return list_of(_plain(kind.value_type))
     return kind

@@ -200,11 +200,11 @@ def counted(
             yield batch
 
     schema = None
-    for done in work(incoming()):
-        nothing = pa.nulls(done.num_rows, pa.int64())
-        made = done.append_column("_read", nothing).append_column("_bytes", nothing)
-        schema = made.schema
-        yield made
+    for output in work(incoming()):
+        nothing = pa.nulls(output.num_rows, pa.int64())
+        rows = output.append_column("_read", nothing).append_column("_bytes", nothing)
+        schema = rows.schema
+        yield rows
     if not read:
         return
     if schema is None:
@@ -269,8 +269,8 @@ def reader(layout: Layout) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
             has_no_row, has_no_key = (~_is_one_of(columns["_operation"], some) for some in (WITH_ROW, OF_KEY))
         if keys is not None:
             dead = _with_keys(columns, batch["_key"], dead, has_no_row, has_no_key, layout, keys)
-        lacking = [(ABSENT.format(name), ~has_no_row & _is_lacking(columns, name)) for name in required]
-        dead = _reasoned(dead, lacking)
+        absences = [(ABSENT.format(name), ~has_no_row & _is_missing(columns, name)) for name in required]
+        dead = _reasoned(dead, absences)
         if not source.tombstones and source.envelope == "none":
             dead = _reasoned(dead, [(NO_VALUE, is_null)])
         is_timeless = has_no_row if source.time != SOURCE_TIME else is_null
@@ -282,8 +282,8 @@ def reader(layout: Layout) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
             others["_tombstone"] = pa.array(is_null)
         if source.envelope != "none":
             others |= {name: columns[name] for name in CHANGE_COLUMNS}
-        made = {**{name: columns[name] for name in layout.kind.names}, **others, "_dead": dead}
-        return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+        arrays = {**{name: columns[name] for name in layout.kind.names}, **others, "_dead": dead}
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     return read
 
@@ -302,7 +302,7 @@ def beside(batches: Iterable[pa.RecordBatch], layouts: Mapping[str, Layout]) -> 
     maximum = RunningMaximum({})
     readers = {name: reader(layout) for name, layout in layouts.items()}
     for batch in batches:
-        done = _ordered(batch, maximum)
+        output = _ordered(batch, maximum)
         for name, read in readers.items():
             rows, layout = read(batch), layouts[name]
             parts = {"dead": rows["_dead"], "value": rows["_value"]}
@@ -310,8 +310,8 @@ def beside(batches: Iterable[pa.RecordBatch], layouts: Mapping[str, Layout]) -> 
                 parts["tombstone"] = rows["_tombstone"]
             columns = [rows[column.name] for column in layout.kind]
             parts["row"] = pa.StructArray.from_arrays(columns, fields=list(layout.kind))
-            done = done.append_column(name, pa.StructArray.from_arrays(list(parts.values()), names=list(parts)))
-        yield done
+            output = output.append_column(name, pa.StructArray.from_arrays(list(parts.values()), names=list(parts)))
+        yield output
 
 
 def _with_keys(
@@ -343,12 +343,12 @@ def _is_one_of(operations: pa.StringArray, some: Sequence[str]) -> Mask:
     return np.asarray(pc.is_in(operations, pa.array(some)).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _is_lacking(columns: Mapping[str, pa.Array], name: str) -> Mask:
+def _is_missing(columns: Mapping[str, pa.Array], name: str) -> Mask:
     """Whether a column is null, and not since a change left it as it was."""
     is_absent = _is_absent(columns[name])
     if "_unchanged" in columns and is_absent.any():
-        left = [name in (names or ()) for names in columns["_unchanged"].to_pylist()]
-        is_absent &= ~np.array(left, dtype=np.bool_)
+        is_unchanged = [name in (names or ()) for names in columns["_unchanged"].to_pylist()]
+        is_absent &= ~np.array(is_unchanged, dtype=np.bool_)
     return is_absent
 
 
@@ -373,10 +373,10 @@ def _untimely(
     own = columns[source.time]
     is_millis = pa.types.is_integer(own.type)
     millis = own if is_millis else pc.divide(pc.cast(own, pa.timestamp("us", "UTC")).cast("int64"), 1000)
-    known = pc.fill_null(millis, 0).to_numpy(zero_copy_only=False)
+    times = pc.fill_null(millis, 0).to_numpy(zero_copy_only=False)
     latest = timestamps.cast(pa.int64()).to_numpy() // 1000 + source.ahead_ms
     is_absent = ~is_timeless & _is_absent(own)
-    is_far = ~is_timeless & ((known > latest) | (known < EARLIEST_MS))
+    is_far = ~is_timeless & ((times > latest) | (times < EARLIEST_MS))
     reasons = np.where(is_absent, NO_TIME.format(source.time), TOO_FAR.format(source.time))
     return pa.array(reasons, pa.string(), mask=~(is_absent | is_far))
 

@@ -79,8 +79,8 @@ def _in_envelope(
     read: Callable[..., Any], format: str, kind: pa.StructType, source: Source, schemas: WriterSchemas
 ) -> Decode:
     if format == "avro":
-        known = debezium_avro.writers(schemas)
-        return partial(read, kind=kind, forms=_forms(source), read=lambda value: debezium_avro.datum(value, known))
+        writers = debezium_avro.writers(schemas)
+        return partial(read, kind=kind, forms=_forms(source), read=lambda value: debezium_avro.datum(value, writers))
     of_json = partial(read, kind=kind, forms=_forms(source), read=debezium_records.unwrapped)
     return partial(json_schema_values.decoded, schemas=schemas, decode=of_json) if format == "json_schema" else of_json
 
@@ -111,10 +111,10 @@ def _avro(
     records: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> Decode:
-    known = avro.readers(schemas, kind, records=records, defaults=defaults)
+    readers = avro.readers(schemas, kind, records=records, defaults=defaults)
 
     def read(values: pa.BinaryArray) -> tuple[pa.StructArray, pa.StringArray]:
-        rows, reasons = avro.decoded(values, kind, known)
+        rows, reasons = avro.decoded(values, kind, readers)
         return rows, pa.array(reasons, pa.string())
 
     return read
@@ -157,10 +157,10 @@ def _wire_json(
 
 
 def _text(values: pa.BinaryArray, *, kind: pa.StructType) -> tuple[pa.StructArray, pa.StringArray]:
-    found = texts(values)
-    is_broken = pc.and_(pc.is_null(found), pc.is_valid(values))
+    strings = texts(values)
+    is_broken = pc.and_(pc.is_null(strings), pc.is_valid(values))
     reasons = pc.if_else(is_broken, pa.scalar(NOT_UTF8), pa.scalar(None, pa.string()))
-    return pa.StructArray.from_arrays([found], fields=list(kind)), reasons
+    return pa.StructArray.from_arrays([strings], fields=list(kind)), reasons
 
 
 def _bytes(values: pa.BinaryArray, *, kind: pa.StructType) -> tuple[pa.StructArray, pa.StringArray]:

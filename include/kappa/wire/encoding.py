@@ -96,20 +96,20 @@ def _content(record: Record) -> tuple[bool, bytes, bool, bytes]:
 
 def json_values(rows: pa.Table, columns: Sequence[str]) -> Iterator[bytes | None]:
     """The value of each row's record: these columns as a JSON object, null for a deleted row."""
-    gone = rows[DELETED].fill_null(False).combine_chunks() if marks(rows) else None
+    is_deleted = rows[DELETED].fill_null(False).combine_chunks() if marks(rows) else None
     first = 0
     for texts in json_objects(rows, columns):
-        if gone is None:
+        if is_deleted is None:
             yield from as_bytes(texts)
             continue
-        yield from as_bytes(pc.if_else(gone.slice(first, len(texts)), pa.scalar(None, texts.type), texts))
+        yield from as_bytes(pc.if_else(is_deleted.slice(first, len(texts)), pa.scalar(None, texts.type), texts))
         first += len(texts)
 
 
 def as_bytes(texts: pa.Array) -> list[bytes | None]:
     """Texts as the bytes of records."""
-    found: list[bytes | None] = texts.cast(pa.large_binary()).to_pylist()
-    return found
+    values: list[bytes | None] = texts.cast(pa.large_binary()).to_pylist()
+    return values
 
 
 def _encoded(rows: pa.Table, encode: Encode) -> Iterator[bytes | None]:
@@ -129,8 +129,8 @@ def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
     times = rows[column]
     if pa.types.is_timestamp(times.type):
         times = pc.divide(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), 1000)
-    found: list[int | None] = pc.if_else(pc.less(times, 0), None, times).to_pylist()
-    return found
+    millis: list[int | None] = pc.if_else(pc.less(times, 0), None, times).to_pylist()
+    return millis
 
 
 def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:

@@ -50,8 +50,8 @@ def input_key(source: Source, key: Mapping[str, Any] | bytes | str | int | None)
 
 def input_schemas(source: Source, ids: Collection[int]) -> WriterSchemas:
     """The schemas of ids in tests: those of :func:`input_value` and :func:`input_key`, and no others."""
-    made = {_ID: _schema, _KEY_ID: _key_schema}
-    return {number: made[number](source) if number in made else None for number in ids}
+    makers = {_ID: _schema, _KEY_ID: _key_schema}
+    return {number: makers[number](source) if number in makers else None for number in ids}
 
 
 def _written(format: str, value: Mapping[str, Any], number: int, schema: Callable[[], str]) -> bytes:

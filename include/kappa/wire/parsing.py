@@ -85,8 +85,8 @@ def frame_of_records(raw: DataFrame, layout: Layout, start: Start) -> DataFrame:
 
     source = layout.source
 
-    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return counted(given, lambda read: placed(read, layout, start))
+    def batches(source_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return counted(source_batches, lambda read: placed(read, layout, start))
 
     timed = f", {_ddl(EVENT_COLUMNS)}" if source.has_event_time else ""
     added = f"_dead STRING, _order_timestamp TIMESTAMP{timed}, _read BIGINT, _bytes BIGINT"
@@ -112,8 +112,8 @@ def rows_of_records(records: pa.Table, layout: Layout, start: Start) -> Parsed:
     source = layout.source
     stream = StreamTime(start.stream_times, start.released)
     is_timed = source.has_event_time
-    given = records.to_batches() or [pa.RecordBatch.from_pylist([], schema=records.schema)]
-    rows = pa.Table.from_batches(list(placed(given, layout, start, stream if is_timed else None)))
+    batches = records.to_batches() or [pa.RecordBatch.from_pylist([], schema=records.schema)]
+    rows = pa.Table.from_batches(list(placed(batches, layout, start, stream if is_timed else None)))
     rows = rows.append_column("_topic", pa.repeat(pa.scalar(source.topic), rows.num_rows))
     return Parsed(
         rows=rows.select([*row_columns(source), "_value", "_dead"]),
@@ -153,7 +153,7 @@ def parsed_beside(records: DataFrame, layouts: Mapping[str, Layout]) -> DataFram
         row = nullable_ddl(layout.source.columns)
         added.append(f"{name} STRUCT<dead: STRING, value: BINARY{tombstone}, row: STRUCT<{row}>>")
     columns = [*records.schema, *_fields(", ".join(added))]
-    return records.mapInArrow(lambda given: beside(given, layouts), StructType(columns))
+    return records.mapInArrow(lambda batches: beside(batches, layouts), StructType(columns))
 
 
 def columns_to_read(*sources: Source) -> list[SparkColumn]:

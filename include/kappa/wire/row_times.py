@@ -99,8 +99,8 @@ def _least_sql(released: Released) -> str:
         f"{partition}, array({', '.join(f'struct({at}L AS at, {ms}L AS ms)' for at, ms in sorted(by_offset.items()))})"
         for partition, by_offset in sorted(released.items())
     )
-    mine = f"filter(element_at(map({by_partition}), _partition), one -> one.at <= _offset)"
-    return f"array_max(transform({mine}, one -> one.ms))"
+    own_times = f"filter(element_at(map({by_partition}), _partition), one -> one.at <= _offset)"
+    return f"array_max(transform({own_times}, one -> one.ms))"
 
 
 def _time_sql(source: Source, now_ms: int) -> str:

@@ -38,26 +38,26 @@ class DebeziumSchema:
 def writers(schemas: WriterSchemas) -> dict[int, DebeziumSchema | str]:
     """For each id how its values are read, or why all of them are dead letters."""
 
-    def of_schema(made: Any, names: dict[str, Any]) -> DebeziumSchema:
-        return DebeziumSchema(schema=made, hint=_hint(made, names))
+    def of_schema(avro_schema: Any, names: dict[str, Any]) -> DebeziumSchema:
+        return DebeziumSchema(schema=avro_schema, hint=_hint(avro_schema, names))
 
     return {number: avro.read_by(number, schema, of_schema) for number, schema in schemas.items()}
 
 
-def datum(value: bytes, known: Mapping[int, DebeziumSchema | str]) -> tuple[dict[str, Any], Hint]:
+def datum(value: bytes, writers_by_id: Mapping[int, DebeziumSchema | str]) -> tuple[dict[str, Any], Hint]:
     """The record that a value is, in the form of JSON, and its schema.
 
     Raises:
         UnfitError: it is none, or its schema is not known yet.
     """
     number = avro.schema_id(value)
-    writer = avro.NO_WIRE_FORMAT if number is None else known.get(number, f"{avro.UNRESOLVED}{number}")
+    writer = avro.NO_WIRE_FORMAT if number is None else writers_by_id.get(number, f"{avro.UNRESOLVED}{number}")
     if isinstance(writer, str):
         raise UnfitError(writer)
-    made = _as_json(avro.datum(value, writer.schema))
-    if type(made) is not dict:
+    record = _as_json(avro.datum(value, writer.schema))
+    if type(record) is not dict:
         raise UnfitError(avro.UNDECODED.format(number))
-    return made, writer.hint
+    return record, writer.hint
 
 
 def _hint(schema: Any, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,17 +70,17 @@ def _hint(schema: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     kind = schema["type"]
     if isinstance(kind, dict | list):
         return _hint(kind, names)
-    found = _named(schema, kind)
+    hint = _named(schema, kind)
     if kind in ("record", "error"):
-        found |= {
+        hint |= {
             "type": "struct",
             "fields": [{**_hint(one["type"], names), "field": one["name"]} for one in schema["fields"]],
         }
     elif kind == "array":
-        found["items"] = _hint(schema["items"], names)
+        hint["items"] = _hint(schema["items"], names)
     elif kind == "map":
-        found["values"] = _hint(schema["values"], names)
-    return found
+        hint["values"] = _hint(schema["values"], names)
+    return hint
 
 
 def _named(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:

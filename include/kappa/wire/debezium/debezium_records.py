@@ -74,9 +74,9 @@ def decoded(
         if payload is None:
             return {}
         change = change_of(payload, schema)
-        made, unchanged = ({}, []) if change.after is None else _columns(change.after, kind, change.fields, forms)
+        columns, unchanged = ({}, []) if change.after is None else _columns(change.after, kind, change.fields, forms)
         return {
-            **made,
+            **columns,
             "_operation": change.operation,
             "_position": change.position,
             "_source_time": change.time,
@@ -95,8 +95,8 @@ def decoded_keys(
         payload, schema = read(key)
         if payload is None:
             raise UnfitError(NO_KEY)
-        made, _ = _columns(payload, kind, schema, forms)
-        return made
+        columns, _ = _columns(payload, kind, schema, forms)
+        return columns
 
     return built(keys, kind, row)
 
@@ -134,9 +134,9 @@ def change_of(payload: dict[str, Any], schema: Hint) -> Change:
 
 def _source_time(block: dict[str, Any]) -> int | None:
     for name, unit in (("ts_us", 1), ("ts_ms", 1000)):
-        found = block.get(name)
-        if type(found) is int and abs(found) <= _MOST_MICROS // unit:
-            return found * unit
+        number = block.get(name)
+        if type(number) is int and abs(number) <= _MOST_MICROS // unit:
+            return number * unit
     return None
 
 
@@ -146,19 +146,19 @@ def unwrapped(value: bytes) -> tuple[dict[str, Any] | None, Hint]:
     Raises:
         UnfitError: it is not an object.
     """
-    found = tree(value)
-    if found.keys() == {"schema", "payload"}:
-        schema, payload = found["schema"], found["payload"]
+    document = tree(value)
+    if document.keys() == {"schema", "payload"}:
+        schema, payload = document["schema"], document["payload"]
         if (schema is None or type(schema) is dict) and (payload is None or type(payload) is dict):
             return payload, schema or {}
-    return found, {}
+    return document, {}
 
 
 def _columns(
     tree_of_row: dict[str, Any], kind: pa.StructType, schema: Hint, forms: Forms
 ) -> tuple[dict[str, Any], list[str]]:
     """The values of the declared columns, and the names of those that are unchanged."""
-    made, unchanged = {}, []
+    values, unchanged = {}, []
     readers = _readers(kind, orjson.dumps(schema), forms)
     for field in kind:
         value = tree_of_row.get(field.name)
@@ -167,8 +167,8 @@ def _columns(
         if is_unchanged(value):
             unchanged.append(field.name)
         else:
-            made[field.name] = readers[field.name](value)
-    return made, unchanged
+            values[field.name] = readers[field.name](value)
+    return values, unchanged
 
 
 @lru_cache(maxsize=256)

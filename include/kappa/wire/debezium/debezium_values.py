@@ -100,8 +100,8 @@ def _scalar(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert | N
 def fields_of(hint: Hint) -> dict[str, Hint]:
     """The fields of a schema of a struct, by their names."""
     fields = hint.get("fields")
-    known = fields if isinstance(fields, list) else []
-    return {str(field.get("field")): field for field in known if isinstance(field, dict)}
+    entries = fields if isinstance(fields, list) else []
+    return {str(field.get("field")): field for field in entries if isinstance(field, dict)}
 
 
 def _struct(kind: pa.StructType, hint: Hint, forms: Forms, at: str) -> Convert:
@@ -114,18 +114,18 @@ def _struct(kind: pa.StructType, hint: Hint, forms: Forms, at: str) -> Convert:
     def row(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise UnfitError(UNFIT.format(at, "STRUCT"))
-        made = {name: read(value.get(name)) for name, read, _ in parts}
+        values = {name: read(value.get(name)) for name, read, _ in parts}
         for name, _, is_nullable in parts:
-            if not is_nullable and made[name] is None:
+            if not is_nullable and values[name] is None:
                 raise UnfitError(f"{at}.{name} is NOT NULL and absent")
-        return made
+        return values
 
     return row
 
 
 def _part(hint: Hint, name: str) -> Hint:
-    found = hint.get(name)
-    return found if isinstance(found, dict) else _NO_HINT
+    part = hint.get(name)
+    return part if isinstance(part, dict) else _NO_HINT
 
 
 def _nullable(read: Convert) -> Convert:

@@ -90,14 +90,14 @@ def converted(value: bytes, kind: pa.StructType, timestamps: Timestamps = "text"
         What Arrow takes for a value of ``kind``: times and dates are numbers.
     """
     try:
-        found = convert(kind, timestamps)(tree(value))
-        pa.scalar(found, kind)
+        row = convert(kind, timestamps)(tree(value))
+        pa.scalar(row, kind)
     except UnfitError as error:
         return str(error)
     except Exception:  # whatever hostile bytes raise, they are the fault of this value alone
         return NOT_JSON
-    assert isinstance(found, dict)
-    return found
+    assert isinstance(row, dict)
+    return row
 
 
 def tree(value: bytes) -> dict[str, Any]:
@@ -116,13 +116,13 @@ def tree(value: bytes) -> dict[str, Any]:
     if value.count(b"{") + value.count(b"[") > DEEPEST and depth(value) > DEEPEST:
         raise UnfitError(TOO_DEEP)
     try:
-        found, end = _DECODER.raw_decode(text, start)
+        content, end = _DECODER.raw_decode(text, start)
     except ValueError:
         raise UnfitError(NOT_JSON) from None
     if end != len(text) and text[end:].strip(_SPACE):
         raise UnfitError(FURTHER)
-    assert isinstance(found, dict)
-    return found
+    assert isinstance(content, dict)
+    return content
 
 
 def _beginning(text: str) -> str:
@@ -170,14 +170,14 @@ def _struct(kind: pa.StructType, timestamps: Timestamps, at: str) -> Convert:
     def row(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise UnfitError(unfit)
-        found = {}
+        values = {}
         for name, inner, absent in parts:
             part = value.get(name)
             if part is not None:
-                found[name] = inner(part)
+                values[name] = inner(part)
             elif absent is not None:
                 raise UnfitError(absent)
-        return found
+        return values
 
     return row
 

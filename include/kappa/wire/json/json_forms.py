@@ -131,9 +131,9 @@ def time_texts(values: pa.Array) -> pa.Array:
     micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
     end = "" if values.type.tz is None else "Z"
     near, far = _DAYS[0] * _DAY, (_DAYS[1] + 1) * _DAY - 1
-    found = _texts(micros, near, far, _time, pa.timestamp("us"))
+    texts = _texts(micros, near, far, _time, pa.timestamp("us"))
     kind = pa.large_string()
-    return pc.binary_join_element_wise(pc.replace_substring(found, " ", "T"), pa.scalar(end, kind), pa.scalar("", kind))
+    return pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T"), pa.scalar(end, kind), pa.scalar("", kind))
 
 
 def date_texts(values: pa.Array) -> pa.Array:
@@ -150,11 +150,11 @@ def _texts(numbers: pa.Array, first: int, last: int, text: Callable[[int], str],
     """Arrow's text of the numbers within the years of four digits, and ours of the others."""
     is_near = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
     near = pc.if_else(is_near, numbers, pa.scalar(None, numbers.type))
-    found = near.cast(kind).cast(pa.large_string())
+    texts = near.cast(kind).cast(pa.large_string())
     if near.null_count == numbers.null_count:
-        return found
+        return texts
     far = pc.invert(is_near)
-    return replaced(found, far, [text(number) for number in numbers.filter(far).to_pylist()])
+    return replaced(texts, far, [text(number) for number in numbers.filter(far).to_pylist()])
 
 
 def _date(days: int) -> str:

@@ -106,11 +106,11 @@ def bulk_rows(values: pa.BinaryArray, kind: pa.StructType, timestamps: Timestamp
     if plan is None or not is_left.any():
         return pa.nulls(len(values), kind), is_left
     places = np.flatnonzero(is_left)
-    known = values if len(places) == len(values) else values.take(pa.array(places))
-    is_clean = _clean(known, plan)
+    candidates = values if len(places) == len(values) else values.take(pa.array(places))
+    is_clean = _clean(candidates, plan)
     if not is_clean.all():
-        places, known = places[is_clean], known.filter(pa.array(is_clean))
-    parts = [part for some, block in _portions(places, known) for part in _read_in_parts(some, block, plan)]
+        places, candidates = places[is_clean], candidates.filter(pa.array(is_clean))
+    parts = [part for some, block in _portions(places, candidates) for part in _read_in_parts(some, block, plan)]
     if not parts:
         return pa.nulls(len(values), kind), is_left
     read = np.concatenate([some for some, _ in parts])
@@ -145,7 +145,7 @@ def _read_in_parts(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows:
         parts = _read(places, values, plan)
         if parts is not None:
             return parts
-    done: Rows = []
+    rows: Rows = []
     waiting = [(0, len(values))]
     patience = _PATIENCE * len(values)
     while waiting and patience > 0:
@@ -156,19 +156,19 @@ def _read_in_parts(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows:
             patience -= count
             parts = _read(places[first : first + count], values.slice(first, count), plan)
             if parts is not None:
-                done += parts
+                rows += parts
             elif count > _SMALL:
                 waiting.append((first, count))
-    return done
+    return rows
 
 
 def _fits(value: bytes, plan: Plan) -> bool:
     """Whether Arrow may well read a value: one look at it saves to read the values around it again."""
     try:
-        found = orjson.loads(value)
+        content = orjson.loads(value)
     except orjson.JSONDecodeError:
         return False
-    return type(found) is dict and all(fits(found.get(name)) for name, fits in plan.shapes)
+    return type(content) is dict and all(fits(content.get(name)) for name, fits in plan.shapes)
 
 
 def _read(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows | None:
@@ -205,15 +205,15 @@ def _column(table: pa.Table, field: pa.Field, values: pa.BinaryArray, plan: Plan
     if field.name not in plan.others:
         return json_texts.restored(table[field.name].combine_chunks(), field.type)
     read = plan.others[field.name]
-    found, is_read = [], np.ones(len(values), dtype=np.bool_)
+    cells, is_read = [], np.ones(len(values), dtype=np.bool_)
     for place, value in enumerate(values.to_pylist()):
         try:
             part = orjson.loads(value).get(field.name)
-            found.append(None if part is None else read(part))
+            cells.append(None if part is None else read(part))
         except (json_texts.UndecidedError, orjson.JSONDecodeError):
-            found.append(None)
+            cells.append(None)
             is_read[place] = False
-    return pa.array(found, field.type), is_read
+    return pa.array(cells, field.type), is_read
 
 
 def _clean(values: pa.BinaryArray, plan: Plan) -> Mask:
@@ -246,8 +246,8 @@ def _suspects(values: pa.BinaryArray, plan: Plan) -> Places:
         brackets.append(start + np.flatnonzero((part[:_CHUNK] & 0xDF) == ord("[")))  # and braces
     of_levels = np.concatenate(brackets)
     is_near = of_levels[DEEPEST:] - of_levels[:-DEEPEST] < np.diff(ends).max()
-    found = np.concatenate([*places, of_levels[:-DEEPEST][is_near]])
-    suspects = np.searchsorted(ends - ends[0], found, side="right") - 1
+    hits = np.concatenate([*places, of_levels[:-DEEPEST][is_near]])
+    suspects = np.searchsorted(ends - ends[0], hits, side="right") - 1
     if plan.has_decimal and ord("\\") in text:
         escaped = np.flatnonzero(_mask(pc.match_substring_regex(values, _ESCAPED.pattern.decode())))
         suspects = np.concatenate([suspects, escaped])
@@ -256,17 +256,17 @@ def _suspects(values: pa.BinaryArray, plan: Plan) -> Places:
 
 def _numbers(text: Bytes) -> Places:
     """Where NaN or Infinity is."""
-    found = np.flatnonzero((text[1:-1] == ord("a")) & (text[2:] == ord("N")))
-    others = np.flatnonzero((text[:-2] == ord("I")) & (text[2:] == ord("f")))
-    return np.concatenate([found[text[found] == ord("N")], others[text[others + 1] == ord("n")]])
+    nans = np.flatnonzero((text[1:-1] == ord("a")) & (text[2:] == ord("N")))
+    infinities = np.flatnonzero((text[:-2] == ord("I")) & (text[2:] == ord("f")))
+    return np.concatenate([nans[text[nans] == ord("N")], infinities[text[infinities + 1] == ord("n")]])
 
 
 def _powers(text: Bytes) -> Places:
     """Where a number may have a power of ten, or a text of letters and digits looks so."""
-    found: Places = np.flatnonzero(((text[1:-2] | 0x20) == ord("e")) & (text[:-3] - np.uint8(ord(".")) < 12))
-    following = text[found + 2]
-    is_digit = (following - np.uint8(ord("0")) < 10) & (text[found + 3] - np.uint8(ord("0")) < 10)
-    powers: Places = found[is_digit | (following == ord("-")) | (following == ord("+"))]
+    candidates: Places = np.flatnonzero(((text[1:-2] | 0x20) == ord("e")) & (text[:-3] - np.uint8(ord(".")) < 12))
+    following = text[candidates + 2]
+    is_digit = (following - np.uint8(ord("0")) < 10) & (text[candidates + 3] - np.uint8(ord("0")) < 10)
+    powers: Places = candidates[is_digit | (following == ord("-")) | (following == ord("+"))]
     return powers
 
 
@@ -314,8 +314,8 @@ def _written(kind: pa.DataType) -> pa.DataType:
     return pa.string() if is_text else kind
 
 
-def _mask(found: pa.BooleanArray) -> Mask:
-    return np.array(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+def _mask(flags: pa.BooleanArray) -> Mask:
+    return np.array(flags.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def _bytes(values: pa.BinaryArray) -> pa.Buffer:

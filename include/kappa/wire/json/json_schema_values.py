@@ -56,13 +56,13 @@ def hinted(values: pa.BinaryArray, reasons: pa.StringArray) -> pa.StringArray:
     places = pc.indices_nonzero(pc.fill_null(is_wire, False)).to_pylist()
     if not places:
         return reasons
-    told = reasons.to_pylist()
+    texts = reasons.to_pylist()
     for place in places:
         value = values[place].as_py()
         if avro.schema_id(value) is not None:
             is_json = value[_HEADER:].lstrip(_BLANK)[:1] == b"{"
-            told[place] = WIRE_FORMAT.format("json_schema" if is_json else "avro")
-    return pa.array(told, pa.string())
+            texts[place] = WIRE_FORMAT.format("json_schema" if is_json else "avro")
+    return pa.array(texts, pa.string())
 
 
 def _reason(head: bytes | None, schemas: WriterSchemas) -> str | None:

@@ -82,14 +82,14 @@ def _struct(kind: pa.StructType) -> Read | None:
 
     def row(part: Any) -> dict[str, Any]:
         _checked(part, dict)
-        found = {}
+        values = {}
         for name, read, is_nullable in fields:
             one = part.get(name)
             if one is not None and read is not None:
-                found[name] = read(one)
+                values[name] = read(one)
             elif not is_nullable:
                 raise UndecidedError
-        return found
+        return values
 
     return None if any(read is None for _, read, _ in fields) else row
 

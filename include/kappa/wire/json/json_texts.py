@@ -68,15 +68,15 @@ def _cells(
     """The texts as Arrow casts them; where it does not take all of them, one by one."""
     if cast is not None:
         return cast, None
-    found: list[Any] = []
+    cells: list[Any] = []
     is_good = np.ones(len(values), dtype=np.bool_)
     for place, text in enumerate(values.to_pylist()):
         try:
-            found.append(None if text is None else number(text))
+            cells.append(None if text is None else number(text))
         except ValueError:
-            found.append(None)
+            cells.append(None)
             is_good[place] = False
-    return pa.array(found, kind), None if is_good.all() else is_good
+    return pa.array(cells, kind), None if is_good.all() else is_good
 
 
 def _time_cast(texts: pa.StringArray) -> pa.Array | None:

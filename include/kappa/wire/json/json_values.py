@@ -54,17 +54,17 @@ def built(
 def _built(
     values: pa.BinaryArray, places: Any, kind: pa.StructType, row_of: Callable[[bytes], Any], reasons: list[str | None]
 ) -> pa.StructArray:
-    made: list[Any] = []
+    rows: list[Any] = []
     for place, value in zip(places.tolist(), values.to_pylist(), strict=True):
         try:
-            made.append(None if value is None else row_of(value))
+            rows.append(None if value is None else row_of(value))
         except UnfitError as error:
-            made.append(None)
+            rows.append(None)
             reasons[place] = str(error)
         except Exception:  # whatever hostile bytes raise, they are the fault of this value alone
-            made.append(None)
+            rows.append(None)
             reasons[place] = NOT_JSON
-    return _array(made, kind, places, reasons)
+    return _array(rows, kind, places, reasons)
 
 
 def _array(rows: list[Any], kind: pa.StructType, places: Any, reasons: list[str | None]) -> pa.StructArray:
