@@ -137,7 +137,7 @@ class AppendLog:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        begun = time.monotonic()
+        started = time.monotonic()
         if self._table is None and not self.exists():
             return []
         try:
@@ -165,7 +165,7 @@ class AppendLog:
                 path=self.path,
             )
         self._last = max([self._last, *new])
-        self._looked = (self._table.version(), begun)
+        self._looked = (self._table.version(), started)
         return [new[n] for n in sorted(new)]
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
@@ -179,9 +179,9 @@ class AppendLog:
 
         for path in self._in_order("min.n"):
             rows = self._rows_of(path)
-            found = rows.filter(pc.equal(rows[column], value)).sort_by("n").slice(0, 1)
-            if found.num_rows:
-                return _python_rows(found)[0]
+            matches = rows.filter(pc.equal(rows[column], value)).sort_by("n").slice(0, 1)
+            if matches.num_rows:
+                return _python_rows(matches)[0]
         return None
 
     def _in_order(self, by: str) -> list[str]:
@@ -209,14 +209,14 @@ class AppendLog:
         theirs = pa.schema(self._table.schema().to_arrow())
         return pa.schema([*self.schema, *(column for column in theirs if column.name not in self.schema.names)])
 
-    def replace(self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
+    def replace(self, kept_rows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
         """Put rows in the place of those that are there, if nothing was appended since the last :meth:`refresh`.
 
         One commit: readers see the log as it was or as it is then. The files that go stay for as long as merged ones,
         so that their readers can finish. A crash leaves the one or the other.
 
         Args:
-            kept: those of the rows that stay, with their numbers; all of those above ``floor``.
+            kept_rows: those of the rows that stay, with their numbers; all of those above ``floor``.
             rows: rows without ``n`` that follow them.
             floor: number up to which rows may be missing from now on.
 
@@ -225,7 +225,7 @@ class AppendLog:
             LedgerError: the table is gone.
         """
         with self._lock:
-            self._write([*kept, *self._numbered(rows)], len(rows), "overwrite", {_FLOOR: floor})
+            self._write([*kept_rows, *self._numbered(rows)], len(rows), "overwrite", {_FLOOR: floor})
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Append rows if no other process appended since the last :meth:`refresh`.
@@ -257,7 +257,7 @@ class AppendLog:
         rows: Sequence[Mapping[str, Any]],
         more: int,
         mode: Literal["append", "overwrite"],
-        said: Mapping[str, int],
+        versions: Mapping[str, int],
     ) -> None:
         import pyarrow as pa
         from deltalake import CommitProperties, Transaction, write_deltalake
@@ -268,7 +268,7 @@ class AppendLog:
             raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
         if not self.exists():  # otherwise a file without a commit would bring the folder back
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
-        transactions = {_APP: self._last + more, **said}
+        transactions = {_APP: self._last + more, **versions}
         properties = CommitProperties(
             app_transactions=[Transaction(name, version) for name, version in transactions.items()],
             max_commit_retries=0,
@@ -359,7 +359,7 @@ def _python_rows(rows: pa.Table) -> list[dict[str, Any]]:
     for name in times:
         at = rows.schema.get_field_index(name)
         rows = rows.set_column(at, name, rows[name].cast(pa.timestamp(rows.schema.field(name).type.unit)))
-    found: list[dict[str, Any]] = rows.to_pylist()
-    for row in found:
+    dicts: list[dict[str, Any]] = rows.to_pylist()
+    for row in dicts:
         row.update({name: row[name].replace(tzinfo=UTC) for name in times if row[name] is not None})
-    return found
+    return dicts

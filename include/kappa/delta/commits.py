@@ -112,27 +112,27 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
     bad = {commit.version for commit in foreign(commits)}
     if not bad:
         return None
-    known = {file["path"]: file for file in _files(path, since)}
-    wanted, present = set(known), set(known)
+    files = {file["path"]: file for file in _files(path, since)}
+    target, present = set(files), set(files)
     for commit in commits:
-        known.update({file["path"]: file for file in commit.added})
-        gone, new = {f["path"] for f in commit.removed}, {f["path"] for f in commit.added}
+        files.update({file["path"]: file for file in commit.added})
+        old, new = {f["path"] for f in commit.removed}, {f["path"] for f in commit.added}
         if any(file.get("deletionVector") for file in (*commit.added, *commit.removed)):
             raise LedgerError(
                 f"Version {commit.version} of {path} has deletion vectors: it cannot be undone.", path=path
             )
-        present = present - gone | new
+        present = present - old | new
         if commit.version in bad or commit.undone & bad:
             continue
-        if not gone <= wanted:
+        if not old <= target:
             raise LedgerError(
                 f"Version {commit.version} of {path} was written by Kappa from what versions {sorted(bad)} had "
                 "changed: it cannot be undone.",
                 path=path,
                 version=commit.version,
             )
-        wanted = wanted - gone | new
-    missing = sorted(name for name in wanted - present if not Path(path, name).is_file())
+        target = target - old | new
+    missing = sorted(name for name in target - present if not Path(path, name).is_file())
     if missing:
         raise LedgerError(
             f"{len(missing)} files of {path} are gone that versions {sorted(bad)} removed, such as {missing[0]}.",
@@ -142,21 +142,21 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
     table = DeltaTable(path)
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     actions: list[Any] = [
-        RemoveAction(name, True, now_ms, known[name].get("size"), {}) for name in sorted(present - wanted)
+        RemoveAction(name, True, now_ms, files[name].get("size"), {}) for name in sorted(present - target)
     ]
     actions += [
         AddAction(
             path=name,
-            size=known[name]["size"],
+            size=files[name]["size"],
             partition_values={},
             data_change=True,
-            stats=known[name].get("stats") or "{}",
+            stats=files[name].get("stats") or "{}",
             modification_time=int(Path(path, name).stat().st_mtime * 1000),
         )
-        for name in sorted(wanted - present)
+        for name in sorted(target - present)
     ]
-    said = RESTORED + ",".join(map(str, sorted(bad)))
-    properties = CommitProperties(custom_metadata={"userMetadata": said}, max_commit_retries=0)
+    message = RESTORED + ",".join(map(str, sorted(bad)))
+    properties = CommitProperties(custom_metadata={"userMetadata": message}, max_commit_retries=0)
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
     return DeltaTable(path).version()
 
@@ -174,11 +174,11 @@ def _files(path: str, version: int) -> Iterator[dict[str, Any]]:
 
 def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
     info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-    said = str(info.get("userMetadata") or "")
+    message = str(info.get("userMetadata") or "")
     added = tuple(a["add"] for a in actions if "add" in a)
     removed = tuple(a["remove"] for a in actions if "remove" in a)
     stamp = info.get("timestamp")
-    undone = said.removeprefix(RESTORED).split(",") if said.startswith(RESTORED) else []
+    undone = message.removeprefix(RESTORED).split(",") if message.startswith(RESTORED) else []
     return Commit(
         version=version,
         operation=str(info.get("operation", _UNKNOWN)),
@@ -187,6 +187,6 @@ def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
         added=added,
         removed=removed,
         changes_rows=any(file.get("dataChange", True) for file in (*added, *removed)),
-        is_own=said.startswith(OWN) or any(a["txn"].get("appId") == tables.APP for a in actions if "txn" in a),
+        is_own=message.startswith(OWN) or any(a["txn"].get("appId") == tables.APP for a in actions if "txn" in a),
         undone=frozenset(int(v) for v in undone if v.isdigit()),
     )

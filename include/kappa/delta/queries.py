@@ -51,9 +51,9 @@ def rows_in_order(
         sql += f" ORDER BY {_listed(order)}"
     held = schema.empty_table()
     for batch in _builder({"t": table}).execute(sql):
-        found = pa.Table.from_batches([pa.record_batch(batch)]).cast(schema)
-        for start in range(0, found.num_rows, rows):
-            part = pa.concat_tables([held, found.slice(start, rows)])
+        chunk = pa.Table.from_batches([pa.record_batch(batch)]).cast(schema)
+        for start in range(0, chunk.num_rows, rows):
+            part = pa.concat_tables([held, chunk.slice(start, rows)])
             last = _last_run(part, order) if is_ordered else 0
             if last < part.num_rows:
                 yield part.slice(0, part.num_rows - last)
@@ -96,9 +96,12 @@ class Changes:
         """The newest change of each key, as the changes' table has it, without its slice."""
         from deltalake import DeltaTable
 
-        found = DeltaTable(self.path, version=self.delta_version)
-        names = [name for name in declared_schema(found).names if name != SEQ.name]
-        return _cast(_run(f"WITH {self._newest()} SELECT {_listed(names)} FROM _changes_newest", _changes=found), found)
+        delta_table = DeltaTable(self.path, version=self.delta_version)
+        names = [name for name in declared_schema(delta_table).names if name != SEQ.name]
+        return _cast(
+            _run(f"WITH {self._newest()} SELECT {_listed(names)} FROM _changes_newest", _changes=delta_table),
+            delta_table,
+        )
 
     def over(self, names: Sequence[str], *, table: str = "_table", changes: str = "_changes") -> str:
         """SQL of a table's rows with these changes brought in: a relation in brackets.
@@ -110,9 +113,9 @@ class Changes:
         """
         newest = f"{changes}_newest"
         on = " AND ".join(f"_table.{quoted_name(name)} = {newest}.{quoted_name(name)}" for name in self.key)
-        kept = f"SELECT {_listed(names, '_table.')} FROM {table} AS _table LEFT ANTI JOIN {newest} ON {on}"
-        made = f"SELECT {_listed(names)} FROM {newest} WHERE NOT _deleted"
-        return f"(WITH {self._newest(changes)} {kept} UNION ALL {made})"
+        unchanged = f"SELECT {_listed(names, '_table.')} FROM {table} AS _table LEFT ANTI JOIN {newest} ON {on}"
+        present = f"SELECT {_listed(names)} FROM {newest} WHERE NOT _deleted"
+        return f"(WITH {self._newest(changes)} {unchanged} UNION ALL {present})"
 
     def _newest(self, changes: str = "_changes") -> str:
         rank = f"row_number() OVER (PARTITION BY {_listed(self.key)} ORDER BY _seq DESC) AS _rank"
@@ -166,8 +169,8 @@ def counted(path: str, delta_version: int, column: str, *, where: str) -> list[t
 
     name = quoted_name(column)
     sql = f"SELECT {name} AS value, COUNT(*) AS rows FROM t WHERE {where} GROUP BY {name} ORDER BY rows DESC, value"
-    found = _run(sql, t=DeltaTable(path, version=delta_version)).to_pylist()
-    return [(row["value"], row["rows"]) for row in found]
+    groups = _run(sql, t=DeltaTable(path, version=delta_version)).to_pylist()
+    return [(row["value"], row["rows"]) for row in groups]
 
 
 def small(path: str, delta_version: int) -> tuple[pa.Table, str] | None:
@@ -184,9 +187,9 @@ def small(path: str, delta_version: int) -> tuple[pa.Table, str] | None:
     ):
         return None
     relations, source = _source(table, None)
-    found = _cast(_run(f"SELECT * FROM {source}", **relations), table)
+    rows = _cast(_run(f"SELECT * FROM {source}", **relations), table)
     # Spark does not take a table without chunks where a column is nested.
-    return found if found.num_rows else found.schema.empty_table(), table.schema().to_json()
+    return rows if rows.num_rows else rows.schema.empty_table(), table.schema().to_json()
 
 
 def chunks(
@@ -238,11 +241,11 @@ def batches(
     relations, source = _source(table, over)
     sql = f"SELECT {_listed(schema.names) or '1'} FROM {source}" + (f" WHERE {where}" if where else "")
     sql += f" LIMIT {limit}" if limit is not None else ""
-    found = _builder(relations).execute(sql)
-    first = next(found, None)
+    stream = _builder(relations).execute(sql)
+    first = next(stream, None)
 
     def rest() -> Iterator[pa.RecordBatch]:
-        for batch in chain([] if first is None else [first], found):
+        for batch in chain([] if first is None else [first], stream):
             yield pa.record_batch(batch).cast(schema)
 
     return pa.RecordBatchReader.from_batches(schema, rest())
@@ -298,13 +301,13 @@ def _run(sql: str, **relations: DeltaTable) -> pa.Table:
     return pa.table(_builder(relations).execute(sql).read_all())
 
 
-def _cast(found: pa.Table, table: DeltaTable) -> pa.Table:
+def _cast(rows: pa.Table, table: DeltaTable) -> pa.Table:
     """Columns as the table declares them, where it does."""
     import pyarrow as pa
 
     declared = declared_schema(table)
-    return found.cast(
-        pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names])
+    return rows.cast(
+        pa.schema([declared.field(n) if n in declared.names else rows.schema.field(n) for n in rows.schema.names])
     )
 
 
@@ -329,11 +332,11 @@ def files(path: str) -> pa.Table | None:
     table = DeltaTable(path)
     if table.protocol().min_reader_version > 1 or _PATTERN.search(path):
         return None
-    found = pa.table(table.get_add_actions(flatten=True))
-    names = [unquote(name) for name in found["path"].to_pylist()]
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = [unquote(name) for name in actions["path"].to_pylist()]
     if any(name.startswith("/") or "://" in name for name in names):
         return None
-    return found.set_column(found.schema.get_field_index("path"), "path", pa.array(names, pa.string()))
+    return actions.set_column(actions.schema.get_field_index("path"), "path", pa.array(names, pa.string()))
 
 
 def read_files(session: SparkSession, path: str, names: Sequence[str]) -> DataFrame:

@@ -42,12 +42,12 @@ def held(
         retention: how long the past stays readable.
         named: commits that stay in any case.
     """
-    known = list(commits)
-    firsts = set(first_of_each(known, retention.grain))
+    all_commits = list(commits)
+    firsts = set(first_of_each(all_commits, retention.grain))
     return [
         seq
-        for index, (seq, at) in enumerate(known)
-        if index == len(known) - 1
+        for index, (seq, at) in enumerate(all_commits)
+        if index == len(all_commits) - 1
         or at >= now - retention.keep
         or (seq in firsts and at >= now - retention.horizon)
         or seq in named
@@ -55,39 +55,39 @@ def held(
 
 
 def with_merges(
-    kept: Sequence[tuple[int, datetime]], now: datetime, retention: Retention, named: Collection[int] = ()
+    commits: Sequence[tuple[int, datetime]], now: datetime, retention: Retention, named: Collection[int] = ()
 ) -> set[int]:
-    """Of the commits that stay readable, those of which the merged version that they are read from stays.
+    """The readable commits whose merged version stays.
 
-    The others are read from the newest of these before them, and the changes since. Versions stay for the last commit,
+    The others are read from the newest of these before them, with the changes since. Versions stay for the last commit,
     for :data:`MERGE_STAYS`, for savepoints and for what is older than ``keep``, and for the first commit of each period
     of :data:`MERGE_GRAIN`: without the last, changes would pile up for as long as commits stay.
 
     Args:
-        kept: number and time of each commit that stays readable, oldest first.
+        commits: number and time of each commit that stays readable, oldest first.
         retention: how long the past stays readable.
         named: commits that stay in any case.
     """
-    recent = [(seq, at) for seq, at in kept if at >= now - retention.keep]
-    chosen = {seq for seq, at in kept if at < now - retention.keep} | {seq for seq, _ in kept if seq in named}
-    chosen |= {seq for seq, _ in (*recent[:1], *kept[-1:])}
+    recent = [(seq, at) for seq, at in commits if at >= now - retention.keep]
+    seqs = {seq for seq, at in commits if at < now - retention.keep} | {seq for seq, _ in commits if seq in named}
+    seqs |= {seq for seq, _ in (*recent[:1], *commits[-1:])}
     # With the commit before: its version was the newest until after the period had begun.
-    replaced = [seq for seq, at in kept if at < now - MERGE_STAYS]
-    chosen |= {seq for seq, at in kept if at >= now - MERGE_STAYS} | set(replaced[-1:])
+    replaced = [seq for seq, at in commits if at < now - MERGE_STAYS]
+    seqs |= {seq for seq, at in commits if at >= now - MERGE_STAYS} | set(replaced[-1:])
     for grain in (retention.grain, MERGE_GRAIN):
-        chosen |= set(first_of_each(kept, grain))
-    return chosen
+        seqs |= set(first_of_each(commits, grain))
+    return seqs
 
 
 def first_of_each(commits: Iterable[tuple[int, datetime]], grain: timedelta) -> list[int]:
     """Numbers of the commits that are the first of their period; periods lie fixed in time."""
-    found: list[int] = []
+    firsts: list[int] = []
     last: datetime | None = None
     for seq, at in commits:
         if is_first_after(last, at, grain):
-            found.append(seq)
+            firsts.append(seq)
         last = at
-    return found
+    return firsts
 
 
 def is_first_after(last: datetime | None, at: datetime, grain: timedelta) -> bool:

@@ -135,15 +135,15 @@ def version(path: str) -> int:
     return DeltaTable(path).version()
 
 
-def version_after(path: str, known: int) -> int:
-    """Newest Delta version of a table that got a commit since a version that is known.
+def version_after(path: str, since: int) -> int:
+    """Newest Delta version of a table, at or after an earlier one.
 
     Only the entries of these commits are looked for, by name: opening a table takes a small slice ten times as long.
     """
-    newest = known
+    newest = since
     while entry_of(path, newest + 1).exists():
         newest += 1
-    return version(path) if newest == known else newest  # entries of long ago are gone
+    return version(path) if newest == since else newest  # entries of long ago are gone
 
 
 def merged(path: str) -> tuple[int, int | None]:
@@ -355,18 +355,18 @@ def _alone(path: str, seq: int) -> Iterator[None]:
 
 
 def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
-    done = table.transaction_version(APP)
-    if done is None or done < seq:
+    last = table.transaction_version(APP)
+    if last is None or last < seq:
         return False
-    if plan is not None and (done > seq or not _has_plan(table, seq, plan)):
+    if plan is not None and (last > seq or not _has_plan(table, seq, plan)):
         path = table.table_uri.removeprefix("file://").rstrip("/")
         raise DisagreementError(
-            f"The ledger is older than its tables: {path} holds slice {done}, and not by plan {plan} of slice {seq}. "
+            f"The ledger is older than its tables: {path} holds slice {last}, and not by plan {plan} of slice {seq}. "
             "Nothing is written or sent. Put the newest copy of the lake back, whole, or rebuild the topology into an "
             "empty lake: KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
             path=path,
             seq=seq,
-            done=done,
+            done=last,
             plan=plan,
         )
     return True
@@ -382,10 +382,10 @@ def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltal
 def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
     """Whether a slice's commit names this plan: asked only after a crash, of one of the last commits."""
     for limit in _LOOK_BACK:
-        said = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
-        found = next((text for text in said if text.startswith(_said(seq, ""))), None)
-        if found is not None:
-            return found == _said(seq, plan)
+        messages = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
+        message = next((text for text in messages if text.startswith(_said(seq, ""))), None)
+        if message is not None:
+            return message == _said(seq, plan)
     return False
 
 

@@ -50,10 +50,10 @@ def forget_before(path: str, seq: int) -> None:
     from deltalake import DeltaTable
 
     table = DeltaTable(path)
-    found = table_files.files_of(table)
-    if not found.num_rows:
+    files = table_files.files_of(table)
+    if not files.num_rows:
         return
-    spans = sorted(zip(found["min._seq"].to_pylist(), found["max._seq"].to_pylist(), strict=True), reverse=True)
+    spans = sorted(zip(files["min._seq"].to_pylist(), files["max._seq"].to_pylist(), strict=True), reverse=True)
     for first, last in spans:  # from the latest on: what has to stay may hold on to an earlier file
         if first < seq <= last:
             seq = first
@@ -86,23 +86,23 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
 
     table = DeltaTable(path)
     # In this order: a writer that takes over from here on knows only files of this version, of kept ones, and new ones.
-    wanted = sorted({*keep(), table.version()})
+    versions = sorted({*keep(), table.version()})
     folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
     check()
-    _forget_log(table, folder, wanted[0])
+    _forget_log(table, folder, versions[0])
     unneeded = {
         name
         for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
-        for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=wanted)
+        for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=versions)
     }
     if not unneeded:
         return 0
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
     oldest = time.time() - age.total_seconds()
     present = [
-        found.path
-        for found in folder.get_file_info(fs.FileSelector(""))
-        if found.path in unneeded and found.mtime is not None and found.mtime.timestamp() <= oldest
+        file.path
+        for file in folder.get_file_info(fs.FileSelector(""))
+        if file.path in unneeded and file.mtime is not None and file.mtime.timestamp() <= oldest
     ]
     crash_point("vacuum.chosen")
     for name in present:

@@ -21,7 +21,7 @@ def zipped(content: Mapping[str, bytes]) -> bytes:
 
 def digest(content: Mapping[str, bytes]) -> str:
     """Content hash of files by name."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in sorted(content):
-        found.update(f"{name}\0{len(content[name])}\0".encode() + content[name])
-    return found.hexdigest()[:32]
+        hasher.update(f"{name}\0{len(content[name])}\0".encode() + content[name])
+    return hasher.hexdigest()[:32]

@@ -77,11 +77,11 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
         tree = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", read="spark")
     except SqlglotError as error:
         raise TopologyError(f"The schema of {what} is not Spark DDL: {ddl!r}.", ddl=ddl) from error
-    found = []
+    columns = []
     for item in tree.this.expressions:
         if not isinstance(item, expressions.ColumnDef) or item.kind is None:
             raise TopologyError(f"The schema of {what} has a part without a type: {item.sql('spark')!r}.", ddl=ddl)
-        found.append(
+        columns.append(
             Column(
                 name=item.name,
                 type=item.kind.sql("spark"),
@@ -90,8 +90,8 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
                 required=tuple(_required(item.kind)),
             )
         )
-    _check_names([column.name for column in found], what, ddl)
-    return tuple(found)
+    _check_names([column.name for column in columns], what, ddl)
+    return tuple(columns)
 
 
 def keyed_otherwise(kind: Any) -> bool:

@@ -290,13 +290,13 @@ def _all_tables(topology: Topology) -> tuple[Table, ...]:
                 "what a function of kappa.operators returned."
             )
     own = [table for operator in topology.operators for table in operator.tables_beside(topology.operators)]
-    kept, others = [], list(topology.tables)
+    operator_tables, others = [], list(topology.tables)
     for table in own:
         # What is masked and how cuts matter is the author's to say: such a table is listed again.
         again = next((other for other in others if _is_listed_again(table, other)), table)
-        kept.append(replace(table, masked=again.masked, cuts=again.cuts))
+        operator_tables.append(replace(table, masked=again.masked, cuts=again.cuts))
         others = [other for other in others if other != again]
-    return (*kept, *others)
+    return (*operator_tables, *others)
 
 
 def _is_listed_again(table: Table, other: Table) -> bool:
@@ -325,10 +325,10 @@ def _check_operators(topology: Topology) -> None:
                 )
         for one in (one for item in operator.streams for one in item.of):
             if isinstance(one, Source) and one not in topology.sources:
-                known = sorted(source.topic for source in topology.sources)
+                topics = sorted(source.topic for source in topology.sources)
                 raise TopologyError(
                     f"Topology {topology.name!r}: {operator.what} reads source {one.topic!r}, which is not among "
-                    f"its sources {known} as declared there. List the same Source."
+                    f"its sources {topics} as declared there. List the same Source."
                 )
             if isinstance(one, Emission) and one not in emitted:
                 raise TopologyError(
@@ -379,9 +379,9 @@ def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[s
     """No epoch's versioned topic may ever have the name of another one; Kafka takes '.' and '_' in names for the
     same.
     """
-    known = list(topics)
-    versioned = [topic.name for topic in known if topic.is_versioned]
-    others = [*(topic.name for topic in known if not topic.is_versioned), *sources]
+    declared_topics = list(topics)
+    versioned = [topic.name for topic in declared_topics if topic.is_versioned]
+    others = [*(topic.name for topic in declared_topics if not topic.is_versioned), *sources]
     for name in versioned:
         own = re.compile(re.escape(_for_kafka(name)) + r"[_]e\d{4,}")
         for other in others:

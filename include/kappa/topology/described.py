@@ -37,10 +37,10 @@ def report(descriptor: int, files: Sequence[str]) -> None:
         for file in files:
             out.write(json.dumps({"begins": file}) + "\n")
             try:
-                found: Any = [asdict(_deployed(topology)) for topology in registry.import_file(Path(file))]
+                content: Any = [asdict(_deployed(topology)) for topology in registry.import_file(Path(file))]
             except CodeError as error:
-                found = str(error)
-            out.write(json.dumps({"found": found}) + "\n")
+                content = str(error)
+            out.write(json.dumps({"found": content}) + "\n")
 
 
 def _deployed(topology: Topology) -> Deployed:

@@ -25,8 +25,8 @@ def withheld(value: bytes | None, key: str) -> bytes | None:
     """What is kept in the place of a value: its length and a keyed hash, by which equal values can be found."""
     if value is None:
         return None
-    found = hmac.new(key.encode(), value, hashlib.sha256).hexdigest()
-    return f"withheld: {len(value)} bytes, hmac-sha256 {found}".encode()
+    digest = hmac.new(key.encode(), value, hashlib.sha256).hexdigest()
+    return f"withheld: {len(value)} bytes, hmac-sha256 {digest}".encode()
 
 
 def check(key: str) -> None:

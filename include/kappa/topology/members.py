@@ -284,16 +284,16 @@ class Table:
         object.__setattr__(self, "internal", names_of(self.internal))
         _check_name("table", self.name)
         _check_cuts("Table", self.name, self.cuts)
-        known = {column.name: column for column in self.columns}
+        columns = {column.name: column for column in self.columns}
         reserved.check_names(
             f"Table {self.name!r}",
-            known,
+            columns,
             "Rename them in the schema and in the step.",
-            taken=reserved.OF_TABLES if self.made_by else None,
+            reserved_names=reserved.OF_TABLES if self.made_by else None,
         )
         check_table_key(self)
-        _check_masked(f"Table {self.name!r}", self.masked, known)
-        _check_internal(self, known)
+        _check_masked(f"Table {self.name!r}", self.masked, columns)
+        _check_internal(self, columns)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -371,10 +371,10 @@ class Append:
         _check_cuts("Output", self.name, self.cuts)
         if not self.columns:
             raise TopologyError(f"Output {self.name!r} has no columns.")
-        known = [column.name for column in self.columns]
-        _check_masked(f"Output {self.name!r}", self.masked, known)
+        names = [column.name for column in self.columns]
+        _check_masked(f"Output {self.name!r}", self.masked, names)
         check_partitions(self)
-        reserved.check_names(f"Output {self.name!r}", known, "Rename them in the schema and in the step.")
+        reserved.check_names(f"Output {self.name!r}", names, "Rename them in the schema and in the step.")
         types = {column.name: column.type for column in self.columns}
         if self.time is not None and types.get(self.time) not in ("TIMESTAMP", "BIGINT"):
             raise TopologyError(
@@ -489,20 +489,20 @@ def _check_name(kind: str, name: str) -> None:
         raise TopologyError(f"The name of {kind} {name!r} must be one lower-case word (letters, digits, '_').")
 
 
-def _check_internal(table: Table, known: Iterable[str]) -> None:
+def _check_internal(table: Table, columns: Iterable[str]) -> None:
     if table.internal and not table.made_by:
         raise TopologyError(
             f"Table {table.name!r}: internal={list(table.internal)} is of tables that an operator keeps, and this one "
             "is the step's. Keep what only the step needs in a table of its own."
         )
-    odd = [name for name in table.internal if name not in known]
+    odd = [name for name in table.internal if name not in columns]
     if odd:
         raise TopologyError(
-            f"Table {table.name!r}: internal columns {odd} are not in its schema, which has {sorted(known)}."
+            f"Table {table.name!r}: internal columns {odd} are not in its schema, which has {sorted(columns)}."
         )
 
 
-def _check_masked(what: str, masked: Iterable[str], known: Iterable[str]) -> None:
+def _check_masked(what: str, masked: Iterable[str], columns: Iterable[str]) -> None:
     for name in masked:
-        if name not in known:
-            raise TopologyError(f"{what}: masked column {name!r} is not in its schema, which has {sorted(known)}.")
+        if name not in columns:
+            raise TopologyError(f"{what}: masked column {name!r} is not in its schema, which has {sorted(columns)}.")

@@ -143,8 +143,8 @@ class RowsInput:
             f"{self.operator} reads {' and '.join(map(_shown, self.of))} and was passed rows of another source too. "
             "Declare it with all of them: a list of sources. A row is of: "
         )
-        known = ", ".join(literal(topic) for topic in self.topics)
-        is_own = f"IF(_topic IN ({known}), _topic, RAISE_ERROR(CONCAT({problem}, _topic))) AS _topic"
+        topics = ", ".join(literal(topic) for topic in self.topics)
+        is_own = f"IF(_topic IN ({topics}), _topic, RAISE_ERROR(CONCAT({problem}, _topic))) AS _topic"
         return passed.selectExpr("* EXCEPT (_topic)", is_own)
 
 
@@ -264,8 +264,8 @@ class Operator(Generic[R]):
     def __post_init__(self) -> None:
         # What comes of rows that depend on cuts depends on them too.
         own = strictest(one.cuts for one in self.inputs)
-        kept = tuple(replace(table, cuts=strictest([own, table.cuts])) for table in self.tables)
-        object.__setattr__(self, "tables", kept)
+        tables = tuple(replace(table, cuts=strictest([own, table.cuts])) for table in self.tables)
+        object.__setattr__(self, "tables", tables)
 
     def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:
         """What the operator gives for a slice.

@@ -87,8 +87,8 @@ def kept_for(made_by: str, readers: Sequence[Operator[Any]]) -> str:
 
 def made_alone(made_by: str) -> str:
     """What makes a state, without those for whom it is kept."""
-    kept = _KEPT_FOR.fullmatch(made_by)
-    return kept["alone"] if kept else made_by
+    match = _KEPT_FOR.fullmatch(made_by)
+    return match["alone"] if match else made_by
 
 
 def may_go_on(made_by: str, before: str) -> bool:
@@ -103,8 +103,8 @@ def may_go_on(made_by: str, before: str) -> bool:
 
 
 def _readers(made_by: str) -> set[str]:
-    kept = _KEPT_FOR.fullmatch(made_by)
-    return set(kept["readers"].split(", ")) if kept else set()
+    match = _KEPT_FOR.fullmatch(made_by)
+    return set(match["readers"].split(", ")) if match else set()
 
 
 def _name(reader: Operator[Any]) -> str:

@@ -68,16 +68,16 @@ def load(folder: Path, name: str) -> Topology:
         UnknownTopologyError: no file declares it; the message names the nearest.
         CodeError: its file does not import; the message says why.
     """
-    known = {item.name: item for item in declared(folder)}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" Deployed are {sorted(known)}."
+    declarations = {item.name: item for item in declared(folder)}
+    if name not in declarations:
+        near = difflib.get_close_matches(name, declarations, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else f" Deployed are {sorted(declarations)}."
         raise UnknownTopologyError(f"No file in {folder} declares topology {name!r}.{hint}", name=name)
-    for topology in import_file(known[name].file):
+    for topology in import_file(declarations[name].file):
         if topology.name == name:
             return topology
     raise UnknownTopologyError(
-        f"{known[name].file} declares topology {name!r} but does not define it when imported.", name=name
+        f"{declarations[name].file} declares topology {name!r} but does not define it when imported.", name=name
     )
 
 
@@ -89,13 +89,13 @@ def load_apart(folder: Path, name: str) -> Topology:
         CodeError: its file does not import.
     """
     beside = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
-    names = {known for known in sys.modules if known.partition(".")[0] in beside}
-    others = {known: sys.modules.pop(known) for known in names}
+    names = {module for module in sys.modules if module.partition(".")[0] in beside}
+    others = {module: sys.modules.pop(module) for module in names}
     try:
         return load(folder, name)
     finally:
-        for known in [known for known in sys.modules if known.partition(".")[0] in beside]:
-            del sys.modules[known]
+        for module in [module for module in sys.modules if module.partition(".")[0] in beside]:
+            del sys.modules[module]
         sys.modules.update(others)
 
 
@@ -209,11 +209,11 @@ def import_file(file: Path) -> list[Topology]:
         raise CodeError(f"{file} does not import: {type(error).__name__}: {error}", file=str(file)) from error
     finally:
         sys.path.remove(folder)
-    found = [value for value in vars(module).values() if isinstance(value, Topology)]
-    for topology in found:
+    topologies = [value for value in vars(module).values() if isinstance(value, Topology)]
+    for topology in topologies:
         for wrong in undeclared_reads(topology):
             raise CodeError(
                 f"{file}: the step of {topology.name!r} {wrong}. Declare it in the topology, or correct the name.",
                 file=str(file),
             )
-    return found
+    return topologies

@@ -41,19 +41,21 @@ def is_reserved(name: str) -> bool:
     return lower in NAMES or lower.startswith(PREFIXES)
 
 
-def check_names(what: str, names: Iterable[str], remedy: str, *, taken: frozenset[str] | None = None) -> None:
+def check_names(what: str, names: Iterable[str], remedy: str, *, reserved_names: frozenset[str] | None = None) -> None:
     """Raise where a declared column has a name of the platform's own.
 
     Args:
         what: whose columns they are, for people.
         names: of the columns.
         remedy: what to do, for people.
-        taken: the names that it may not have; None for all of them.
+        reserved_names: the names that it may not have; None for all of them.
 
     Raises:
         TopologyError: one has.
     """
-    clash = [name for name in names if (is_reserved(name) if taken is None else name.lower() in taken)]
+    clash = [
+        name for name in names if (is_reserved(name) if reserved_names is None else name.lower() in reserved_names)
+    ]
     if clash:
         raise TopologyError(
             f"{what}: {', '.join(map(repr, clash))} {'is a name' if len(clash) == 1 else 'are names'} of Kappa's own "

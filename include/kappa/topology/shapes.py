@@ -94,16 +94,16 @@ def timings_of(sources: Iterable[Source]) -> dict[str, Timing]:
 
 def changed_times(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> list[str]:
     """Which sources have event time from elsewhere, have it now, or have it no more, in words."""
-    found = []
+    changes = []
     for topic in sorted(before.keys() | after.keys()):
         was, now = before.get(topic), after.get(topic)
         if was is None or now is None:
-            found.append(f"source {topic!r} has {'event time now' if was is None else 'no event time any more'}")
+            changes.append(f"source {topic!r} has {'event time now' if was is None else 'no event time any more'}")
         elif was.follows != now.follows:
-            found.append(f"source {topic!r} {_follows(now)} now, and {_follows(was)} before")
+            changes.append(f"source {topic!r} {_follows(now)} now, and {_follows(was)} before")
         elif was.time != now.time:
-            found.append(f"source {topic!r} takes its time from {_clock(now)}, not from {_clock(was)}")
-    return found
+            changes.append(f"source {topic!r} takes its time from {_clock(now)}, not from {_clock(was)}")
+    return changes
 
 
 def changed_graces(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> list[tuple[str, int, int]]:
@@ -161,9 +161,9 @@ def shapes_from_dict(values: Mapping[str, Any]) -> dict[str, Shape]:
 
 def masked_of(topology: Topology) -> dict[str, tuple[str, ...]]:
     """Columns whose values no reader gets without a right of its own, by place; only of places that have some."""
-    found = {f"tables/{table.name}": tuple(table.masked) for table in topology.tables}
-    found |= {f"outputs/{append.name}": tuple(append.masked) for append in topology.appends}
-    return {place: columns for place, columns in found.items() if columns}
+    columns_by_place = {f"tables/{table.name}": tuple(table.masked) for table in topology.tables}
+    columns_by_place |= {f"outputs/{append.name}": tuple(append.masked) for append in topology.appends}
+    return {place: columns for place, columns in columns_by_place.items() if columns}
 
 
 def tables_only(shapes: Mapping[str, Shape]) -> dict[str, Shape]:

@@ -72,8 +72,8 @@ class Threshold:
 
     def as_dict(self) -> dict[str, Any]:
         """The threshold as JSON values."""
-        found = {name: getattr(self, name) for name in ("table", *_MEASURES)}
-        return {name: value for name, value in {**found, "drift": dict(self.drift)}.items() if value not in (None, {})}
+        limits = {name: getattr(self, name) for name in ("table", *_MEASURES)}
+        return {name: value for name, value in {**limits, "drift": dict(self.drift)}.items() if value not in (None, {})}
 
 
 def limits_of(thresholds: Iterable[Threshold]) -> dict[str, Limit]:
@@ -82,13 +82,13 @@ def limits_of(thresholds: Iterable[Threshold]) -> dict[str, Limit]:
     Raises:
         TopologyError: a measure is limited twice.
     """
-    found: dict[str, Limit] = {}
+    limits: dict[str, Limit] = {}
     for threshold in thresholds:
-        twice = sorted(threshold.limits.keys() & found.keys())
+        twice = sorted(threshold.limits.keys() & limits.keys())
         if twice:
             raise TopologyError(f"Threshold {twice[0]!r} is given more than once.")
-        found |= threshold.limits
-    return found
+        limits |= threshold.limits
+    return limits
 
 
 def parsed(texts: Iterable[str]) -> tuple[Threshold, ...]:
@@ -97,7 +97,7 @@ def parsed(texts: Iterable[str]) -> tuple[Threshold, ...]:
     Raises:
         UsageError: one is malformed or given twice.
     """
-    found = []
+    thresholds = []
     for text in texts:
         match = re.fullmatch(r"\s*([^.=\s]+)\.(?:(drift)\.)?(.*\S)\s*=\s*([0-9.eE+-]+)\s*", text)
         if match is None:
@@ -107,25 +107,25 @@ def parsed(texts: Iterable[str]) -> tuple[Threshold, ...]:
             raise UsageError(f"Threshold {text!r} limits {measure!r}.{_nearest(measure, [*_MEASURES, 'drift'])}")
         try:
             limit: Limit = int(number) if re.fullmatch(r"[+-]?\d+", number) else float(number)
-            made = {"drift": {measure: limit}} if is_drift else {measure: limit}
-            found.append(Threshold(table=table, **made))
+            limits = {"drift": {measure: limit}} if is_drift else {measure: limit}
+            thresholds.append(Threshold(table=table, **limits))
         except (ValueError, TopologyError) as error:
             raise UsageError(f"{text!r} is not a threshold: {error}") from error
     try:
-        limits_of(found)
+        limits_of(thresholds)
     except TopologyError as error:
         raise UsageError(str(error)) from error
-    return tuple(found)
+    return tuple(thresholds)
 
 
-def unknown(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """Measures that are not known -> a sentence that names the nearest one, or all of them."""
-    measures = sorted(known)
+def unknown(names: Iterable[str], choices: Iterable[str]) -> dict[str, str]:
+    """Names that are not among the choices -> a sentence with the nearest choice, or all of them."""
+    measures = sorted(choices)
     return {name: _nearest(name, measures).strip() for name in sorted(names) if name not in measures}
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    choices = list(known)
+def _nearest(name: str, names: Iterable[str]) -> str:
+    choices = list(names)
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else f" Known are {choices}."
 

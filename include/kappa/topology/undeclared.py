@@ -26,12 +26,12 @@ def undeclared_reads(topology: Topology) -> list[str]:
         return []
     tables = [table.name for table in topology.tables]
     topics = list(topology.source_topics)
-    found = [
+    problems = [
         f"reads {kind} {name!r}, which is not declared; declared are {sorted(tables if kind == 'table' else topics)}"
         for kind, name in _reads(step, step.args.args[0].arg)
         if name not in (tables if kind == "table" else topics)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(problems))
 
 
 def _reads(step: ast.FunctionDef, argument: str) -> Iterator[tuple[str, str]]:

@@ -60,20 +60,21 @@ def check_table_key(table: Table) -> None:
     Raises:
         TopologyError: it is not.
     """
-    known = {column.name: column for column in table.columns}
+    columns = {column.name: column for column in table.columns}
     if not table.key:
         raise TopologyError(f"Table {table.name!r} has no key. Name at least one column: key=['id'].")
     for key in table.key:
-        if key not in known:
+        if key not in columns:
             raise TopologyError(
-                f"Table {table.name!r}: key column {key!r} is not in its schema, which has {sorted(known)}."
+                f"Table {table.name!r}: key column {key!r} is not in its schema, which has {sorted(columns)}."
             )
-        if known[key].nullable:
+        if columns[key].nullable:
             raise TopologyError(f"Table {table.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
-        if not known[key].is_key:
-            remedy = _NUMBER_KEY if isinstance(known[key].delta, str) else _NESTED_KEY
+        if not columns[key].is_key:
+            remedy = _NUMBER_KEY if isinstance(columns[key].delta, str) else _NESTED_KEY
             raise TopologyError(
-                f"Table {table.name!r}: key column {key!r} is {known[key].type}, whose values cannot be keys. {remedy}"
+                f"Table {table.name!r}: key column {key!r} is {columns[key].type}, whose values cannot be keys. "
+                f"{remedy}"
             )
     if len(set(table.key)) < len(table.key):
         raise TopologyError(f"Table {table.name!r}: key {list(table.key)} names a column twice. Name each once.")

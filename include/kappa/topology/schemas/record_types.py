@@ -20,11 +20,11 @@ def check_record(source: Source) -> None:
         TopologyError: they are not.
     """
     what = f"Source {source.topic!r}"
-    given = [name for name, value in (("record", source.record), ("defaults", source.defaults)) if value]
-    if given and source.format != "avro":
+    options = [name for name, value in (("record", source.record), ("defaults", source.defaults)) if value]
+    if options and source.format != "avro":
         raise TopologyError(
-            f"{what} has {' and '.join(given)}, and format={source.format!r} has no record types and no fields that a "
-            "writer's schema lacks. Leave them away, or declare format='avro'."
+            f"{what} has {' and '.join(options)}, and format={source.format!r} has no record types and no fields that "
+            "a writer's schema lacks. Leave them out, or declare format='avro'."
         )
     odd = [name for name in source.record if not _NAME.fullmatch(name)]
     if odd:

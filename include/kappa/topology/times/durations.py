@@ -44,9 +44,9 @@ def milliseconds(text: str, what: str = "The duration") -> int:
 
 def shown(millis: int) -> str:
     """The same as text, in the largest units that leave no rest: one text for one length."""
-    found = []
+    parts = []
     for unit, size in sorted(_UNITS.items(), key=lambda item: -item[1]):
         count, millis = divmod(millis, size)
         if count:
-            found.append(f"{count} {unit}{'s' if count > 1 else ''}")
-    return " ".join(found) or "0 seconds"
+            parts.append(f"{count} {unit}{'s' if count > 1 else ''}")
+    return " ".join(parts) or "0 seconds"

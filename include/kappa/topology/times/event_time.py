@@ -88,9 +88,9 @@ class Frontier:
 
 def least(frontiers: Iterable[Frontier]) -> Frontier:
     """What all of them have passed."""
-    found = [frontier.ms for frontier in frontiers]
-    known = [ms for ms in found if ms is not None]
-    return Frontier(ms=min(known) if found and len(known) == len(found) else None)
+    times = [frontier.ms for frontier in frontiers]
+    bounds = [ms for ms in times if ms is not None]
+    return Frontier(ms=min(bounds) if times and len(bounds) == len(times) else None)
 
 
 def frontier_of(
@@ -168,11 +168,10 @@ def check_source(source: Source) -> None:
     if source.envelope != "none":
         types[SOURCE_TIME] = CHANGE_COLUMNS[SOURCE_TIME]
     if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):
-        found = (
+        problem = (
             f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"
         )
         raise TopologyError(
-            f"Source {source.topic!r}: time column {source.time!r} {found}. Name a column of type TIMESTAMP, or BIGINT "
-            "in "
-            "epoch milliseconds."
+            f"Source {source.topic!r}: time column {source.time!r} {problem}. Name a column of type TIMESTAMP, or "
+            "BIGINT in epoch milliseconds."
         )
