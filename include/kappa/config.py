@@ -35,9 +35,9 @@ class Servers(str):
 
     def __new__(cls, addresses: str, client_file: str = "") -> Servers:
         """Addresses, and the file that belongs to them."""
-        made = super().__new__(cls, addresses)
-        made.client_file = client_file
-        return made
+        servers = super().__new__(cls, addresses)
+        servers.client_file = client_file
+        return servers
 
 
 def client_file_of(bootstrap_servers: str) -> str:
@@ -201,10 +201,10 @@ class Config:
             ConfigError: a variable or key is unknown or malformed; the message names the nearest known one.
         """
         env = os.environ if environ is None else environ
-        given = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
-        given.pop("crash_after", None)  # read by kappa.faults alone
-        internals = json.loads(given.pop("internals", "") or "{}")
-        home = Path(given.get("home", Path.cwd() / ".kappa")).absolute()
+        overrides = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
+        overrides.pop("crash_after", None)  # read by kappa.faults alone
+        internals = json.loads(overrides.pop("internals", "") or "{}")
+        home = Path(overrides.get("home", Path.cwd() / ".kappa")).absolute()
         stack = home / "stack.json"
         written = json.loads(stack.read_text()) if stack.is_file() else {}
         values: dict[str, Any] = {
@@ -213,14 +213,14 @@ class Config:
             "topologies": str(_REPOSITORY / "include" / "topologies"),
             "cache": str(Path.home() / ".cache" / "kappa"),
             **written,
-            **given,
+            **overrides,
             "home": str(home),
         }
-        found = {name: _parse(name, value) for name, value in values.items()} | internals
-        _check_approvals(found.get("approvals_from", ""))
-        _check_webhook(found.get("webhook_url", ""), found.get("webhook_url_file", ""))
-        _check_metrics(found.get("metrics", ""))
-        return cls(**{**found, "lake": _lake(found["lake"])})
+        settings_by_name = {name: _parse(name, value) for name, value in values.items()} | internals
+        _check_approvals(settings_by_name.get("approvals_from", ""))
+        _check_webhook(settings_by_name.get("webhook_url", ""), settings_by_name.get("webhook_url_file", ""))
+        _check_metrics(settings_by_name.get("metrics", ""))
+        return cls(**{**settings_by_name, "lake": _lake(settings_by_name["lake"])})
 
     def to_env(self) -> dict[str, str]:
         """The variables from which :meth:`from_env` makes an equal object."""
@@ -229,8 +229,8 @@ class Config:
             for item in fields(self)
             if "instead" in item.metadata and getattr(self, item.name) != item.default
         }
-        given = {PREFIX + item.name.upper(): _render(getattr(self, item.name)) for item in settings()}
-        return {**given, self.INTERNALS: _render(internals)}
+        variables = {PREFIX + item.name.upper(): _render(getattr(self, item.name)) for item in settings()}
+        return {**variables, self.INTERNALS: _render(internals)}
 
 
 def settings() -> tuple[Field[Any], ...]:
@@ -246,11 +246,11 @@ _GONE: Mapping[str, str] = {
 }
 
 
-def _lake(given: str) -> str:
+def _lake(lake: str) -> str:
     """A lake's path as every process sees it, whatever folder that works in."""
-    if "://" in given:
-        return given
-    path = str(Path(given).absolute())
+    if "://" in lake:
+        return lake
+    path = str(Path(lake).absolute())
     wrong = _NO_PATH.search(path)
     if wrong:
         raise ConfigError(
@@ -258,17 +258,17 @@ def _lake(given: str) -> str:
             f"name. Move it, or set {PREFIX}LAKE to a path without any of [ ] {{ }} * ^ | \\, control characters, and "
             "% before two hexadecimal digits.",
             name="lake",
-            value=given,
+            value=lake,
         )
     return path
 
 
-def _check_approvals(given: str) -> None:
-    if given not in ("", "airflow"):
+def _check_approvals(value: str) -> None:
+    if value not in ("", "airflow"):
         raise ConfigError(
-            f"{PREFIX}APPROVALS_FROM={given!r} is neither airflow nor empty. Set it to airflow, or unset it.",
+            f"{PREFIX}APPROVALS_FROM={value!r} is neither airflow nor empty. Set it to airflow, or unset it.",
             name="approvals_from",
-            value=given,
+            value=value,
         )
 
 
@@ -282,12 +282,12 @@ def _check_webhook(url: str, file: str) -> None:
         )
 
 
-def _check_metrics(given: str) -> None:
-    if given and not re.fullmatch(r"(?:.+:)?\d{1,5}", given):
+def _check_metrics(value: str) -> None:
+    if value and not re.fullmatch(r"(?:.+:)?\d{1,5}", value):
         raise ConfigError(
-            f"{PREFIX}METRICS={given!r} is neither a port nor address:port. Set it to 0 for any free port of loopback.",
+            f"{PREFIX}METRICS={value!r} is neither a port nor address:port. Set it to 0 for any free port of loopback.",
             name="metrics",
-            value=given,
+            value=value,
         )
 
 

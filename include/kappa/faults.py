@@ -108,10 +108,10 @@ POINTS: Mapping[str, str] = {
 
 def crash_point(name: str, seq: int | None = None) -> None:
     """Kill or freeze this process here when the environment asks for it."""
-    wanted = os.environ.get(VARIABLE)
-    if not wanted:
+    directive = os.environ.get(VARIABLE)
+    if not directive:
         return
-    place, _, how = wanted.partition(":")
+    place, _, how = directive.partition(":")
     point, _, number = place.partition("@")
     if point != name or (number and seq is not None and int(number) != seq):
         return

@@ -116,7 +116,7 @@ class TopologyDriver:
         self._stream_times: dict[str, dict[int, int]] = {}
         self._followed: dict[str, int] = {}
         self._promised: dict[str, Final] = {}
-        self._known = partitions or {}
+        self._partition_counts = partitions or {}
         self._copied = released
         self.released: list[tuple[Offsets, Releases]] = []
         self._graces: dict[str, int] = {}
@@ -171,9 +171,9 @@ class TopologyDriver:
         self._followed |= {topic: _millis(at) for topic, at in (final or {}).items() if at is not None}
         self._hold_frontiers()
         tune(self._session, is_small=True)
-        found = self._releases(timed)
+        slice_releases = self._releases(timed)
         records = {
-            source.topic: self._records(source, [i for i in timed if i.topic == source.topic], found)
+            source.topic: self._records(source, [i for i in timed if i.topic == source.topic], slice_releases)
             for source in self.topology.sources
         }
         before = {table.name: self._before(table.name) for table in self.topology.tables}
@@ -182,7 +182,7 @@ class TopologyDriver:
             for source in self.topology.sources
             if source.grace_ms is not None
         }
-        given = Slice(
+        slice = Slice(
             seq=self._seq,
             records=records,
             tables=before,
@@ -191,7 +191,7 @@ class TopologyDriver:
             secret=MASK_KEY,
             hold=held(self.topology, self._session),
         )
-        returned = call_step(self.topology, given)
+        returned = call_step(self.topology, slice)
         frames = conformed(self.topology, returned)
         effects = collect(frames)
         self.orders = {append.name: _order(returned[append.name]) for append in self.topology.appends}
@@ -199,8 +199,8 @@ class TopologyDriver:
         self._promised = final_times(self.topology, lambda topics: least(frontiers[topic] for topic in topics))
         for append in self.topology.appends:
             rows = effects[append.name]
-            known = self._outputs.get(append.name)
-            self._outputs[append.name] = rows if known is None else pa.concat_tables([known, rows])
+            earlier_rows = self._outputs.get(append.name)
+            self._outputs[append.name] = rows if earlier_rows is None else pa.concat_tables([earlier_rows, rows])
         for table in self.topology.tables:
             self._tables[table.name] = newest(self._tables.get(table.name), effects[table.name], table.key)
         for topic in self.topology.topics:
@@ -233,8 +233,8 @@ class TopologyDriver:
     def state(self, name: str) -> list[dict[str, Any]]:
         """Rows of a table, sorted by key, with what its operator keeps for itself."""
         table = self.topology.table(name)
-        kept = [row for row in self._listed(self._tables, name) if not row["_deleted"]]
-        return [{column.name: row[column.name] for column in table.columns} for row in _sorted(kept, table.key)]
+        rows = [row for row in self._listed(self._tables, name) if not row["_deleted"]]
+        return [{column.name: row[column.name] for column in table.columns} for row in _sorted(rows, table.key)]
 
     def rows_in_order(self, name: str) -> list[dict[str, Any]]:
         """Rows of an append output with the place of the record they come from, in the total order.
@@ -270,21 +270,21 @@ class TopologyDriver:
         if self._copied is None:
             # Every partition is known from the start, and each slice has all the records there are.
             end = ranges_end(ranges)
-            found = releases.of_live_slice(ranges, end, idle_after, self._stream_times, lambda: end)
+            slice_releases = releases.of_live_slice(ranges, end, idle_after, self._stream_times, lambda: end)
         else:
-            known = releases.merged(told for _, told in self.released)
-            found = releases.copied(self._copied, known, ranges)
-        self.released.append((ranges_end(ranges), found))
-        return found
+            earlier_releases = releases.merged(one for _, one in self.released)
+            slice_releases = releases.copied(self._copied, earlier_releases, ranges)
+        self.released.append((ranges_end(ranges), slice_releases))
+        return slice_releases
 
-    def _records(self, source: Source, inputs: list[Input], found: Releases) -> DataFrame:
+    def _records(self, source: Source, inputs: list[Input], slice_releases: Releases) -> DataFrame:
         topic = source.topic
         is_timed = source.has_event_time
-        known = releases.merged([found, *(told for _, told in self.released)])
+        released = releases.merged([slice_releases, *(one for _, one in self.released)])
         start = Start(
             timestamps=self._times.get(topic, {}),
             stream_times=self._stream_times.get(topic, {}) if is_timed else {},
-            released=known.get(topic, {}) if is_timed else {},
+            released=released.get(topic, {}) if is_timed else {},
             floors=self._floors.get(topic, {}) if is_timed else {},
             now_ms=_millis(self._now),
         )
@@ -300,7 +300,11 @@ class TopologyDriver:
 
     def _partitions(self, topic: str) -> Sequence[int]:
         """Partitions of a topic: those that the driver was told of, else those that had records."""
-        return range(self._known[topic]) if topic in self._known else sorted(self._times.get(topic, {}))
+        return (
+            range(self._partition_counts[topic])
+            if topic in self._partition_counts
+            else sorted(self._times.get(topic, {}))
+        )
 
     def _taken(self, source: Source, inputs: list[Input]) -> pa.Table:
         """Records as a reader of the log gives them; each takes the next offset of its partition."""
@@ -321,9 +325,9 @@ class TopologyDriver:
             self._offsets[at] += 1
         kinds = {"_key": pa.binary(), "_partition": pa.int32(), "_offset": pa.int64()}
         kinds |= {"_timestamp": pa.timestamp("us", tz="UTC"), "_value": pa.binary()}
-        taken = pa.Table.from_pylist(rows, pa.schema(kinds))
+        records = pa.Table.from_pylist(rows, pa.schema(kinds))
         headers = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
-        return taken.append_column("_headers", pa.nulls(taken.num_rows, headers)) if source.headers else taken
+        return records.append_column("_headers", pa.nulls(records.num_rows, headers)) if source.headers else records
 
     @staticmethod
     def _listed(rows: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:
@@ -335,8 +339,8 @@ class TopologyDriver:
         columns = self.topology.table(name).columns
         if name not in self._tables:
             return self._session.createDataFrame([], ddl_of(columns)).coalesce(1)
-        kept = self._tables[name].filter(pc.invert(self._tables[name]["_deleted"]))
-        return frame_of(self._session, kept.select([column.name for column in columns]), ddl_of(columns))
+        rows = self._tables[name].filter(pc.invert(self._tables[name]["_deleted"]))
+        return frame_of(self._session, rows.select([column.name for column in columns]), ddl_of(columns))
 
 
 def _sorted(rows: list[dict[str, Any]], order: Iterable[str]) -> list[dict[str, Any]]:
@@ -396,8 +400,8 @@ def assert_slice_invariant(
     whole = _results(topology, session, [log], released, is_ordered=not by_arrival)
     for is_arrival, name, slices in ways:
         rest = topology.depending_on_cuts(by_arrival=is_arrival)
-        found = _results(topology, session, slices, released, is_ordered=not by_arrival, without=rest)
-        for what, rows in found.items():
+        results = _results(topology, session, slices, released, is_ordered=not by_arrival, without=rest)
+        for what, rows in results.items():
             if rows != whole[what]:
                 raise AssertionError(_difference(topology.name, what, name, whole[what], rows))
 
@@ -420,14 +424,14 @@ def _run(
 
 def _final(topology: Topology, slices: Sequence[Sequence[Placed[Input]]], n: int) -> dict[str, datetime]:
     """Up to when the rows of topics that are followed may be final after a slice: as late as those after it allow."""
-    found = {}
+    times_by_topic = {}
     for topic in (source.topic for source in topology.sources if source.follows_upstream):
         times = [[time_of(one.item) for one in part if one.topic == topic] for part in slices]
         still_to_come = [ms for part in times[n + 1 :] for ms in part]
         so_far = [ms for part in times[: n + 1] for ms in part]
         if still_to_come or so_far:
-            found[topic] = _time(min(still_to_come or [max(so_far)]))
-    return found
+            times_by_topic[topic] = _time(min(still_to_come or [max(so_far)]))
+    return times_by_topic
 
 
 def _released(
@@ -450,19 +454,19 @@ def _results(
     """What comes out, by ``table <name>`` and the like, in an order that does not depend on the slices."""
     driver = _run(topology, session, list(slices), released)
     names = [table.name for table in topology.tables if table.name not in without]
-    found: dict[str, list[Any]] = {f"table {name}": driver.state(name) for name in names}
+    results: dict[str, list[Any]] = {f"table {name}": driver.state(name) for name in names}
     for append in (append for append in topology.appends if append.name not in without):
-        found[f"output {append.name}"] = driver.rows_in_order(append.name)
+        results[f"output {append.name}"] = driver.rows_in_order(append.name)
     keys = {table.name: table.key for table in topology.tables}
     for topic in (topic for topic in topology.topics if topic.of not in without):
         sent = driver.sent(topic.name)
         if topic.of not in keys:
-            found[f"topic {topic.name}"] = _as_declared(sent, driver.orders.get(topic.of), is_ordered=is_ordered)
+            results[f"topic {topic.name}"] = _as_declared(sent, driver.orders.get(topic.of), is_ordered=is_ordered)
         elif set(topic.key) == set(keys[topic.of]):
-            found[f"topic {topic.name}"] = sorted(pair for pair in dict(sent).items() if pair[1] is not None)
+            results[f"topic {topic.name}"] = sorted(pair for pair in dict(sent).items() if pair[1] is not None)
     order = ("_topic", "_partition", "_offset")
-    found["dead letters"] = sorted(driver.dead_letters, key=lambda letter: [letter[name] for name in order])
-    return found
+    results["dead letters"] = sorted(driver.dead_letters, key=lambda letter: [letter[name] for name in order])
+    return results
 
 
 def _as_declared(
@@ -487,18 +491,18 @@ def _as_declared(
 
 def _order(effect: DataFrame) -> Order | None:
     """The order that rows are marked with. What several operators emit into one topic is in order of each key."""
-    found = order_of(effect)
-    return "key" if found == "topic" and is_union(effect) else found
+    order = order_of(effect)
+    return "key" if order == "topic" and is_union(effect) else order
 
 
-def _difference(topology: str, what: str, way: str, expected: list[Any], found: list[Any]) -> str:
+def _difference(topology: str, what: str, way: str, expected: list[Any], actual: list[Any]) -> str:
     first = next(
-        (at for at, (a, b) in enumerate(zip(expected, found, strict=False)) if a != b), min(len(expected), len(found))
+        (at for at, (a, b) in enumerate(zip(expected, actual, strict=False)) if a != b), min(len(expected), len(actual))
     )
     lines = [
         f"{topology}: {what} depends on how the log is cut.",
-        f"  one slice gives {len(expected)} rows, {way} gives {len(found)}; the first difference is at row {first}:",
+        f"  one slice gives {len(expected)} rows, {way} gives {len(actual)}; the first difference is at row {first}:",
     ]
-    for name, rows in (("one slice", expected), (way, found)):
+    for name, rows in (("one slice", expected), (way, actual)):
         lines += [f"  {name}:", *(f"    {row}" for row in rows[first : first + 3] or ["(no further row)"])]
     return "\n".join(lines)

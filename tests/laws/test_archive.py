@@ -239,10 +239,10 @@ class TestEquality:
         ):
             raw = read_log(spark, stream.config.bootstrap_servers, stream.topic, ranges, headers=source.headers)
             logged = in_tasks(raw, source).orderBy("_offset")
-            begun = stream.kafka.low_watermarks([stream.topic])
+            low = stream.kafka.low_watermarks([stream.topic])
             archive = Archive(stream.config.lake, stream.topic)
             assert archive.is_parsed(source, archive.chunks) == (source.schema == schema)
-            archived = archive.rows(spark, source, ranges, before={}, begun=begun).drop("_seq").orderBy("_offset")
+            archived = archive.rows(spark, source, ranges, before={}, history_start=low).drop("_seq").orderBy("_offset")
             assert archived.dtypes == logged.dtypes
             good = [row for row in logged.collect() if row["_dead"] is None]
             assert [row for row in archived.collect() if row["_dead"] is None] == good

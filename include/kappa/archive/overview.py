@@ -40,7 +40,7 @@ class Outlook:
     schemas: tuple[str, ...]
 
     @property
-    def left(self) -> int:
+    def lag(self) -> int:
         """Offsets that are not archived yet."""
         return sum(max(0, last - (self.position.get(*at) or 0)) for at, last in self.end.items())
 
@@ -52,7 +52,7 @@ class ArchiveStatus:
     Attributes:
         facts: what it covers.
         records: how many records it holds.
-        left: offsets of the log behind its end; None when Kafka was not asked, or has the topic no more.
+        lag: offsets of the log that are not archived yet; None when Kafka was not asked, or no longer has the topic.
         is_same_topic: whether the broker's topic is the archived one; None when Kafka was not asked.
         archiver: ``running``, ``stopped``, ``dead`` or ``never`` (started).
         message: what the archiver says.
@@ -61,7 +61,7 @@ class ArchiveStatus:
     topic: str
     facts: ArchiveFacts
     records: int
-    left: int | None
+    lag: int | None
     is_same_topic: bool | None
     archiver: str
     message: str
@@ -103,11 +103,11 @@ def status(config: Config, topic: str) -> ArchiveStatus:
             f"Topic {topic!r} has no archive in {config.lake}. Begin one: kappa archive start {topic} --execute",
             topic=topic,
         )
-    left: int | None = None
+    lag: int | None = None
     with Broker(config.bootstrap_servers) as broker:
         is_same = topic in broker.topics(topic) and broker.topic_ids([topic])[topic] == facts.topic_id
         if is_same:
-            left = outlook(config, broker, topic).left
+            lag = outlook(config, broker, topic).lag
     sign = liveness.look(archive.paths.heartbeat, config.stale_seconds)
     beat = sign.beat
     state = "never" if beat is None else beat.state if sign.state in ("alive", "stopped") else sign.state
@@ -115,7 +115,7 @@ def status(config: Config, topic: str) -> ArchiveStatus:
         topic=topic,
         facts=facts,
         records=sum(chunk.rows for chunk in archive.chunks),
-        left=left,
+        lag=lag,
         is_same_topic=is_same,
         archiver=state,
         message=beat.message if beat else "",
@@ -123,7 +123,7 @@ def status(config: Config, topic: str) -> ArchiveStatus:
 
 
 def stop(config: Config, topic: str) -> bool:
-    """Take an archive away from its archiver, wherever that runs; whether there was one.
+    """Take an archive away from its archiver, wherever that runs; return whether there was one.
 
     The archiver ends before its next write to the ledger. Idempotent; the next start goes on where it was.
     """
@@ -141,13 +141,13 @@ def stop(config: Config, topic: str) -> bool:
 
 def schemas_of(config: Config, topic: str) -> dict[str, Source]:
     """The schemas by which the deployed topologies read a topic, by name; each once."""
-    found: dict[str, Source] = {}
+    schemas: dict[str, Source] = {}
     for topology in registry.topologies(config.topologies)[0].values():
         for source in topology.sources:
             name = schema_name(source)
             if source.topic == topic and name is not None:
-                found[name] = source
-    return dict(sorted(found.items()))
+                schemas[name] = source
+    return dict(sorted(schemas.items()))
 
 
 def position_of(state: LedgerState, end: Offsets) -> Offsets:
@@ -164,15 +164,15 @@ def lost_records(position: Offsets, low: Offsets) -> tuple[OffsetRange, ...]:
 
 
 def checked_id(broker: Broker, archive: Archive) -> str:
-    found = broker.topic_ids([archive.topic])[archive.topic]
+    topic_id = broker.topic_ids([archive.topic])[archive.topic]
     expected = archive.topic_id
-    if expected is not None and found != expected:
+    if expected is not None and topic_id != expected:
         raise DataLossError(
-            f"Topic {archive.topic!r} was recreated: its id is {found}, the archive is of {expected}. Offsets of the "
-            f"old topic mean nothing in the new one. Move the folder {archive.paths.root} away to keep the old "
+            f"Topic {archive.topic!r} was recreated: its id is {topic_id}, the archive is of {expected}. Offsets of "
+            f"the old topic mean nothing in the new one. Move the folder {archive.paths.root} away to keep the old "
             "records, then start a new archive.",
             topic=archive.topic,
-            found=found,
+            found=topic_id,
             expected=expected,
         )
-    return found
+    return topic_id

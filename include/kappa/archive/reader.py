@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 #: Below the time of any record: what a chunk without records has.
 _NO_TIME = -(2**63)
 
-#: Joins a record with what is wanted of its chunk, by one number: quicker than by two.
-_IS_WANTED = "(SHIFTLEFT(seq, 32) | CAST(partition AS BIGINT)) = _place AND offset BETWEEN _first AND _last"
+#: Joins a record with the span that is read of its chunk, by one number: quicker than by two.
+_IS_IN_SPAN = "(SHIFTLEFT(seq, 32) | CAST(partition AS BIGINT)) = _place AND offset BETWEEN _first AND _last"
 #: All that the archive has of a record.
 _ARCHIVED = "* EXCEPT (_place, _first, _last, _before)"
 
@@ -90,13 +90,13 @@ class Archive:
         Raises:
             DataLossError: they are not.
         """
-        found = self.facts()
-        if found is None or found.topic_id != topic_id or not is_within(ranges, found.covered):
+        facts = self.facts()
+        if facts is None or facts.topic_id != topic_id or not is_within(ranges, facts.covered):
             names = ", ".join(map(str, ranges))
             has = (
                 "nothing"
-                if found is None
-                else f"{', '.join(map(str, found.covered))} of the topic with id {found.topic_id}"
+                if facts is None
+                else f"{', '.join(map(str, facts.covered))} of the topic with id {facts.topic_id}"
             )
             raise DataLossError(
                 f"The archive {self.paths.root} must give {names} of the topic with id {topic_id}, and it has {has}. "
@@ -111,14 +111,14 @@ class Archive:
         return name is not None and all(name in chunk.schemas for chunk in chunks)
 
     def records(
-        self, session: SparkSession, ranges: Sequence[OffsetRange], *, before: Mapping[int, int], begun: Offsets
+        self, session: SparkSession, ranges: Sequence[OffsetRange], *, before: Mapping[int, int], history_start: Offsets
     ) -> DataFrame:
         """The archived records of these ranges, with ``order_timestamp``: as many tasks as there are cores and files.
 
         Args:
             ranges: at most one per partition.
             before: partition -> running maximum of the timestamp before its range, epoch milliseconds.
-            begun: where the reader's history begins: ``before`` is the maximum from there on.
+            history_start: where the reader's history begins: ``before`` is the maximum from there on.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -126,13 +126,13 @@ class Archive:
         chunks = self.overlapping(ranges)
         # A chunk that began before the reader did knows of times that the reader does not: there the maximum is made
         # anew.
-        odd = {c.range.partition for c in chunks if c.range.start < (begun.get(*c.range.at) or 0)}
+        odd = {c.range.partition for c in chunks if c.range.start < (history_start.get(*c.range.at) or 0)}
         spans = F.broadcast(_spans(session, chunks, ranges, carried(chunks, ranges, before)))
-        rows = self._read(session, ranges).join(spans, on=F.expr(_IS_WANTED), how="inner")
-        known = rows.where(~F.col("partition").isin(*odd)) if odd else rows
-        found = known.selectExpr(_ARCHIVED, "TIMESTAMP_MILLIS(GREATEST(running_max_ms, _before)) AS order_timestamp")
+        rows = self._read(session, ranges).join(spans, on=F.expr(_IS_IN_SPAN), how="inner")
+        rest = rows.where(~F.col("partition").isin(*odd)) if odd else rows
+        records = rest.selectExpr(_ARCHIVED, "TIMESTAMP_MILLIS(GREATEST(running_max_ms, _before)) AS order_timestamp")
         if not odd:
-            return found
+            return records
         frame = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
         times = F.max(F.unix_millis("timestamp")).over(frame)
         for partition in odd & before.keys():
@@ -140,7 +140,7 @@ class Archive:
                 times
             )
         anew = rows.where(F.col("partition").isin(*odd)).withColumn("order_timestamp", F.timestamp_millis(times))
-        return found.unionByName(anew.selectExpr(_ARCHIVED))
+        return records.unionByName(anew.selectExpr(_ARCHIVED))
 
     def _read(self, session: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         """Rows among which are those of these ranges: whole files, as far as the files alone are the table."""
@@ -157,20 +157,20 @@ class Archive:
         ranges: Sequence[OffsetRange],
         *,
         before: Mapping[int, int],
-        begun: Offsets,
+        history_start: Offsets,
         schemas: WriterSchemas | None = None,
         aside: Aside | None = None,
     ) -> DataFrame:
         """Rows as :func:`kappa.wire.parsing.parse` gives them, with the archive's slice ``_seq``."""
         is_parsed = self.is_parsed(source, self.overlapping(ranges))
-        records = self.records(session, ranges, before=before, begun=begun)
+        records = self.records(session, ranges, before=before, history_start=history_start)
         return source_rows(records, source, is_parsed=is_parsed, schemas=schemas, aside=aside)
 
     def count(self, ranges: Sequence[OffsetRange]) -> int:
         """Records of these ranges, counted without looking into them, and not by Spark: another engine has to agree."""
         is_in = (f'("partition" = {r.partition} AND "offset" >= {r.start} AND "offset" < {r.end})' for r in ranges)
-        found = queries.query(self.paths.records, None, select="count(*) AS n", where=" OR ".join(is_in))
-        return int(found["n"][0].as_py())
+        counts = queries.query(self.paths.records, None, select="count(*) AS n", where=" OR ".join(is_in))
+        return int(counts["n"][0].as_py())
 
     def check_rows(self, counts: Mapping[tuple[int, int], int], ranges: Sequence[OffsetRange]) -> None:
         """Hold the records that were read against what was on record when they were written.
@@ -183,15 +183,15 @@ class Archive:
             DataLossError: the archive has lost records, or has some twice.
         """
         for chunk in self.overlapping(ranges):
-            found = counts.get((chunk.range.partition, chunk.seq), 0)
-            if is_within([chunk.range], ranges) and found != chunk.rows:
+            count = counts.get((chunk.range.partition, chunk.seq), 0)
+            if is_within([chunk.range], ranges) and count != chunk.rows:
                 raise DataLossError(
-                    f"The archive {self.paths.records} gave {found} records of {chunk.range}, {chunk.rows} were "
+                    f"The archive {self.paths.records} gave {count} records of {chunk.range}, {chunk.rows} were "
                     f"written (slice {chunk.seq}): another process changed its table. Restore it (Delta time travel), "
                     "or replay with --no-archive while Kafka has the records.",
                     topic=self.topic,
                     range=str(chunk.range),
-                    found=found,
+                    found=count,
                     expected=chunk.rows,
                 )
 
@@ -204,7 +204,7 @@ class Archive:
             timestamp_ms: the time.
             since: offsets from which on records count, where the first one lies before them.
         """
-        found: dict[TopicPartition, int] = {}
+        offsets_by_partition: dict[TopicPartition, int] = {}
         for at, (held, largest) in self._maxima(len(self.chunks)).items():
             index = bisect.bisect_left(largest, timestamp_ms)
             if index < len(held):
@@ -213,8 +213,8 @@ class Archive:
                 least = 0 if since is None else since.get(*at) or 0
                 later = first if first >= least else self._first_since(held[index:], least, timestamp_ms)
                 if later is not None:
-                    found[at] = later
-        return found
+                    offsets_by_partition[at] = later
+        return offsets_by_partition
 
     def _first_since(self, chunks: Sequence[Chunk], since: int, timestamp_ms: int) -> int | None:
         """The first record of these chunks at or after a time, from an offset on."""
@@ -231,9 +231,9 @@ class Archive:
 
     def _load_maxima(self, count: int) -> dict[TopicPartition, tuple[list[Chunk], list[int]]]:
         """The chunks of the last covered range of each partition, and the largest timestamp up to the end of each."""
-        found: dict[TopicPartition, list[Chunk]] = {}
+        chunks: dict[TopicPartition, list[Chunk]] = {}
         for chunk in sorted(self._chunks[:count], key=lambda chunk: chunk.range):
-            held = found.setdefault(chunk.range.at, [])
+            held = chunks.setdefault(chunk.range.at, [])
             if held and held[-1].range.end != chunk.range.start:
                 held.clear()
             held.append(chunk)
@@ -241,7 +241,7 @@ class Archive:
         def time_of(chunk: Chunk) -> int:
             return _NO_TIME if chunk.max_ms is None else chunk.max_ms
 
-        return {at: (held, list(accumulate(map(time_of, held), max))) for at, held in found.items()}
+        return {at: (held, list(accumulate(map(time_of, held), max))) for at, held in chunks.items()}
 
     def _load_times(self, partition: int, seq: int) -> tuple[Ints, Ints]:
         """Offsets and running maxima of one chunk, in order."""
@@ -317,22 +317,22 @@ def _may_hold(files: pa.Table, ranges: Sequence[OffsetRange]) -> pa.ChunkedArray
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pa.chunked_array([np.zeros(files.num_rows, dtype=bool)])
+    matches = pa.chunked_array([np.zeros(files.num_rows, dtype=bool)])
     for item in ranges:
-        is_wanted = pc.equal(files["partition.partition"], item.partition)
+        is_match = pc.equal(files["partition.partition"], item.partition)
         if {"min.offset", "max.offset"} <= set(files.column_names):
             is_apart = pc.or_(pc.greater_equal(files["min.offset"], item.end), pc.less(files["max.offset"], item.start))
-            is_wanted = pc.and_not(is_wanted, pc.fill_null(is_apart, False))
-        found = pc.or_(found, is_wanted)
-    return found
+            is_match = pc.and_not(is_match, pc.fill_null(is_apart, False))
+        matches = pc.or_(matches, is_match)
+    return matches
 
 
 def _is_in(ranges: Sequence[OffsetRange]) -> Column:
     from pyspark.sql import functions as F
 
-    found = F.lit(False)
+    condition = F.lit(False)
     for item in ranges:
-        found = found | (
+        condition = condition | (
             (F.col("partition") == item.partition) & (F.col("offset") >= item.start) & (F.col("offset") < item.end)
         )
-    return found
+    return condition

@@ -113,7 +113,7 @@ def source_rows(
         aside: records that are dead letters by a decision.
     """
     why = _reason_sql(aside or {})
-    taken = [
+    record_columns = [
         *(["headers AS _headers"] if source.headers else []),
         f"{literal(source.topic)} AS _topic",
         "partition AS _partition",
@@ -124,19 +124,19 @@ def source_rows(
     ]
     names = [*quoted(source.row_columns), "_value", "_dead", "_seq"]
     if aside:
-        taken.append("value AS _raw")
+        record_columns.append("value AS _raw")
         names[-3:-1] = [f"IF({why} IS NULL, _value, _raw) AS _value", f"COALESCE({why}, _dead) AS _dead"]
     if not is_parsed:
-        raw = records.selectExpr("key AS _key", *taken, "value AS _value")
+        raw = records.selectExpr("key AS _key", *record_columns, "value AS _value")
         return unordered(raw, layout_of(source, schemas)).selectExpr(*names)
     name = schema_name(source)
     columns = [f"{name}.row.{quote(column.name)} AS {quote(column.name)}" for column in source.columns]
     if source.tombstones:
         columns.append(f"CAST({name}.tombstone AS {RECORD_COLUMNS['_tombstone']}) AS _tombstone")
     key = "TRY_VALIDATE_UTF8(CAST(key AS STRING)) AS _key"
-    return records.selectExpr(*columns, key, *taken, f"{name}.value AS _value", f"{name}.dead AS _dead").selectExpr(
-        *names
-    )
+    return records.selectExpr(
+        *columns, key, *record_columns, f"{name}.value AS _value", f"{name}.dead AS _dead"
+    ).selectExpr(*names)
 
 
 def _reason_sql(aside: Aside) -> str:

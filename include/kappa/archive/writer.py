@@ -91,9 +91,9 @@ class Archiver:
         """
         ledger, paths = self.archive.ledger, self.archive.paths
         self._check_topic()
-        found = liveness.settled(paths.heartbeat, self._config.stale_seconds)
-        other = found.beat
-        if other is not None and found.is_alive:
+        sign = liveness.settled(paths.heartbeat, self._config.stale_seconds)
+        other = sign.beat
+        if other is not None and sign.is_alive:
             raise DriverAlreadyRunningError(
                 f"Topic {self._topic!r} has an archiver: {other.writer}, last heard of at {other.at:%H:%M:%S}. "
                 f"To end it: kappa archive stop {self._topic} --execute",
@@ -139,19 +139,19 @@ class Archiver:
         self._say("archived", seq=row.seq, records_per_second=row.rows_read / seconds if seconds else None)
         return sum(item.count for item in row.ranges)
 
-    def left(self) -> int:
+    def lag(self) -> int:
         """Offsets that are not archived yet."""
         end = self._broker.stable_offsets([self._topic])
         return position_of(self.archive.ledger.state(), end).count_to(end)
 
     def is_due(self) -> bool:
-        """Whether what is not archived yet would fill a slice.
+        """Whether the lag would fill a slice.
 
         Raises:
             StaleWriterError: another archiver claimed the archive, or it was stopped.
         """
         self.archive.ledger.check_claim(self.writer)
-        return self.left() >= self._config.slice_records
+        return self.lag() >= self._config.slice_records
 
     def close(self, message: str = "") -> None:
         """End the heartbeat, Spark if it was started here, and the connection. Safe twice."""
@@ -229,8 +229,8 @@ class Archiver:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        wanted = schemas_of(self._config, self._topic)
-        sources = {name: wanted[name] for name in plan.detail["schemas"] if name in wanted}
+        schemas = schemas_of(self._config, self._topic)
+        sources = {name: schemas[name] for name in plan.detail["schemas"] if name in schemas}
         ranges = [item for item in plan.ranges if not item.is_empty]
         raw = read_log(self.session, self._config.bootstrap_servers, self._topic, ranges, headers=True)
         observation = Observation()
@@ -256,14 +256,14 @@ class Archiver:
 
         rows = self.session.read.format("delta").load(self.archive.paths.records).where(F.col("seq") == plan.seq)
         there = [name for name in plan.detail["schemas"] if name in rows.columns]
-        lacking = [F.count_if(F.col(name).isNull()).alias(name) for name in there]
-        found = (
+        null_counts = [F.count_if(F.col(name).isNull()).alias(name) for name in there]
+        counts = (
             rows.groupBy("partition")
-            .agg(F.count("offset").alias("rows"), F.max("running_max_ms").alias("max_ms"), *lacking)
+            .agg(F.count("offset").alias("rows"), F.max("running_max_ms").alias("max_ms"), *null_counts)
             .collect()
         )
-        parts = {str(row["partition"]): {"rows": row["rows"], "max_ms": row["max_ms"]} for row in found}
-        return {"parts": parts, "schemas": [name for name in there if not any(row[name] for row in found)]}
+        parts = {str(row["partition"]): {"rows": row["rows"], "max_ms": row["max_ms"]} for row in counts}
+        return {"parts": parts, "schemas": [name for name in there if not any(row[name] for row in counts)]}
 
     def _abandon(self, plan: LedgerRow, lost: tuple[OffsetRange, ...]) -> None:
         if not self._skip_lost:
@@ -330,7 +330,7 @@ def run(
             try:
                 if is_over() or (is_waiting and not archiver.is_due()):
                     continue
-                taken = archiver.advance()
+                count = archiver.advance()
             except StaleWriterError as error:
                 if error.data["holder"] != NOBODY:
                     raise
@@ -341,9 +341,9 @@ def run(
                     raise
                 last[archiver] = time.monotonic()
                 continue
-            moved += taken
-            if taken:
-                on_slice(archiver, taken)
+            moved += count
+            if count:
+                on_slice(archiver, count)
             else:
                 last[archiver] = time.monotonic()
         if not moved:

@@ -65,7 +65,7 @@ def start(
         if json:
             return
         dry(
-            f"archive {sum(outlook.left for outlook in found):,} offsets of {', '.join(topics)}"
+            f"archive {sum(outlook.lag for outlook in found):,} offsets of {', '.join(topics)}"
             + (" and follow" if follow else "")
         )
         return
@@ -98,7 +98,7 @@ def status(
             s.topic,
             " ".join(f"[{r.partition}]={r.start}..{r.end}" for r in s.facts.covered) or "nothing",
             s.records,
-            "topic recreated" if s.is_same_topic is False else s.left,
+            "topic recreated" if s.is_same_topic is False else s.lag,
             s.archiver,
             s.message,
         ]
@@ -130,7 +130,7 @@ def stop(topics: Topics, execute: Execute = False) -> None:
 def _described(outlook: Outlook) -> list[str]:
     position = " ".join(f"[{partition}]={offset}" for (_, partition), offset in outlook.position.items())
     lines = [
-        f"{outlook.topic}: {outlook.left:,} offsets from {position} on, parsed by {len(outlook.schemas)} schemas of "
+        f"{outlook.topic}: {outlook.lag:,} offsets from {position} on, parsed by {len(outlook.schemas)} schemas of "
         "deployed topologies"
     ]
     if outlook.lost:
@@ -162,7 +162,7 @@ def _run(chosen: Config, found: list[Outlook], *, follow: bool, every: float, sk
         bar = stack.enter_context(Progress(*columns, console=console, transient=True, disable=is_plain))
         archivers = [stack.enter_context(Archiver(chosen, outlook.topic, skip_lost=skip_lost)) for outlook in found]
         tasks = {
-            one: bar.add_task(outlook.topic, total=outlook.left or None, rate="")
+            one: bar.add_task(outlook.topic, total=outlook.lag or None, rate="")
             for one, outlook in zip(archivers, found, strict=True)
         }
         begun = time.monotonic()

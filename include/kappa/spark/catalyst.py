@@ -98,9 +98,11 @@ def suspects(effect: str, frame: DataFrame) -> tuple[Suspect, ...]:
     """
     if _is_settled(frame):
         return ()
-    found = _plan(_analysed(frame), None)
+    expressions = _plan(_analysed(frame), None)
     return tuple(
-        dict.fromkeys(Suspect(effect=effect, cause=cause, expression=text, column=name) for cause, text, name in found)
+        dict.fromkeys(
+            Suspect(effect=effect, cause=cause, expression=text, column=name) for cause, text, name in expressions
+        )
     )
 
 
@@ -129,12 +131,12 @@ def across_records(
     """
     owners = {_rows(_analysed(table)): f"reads table {name!r}" for name, table in tables.items()}
     owners |= {_rows(_analysed(source)): "" for source in records.values()}
-    return tuple(dict.fromkeys(found for found in _across(_analysed(frame), owners) if found))
+    return tuple(dict.fromkeys(dependency for dependency in _across(_analysed(frame), owners) if dependency))
 
 
-def read_from(frame: DataFrame, given: Mapping[str, DataFrame]) -> tuple[str, ...]:
+def read_from(frame: DataFrame, sources: Mapping[str, DataFrame]) -> tuple[str, ...]:
     """Names of those of these DataFrames that another is made from, sorted; see :func:`across_records`."""
-    owners = {_rows(_analysed(one)): name for name, one in given.items()}
+    owners = {_rows(_analysed(one)): name for name, one in sources.items()}
     return tuple(sorted({owners[rows] for rows in map(_rows, _leaves(_analysed(frame))) if rows in owners}))
 
 
@@ -190,12 +192,12 @@ def _own(plan: Any, kind: str, needed: Needed) -> list[Any]:
     """The expressions of a plan that these columns depend on."""
     match kind:
         case "Project":
-            return _wanted(plan.projectList(), needed)
+            return _needed(plan.projectList(), needed)
         case "Aggregate":
-            return [*_listed(plan.groupingExpressions()), *_wanted(plan.aggregateExpressions(), needed)]
+            return [*_listed(plan.groupingExpressions()), *_needed(plan.aggregateExpressions(), needed)]
         case "Window":
-            wanted = _wanted(plan.windowExpressions(), needed)
-            return [*wanted, *_listed(plan.partitionSpec()), *_listed(plan.orderSpec())] if wanted else []
+            windows = _needed(plan.windowExpressions(), needed)
+            return [*windows, *_listed(plan.partitionSpec()), *_listed(plan.orderSpec())] if windows else []
     return _listed(plan.expressions())
 
 
@@ -262,7 +264,7 @@ def _expression(expression: Any, name: str, settled: tuple[str, ...] = ()) -> It
         yield from _expression(part, name, settled)
 
 
-def _wanted(columns: Any, needed: Needed) -> list[Any]:
+def _needed(columns: Any, needed: Needed) -> list[Any]:
     return [column for column in _listed(columns) if needed is None or _id(column) in needed]
 
 

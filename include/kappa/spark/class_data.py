@@ -21,11 +21,11 @@ def archive(cache: Path, jars: Iterable[Path]) -> Path:
     """Where the archive for this Java and these jars beside pyspark's own is; it need not be there."""
     java = java_home()
     release = java / "release"
-    known = [str(java), release.read_text() if release.is_file() else ""]
+    parts = [str(java), release.read_text() if release.is_file() else ""]
     for jar in [*sorted(jars), *sorted((spark_home() / "jars").glob("*.jar"))]:
-        found = jar.stat()  # the JVM compares both too
-        known.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
-    name = hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
+        stat = jar.stat()  # the JVM compares both too
+        parts.append(f"{jar} {stat.st_size} {stat.st_mtime_ns}")
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return cache / "class-data" / f"{name}.jsa"
 
 

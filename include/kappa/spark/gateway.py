@@ -38,19 +38,19 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is not None:
         return
-    given = os.environ.get(_ARGUMENTS)
+    arguments = os.environ.get(_ARGUMENTS)
     descriptor, name = tempfile.mkstemp(prefix="kappa-spark-", suffix=".properties")  # mode 0600
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
-        os.environ[_ARGUMENTS] = f"--properties-file {name} --load-spark-defaults {given or 'pyspark-shell'}"
+        os.environ[_ARGUMENTS] = f"--properties-file {name} --load-spark-defaults {arguments or 'pyspark-shell'}"
         SparkContext._ensure_initialized()
         _remember_classes(SparkContext._jvm)
     finally:
-        if given is None:
+        if arguments is None:
             os.environ.pop(_ARGUMENTS, None)
         else:
-            os.environ[_ARGUMENTS] = given
+            os.environ[_ARGUMENTS] = arguments
         Path(name).unlink(missing_ok=True)
 
 

@@ -88,9 +88,9 @@ def find_java() -> Path:
         if release is not None and release >= JAVA_OLDEST:
             return candidate
         too_old.append(f"{candidate} is {'unusable' if release is None else f'Java {release}'}")
-    found = f" Found: {'; '.join(too_old)}." if too_old else ""
+    hint = f" Found: {'; '.join(too_old)}." if too_old else ""
     raise ConfigError(
-        f"Java {JAVA_OLDEST} or newer is needed by Kafka and Spark and was not found.{found} "
+        f"Java {JAVA_OLDEST} or newer is needed by Kafka and Spark and was not found.{hint} "
         f"Install it: `apt-get install openjdk-17-jre-headless` (Debian, Ubuntu), "
         f"`dnf install java-17-openjdk-headless` (Fedora), `brew install openjdk@17` (macOS); or set JAVA_HOME.",
         found=too_old,
@@ -113,8 +113,8 @@ def java_release(java: Path) -> int | None:
     """
     stated = java.resolve().parent.parent / "release"
     with contextlib.suppress(OSError):
-        if found := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', stated.read_text(errors="replace"), re.MULTILINE):
-            return int(found[1])
+        if line := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', stated.read_text(errors="replace"), re.MULTILINE):
+            return int(line[1])
     try:
         shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
     except (OSError, subprocess.SubprocessError):

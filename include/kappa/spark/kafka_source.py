@@ -31,14 +31,14 @@ def read_log(
     session: SparkSession, bootstrap_servers: str, topic: str, ranges: Sequence[OffsetRange], *, headers: bool = False
 ) -> DataFrame:
     """Records of exactly these ranges of one topic, one Spark task for each partition, in offset order."""
-    mine = [r for r in ranges if r.topic == topic]
+    own_ranges = [r for r in ranges if r.topic == topic]
     return (
         session.read.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .options(**CONSUMER)
-        .option("assign", json.dumps({topic: [r.partition for r in mine]}))
-        .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in mine}}))
-        .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in mine}}))
+        .option("assign", json.dumps({topic: [r.partition for r in own_ranges]}))
+        .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in own_ranges}}))
+        .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in own_ranges}}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", str(headers).lower())
         .options(**for_spark(bootstrap_servers))

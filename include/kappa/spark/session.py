@@ -115,19 +115,19 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     jars = ensure_spark(config.cache)
-    chosen = settings(config, jars)
+    options = settings(config, jars)
     if local_cores(config.spark_master) is not None:  # on a cluster the class path is another
-        chosen[JAVA_OPTIONS] = class_data.reading(chosen.get(JAVA_OPTIONS, ""), config.cache, jars)
-    start_jvm({**chosen, "spark.master": config.spark_master, "spark.app.name": app_name})
-    session = SparkSession.builder.appName(app_name).master(config.spark_master)
-    for key, value in chosen.items():
-        session = session.config(key, value)
-    made = session.getOrCreate()
+        options[JAVA_OPTIONS] = class_data.reading(options.get(JAVA_OPTIONS, ""), config.cache, jars)
+    start_jvm({**options, "spark.master": config.spark_master, "spark.app.name": app_name})
+    builder = SparkSession.builder.appName(app_name).master(config.spark_master)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
     if local_cores(config.spark_master) is None:
-        made.sparkContext.addPyFile(str(shipped(_SOURCE_ROOT / "kappa", config.home / "shipped")))
+        session.sparkContext.addPyFile(str(shipped(_SOURCE_ROOT / "kappa", config.home / "shipped")))
     elif unix_sockets.ENABLED not in config.spark_conf:
-        unix_sockets.reach_workers(made)
-    return made
+        unix_sockets.reach_workers(session)
+    return session
 
 
 @dataclass(kw_only=True)
@@ -199,11 +199,11 @@ def is_alive(session: SparkSession) -> bool:
 
 def is_part(part: DataFrame, whole: DataFrame) -> bool:
     """Whether a DataFrame's plan occurs within another's: keeping its rows then spares the other the work."""
-    wanted = part._jdf.queryExecution().analyzed()
+    target = part._jdf.queryExecution().analyzed()
     waiting = [whole._jdf.queryExecution().analyzed()]
     while waiting:
         plan = waiting.pop()
-        if plan.sameResult(wanted):
+        if plan.sameResult(target):
             return True
         children = plan.children()
         waiting.extend(children.apply(index) for index in range(children.size()))
@@ -253,27 +253,27 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: str | StructType | N
 
 def broadcast_bytes(session: SparkSession) -> int:
     """Largest size of what Spark sends to every task of a join by itself; negative where it sends nothing."""
-    found: int = session._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
-    return found
+    size: int = session._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
+    return size
 
 
 def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
     """Spark settings of a driver: Kappa's, then those that ``config.spark_conf`` overrides."""
     cores = local_cores(config.spark_master)
     paths = [str(jar) for jar in sorted(jars)]
-    chosen = {**_SETTINGS, "spark.sql.warehouse.dir": str(config.home / "spark-warehouse")}
+    options = {**_SETTINGS, "spark.sql.warehouse.dir": str(config.home / "spark-warehouse")}
     if cores is None:  # their hosts have other folders: they get this code and the jars from the driver
-        chosen["spark.jars"] = ",".join(paths)
+        options["spark.jars"] = ",".join(paths)
     else:
-        chosen["spark.executorEnv.PYTHONPATH"] = str(_SOURCE_ROOT)
+        options["spark.executorEnv.PYTHONPATH"] = str(_SOURCE_ROOT)
         # On this host the jars are read where they are; spark.jars would copy them at each start.
-        chosen["spark.driver.extraClassPath"] = os.pathsep.join(paths)
-        chosen["spark.sql.shuffle.partitions"] = str(2 * cores)
-        chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
+        options["spark.driver.extraClassPath"] = os.pathsep.join(paths)
+        options["spark.sql.shuffle.partitions"] = str(2 * cores)
+        options["spark.driver.host"] = options["spark.driver.bindAddress"] = "127.0.0.1"
         if cores <= FEW_CORES:
-            memory = config.spark_conf.get("spark.driver.memory", chosen["spark.driver.memory"])
-            chosen[JAVA_OPTIONS] = serial_collector(memory)
-    return {**chosen, **config.spark_conf}
+            memory = config.spark_conf.get("spark.driver.memory", options["spark.driver.memory"])
+            options[JAVA_OPTIONS] = serial_collector(memory)
+    return {**options, **config.spark_conf}
 
 
 def serial_collector(memory: str) -> str:
@@ -286,21 +286,21 @@ def serial_collector(memory: str) -> str:
     at most, where it would keep more than twice of it by itself, and to a twelfth of the memory.
     """
     options = f"-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -XX:MetaspaceSize={CLASSES_MB}m"
-    found = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
+    if match is None:
         return options
-    megabytes = int(found[1]) * (1024 if found[2] == "g" else 1)
+    megabytes = int(match[1]) * (1024 if match[2] == "g" else 1)
     return f"{options} -Xmn{megabytes // 6}m -Xms{megabytes // 4}m -XX:InitialHeapSize={megabytes // 2}m"
 
 
 def local_cores(master: str) -> int | None:
     """Cores of a ``local`` master; None when Spark runs on a cluster."""
-    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
-    if found is None:
+    match = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if match is None:
         return None
-    if found[1] == "*":
+    if match[1] == "*":
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(found[1] or 1)
+    return int(match[1] or 1)
 
 
 _WHOLE_STAGE, _FACTORY = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"
@@ -326,12 +326,12 @@ def tune(session: SparkSession, *, is_small: bool, by_keys: bool = False) -> Non
     """
     from kappa.operators.keys import BY_KEYS
 
-    wanted = f"{'small' if is_small else 'large'}{', by keys' if by_keys else ''}"
-    if session.conf.get(_TUNED_FOR, None) == wanted:
+    profile = f"{'small' if is_small else 'large'}{', by keys' if by_keys else ''}"
+    if session.conf.get(_TUNED_FOR, None) == profile:
         return
     built = session.sparkContext.getConf()
     for key, (small, large) in _TUNED.items():
         is_quick = is_small and not (by_keys and key in (_WHOLE_STAGE, _FACTORY))
         session.conf.set(key, small if is_quick else built.get(key, large) or large)
     session.conf.set(BY_KEYS, str(by_keys).lower())
-    session.conf.set(_TUNED_FOR, wanted)
+    session.conf.set(_TUNED_FOR, profile)

@@ -181,7 +181,9 @@ def of_archive(
 
     def rows(schemas: WriterSchemas) -> DataFrame:
         times, aside = start.timestamps, start.aside
-        return archive.rows(session, source, ranges, before=times, begun=epoch_start, schemas=schemas, aside=aside)
+        return archive.rows(
+            session, source, ranges, before=times, history_start=epoch_start, schemas=schemas, aside=aside
+        )
 
     frame = rows({}) if is_parsed else resolved(source, rows, look_up)
     persisted = () if is_parsed else (frame,)
