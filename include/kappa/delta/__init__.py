@@ -1,1 +1,1 @@
-"""Delta tables: what is written to them, read of them and kept of them."""
+"""Delta tables: written, read, kept and removed."""

@@ -45,7 +45,7 @@ _CONFIGURATION = {
 }
 #: A file of this age that no commit names belongs to no write that is still under way.
 _ABANDONED_HOURS = 24
-#: Files are removed after every so many merges.
+#: Number of merges after which files are removed.
 _VACUUM_AFTER = 8
 
 
@@ -78,7 +78,7 @@ class AppendLog:
         #: Version at the last look at Delta's log, and when that look began.
         self._looked = (-1, 0.0)
         self._lock = threading.RLock()
-        #: Whether the last refresh gave all rows, because some that this object had not seen are there no more.
+        #: Whether the last refresh gave all rows, because some that this object had not seen are gone.
         self.is_anew = False
 
     def exists(self) -> bool:
@@ -88,7 +88,7 @@ class AppendLog:
         return bool(DeltaTable.is_deltatable(self.path))
 
     def create(self) -> None:
-        """Create the table; does nothing when it is there."""
+        """Create the table unless it is there."""
         from deltalake import DeltaTable
 
         about_to(f"create {self.path}")
@@ -210,7 +210,7 @@ class AppendLog:
         return pa.schema([*self.schema, *(column for column in theirs if column.name not in self.schema.names)])
 
     def replace(self, kept_rows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
-        """Put rows in the place of those that are there, if nothing was appended since the last :meth:`refresh`.
+        """Replace the rows of the log, if nothing was appended since the last :meth:`refresh`.
 
         One commit: readers see the log as it was or as it is then. The files that go stay for as long as merged ones,
         so that their readers can finish. A crash leaves the one or the other.

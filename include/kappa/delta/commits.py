@@ -75,7 +75,7 @@ def commits_after(path: str, version: int) -> Iterator[Commit]:
 
 
 def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
-    """What a commit of a table says (Delta's protocol, "Delta Log Entries"); None where there is no file of it."""
+    """The actions of a commit of a table (Delta's protocol, "Delta Log Entries"); None where there is no file of it."""
     try:
         text = entry_of(path, version).read_text()
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
 
 
 def foreign(commits: Sequence[Commit]) -> list[Commit]:
-    """Those that change rows, were not made by Kappa, and are not undone by a later commit of Kappa."""
+    """The commits that change rows, were not made by Kappa, and are not undone by a later commit of Kappa."""
     undone: set[int] = set()
     for commit in commits:
         undone |= commit.undone

@@ -76,7 +76,7 @@ def _last_run(rows: pa.Table, order: Sequence[str]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Changes that are not in a table yet: of each key the newest one counts, of which ``_deleted`` removes it.
+    """Changes that are not in a table yet: per key the newest one counts, and its ``_deleted`` removes the key.
 
     Attributes:
         path: the Delta table of the changes.
@@ -93,7 +93,7 @@ class Changes:
     key: tuple[str, ...]
 
     def newest(self) -> pa.Table:
-        """The newest change of each key, as the changes' table has it, without its slice."""
+        """The newest change per key, as the changes' table has it, without its slice."""
         from deltalake import DeltaTable
 
         delta_table = DeltaTable(self.path, version=self.delta_version)
@@ -160,7 +160,7 @@ def query(
 
 
 def counted(path: str, delta_version: int, column: str, *, where: str) -> list[tuple[str, int]]:
-    """How many rows there are of each value of a column as of a Delta version, the most frequent first.
+    """The number of rows per value of a column as of a Delta version, the most frequent first.
 
     Args:
         where: SQL condition.

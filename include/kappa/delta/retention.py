@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Of commits not old enough to be savepoints, the first in each period of this length keeps its version for those after
-#: it.
+#: Recent commits keep one merged version per period of this length; later commits in it are read from that version
+#: plus changes.
 MERGE_GRAIN = timedelta(minutes=30)
 #: How long a version stays that a merge has replaced: a reader that knows only the path may use it.
 MERGE_STAYS = timedelta(minutes=5)

@@ -87,7 +87,7 @@ def create(
     partition_by: Sequence[str] = (),
     configuration: Mapping[str, str] | None = None,
 ) -> None:
-    """Create a Delta table; does nothing when it is there."""
+    """Create a Delta table unless it is there."""
     from deltalake import DeltaTable, Schema
 
     DeltaTable.create(

@@ -2,7 +2,7 @@
 
 Each value is decoded with the schema that wrote it; its fields then go to the declared columns by name. A declared
 column that the writer lacks has the source's default, or is null. A source may name the types of records that it takes.
-Aliases of a reader cannot be said.
+Aliases of a reader are not supported.
 
 ===========================  =====================================================================================
 written as                   fits a column of
@@ -35,7 +35,7 @@ import pyarrow as pa
 from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
 from kappa.wire.json.json_converter import UnfitError
 
-#: Why a value is a dead letter. None of them holds a part of a value's content.
+#: Reasons of dead letters. None of them holds a part of a value's content.
 NO_WIRE_FORMAT = "the value does not begin with zero and the id of a schema"
 UNKNOWN_ID = "schema {} is not in the schema registry"
 NOT_AVRO = "schema {} is {}, not Avro"
@@ -68,7 +68,7 @@ class AvroReader:
 
     Attributes:
         schema: as fastavro takes it.
-        converts: of each declared column, what makes the writer's value one of its type; None where it is one.
+        converts: per declared column, the conversion of the writer's value; None where it needs none.
         defaults: values of columns that the writer does not have.
     """
 
@@ -94,7 +94,7 @@ def readers(
     records: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[int, AvroReader | str]:
-    """For each id how its values are read, or why all of them are dead letters.
+    """Per id the reader of its values, or why all of them are dead letters.
 
     Args:
         schemas: by id.
@@ -167,12 +167,12 @@ def datum(value: bytes, schema: Any) -> Any:
 
 
 def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[str, Any]], T]) -> T | str:
-    """What a function makes of a schema and its named types, or why all values of the schema are dead letters.
+    """The result of a function of a schema and its named types, or why all values of the schema are dead letters.
 
     Args:
         number: the schema's id.
         schema: the schema; None where the registry does not know the id.
-        read: raises UnfitError where the schema does not do.
+        read: raises UnfitError where the schema is not suitable.
     """
     if schema is None:
         return UNKNOWN_ID.format(number)
@@ -237,7 +237,7 @@ def _json(text: str) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """A schema without what only a reader needs, and with its logical types under another name."""
+    """A schema without the parts that only a reader needs, and with its logical types under another name."""
     if isinstance(schema, list):
         return [_plain(part) for part in schema]
     if not isinstance(schema, dict):
@@ -256,7 +256,7 @@ def _plain(schema: Any) -> Any:
 
 
 def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> int:
-    """Fewest bytes that a value of the schema takes.
+    """The fewest bytes that a value of the schema takes.
 
     Raises:
         UnfitError: a few bytes could end the process: a type within itself nests as deep as the value says, an array of
@@ -288,10 +288,10 @@ def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> 
 
 
 def _convert(schema: Any, kind: pa.DataType, names: dict[str, Any], at: str) -> Convert | None:
-    """What makes the writer's value one of the declared type; None where it is one.
+    """The conversion of the writer's value to the declared type; None where it needs none.
 
     Raises:
-        UnfitError: no value of the schema is one.
+        UnfitError: no value of the schema has that type.
     """
     if isinstance(schema, str):
         schema = names.get(schema, {"type": schema})
@@ -316,7 +316,7 @@ def _convert(schema: Any, kind: pa.DataType, names: dict[str, Any], at: str) -> 
 
 
 def _of_primitive(schema: dict[str, Any], written: str, logical: Any, kind: pa.DataType) -> Convert | str | None:
-    """What :func:`_convert` gives; the declared type's name where nothing does."""
+    """The same for a single value; the name of the declared type where the value never fits."""
     is_integer = written in ("int", "long")
     if pa.types.is_decimal(kind) and written in ("bytes", "fixed") and logical == "decimal":
         return _decimal(int(schema.get("scale", 0)))

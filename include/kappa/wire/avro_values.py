@@ -13,13 +13,13 @@ from kappa.topology.schemas.wire_schemas import WriterSchema
 
 #: The values of rows, one each.
 Encode = Callable[[pa.Table], Iterator[bytes]]
-#: Rows that are Python objects at one time.
+#: Most rows that are Python objects at a time.
 _CHUNK = 10_000
 _HEADER = 5
 
 
 def encoder(number: int, text: str, columns: Sequence[str]) -> Encode:
-    """What writes these columns of rows with a schema.
+    """An encoder of these columns of rows with a schema.
 
     Args:
         number: the schema's id.
@@ -44,7 +44,7 @@ def encoder(number: int, text: str, columns: Sequence[str]) -> Encode:
 
 
 def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
-    """What reads values that an :func:`encoder` wrote with one of these schemas; times as numbers, others as is."""
+    """A decoder of values that :func:`encoder` wrote with one of these schemas; times are numbers, others as is."""
     import fastavro
 
     parsed_schemas = {number: fastavro.parse_schema(_numbers(json.loads(one.text))) for number, one in schemas.items()}

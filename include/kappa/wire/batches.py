@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Why a record is a dead letter, as far as it does not depend on the format.
+#: Reasons of dead letters that do not depend on the format.
 NO_VALUE = "the value is null"
 ABSENT = "{} is NOT NULL and absent"
 NO_KEY = "{} is a column of the key, and absent"
 NO_TIME = "the event time {} is absent"
 TOO_FAR = "the event time {} lies too far past the record's timestamp, or is not a time"
-#: No event time lies before this: what is kept in microseconds ends there.
+#: No event time is earlier: the range of microseconds ends there.
 EARLIEST_MS = -9_000_000_000_000_000
 #: Below the time of any record.
 _NEVER = np.iinfo(np.int64).min
@@ -181,11 +181,11 @@ def _least(by_offset: Mapping[int, int], offsets: Ints) -> Ints:
 def counted(
     batches: Iterable[pa.RecordBatch], work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """What a work makes of the batches, and after it one row that tells how many records came in and how large they
-    were.
+    """The output of some work on the batches, and after it one row with the number and the size of the records that
+    came in.
 
     The count is part of the task's rows, taken before the work: a task or stage that runs again replaces it, while an
-    accumulator of Spark would add to it. The columns ``_read`` and ``_bytes`` are null but for that row, where all
+    accumulator of Spark would add to it. The columns ``_read`` and ``_bytes`` are null except in that row, where all
     others are.
 
     Raises:
@@ -245,7 +245,7 @@ def placed(
 
 
 def reader(layout: Layout) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What makes rows of the records of a batch: the source's columns, ``_key`` as text, ``_tombstone`` where the
+    """A function that makes rows of a batch: the source's columns, ``_key`` as text, ``_tombstone`` where the
     source has it, ``_value`` and ``_dead``; any other columns of the batch stay.
 
     ``_dead`` is null for a good record, else the reason, which never holds the value. ``_value`` is null for a good
@@ -323,7 +323,7 @@ def _with_keys(
     layout: Layout,
     read: Decode,
 ) -> pa.StringArray:
-    """Take columns that a value lacks from the key; why records are dead letters then."""
+    """Take columns that a value lacks from the key; return the reasons of dead letters then."""
     names = layout.key_kind.names
     is_lacking = has_no_row.copy()
     for name in names:
@@ -344,7 +344,7 @@ def _is_one_of(operations: pa.StringArray, some: Sequence[str]) -> Mask:
 
 
 def _is_missing(columns: Mapping[str, pa.Array], name: str) -> Mask:
-    """Whether a column is null, and not since a change left it as it was."""
+    """Whether a column is null without that a change left it as it was."""
     is_absent = _is_absent(columns[name])
     if "_unchanged" in columns and is_absent.any():
         is_unchanged = [name in (names or ()) for names in columns["_unchanged"].to_pylist()]
@@ -382,7 +382,7 @@ def _untimely(
 
 
 def _set_aside(rows: pa.RecordBatch, batch: pa.RecordBatch, aside: Aside) -> pa.RecordBatch:
-    """The rows, of which those that a decision sets aside are dead letters, with their values."""
+    """The rows; those that a decision sets aside are dead letters, with their values."""
     if not aside:
         return rows
     places = zip(batch["_partition"].to_pylist(), batch["_offset"].to_pylist(), strict=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Keys or values -> a row for each, and why those that are not null are dead letters; the rows of those are null.
 Decode = Callable[[pa.BinaryArray], "tuple[pa.StructArray, pa.StringArray]"]
 
-#: Why keys and values are dead letters.
+#: Reasons of dead letters.
 NOT_UTF8 = "the value is not UTF-8"
 UNFIT_KEY = "the key is not {}"
 #: Sizes of what Kafka's serializers write.
@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"[-+0-9.eE]+|true|false")
 
 
 def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Decode:
-    """How the values of a source are read.
+    """The decoder of a source's values.
 
     Args:
         source: names the format.
@@ -52,7 +52,7 @@ def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Deco
 
 
 def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Decode | None:
-    """How the keys of a source are read; None where it names no columns of theirs."""
+    """The decoder of a source's keys; None where the source names no columns of keys."""
     if not source.key_schema:
         return None
     if source.envelope != "none":
@@ -71,7 +71,7 @@ def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> 
 
 
 def _changes(kind: pa.StructType, source: Source, schemas: WriterSchemas) -> Decode:
-    """How records of changes are read: the columns of the row, and those of the change."""
+    """The decoder of records of changes: the columns of the row, and those of the change."""
     return _in_envelope(debezium_records.decoded, source.format, kind, source, schemas)
 
 
@@ -90,7 +90,7 @@ def _forms(source: Source) -> Forms:
 
 
 def texts(values: pa.BinaryArray) -> pa.StringArray:
-    """Bytes as UTF-8 text, null where they are none."""
+    """Bytes as UTF-8 text, null where they are not."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -121,10 +121,10 @@ def _avro(
 
 
 def _defaults(source: Source, kind: pa.StructType) -> dict[str, Any]:
-    """What fills columns that a writer lacks, read as JSON is.
+    """Values of columns that a writer lacks, read as JSON.
 
     Raises:
-        TopologyError: a default is none of its column's type.
+        TopologyError: a default is not of its column's type.
     """
     if not source.defaults:
         return {}

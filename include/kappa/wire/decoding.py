@@ -15,7 +15,7 @@ from kappa.wire.json.json_values import decoded
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Values that are read at one time.
+#: Most values that are read at a time.
 _ROWS = 50_000
 
 

@@ -39,7 +39,7 @@ class Record(NamedTuple):
 def topic_records(
     topic: Topic, columns: Sequence[str], rows: pa.Table, *, name: str | None = None, encode: Encode | None = None
 ) -> Iterator[Record]:
-    """Records of a topic output in the order of emission: by the places of rows, of one place by key, then by value.
+    """Records of a topic output in the order of emission: by the places of rows, within a place by key, then by value.
 
     A deleted row sends a null value. Rows of a table have no place and go as they are.
 
@@ -48,7 +48,7 @@ def topic_records(
         columns: what a value holds.
         rows: rows of what it is made of.
         name: the topic that they are sent to; None for that of the topic output's name.
-        encode: what makes values of rows; None for JSON.
+        encode: the encoder of values; None for JSON.
     """
     has_places = set(ORDER) <= set(rows.column_names)
     if has_places:
@@ -75,7 +75,7 @@ def _is_at_place_before(rows: pa.Table) -> pa.Array:
 
 
 def _by_content(records: Iterable[Record], shared: Sequence[bool]) -> Iterator[Record]:
-    """Records in order of their places, those of one place by key and value.
+    """Records in order of their places, within a place by key and value.
 
     Args:
         records: the records, by place.

@@ -157,7 +157,7 @@ def parsed_beside(records: DataFrame, layouts: Mapping[str, Layout]) -> DataFram
 
 
 def columns_to_read(*sources: Source) -> list[SparkColumn]:
-    """What is taken from Kafka's columns: all that one of these sources needs."""
+    """The columns that are read of Kafka's: all that one of these sources needs."""
     from pyspark.sql import functions as F
 
     has_headers = any(source.headers for source in sources)
@@ -200,7 +200,7 @@ def resolved(source: Source, rows: Callable[[WriterSchemas], DataFrame], look_up
 
 
 def _parsed_fields(records: DataFrame, source: Source) -> list[StructField]:
-    """What :func:`~kappa.wire.batches.reader` gives, but for ``_dead``; all nullable: the row that tells the
+    """The columns of :func:`~kappa.wire.batches.reader`, except ``_dead``; all nullable: the row that tells the
     count has none of them.
     """
     from pyspark.sql.types import StringType, StructField

@@ -17,7 +17,7 @@ _HEADER = 5
 
 
 def encoder(number: int, schema: WriterSchema, columns: Sequence[str]) -> Encode:
-    """What writes these columns of rows with a schema: Avro, or JSON as topics without a schema have it.
+    """An encoder of these columns of rows with a schema: Avro, or JSON as topics without a schema have it.
 
     Args:
         number: the schema's id.
@@ -35,7 +35,7 @@ def encoder(number: int, schema: WriterSchema, columns: Sequence[str]) -> Encode
 
 
 def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
-    """What reads values that an :func:`encoder` wrote with one of these schemas; others as they are."""
+    """A decoder of values that :func:`encoder` wrote with one of these schemas; others as they are."""
     avro = avro_values.decoder({number: one for number, one in schemas.items() if one.kind == "AVRO"})
     json_ids = {number for number, one in schemas.items() if one.kind == "JSON"}
 

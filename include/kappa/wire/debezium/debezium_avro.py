@@ -36,7 +36,7 @@ class DebeziumSchema:
 
 
 def writers(schemas: WriterSchemas) -> dict[int, DebeziumSchema | str]:
-    """For each id how its values are read, or why all of them are dead letters."""
+    """Per id the schema of its values, or why all of them are dead letters."""
 
     def of_schema(avro_schema: Any, names: dict[str, Any]) -> DebeziumSchema:
         return DebeziumSchema(schema=avro_schema, hint=_hint(avro_schema, names))
@@ -48,7 +48,7 @@ def datum(value: bytes, writers_by_id: Mapping[int, DebeziumSchema | str]) -> tu
     """The record that a value is, in the form of JSON, and its schema.
 
     Raises:
-        UnfitError: it is none, or its schema is not known yet.
+        UnfitError: it is not a record, or its schema is not known yet.
     """
     number = avro.schema_id(value)
     writer = avro.NO_WIRE_FORMAT if number is None else writers_by_id.get(number, f"{avro.UNRESOLVED}{number}")
@@ -61,7 +61,7 @@ def datum(value: bytes, writers_by_id: Mapping[int, DebeziumSchema | str]) -> tu
 
 
 def _hint(schema: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of Avro as Kafka Connect's JSON has it; of a union what is not null."""
+    """A schema of Avro as Kafka Connect's JSON has it; of a union the type that is not null."""
     if isinstance(schema, str):
         return _hint(names[schema], names) if schema in names else {"type": schema}
     if isinstance(schema, list):

@@ -12,7 +12,7 @@ sqlserver           ``commit_lsn``, ``change_lsn``, ``event_serial_no``
 oracle              ``commit_scn`` or ``scn``, ``scn``, ``ssn``
 ==================  ================================================================================================
 
-A row that a snapshot read comes before a change at the same place. Of other connectors the position is empty.
+A row that a snapshot read comes before a change at the same place. The position is empty for other connectors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Records of changes as rows: Debezium's envelope, record by record; JSON with the schema part or without it.
 
-A record that is no such change, or whose row does not fit, is a dead letter with its reason.
+A record that is not such a change, or whose row does not fit, is a dead letter with its reason.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kappa.wire.debezium.debezium_values import Forms, Hint, fields_of, is_uncha
 from kappa.wire.json.json_converter import UnfitError, tree
 from kappa.wire.json.json_values import built
 
-#: What a decoder of changes gives beside the columns of the row.
+#: Columns that a decoder of changes adds to those of the row.
 CHANGE_FIELDS = (
     pa.field("_operation", pa.string()),
     pa.field("_position", pa.string()),
     pa.field("_source_time", pa.timestamp("us", "UTC")),
     pa.field("_unchanged", pa.list_(pa.string())),
 )
-#: Why a record is a dead letter. None of them holds a part of its content.
+#: Reasons of dead letters. None of them holds a part of its content.
 NO_CHANGE = "the value is not a change of Debezium's: it has no op; a row without an envelope needs no envelope="
 OTHER_OPERATION = f"op is none of {', '.join(OPERATIONS)}"
 NO_AFTER = "after is absent, and op says that there is a row"
@@ -66,7 +66,7 @@ def decoded(
         values: bytes of any content.
         kind: the declared columns, all nullable.
         forms: in which forms values are where no schema beside them says so.
-        read: gives what a value holds, and its schema: :func:`unwrapped`, or what reads Avro.
+        read: gives the content of a value, and its schema: :func:`unwrapped`, or a reader of Avro.
     """
 
     def row(value: bytes) -> dict[str, Any]:
@@ -102,10 +102,10 @@ def decoded_keys(
 
 
 def change_of(payload: dict[str, Any], schema: Hint) -> Change:
-    """What a payload says of a change.
+    """The change that a payload describes.
 
     Raises:
-        UnfitError: it is none.
+        UnfitError: it describes none.
     """
     operation, block, after = payload.get("op"), payload.get("source"), payload.get("after")
     if operation is None:

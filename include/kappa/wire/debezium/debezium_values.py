@@ -20,7 +20,7 @@ from kappa.topology.schemas.envelopes import Decimals
 from kappa.wire.json import json_scalars
 from kappa.wire.json.json_converter import DIGITS, UNFIT, UNITS, Number, Timestamps, UnfitError, convert, type_name
 
-#: What stands in place of a large value that a change left as it was.
+#: Placeholder of a large value that a change left as it was.
 PLACEHOLDER = "__debezium_unavailable_value"
 _AS_BYTES = list(PLACEHOLDER.encode())
 _AS_BASE64 = base64.b64encode(PLACEHOLDER.encode()).decode()
@@ -68,7 +68,7 @@ def is_unchanged(value: Any) -> bool:
 
 
 def reader(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert:
-    """What makes a part of a tree, which is not null, a value of a type; it raises UnfitError.
+    """A function that makes a part of a tree, not null, a value of a type; it raises UnfitError.
 
     Args:
         kind: the declared type.
@@ -89,7 +89,7 @@ def reader(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert:
 
 
 def _scalar(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert | None:
-    """How single values of a type are read that have forms of their own; None where they are those of JSON."""
+    """The conversion of a single value that has forms of its own; None where they are those of JSON."""
     if pa.types.is_decimal(kind):
         return _decimal(kind, hint, forms)
     if pa.types.is_timestamp(kind):

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from kappa.wire.json.json_forms import date_texts, json_forms, replaced, time_texts
 
-#: Rows whose texts are there at one time.
+#: Most rows whose texts are in memory at a time.
 CHUNK = 20_000
 _TEXT = pa.large_string()
-#: What JSON has no place for in a text as it is.
+#: Characters that a text of JSON has to escape.
 _ESCAPED = r'["\\\x00-\x1f]'
 #: Digits after the point up to which Arrow's text of a decimal has no exponent.
 _PLAIN_SCALE = 6

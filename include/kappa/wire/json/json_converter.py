@@ -24,7 +24,7 @@ Timestamps = Literal["text", "epoch_seconds", "epoch_ms", "epoch_us"]
 #: Most levels of objects and arrays within each other. Python's parser counts them against its limit of frames.
 DEEPEST = 200
 
-#: Why a value is a dead letter. None of them holds a part of the value's content.
+#: Reasons of dead letters. None of them holds a part of the value's content.
 NOT_UTF8 = "the value is not UTF-8"
 BYTE_ORDER_MARK = "the value begins with a byte order mark"
 WIRE_FORMAT = "the value begins with zero and the id of a schema, as Confluent's wire format does"
@@ -104,7 +104,7 @@ def tree(value: bytes) -> dict[str, Any]:
     """The object that a value is; its numbers as they were written.
 
     Raises:
-        UnfitError: it is none.
+        UnfitError: it is not an object.
     """
     try:
         text = value.decode()
@@ -144,7 +144,7 @@ def depth(value: bytes) -> int:
 
 @lru_cache(maxsize=64)
 def convert(kind: pa.DataType, timestamps: Timestamps, at: str = "") -> Convert:
-    """What makes a part of a :func:`tree`, which is not null, a value of a type; it raises UnfitError."""
+    """A function that makes a part of a :func:`tree`, not null, a value of a type; it raises UnfitError."""
     if pa.types.is_struct(kind):
         return _struct(kind, timestamps, at)
     if pa.types.is_list(kind):
@@ -219,7 +219,7 @@ def _scalar(kind: pa.DataType, timestamps: Timestamps, at: str) -> Convert:
 
 
 def _grammars(kind: pa.DataType) -> tuple[Convert, Convert]:
-    """What reads numbers, and what reads texts."""
+    """The grammar of numbers, and that of texts."""
     if pa.types.is_decimal(kind):
         return (to_decimal := _decimal(kind.precision, kind.scale)), to_decimal
     if pa.types.is_floating(kind):
@@ -271,7 +271,7 @@ def _refused(_: str) -> Any:
 
 
 def _of(unfit: str, number: Convert, text: Convert) -> Convert:
-    """What reads numbers in one way, and texts in another."""
+    """A function that reads numbers by one grammar, and texts by another."""
 
     def scalar(value: Any) -> Any:
         try:

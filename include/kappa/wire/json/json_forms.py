@@ -28,7 +28,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Rows that are Python objects at one time.
+#: Most rows that are Python objects at a time.
 _CHUNK = 10_000
 #: Days from 0001-01-01 to 1970-01-01, and of 400 years, after which the calendar repeats.
 _FIRST, _CYCLE = 719_162, 146_097
@@ -142,7 +142,7 @@ def date_texts(values: pa.Array) -> pa.Array:
 
 
 def replaced(texts: pa.Array, where: pa.Array, others: Iterable[str]) -> pa.Array:
-    """Texts with others in some places; a null in ``where`` is no such place."""
+    """Texts with others in some places; a null in ``where`` is not such a place."""
     return pc.replace_with_mask(texts, where.fill_null(False), pa.array(others, texts.type))
 
 

@@ -27,7 +27,7 @@ Places = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Rows = list[tuple[Places, pa.StructArray]]
 
-#: Most bytes that are parsed at one time.
+#: Most bytes that are parsed at a time.
 _BYTES = 64 << 20
 #: A block that Arrow refuses is read again in this many parts; the values of a small one are left to the converter.
 _PARTS, _SMALL = 8, 64
@@ -41,7 +41,7 @@ _NO_NUMBERS = (b"NaN", b"Inf")
 #: be such a number too, and its letters escaped.
 _POWER = re.compile(rb'[":,\[ \t\r\n][+-]?[0-9.]+[eE][+-]?[0-9]{2,}[",\]} \t\r\n]')
 _ESCAPED = re.compile(rb"\\u00(?:3[0-9]|2[bdeBDE]|[46]5)")
-#: Bytes that are looked through at one time, so that they stay in the processor's cache; and how many of the next.
+#: Bytes that are looked through at a time, so that they stay in the processor's cache; and how many of the next.
 _CHUNK, _OVERLAP = 1 << 17, 4
 #: Decimal digits that always fit a number of 128 bits. Arrow multiplies by ten to the scale before it looks at the
 #: size: with more digits the product wraps around.
@@ -133,7 +133,7 @@ def _portions(places: Places, values: pa.BinaryArray) -> Iterator[tuple[Places, 
 
 
 def _read_in_parts(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows:
-    """What can be read of a block, in parts; the values of no part are left."""
+    """The rows of those parts of a block that can be read; the converter reads the others."""
     parts = _read(places, values, plan)
     if parts is not None:
         return parts
@@ -163,7 +163,7 @@ def _read_in_parts(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows:
 
 
 def _fits(value: bytes, plan: Plan) -> bool:
-    """Whether Arrow may well read a value: one look at it saves to read the values around it again."""
+    """Whether Arrow can probably read a value: one look at it spares a second reading of the values around it."""
     try:
         content = orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -172,7 +172,7 @@ def _fits(value: bytes, plan: Plan) -> bool:
 
 
 def _read(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows | None:
-    """The rows of all values, but for those in which a text is none of its column's; None where Arrow refuses one."""
+    """The rows of all values, except those with a text that is not of its column; None where Arrow refuses one."""
     if not len(values):
         return []
     lines = pc.binary_join_element_wise(values, b"", b"\n")

@@ -99,7 +99,7 @@ def no_number(text: str) -> float:
 
 
 def days(text: str) -> int:
-    """Days from 1970-01-01 to a date, in the Gregorian calendar at all times; a time behind it is checked, not used."""
+    """Days from 1970-01-01 to a date, in the Gregorian calendar at all times; a time after it is checked, not used."""
     number = _days(_time(text)[0])
     if not -(2**31) <= number < 2**31:
         raise ValueError("out of range")

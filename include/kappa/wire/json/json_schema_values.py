@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
 from kappa.wire import avro
 
-#: Why a value is a dead letter. None of them holds a part of a value's content.
+#: Reasons of dead letters. None of them holds a part of a value's content.
 NOT_JSON_SCHEMA = "schema {} is {}, not JSON Schema"
 #: Of a source that is read as JSON, where its topic has values in the wire format.
 WIRE_FORMAT = "the value begins with zero and the id of a schema: format='{}' reads it"

@@ -27,7 +27,7 @@ def restored(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None
     """A column of its declared type, and which of its values are good; None where all are.
 
     Raises:
-        UndecidedError: a part of a value is not; which one is not said.
+        UndecidedError: a part of a value is not of its type; which one is not known.
     """
     if pa.types.is_struct(kind) or pa.types.is_list(kind):
         return _nested(values, kind), None
