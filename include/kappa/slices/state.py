@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 ARROW_ROWS, ARROW_BYTES = 2_000_000, 128 << 20
 #: Largest table, in bytes of Arrow, whose rows stay in the driver's memory after Spark was given them.
 KEPT_BYTES = 64 << 20
-#: Largest table, in bytes of Arrow, of whose rows the tasks of a join make a hash.
+#: Largest table, in bytes of Arrow, whose rows the tasks of a join hash.
 HASHED_BYTES = 128 << 20
-#: Keys of a table from which on those of a small slice are sought in it, before both are joined.
+#: Number of keys of a table from which those of a small slice are looked up in it before a join.
 LARGE_ROWS = 250_000
 #: Largest table, in bytes of Arrow, into which the driver brings the changes: to give all its rows to Spark for each
 #: slice costs less than a join of the table with what changed in it.

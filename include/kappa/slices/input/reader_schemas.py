@@ -15,7 +15,7 @@ _UNKNOWN_IDS = 100
 
 
 class SchemaRegistry(Protocol):
-    """What is asked of a schema registry; see :class:`kappa.kafka.registry.Registry`."""
+    """The part of a schema registry that is used here; see :class:`kappa.kafka.registry.Registry`."""
 
     def schema(self, number: int) -> WriterSchema | None:
         """The schema of an id; None where the registry knows of none."""

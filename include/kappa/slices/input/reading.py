@@ -63,7 +63,7 @@ def is_small(ranges: Sequence[OffsetRange], small_slice: int) -> bool:
 
 
 class Reading:
-    """The records of one slice, while it is worked on; what is kept in memory is let go at the end.
+    """The records of one slice, while it is in work; what is kept in memory is released at the end.
 
     Args:
         sources: what is read.
@@ -190,7 +190,7 @@ class Reading:
         return frontier_of(reached, partitions, grace_ms, least_frontiers(self._floored.get(topic, {})))
 
     def _topic(self, source: Source) -> str:
-        """What the source's topic is called in Kafka, and in the ledger."""
+        """The name of the source's topic in Kafka, and in the ledger."""
         return self._bound.get(source.topic, source.topic)
 
     def _start(self, source: Source) -> Start:
@@ -204,7 +204,7 @@ class Reading:
         return replace(start, stream_times=times, released=released, floors=self._floored.get(topic, {}))
 
     def _aside(self, topic: str) -> dict[int, dict[int, str]]:
-        """What is set aside of a topic: partition -> offset -> why."""
+        """The records of a topic that are set aside: partition -> offset -> why."""
         return {
             partition: {offset: one.dead_reason for offset, one in offsets.items()}
             for (name, partition), offsets in self._asides.items()
@@ -292,7 +292,7 @@ class Reading:
             self._stream_times[topic] = dict(after.stream_times)
 
     def _checked(self, source: Source, records: Records) -> int:
-        """How many of a source's records are set aside; each is the record that the decision is about.
+        """The number of a source's records that are set aside, each checked against the decision.
 
         Raises:
             LedgerError: one has another value.
@@ -345,7 +345,7 @@ class Reading:
         return dead_letters.table(letters, self._sources, self._plan.seq, bound=self._bound, mask_key=self._mask_key)
 
     def counts(self) -> Counts:
-        """What was read; ``rows_read`` is counted before parsing, the others after it."""
+        """The counts of the slice; ``rows_read`` is counted before parsing, the others after it."""
         self.settle()
         tallies = [tally for records in self._read for tally in records.tallies]
         dead = sum(tally.dead for tally in tallies)

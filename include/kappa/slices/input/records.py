@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _IS_GOOD = "_read IS NULL AND _dead IS NULL"
-#: Of rows: how many, how many dead letters, and the largest timestamp.
+#: Aggregates of rows: their number, that of dead letters, and the largest timestamp.
 _COUNTS = ("COUNT(_offset) AS rows", "COUNT(_dead) AS dead", "MAX(_order_timestamp) AS newest")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What was counted of a partition's records.
+    """Counts of a partition's records.
 
     Attributes:
         partition: the partition.
@@ -59,7 +59,7 @@ class Records:
         dead: dead letters in the columns of :data:`kappa.slices.input.dead_letters.COLUMNS`.
         read: how many records there were, counted before they were parsed.
         bytes: size of their keys and values; None where they were not looked at.
-        persisted: to be let go after the slice.
+        persisted: frames to release after the slice.
     """
 
     frame: DataFrame
@@ -70,7 +70,7 @@ class Records:
     persisted: tuple[DataFrame, ...] = ()
 
     def close(self) -> None:
-        """Let go of what is kept in Spark's memory."""
+        """Release what is kept in Spark's memory."""
         for frame in self.persisted:
             frame.unpersist()
 
@@ -147,7 +147,7 @@ class Archived:
     Attributes:
         frame: good rows.
         count: counts them, for :class:`Records` of the same frame.
-        persisted: to be let go after the slice.
+        persisted: frames to release after the slice.
 
     Raises:
         DataLossError: in ``count``, the archive has lost records, or has some twice.

@@ -1,6 +1,6 @@
-"""The one check of a step's rows: what a topology declares of them, asked before a byte is written.
+"""The one check of a step's rows: what a topology declares of them, checked before a byte is written.
 
-Columns and types are compared when effects are made (:mod:`kappa.slices.rows.effects`). What is left depends on rows:
+Columns and types are compared when effects are made (:mod:`kappa.slices.rows.effects`). The rest depends on rows:
 nulls, keys, and values that a partition cannot have. Rows in memory are counted by Arrow. Rows that Spark writes are
 counted in one pass, and in none where Spark knows that no column has a null. Only a slice that is refused looks for the
 record that a row comes from.
@@ -31,7 +31,7 @@ _PLACE = ("_topic", "_partition", "_offset")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What no row of an effect may be.
+    """A rule for the rows of an effect.
 
     Attributes:
         column: the column that it is about.
@@ -67,12 +67,12 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class EffectTally:
-    """What was counted of an effect.
+    """Counts of an effect's rows.
 
     Attributes:
         rows: its rows.
         keys: different keys among them; 0 for an output.
-        refused: of each rule, how many rows may not be.
+        refused: per rule, the number of rows that break it.
     """
 
     rows: int
@@ -94,7 +94,7 @@ def check_rows(
         effects: as the step returned them, by name: these know the records that rows come from.
         frames: the same in declared columns.
         rows: the rows of all frames; None where they are too large for the driver's memory.
-        promises: output -> what readers of its topics were told before.
+        promises: output -> the promise to the readers of its topics.
 
     Raises:
         TopologyError: a column that is NOT NULL lacks a value in a row that removes nothing, a table has two rows of a
@@ -123,7 +123,7 @@ def check_rows(
 
 @lru_cache(maxsize=256)
 def rules_of(member: Append | Table) -> tuple[Rule, ...]:
-    """What rows of a table or output may not be, beside two of one key."""
+    """The rules for rows of a table or output, beside that of one row per key."""
     return tuple(rule for column in member.columns for rule in _rules(member, column))
 
 

@@ -2,7 +2,7 @@
 
 An operator knows how far behind the frontier of its sources a column of what it emits may be. A commit records that
 for each versioned topic whose time is such a column. No row that is sent later may be earlier, whatever the step made
-of it: that is asked before a byte is written.
+of it: that is checked before a byte is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """What was told of an output: no row of it is earlier.
+    """A promise about an output: no row of it is earlier.
 
     Attributes:
         topic: the topic whose readers were told.
@@ -67,14 +67,14 @@ def final_after(run: EpochRun, of: LedgerRow, before: Mapping[str, Final]) -> di
 
 
 def promises(run: EpochRun, before: LedgerRow) -> dict[str, list[Promise]]:
-    """Output -> what the readers of its topics were told up to a commit."""
+    """Output -> the promise to the readers of its topics up to a commit."""
     final = before.final
     physical = {topic.name: run.paths.versioned(topic.name) for topic in run.topology.versioned_topics}
     return promised(run.topology, {name: final[at] for name, at in physical.items() if at in final})
 
 
 def promised(topology: Topology, final: Mapping[str, Final]) -> dict[str, list[Promise]]:
-    """The same of what is final in a topology's versioned topics."""
+    """The same from the final times of a topology's versioned topics."""
     by_output: dict[str, list[Promise]] = {}
     for topic, time, _, _ in _followed(topology):
         one = final.get(topic.name)

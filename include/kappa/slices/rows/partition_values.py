@@ -1,4 +1,4 @@
-"""What the columns may hold by which an output is partitioned.
+"""Which values the columns may hold that partition an output.
 
 Delta keeps a partition's value as text, in its log and in the name of a folder. An empty text means null there, and so
 does the name that Hive gives null. What one of both writers cannot write, or writes as another value, is refused on

@@ -33,7 +33,7 @@ BASELINE_ROWS = 100_000
 
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
-    """Create the changelogs and the markers topic of an epoch; does nothing for those that are there."""
+    """Create the changelogs and the markers topic of an epoch, as far as they are missing."""
     topics = {**{paths.changelog(table.name): partitions for table in topology.tables}, paths.markers: 1}
     present = broker.topics(f"{paths.name}.")
     for name, count in topics.items():
@@ -42,7 +42,7 @@ def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partiti
 
 
 def create_markers(broker: Broker, paths: EpochPaths) -> None:
-    """Create an epoch's markers topic; does nothing when it is there."""
+    """Create an epoch's markers topic unless it is there."""
     if paths.markers not in broker.topics(paths.markers):
         broker.create_topic(paths.markers, partitions=1, config=topic_settings.CHANGELOG)
 

@@ -2,7 +2,7 @@
 
 Two lakes on one broker may plan the same number at the same moment. The first claim in the epoch's markers topic
 decides: Kafka orders the records of a partition, so that every reader sees the same first one. No claim is ever
-    replaced.
+replaced.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def is_ours(broker: Broker, paths: EpochPaths, lake: str) -> bool:
 
 
 def owners(broker: Broker, lake: str, topology: str) -> dict[int, Owner]:
-    """Epoch -> the lake that took its names, of all epochs of a topology of which that is known."""
+    """Epoch -> the lake that took its names, for all epochs of a topology where that is known."""
     pairs = ((epoch, owner(broker, paths)) for epoch, paths in marked(broker, lake, topology))
     return {epoch: one for epoch, one in pairs if one is not None}
 

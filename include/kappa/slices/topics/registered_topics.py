@@ -29,7 +29,7 @@ def register(run: EpochRun, topics: Iterable[Topic]) -> None:
 
 
 def encoder_of(run: EpochRun, topic: Topic) -> Encode | None:
-    """What encodes the values of a topic output; None where they are plain JSON.
+    """The encoder of a topic output's values; None where they are plain JSON.
 
     Raises:
         SchemaRefusedError: as :func:`register`.

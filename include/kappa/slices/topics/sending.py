@@ -149,8 +149,8 @@ def _floors(run: EpochRun, of: LedgerRow) -> dict[str, dict[int, int]]:
 
 
 def sent_ends(run: EpochRun, sends: Sends, of: LedgerRow, before: LedgerRow | None) -> dict[str, Any]:
-    """What a row says of the epoch's versioned topics, for those that read them; nothing where it has none: their ends,
-    and up to when their rows are final.
+    """Detail of a row on the epoch's versioned topics, for their readers: their ends, and up to when their rows are
+    final. Empty where the epoch has none.
 
     Called after the row's transaction. No other epoch writes to these topics. Their ends are what was sent up to here,
     also where another driver sent it and died. Slices that send nothing there carry on what the row before says.
@@ -228,7 +228,7 @@ def _origin(run: EpochRun, plan: LedgerRow, effects: LedgerRow, refused: Record 
 
 
 def _with_origin(error: RecordRefusedError, run: EpochRun, plan: LedgerRow, place: Place | None) -> RecordRefusedError:
-    """The same error, told of the record that the refused one is made of; of a table, of the slice's records."""
+    """The same error, about the record that the refused one is made of; for a table, about the slice's records."""
     if place is None:
         of = ", ".join(f"{r.topic}[{r.partition}] {r.start} to {r.end - 1}" for r in plan.ranges if r.count)
     else:

@@ -55,7 +55,7 @@ def _decimal_shape(kind: pa.DataType) -> Shape:
 
 @lru_cache(maxsize=64)
 def reading(kind: pa.DataType) -> Read | None:
-    """A reader that takes a part of this type as it is, or raises ``UndecidedError``; None where orjson loses what it is."""
+    """A reader that takes a part of this type as is, or raises ``UndecidedError``; None where orjson loses content."""
     if pa.types.is_map(kind):
         return _map(kind)
     if pa.types.is_list(kind):
