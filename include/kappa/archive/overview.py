@@ -21,7 +21,7 @@ NOBODY = "nobody"
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """What archiving a topic would do now.
+    """The effect that archiving a topic would have now.
 
     Attributes:
         topic_id: Kafka's id of it.
@@ -68,7 +68,7 @@ class ArchiveStatus:
 
 
 def outlook(config: Config, broker: Broker, topic: str) -> Outlook:
-    """What archiving a topic would do now. Changes nothing.
+    """The effect that archiving a topic would have now. Changes nothing.
 
     Raises:
         DataLossError: the topic was recreated since it was archived.

@@ -67,7 +67,7 @@ class Archive:
 
     @property
     def chunks(self) -> Sequence[Chunk]:
-        """What was taken, slice by slice."""
+        """The chunks that were archived, slice by slice."""
         commits = self.ledger.state().commits
         for row in commits[self._seen :]:
             self._chunks += chunks_of(row)
@@ -75,7 +75,7 @@ class Archive:
         return self._chunks
 
     def facts(self) -> ArchiveFacts | None:
-        """What a plan asks of an archive; None when nothing was archived."""
+        """The facts of an archive for a plan; None when nothing was archived."""
         topic_id = self.topic_id
         return None if topic_id is None else archive_facts(self.topic, topic_id, self.chunks)
 
@@ -173,7 +173,7 @@ class Archive:
         return int(counts["n"][0].as_py())
 
     def check_rows(self, counts: Mapping[tuple[int, int], int], ranges: Sequence[OffsetRange]) -> None:
-        """Hold the records that were read against what was on record when they were written.
+        """Check the records that were read against the counts on record when they were written.
 
         Args:
             counts: (partition, slice of the archive) -> records read.
@@ -255,7 +255,7 @@ class Archive:
 
 
 def chunks_of(row: LedgerRow) -> list[Chunk]:
-    """What a committed slice of an archive took, one chunk for each partition from which it read something."""
+    """The chunks of a committed slice of an archive, one per partition that it read from."""
     parts, schemas = row.detail.get("parts", {}), frozenset(row.detail.get("schemas", ()))
     return [
         Chunk(
@@ -296,7 +296,7 @@ def archived_topics(lake: str) -> tuple[str, ...]:
 def _spans(
     session: SparkSession, chunks: Iterable[Chunk], ranges: Sequence[OffsetRange], before: Mapping[tuple[int, int], int]
 ) -> DataFrame:
-    """What is wanted of each chunk, offsets ``_first`` to ``_last``, and ``_before``, the running maximum before it.
+    """The span to read of each chunk, offsets ``_first`` to ``_last``, and ``_before``, the running maximum before it.
 
     Rows, not conditions: numbers in a condition are numbers in the code that Spark generates, which would be compiled
     anew for each slice, and run cold.

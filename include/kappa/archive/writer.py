@@ -225,7 +225,7 @@ class Archiver:
         return row
 
     def _write(self, plan: LedgerRow) -> int | None:
-        """How many records Kafka gave; None when another process wrote the slice at the same moment."""
+        """The number of records that Kafka gave; None when another process wrote the slice at the same moment."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -248,7 +248,7 @@ class Archiver:
         return int(observation.get["rows"])
 
     def _written(self, plan: LedgerRow) -> dict[str, Any]:
-        """What the table holds of a slice: rows and largest timestamp by partition, and the schemas of parsed rows.
+        """The table's content of a slice: rows and largest timestamp by partition, and the schemas of parsed rows.
 
         A schema of the plan is missing when its topology was taken away before the slice was written.
         """

@@ -62,7 +62,7 @@ Types = Mapping[str, Column]
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """What an author asks for: an aggregate of a column.
+    """An aggregate of a column, as an author asks for it.
 
     Attributes:
         text: it with all its parameters, the same text for the same aggregate; part of a table's shape.
@@ -78,7 +78,7 @@ class Aggregate:
 
 
 def count(column: str | None = None) -> Aggregate:
-    """How many rows there are, or how many of them have a value in a column: BIGINT, never null."""
+    """The number of rows, or of those with a value in a column: BIGINT, never null."""
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
         if column is None:
@@ -162,7 +162,7 @@ def last(column: str) -> Aggregate:
 
 
 def distinct(column: str, k: int = 1024) -> Aggregate:
-    """How many different values a column has: BIGINT, exact below ``k`` and about ``1 / sqrt(k)`` off above.
+    """The number of different values of a column: BIGINT, exact below ``k`` and about ``1 / sqrt(k)`` off above.
 
     The ``k`` smallest 64-bit hashes are kept. Unlike a HyperLogLog's, the estimate does not depend on the order of
     merging.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregated:
-    """What aggregating gives for a slice.
+    """The result of aggregating for a slice.
 
     Attributes:
         changes: rows of its table, at most one per key; those that go have ``_deleted``.
@@ -93,7 +93,7 @@ def _aggregate(rows: str, key: Key, aggregates: Mapping[str, Aggregate]) -> KeyA
 
 @dataclass(frozen=True, kw_only=True)
 class KeyAggregates:
-    """What :func:`aggregate` does, before it is bound.
+    """The computation of :func:`aggregate`, before it is bound.
 
     Attributes:
         keys: key columns.
@@ -225,7 +225,7 @@ def _cogroup(key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping
 
 @dataclass(frozen=True, kw_only=True)
 class Cogroup:
-    """What :func:`cogroup` does, before it is bound.
+    """The computation of :func:`cogroup`, before it is bound.
 
     Attributes:
         keys: key columns.

@@ -1,4 +1,4 @@
-"""What bound operators are by what they give: rows that are final, rows of a join, or a table."""
+"""Bound operators by their results: rows that are final, rows of a join, or a table."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def emission(
     is_timed: bool = True,
     cuts: Cuts = "any",
 ) -> Emission:
-    """What an operator emits.
+    """The emission of an operator.
 
     Args:
         operator: the operator with its tables, for messages.

@@ -1,4 +1,4 @@
-"""What a step hands to operators, checked before anything is computed of it."""
+"""Frames that a step hands to operators, checked before anything is computed from them."""
 
 from __future__ import annotations
 

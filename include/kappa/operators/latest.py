@@ -25,7 +25,7 @@ Scope = Literal["partition", "all"]
 
 @dataclass(frozen=True, kw_only=True)
 class NewestRows:
-    """What :class:`NewestBy` makes of a slice.
+    """The result of :class:`NewestBy` for a slice.
 
     Attributes:
         changes: rows of the table, at most one per key, with ``_deleted``.
@@ -38,7 +38,7 @@ class NewestRows:
 
 @dataclass(frozen=True, kw_only=True)
 class NewestBy:
-    """What :func:`newest_by` does, before it is bound.
+    """The computation of :func:`newest_by`, before it is bound.
 
     Attributes:
         rows: Spark DDL of the rows that go in.

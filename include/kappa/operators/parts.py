@@ -55,7 +55,7 @@ ORIGIN = Part(name=origin.ORIGIN, type=origin.ORIGIN_TYPE, of_row=origin.OF_ROW,
 
 
 def values(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Those that an author asked for."""
+    """The parts that an author asked for."""
     return tuple(part for part in parts if part.is_value)
 
 

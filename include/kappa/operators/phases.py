@@ -114,7 +114,7 @@ class BothPhases:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoPhaseAggregates:
-    """What :func:`two_phase` does, before it is bound.
+    """The computation of :func:`two_phase`, before it is bound.
 
     Attributes:
         keys: key columns.
@@ -135,7 +135,7 @@ class TwoPhaseAggregates:
         return table_of(name, self.keys, self.columns, self.made_by)
 
     def parts_table(self, name: str) -> Table:
-        """What the first phase has, as a table of that name. It may be left out."""
+        """The state of the first phase, as a table of that name. It may be left out."""
         return table_of(name, (*self.keys, _PART), self.columns, f"{self.made_by} parts")
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, parts: DataFrame | None = None) -> BothPhases:

@@ -61,7 +61,7 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
 
 
 def last_of_each(df: DataFrame, *, key: Key) -> DataFrame:
-    """What :func:`newest` keeps, of rows in any order."""
+    """The rows that :func:`newest` keeps, from rows in any order."""
     from pyspark.sql import functions as F
 
     # "Has no next row" rather than "is first when sorted backwards": the sort of running_total serves it too.
@@ -70,7 +70,7 @@ def last_of_each(df: DataFrame, *, key: Key) -> DataFrame:
 
 
 def last_of_records(df: DataFrame, *, key: Key) -> DataFrame:
-    """Of the rows of each record those that are the last of their key."""
+    """The rows that are the last of their key within their record."""
     following = f"LEAD({OF_ROW}) OVER ({in_order(df, key)}) AS _following"
     return df.selectExpr("*", following).where(f"_following IS NULL OR _following <> {OF_ROW}").drop("_following")
 

@@ -31,7 +31,7 @@ Number = int | Decimal
 _NAME = "running_total"
 _INTEGERS = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-#: A DECIMAL has no more digits; a sum of two keeps at least so many of them behind the point.
+#: A DECIMAL has no more digits; a sum of two keeps at least this many of them after the point.
 _DIGITS, _LEAST_SCALE = 38, 6
 #: Columns on the way.
 _OWN = ("_before", "_was", "_so_far", "_is_new")
@@ -39,7 +39,7 @@ _OWN = ("_before", "_was", "_so_far", "_is_new")
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """What :func:`running_total` gives for a slice.
+    """The result of :func:`running_total` for a slice.
 
     Attributes:
         rows: the rows, each with the total of its key so far.
@@ -159,7 +159,7 @@ def running_total(
         result = totals(frames[0], before=slice.table(table))
         return Outcome(result=result, changes=(result.changes,), emitted="rows")
 
-    # Of several topics it is arrival that decides which of a key's rows come first.
+    # With several topics, arrival decides which of a key's rows come first.
     cuts: Cuts = "any" if len(read_rows.topics) == 1 else "time"
 
     def emitted(*more: str) -> Emission:
@@ -175,7 +175,7 @@ def running_total(
 
 @dataclass(frozen=True, kw_only=True)
 class RunningTotal:
-    """What :func:`running_total` does, before it is bound.
+    """The computation of :func:`running_total`, before it is bound.
 
     Attributes:
         columns: columns of the rows that go in.
@@ -360,7 +360,7 @@ def _check_amount(column: Column) -> None:
 
 
 def _fits(number: Number, digits: int, scale: int) -> bool:
-    """Whether a total of these digits, so many of them behind the point, can be exactly that number."""
+    """Whether a total with these digits, ``scale`` of them after the point, can be exactly that number."""
     if not isinstance(number, int | Decimal):
         return False
     units = Fraction(number) * 10**scale

@@ -44,7 +44,7 @@ def along(rows: DataFrame, key: Key, name: str, rows_before: DataFrame) -> DataF
         rows: the rows with the column.
         key: the key.
         name: the column.
-        rows_before: the rows before: their columns decided.
+        rows_before: the rows before the column was added: their columns decided.
     """
     return with_metadata(rows, name, {_ALONG: {"key": list(names_of(key)), "by": _deciding(rows_before, key)}})
 
@@ -61,7 +61,7 @@ def content(rows: DataFrame) -> list[str]:
 
 
 def _deciding(rows: DataFrame, key: Key) -> list[str]:
-    """What orders rows of one key and place: what a sequence along this key was made by, else all content."""
+    """The order of rows with one key and place: that of a sequence along this key, else all content."""
     keys, there = [quote(name) for name in names_of(key)], {quote(name) for name in rows.columns}
     for field in rows.schema:
         mark = field.metadata.get(_ALONG)

@@ -21,7 +21,7 @@ from kappa.topology.operator import Outcome, label
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: How many rows a group has: one without any leaves the table.
+#: Number of rows of a group: one without any leaves the table.
 _MEMBERS = Part(name="_members", type="BIGINT", of_row="1L", of_parts="COALESCE(SUM(_members), 0L)", undone="-1L")
 
 
@@ -99,7 +99,7 @@ def _aggregate_table(rows: str, of: Key, key: Key, aggregates: Mapping[str, Aggr
 
 @dataclass(frozen=True, kw_only=True)
 class TableAggregates:
-    """What :func:`aggregate_table` does, before it is bound.
+    """The computation of :func:`aggregate_table`, before it is bound.
 
     Attributes:
         keys: columns to group by.
@@ -156,7 +156,7 @@ class TableAggregates:
         return Aggregated(changes=whole.where(agg.CHANGED).selectExpr(*columns))
 
     def _gone(self, marked: DataFrame) -> DataFrame:
-        """Of rows that changed, nothing but their group."""
+        """The groups of rows that changed."""
         nothing = [f"CAST(NULL AS {part.type})" for part in self.parts if part.of_parts]
         return marked.where("_moved").selectExpr(*quoted_names(self.keys), *nothing)
 

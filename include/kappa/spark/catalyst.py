@@ -120,7 +120,7 @@ def _is_settled(frame: DataFrame) -> bool:
 def across_records(
     frame: DataFrame, records: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]
 ) -> tuple[str, ...]:
-    """What a DataFrame's rows depend on beside one record each, in words; empty if computed record by record.
+    """The dependencies of a DataFrame's rows beside one record each, in words; empty if computed record by record.
 
     Computes nothing.
 
@@ -202,7 +202,7 @@ def _own(plan: Any, kind: str, needed: Needed) -> list[Any]:
 
 
 def _below(kind: str, own: list[Any], needed: Needed) -> Needed:
-    """What the children have to give."""
+    """The columns that the children have to give."""
     used = frozenset(_id(column) for part in own for column in _listed(part.references().toSeq()))
     if kind in ("Project", "Aggregate"):
         return used

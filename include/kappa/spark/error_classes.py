@@ -1,4 +1,4 @@
-"""What kind an error of a step is, in one word: by it the records that fail alike are listed."""
+"""The class of an error of a step, in one word: by it the records that fail alike are listed."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ KAFKA = (
     Jar(org="org.apache.logging.log4j", name="log4j-slf4j-impl", revision="2.25.3"),
 )
 
-# What pyspark's own jars folder lacks, named one by one: it already holds everything else that these depend on.
+# Jars that pyspark's own folder lacks, named one by one: it already holds everything else that these depend on.
 # The token provider of 4.2.0 was never published; it only serves delegation tokens, and the one of 4.0.0 fits.
 SPARK = (
     Jar(org="io.delta", name="delta-spark_4.2_2.13", revision="4.4.0"),

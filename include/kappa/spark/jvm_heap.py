@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What is old is collected when it is so many times what was alive at the last look.
+#: Old objects are collected when they are this many times those alive at the last look.
 GROWTH = 1.5
 #: And not below this many bytes: a look costs a moment for everything that is alive.
 LEAST = 192 << 20
@@ -40,7 +40,7 @@ class OldObjects:
         """Collect them when they are :data:`GROWTH` times what was alive; to be called between two slices.
 
         Args:
-            least: not below so many bytes.
+            least: fewest bytes at which to collect.
 
         Returns:
             Whether they were collected; never where the JVM has another collector, which does so by itself.

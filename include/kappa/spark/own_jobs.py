@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 def called(session: SparkSession, function: Callable[[], _Result]) -> tuple[_Result, bool]:
-    """What a function returns, and whether it started a job: by ``collect``, ``count``, ``toPandas`` or another action.
+    """The result of a function, and whether it started a job: by ``collect``, ``count`` or another action.
 
     Args:
         session: the session of its frames.

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-#: What every worker has: the standard library, installed packages, and the platform.
+#: Code that every worker has: the standard library, installed packages, and the platform.
 _INSTALLED = (
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     str(Path(__file__).resolve().parents[1]),

@@ -159,7 +159,7 @@ class LazySession:
 
 
 def driver_name(topology: str, epoch: int) -> str:
-    """What Spark shows as the name of a driver's application."""
+    """The name that Spark shows for a driver's application."""
     return f"kappa {topology} e{epoch:04d}"
 
 

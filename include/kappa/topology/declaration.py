@@ -234,7 +234,7 @@ class Topology:
         return tuple(by_name[name] for name in topic.columns)
 
     def followed(self, topic: Topic) -> Emission | None:
-        """What an operator emits into a topic whose time says what is final; None where readers cannot follow it."""
+        """The emission in a topic whose time says which rows are final; None where readers cannot follow it."""
         rows = self.rows_of(topic)
         emitted = rows.of if isinstance(rows, Append) else None
         if emitted is None or topic.time not in emitted.times:
@@ -360,7 +360,7 @@ def _check_expiring(topology: str, topic: Topic, of: Append | Table) -> None:
 
 
 def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
-    """What changed can be told of keyed state only, and a reader must find a row's record by the row's key."""
+    """Changes are known for keyed state only, and a reader must find a row's record by the row's key."""
     if topic.on_replay != "reconcile":
         return
     if not isinstance(of, Table):

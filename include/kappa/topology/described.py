@@ -1,4 +1,4 @@
-"""What files of topologies define, told by a process that imports them."""
+"""Definitions in files of topologies, reported by a process that imports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lake keeps of values that may not be in it, and how two keys are told apart without either."""
+"""Stand-ins in the lake for values that may not be in it, and fingerprints that tell two keys apart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fingerprint(key: str) -> str:
 
 
 def withheld(value: bytes | None, key: str) -> bytes | None:
-    """What is kept in the place of a value: its length and a keyed hash, by which equal values can be found."""
+    """The stand-in for a value: its length and a keyed hash, by which equal values can be found."""
     if value is None:
         return None
     digest = hmac.new(key.encode(), value, hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""What a topology consists of: sources, tables, outputs, checks."""
+"""The members of a topology: sources, tables, outputs, checks."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class Source:
 
     @property
     def record_columns(self) -> tuple[str, ...]:
-        """Those of :data:`RECORD_COLUMNS` that its records have."""
+        """The columns of :data:`RECORD_COLUMNS` that its records have."""
         asked_for = {"_headers": self.headers, "_tombstone": self.tombstones}
         asked_for |= dict.fromkeys(CHANGE_COLUMNS, self.envelope != "none")
         return tuple(name for name in RECORD_COLUMNS if asked_for.get(name, True))

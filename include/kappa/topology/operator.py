@@ -224,7 +224,7 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(Generic[R]):
-    """What an operator gives for a slice.
+    """The outcome of an operator for a slice.
 
     Attributes:
         result: what the step gets.
@@ -268,7 +268,7 @@ class Operator(Generic[R]):
         object.__setattr__(self, "tables", tables)
 
     def __call__(self, slice: Slice, *rows: DataFrame | None) -> R:
-        """What the operator gives for a slice.
+        """The result of the operator for a slice.
 
         Args:
             slice: the slice.
@@ -313,7 +313,7 @@ class Operator(Generic[R]):
         return result
 
     def _handed(self, slice: Slice, outcome: Outcome[R]) -> R:
-        """What the step gets: the changes of a table without what the operator keeps in it for itself."""
+        """The changes of a table for the step, without columns that the operator keeps for itself."""
         shown: dict[int, DataFrame] = {}
         for table, changes in zip(self.tables, outcome.changes, strict=True):
             if table.hidden:
@@ -333,7 +333,7 @@ class Operator(Generic[R]):
 
     @property
     def streams(self) -> tuple[RowsInput, ...]:
-        """Those of its inputs that are rows."""
+        """The inputs that are rows."""
         return tuple(one for one in self.inputs if isinstance(one, RowsInput))
 
     @property

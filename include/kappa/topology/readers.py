@@ -64,7 +64,7 @@ class VersionsInput:
 
 
 def readers_of(table: Operator[Any], operators: Iterable[Operator[Any]]) -> tuple[Operator[Any], ...]:
-    """Those of the operators that read the versions which one of them keeps."""
+    """The operators that read the versions which one of them keeps."""
     return tuple(
         operator
         for operator in operators
@@ -78,7 +78,7 @@ def least_frontier(readers: Iterable[Operator[Any]], slice: Slice) -> Frontier:
 
 
 def kept_for(made_by: str, readers: Sequence[Operator[Any]]) -> str:
-    """What makes a state, see :attr:`kappa.topology.Table.made_by`, with those for whom it is kept.
+    """The maker of a state, see :attr:`kappa.topology.Table.made_by`, with the readers for whom it is kept.
 
     A reader is told by the table of its rows that wait, and by the frontier that holds versions back.
     """
@@ -86,7 +86,7 @@ def kept_for(made_by: str, readers: Sequence[Operator[Any]]) -> str:
 
 
 def made_alone(made_by: str) -> str:
-    """What makes a state, without those for whom it is kept."""
+    """The maker of a state, without the readers for whom it is kept."""
     match = _KEPT_FOR.fullmatch(made_by)
     return match["alone"] if match else made_by
 

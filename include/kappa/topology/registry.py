@@ -118,7 +118,7 @@ def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]
 
 
 def defined_twice(file: Path, name: str) -> CodeError:
-    """What is wrong with the second file that defines a topology."""
+    """The complaint about a second file that defines a topology."""
     return CodeError(f"{file} defines topology {name!r}, which another file of the folder defines too.", file=str(file))
 
 

@@ -9,17 +9,17 @@ from collections.abc import Iterable
 
 from kappa.errors import TopologyError
 
-#: What every record has beside its value; see :data:`kappa.topology.RECORD_COLUMNS` and
+#: Columns that every record has beside its value; see :data:`kappa.topology.RECORD_COLUMNS` and
 #: :data:`kappa.topology.times.event_time.EVENT_COLUMNS`.
 _OF_RECORDS = """
     _key _headers _topic _partition _offset _timestamp _order_timestamp _event_time _frontier _is_released _tombstone
     _operation _position _source_time _unchanged
 """
-#: What Delta tables of an epoch have beside declared columns.
+#: Columns that Delta tables of an epoch have beside the declared ones.
 OF_TABLES = frozenset({"_seq", "_deleted", "_handover"})
-#: What is beside a record's columns while it is read and parsed.
+#: Columns that stand beside a record's own while it is read and parsed.
 _OF_READERS = "_value _dead _raw _state _read _bytes _rows _reached"
-#: What operators have beside the columns of rows and keys.
+#: Columns that operators have beside those of rows and keys.
 _OF_OPERATORS = """
     _also _any _at _before _begins _carried _cell _changed _cleared _closes _earlier _expired _following _fresh _from
     _gone _had_mark _had_row _has_earlier _has_met _has_next _is_change _is_changed _is_cleared _is_gone _is_known
@@ -27,7 +27,7 @@ _OF_OPERATORS = """
     _newest _next _old _one _other _partner _place _record _right _row _run _seen _so_far _source _start _stays _stored
     _turn _until _valid_from _version _was _was_gone
 """
-#: What checks, queries and comparisons have beside declared columns.
+#: Columns that checks, queries and comparisons have beside the declared ones.
 _OF_QUERIES = "_changes _changes_newest _effect _here _n _part _rank _rows_of_key _table"
 #: All of them.
 NAMES = OF_TABLES | frozenset(f"{_OF_RECORDS} {_OF_READERS} {_OF_OPERATORS} {_OF_QUERIES}".split())

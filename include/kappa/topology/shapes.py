@@ -167,5 +167,5 @@ def masked_of(topology: Topology) -> dict[str, tuple[str, ...]]:
 
 
 def tables_only(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Those of tables."""
+    """The shapes of tables."""
     return {place: shape for place, shape in shapes.items() if place.startswith("tables/")}

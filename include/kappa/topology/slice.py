@@ -1,4 +1,4 @@
-"""What a step sees of a slice, and what its operators did with it."""
+"""A slice as the step sees it, and the results of its operators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def with_mark(rows: DataFrame, what: str) -> DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class Calls:
-    """What the operators of a slice gave, filled as the step calls them.
+    """The results of the operators of a slice, filled as the step calls them.
 
     Attributes:
         records: topic -> its records, marked as such.

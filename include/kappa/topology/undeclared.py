@@ -1,4 +1,4 @@
-"""What a step reads by name although its topology does not declare it, found in the source of the step."""
+"""Reads of a step by a name that its topology does not declare, found in the source of the step."""
 
 from __future__ import annotations
 

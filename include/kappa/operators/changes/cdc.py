@@ -126,10 +126,10 @@ def _check_times(columns: Sequence[Column], what: str) -> None:
 
 
 def check_changes_of(of: Source, key: Key, what: str) -> None:
-    """What is read is one source of records of changes, whose keys hold the table's key.
+    """Check that one source of records of changes is read, whose keys hold the table's key.
 
     Raises:
-        TopologyError: it is not, or they do not.
+        TopologyError: it is not one, or they do not.
     """
     if not isinstance(of, Source):
         raise TopologyError(
@@ -138,8 +138,8 @@ def check_changes_of(of: Source, key: Key, what: str) -> None:
         )
     if of.envelope == "none":
         raise TopologyError(
-            f"{what} reads source {of.topic!r}, whose records are rows and no changes of rows. Declare the source with "
-            "envelope='debezium'; or use newest_by, which takes the newest row of each key by the total order."
+            f"{what} reads source {of.topic!r}, whose records are rows and not changes of rows. Declare the source "
+            "with envelope='debezium'; or use newest_by, which takes the newest row of each key by the total order."
         )
     keys = [column.name for column in of.key_columns]
     missing = [name for name in names_of(key) if name not in keys]

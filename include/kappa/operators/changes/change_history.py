@@ -28,7 +28,7 @@ _STATE, _RECORD = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedVersions:
-    """What :func:`kappa.operators.cdc_table` with ``history`` gives for a slice.
+    """The result of :func:`kappa.operators.cdc_table` with ``history`` for a slice.
 
     Attributes:
         changes: rows of the table, at most one for each key and version.
@@ -126,7 +126,7 @@ class ChangeHistory(OfChanges):
         )
 
     def _stored(self, own: DataFrame, before: DataFrame, deleted: DataFrame, truncates: DataFrame) -> DataFrame:
-        """What is kept of the slice's keys; all of it where the slice has a truncate."""
+        """The state of the slice's keys; all of it where the slice has a truncate."""
         keys, values = quoted_names(self.key), quoted_names(self._rest)
         at = ["_place", "_version"]
         rows = before.selectExpr(
@@ -171,6 +171,6 @@ def _broadcast(rows: DataFrame) -> DataFrame:
 
 
 def _last(rows: DataFrame, key: list[str]) -> DataFrame:
-    """Of the rows of a key the one with the greatest place."""
+    """The row with the greatest place, per key."""
     has_next = f"LEAD(TRUE) OVER (PARTITION BY {', '.join(key)} ORDER BY _place) AS _has_next"
     return rows.selectExpr("*", has_next).where("_has_next IS NULL").drop("_has_next")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: The place of a record: its position in the source's log, and of equal ones the place in the total order.
 PLACE = f"STRUCT(_position AS position, {origin.OF_ROW} AS origin)"
 PLACE_TYPE = f"STRUCT<position: STRING, origin: {origin.ORIGIN_TYPE}>"
-#: What tells the records of a key apart: the position; where the source has none, the place in the total order.
+#: Tells the records of a key apart: the position; where the source has none, the place in the total order.
 VERSION = (
     "IF(_position <> '', _position, CONCAT_WS('/', LPAD(CAST(UNIX_MICROS(_order_timestamp) AS STRING), 20, '0'), "
     "_topic, LPAD(CAST(_partition AS STRING), 10, '0'), LPAD(CAST(_offset AS STRING), 20, '0')))"
@@ -31,7 +31,7 @@ TRUNCATES = f"topic STRING NOT NULL, _place {PLACE_TYPE}"
 
 @dataclass(frozen=True, kw_only=True)
 class OfChanges:
-    """What is kept of records of changes, before it is bound.
+    """The state of records of changes, before it is bound.
 
     Attributes:
         columns: of the rows.

@@ -33,7 +33,7 @@ _CARRIED = f"ARRAY<STRUCT<column: STRING, place: {PLACE_TYPE}>>"
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedRows:
-    """What :func:`kappa.operators.cdc_table` gives for a slice.
+    """The result of :func:`kappa.operators.cdc_table` for a slice.
 
     Attributes:
         changes: rows of the table, at most one per key, with ``_deleted``.
@@ -145,7 +145,7 @@ class ChangeTable(OfChanges):
         )
 
     def _whole(self, own: DataFrame, stored: DataFrame, truncates: DataFrame, truncated: DataFrame) -> DataFrame:
-        """What is known of each key that the slice touches: its last record, and each column's last value."""
+        """Per key that the slice touches, its last record and the last value of each column."""
         from pyspark.sql import functions as F
 
         keys = quoted_names(self.key)

@@ -139,7 +139,7 @@ def interval_join(
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalJoined:
-    """What an interval join gives for a slice.
+    """The result of an interval join for a slice.
 
     Attributes:
         rows: pairs, and rows without a partner, each once in the life of the stream, with the order columns of the left

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 How = Literal["inner", "left", "outer"]
 #: Key columns of both sides: names that both have, or left name -> right name.
 JoinKey = Key | Mapping[str, str]
-#: What follows the name of a right column when the left side has one of that name.
+#: Suffix of a right column's name when the left side has one of that name.
 SUFFIX = "_right"
 
 
@@ -217,7 +217,7 @@ def state_ddl(columns: Iterable[Column], *more: str) -> str:
 
 
 def right_names(what: str, left: Iterable[str], right: Iterable[str]) -> dict[str, str]:
-    """How the right side's columns are called in joined rows, key aside.
+    """The names of the right side's columns in joined rows, key aside.
 
     Raises:
         TopologyError: a name would come out twice.

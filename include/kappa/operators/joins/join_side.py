@@ -60,7 +60,7 @@ def place_of(rows: DataFrame, *, is_emitted: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class SideChanges:
-    """What becomes of a side in a slice.
+    """The changes of a side in a slice.
 
     Attributes:
         rows: rows of its table; those that go have ``_deleted``.
@@ -132,7 +132,7 @@ class Side:
         frontier: Frontier,
         lesser: Frontier,
     ) -> SideChanges:
-        """What becomes of rows that came and of those that waited.
+        """The changes by rows that came and by those that waited.
 
         Args:
             rows: admitted rows of the slice.

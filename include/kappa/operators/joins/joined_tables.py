@@ -1,4 +1,4 @@
-"""What joins of two tables have in common: how they are bound, and what they give."""
+"""The common parts of joins of two tables: how they are bound, and their result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TableChanges:
-    """What a join of tables gives for a slice.
+    """The result of a join of tables for a slice.
 
     Attributes:
         changes: rows of the result's table; those that go have ``_deleted``.

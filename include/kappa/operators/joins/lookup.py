@@ -27,7 +27,7 @@ _NAME = "lookup"
 
 @dataclass(frozen=True, kw_only=True)
 class LookedUp:
-    """What :func:`lookup` gives for a slice.
+    """The result of :func:`lookup` for a slice.
 
     Attributes:
         rows: the rows of the stream with those of the table.
@@ -167,7 +167,7 @@ def _check_key_of(changes: Reads | RunningTotalOperator, columns: JoinColumns, w
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """What :func:`lookup` does, before it is bound.
+    """The computation of :func:`lookup`, before it is bound.
 
     Attributes:
         columns: columns of both sides and of the joined rows.
@@ -200,7 +200,7 @@ class Lookup:
         check_rows(changes, columns.right, _NAME)
         names, on_key = [column.name for column in columns.right], F.expr(columns.is_equal)
         table = before.selectExpr(*quoted(names))
-        # What no change of the slice touches is read as it lies; the rest in order, with the changes.
+        # Rows that no change of the slice touches are read as they lie; the rest in order, with the changes.
         moving = F.broadcast(changes.where(is_present(columns.right_key)).select(*quoted(columns.right_key)).distinct())
         still = rows.alias("l").join(moving.alias("r"), on_key, "left_anti")
         moving_rows = newest_before(
@@ -221,7 +221,7 @@ def own_columns_of_record(rows: DataFrame) -> list[str]:
 
 
 def last_rows(changes: DataFrame, columns: JoinColumns) -> DataFrame:
-    """Of each key the last row of a table's source, in the order in which a row of the stream sees them."""
+    """The last row per key of a table's source, in the order in which a row of the stream sees them."""
     key = columns.right_key
     values = by_content({column.name: column.delta for column in columns.right})
     order = ", ".join([*ORDER, "_deleted", *values])

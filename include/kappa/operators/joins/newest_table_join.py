@@ -91,7 +91,7 @@ def newest_table_join(
 
 @dataclass(frozen=True, kw_only=True)
 class NewestTableJoined:
-    """What a join with the newest rows of a table gives for a slice.
+    """The result of a join with the newest rows of a table for a slice.
 
     Attributes:
         rows: left rows with what the table had before them.

@@ -146,7 +146,7 @@ def _check_key(what: str, shared: VersionsOperator, columns: JoinColumns) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class TableJoined:
-    """What a join with a table gives for a slice.
+    """The result of a join with a table for a slice.
 
     Attributes:
         rows: left rows with what the table had at their time, each once in the life of the stream, with the order
@@ -249,5 +249,5 @@ class TableJoin:
 
     @property
     def made_by(self) -> str:
-        """What makes its state."""
+        """The maker of its state, see :attr:`kappa.topology.Table.made_by`."""
         return f"{_NAME}({self.columns.key_text}, how={self.columns.how})"

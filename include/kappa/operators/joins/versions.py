@@ -29,7 +29,7 @@ _IS_GONE = "COALESCE(_until <= GREATEST({since}, _valid_from), FALSE)"
 
 @dataclass(frozen=True, kw_only=True)
 class KeptVersions:
-    """What :func:`versions_by` gives for a slice.
+    """The result of :func:`versions_by` for a slice.
 
     Attributes:
         versions: all versions of the slice, for the joins.

@@ -130,7 +130,7 @@ class AtMostEvery:
         return ", ".join([key_ddl(self.keys), "boundary TIMESTAMP NOT NULL", *filter(None, [ddl_of(self.others)])])
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
-        """What is due at the end of a slice. ``late`` has no rows.
+        """The rows that are due at the end of a slice. ``late`` has no rows.
 
         Args:
             rows: its records, with event time.

@@ -36,7 +36,7 @@ Emit = Literal["first", "final"]
 
 @dataclass(frozen=True, kw_only=True)
 class DistinctRows:
-    """What :class:`Deduplicate` makes of a slice.
+    """The result of :class:`Deduplicate` for a slice.
 
     Attributes:
         rows: the first record of each key, with all its columns.
@@ -51,7 +51,7 @@ class DistinctRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate:
-    """What :func:`deduplicate` does, before it is bound.
+    """The computation of :func:`deduplicate`, before it is bound.
 
     Attributes:
         rows: Spark DDL of the rows that go in.

@@ -11,9 +11,9 @@ from kappa.operators.timed.windowed import length
 from kappa.topology.times.durations import shown
 from kappa.topology.times.grid import WEEKDAYS, CalendarGrid, EvenGrid, Grid, Unit, Weekday
 
-#: In so many windows a record may be.
+#: Most windows that a record may be in.
 _MOST_WINDOWS = 5_000
-#: Units that calendars have, as so many of a smaller one.
+#: Units of calendars -> how many of a smaller unit they have.
 _UNITS: dict[str, tuple[Unit, int]] = {
     "day": ("day", 1),
     "week": ("day", 7),

@@ -54,7 +54,7 @@ def no_late_records(df: DataFrame) -> DataFrame:
 
 
 def no_late_rows(df: DataFrame, *, operator: str) -> DataFrame:
-    """What an operator that refuses nothing gives as its late records."""
+    """The late records of an operator that refuses nothing."""
     return late_rows(df.where("FALSE"), operator=operator, reason="")
 
 

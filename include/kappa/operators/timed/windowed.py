@@ -1,4 +1,4 @@
-"""What windows, sessions and their like have in common: keys, the grid, the result."""
+"""The common parts of windows, sessions and their like: keys, the grid, the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEFORE_THE_FRONTIER = "its time is before the frontier"
 
 @dataclass(frozen=True, kw_only=True)
 class Windowed:
-    """What an operator on windows gives for a slice.
+    """The result of an operator on windows for a slice.
 
     ``final`` is what ``suppress(untilWindowCloses)`` lets through in Kafka Streams; ``changes`` is what comes without.
 
@@ -58,7 +58,7 @@ class OnWindows(Protocol):
         """The state as a table of that name."""
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
-        """What it gives for the rows of a slice."""
+        """The result for the rows of a slice."""
 
 
 def windowed_operator(

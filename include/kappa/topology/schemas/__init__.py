@@ -1,1 +1,1 @@
-"""What a source or an output says about the schemas of its records."""
+"""The declared schemas of the records of a source or an output."""

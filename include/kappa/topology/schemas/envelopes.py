@@ -1,4 +1,4 @@
-"""What stands around the row of a source: records of changes, as a connector of Debezium writes them."""
+"""Envelopes around the row of a source: records of changes, as a connector of Debezium writes them."""
 
 from __future__ import annotations
 

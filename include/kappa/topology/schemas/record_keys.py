@@ -1,4 +1,4 @@
-"""What the keys of a source's records, and those of a table, hold."""
+"""The keys of a source's records, and those of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an Avro source takes: record types by their names, and what fills fields that a writer lacks."""
+"""Options of an Avro source: record types by their names, and defaults of fields that a writer lacks."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LATE_SCHEMA = """
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How far in event time the records lie that a row of an operator is made from.
+    """The reach in event time of the records that a row of an operator is made from.
 
     Attributes:
         ms: at most this many milliseconds from the row's own time, either way.
@@ -71,11 +71,11 @@ class Frontier:
         return "CAST(NULL AS TIMESTAMP)" if self.ms is None else f"timestamp_millis({self.ms})"
 
     def ago(self, ms: int) -> Frontier:
-        """The frontier so many milliseconds earlier: that of rows whose event times lie so far behind."""
+        """The frontier of rows whose event times lie some milliseconds behind this one."""
         return Frontier(ms=None if self.ms is None else self.ms - ms, of=self.of)
 
     def is_past(self, time: str, *, by_ms: int = 0) -> str:
-        """SQL: whether the frontier is past a time by more than so many milliseconds; false where there is none."""
+        """SQL: whether the frontier is past a time by more than some milliseconds; false where there is none."""
         return self._compared(time, "<", by_ms)
 
     def has_reached(self, time: str, *, by_ms: int = 0) -> str:
@@ -87,7 +87,7 @@ class Frontier:
 
 
 def least(frontiers: Iterable[Frontier]) -> Frontier:
-    """What all of them have passed."""
+    """The time that all of the frontiers have passed."""
     times = [frontier.ms for frontier in frontiers]
     bounds = [ms for ms in times if ms is not None]
     return Frontier(ms=min(bounds) if times and len(bounds) == len(times) else None)

@@ -44,7 +44,7 @@ class Grid(Protocol):
 
     @property
     def longest_ms(self) -> int:
-        """How long a window is at most."""
+        """The greatest length of a window."""
 
     @property
     def is_apart(self) -> bool:
@@ -100,7 +100,7 @@ class EvenGrid:
 
     @property
     def longest_ms(self) -> int:
-        """How long a window is."""
+        """The length of a window."""
         return self.size_ms
 
     @property
@@ -159,8 +159,8 @@ class CalendarGrid:
 
     Attributes:
         unit: what begins at a point.
-        count: so many of them are a step.
-        size: so many steps are a window.
+        count: how many of them are a step.
+        size: how many steps are a window.
         zone: name of the zone.
         week_begins: the first day of a week; None where the unit is another.
     """
@@ -178,7 +178,7 @@ class CalendarGrid:
 
     @property
     def longest_ms(self) -> int:
-        """How long a window is at most: its days, and the hours that a clock was put back within them."""
+        """The greatest length of a window: its days, and the hours that a clock was put back within them."""
         days = _DAYS[self.unit] * self.count * self.size
         return days * _DAY_MS + zones.put_back(self.zone, days) // timedelta(milliseconds=1)
 
