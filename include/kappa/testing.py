@@ -288,7 +288,7 @@ class TopologyDriver:
             floors=self._floors.get(topic, {}) if is_timed else {},
             now_ms=_millis(self._now),
         )
-        records = in_memory(self._session, self._taken(source, inputs), source, start, partial(input_schemas, source))
+        records = in_memory(self._session, self._log(source, inputs), source, start, partial(input_schemas, source))
         after = records.after(start)
         self._times[topic] = dict(after.timestamps)
         if is_timed:
@@ -306,7 +306,7 @@ class TopologyDriver:
             else sorted(self._times.get(topic, {}))
         )
 
-    def _taken(self, source: Source, inputs: list[Input]) -> pa.Table:
+    def _log(self, source: Source, inputs: list[Input]) -> pa.Table:
         """Records as a reader of the log gives them; each takes the next offset of its partition."""
         import pyarrow as pa
 

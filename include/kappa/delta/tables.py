@@ -213,7 +213,7 @@ def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, 
     if plan is not None:
         if _is_written(DeltaTable(path), seq, plan):
             return
-        options["userMetadata"] = _said(seq, plan)
+        options["userMetadata"] = _commit_message(seq, plan)
     _writer(rows, seq, "append").options(**options).save(path)
 
 
@@ -383,13 +383,13 @@ def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
     """Whether a slice's commit names this plan: asked only after a crash, of one of the last commits."""
     for limit in _LOOK_BACK:
         messages = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
-        message = next((text for text in messages if text.startswith(_said(seq, ""))), None)
+        message = next((text for text in messages if text.startswith(_commit_message(seq, ""))), None)
         if message is not None:
-            return message == _said(seq, plan)
+            return message == _commit_message(seq, plan)
     return False
 
 
-def _said(seq: int, plan: str) -> str:
+def _commit_message(seq: int, plan: str) -> str:
     return f"slice={seq} plan={plan}"
 
 
@@ -398,7 +398,7 @@ def _transaction(seq: int, plan: str | None = None):  # type: ignore[no-untyped-
 
     return CommitProperties(
         app_transactions=[Transaction(APP, seq)],
-        custom_metadata=None if plan is None else {"userMetadata": _said(seq, plan)},
+        custom_metadata=None if plan is None else {"userMetadata": _commit_message(seq, plan)},
         max_commit_retries=0,
     )
 

@@ -151,11 +151,11 @@ class TableAggregates:
             whole = agg.merged(fresh, before, group, self.parts, also="FALSE")
         else:
             marked = with_key(rows.join(moved, on=of, how="left"), self.keys)
-            whole = agg.merged(added.union(self._gone(marked)), self._stay(marked), group, self.parts)
+            whole = agg.merged(added.union(self._groups(marked)), self._stay(marked), group, self.parts)
         columns = [*names, *quoted(part.name for part in self.parts), "_members = 0 AS _deleted"]
         return Aggregated(changes=whole.where(agg.CHANGED).selectExpr(*columns))
 
-    def _gone(self, marked: DataFrame) -> DataFrame:
+    def _groups(self, marked: DataFrame) -> DataFrame:
         """The groups of rows that changed."""
         nothing = [f"CAST(NULL AS {part.type})" for part in self.parts if part.of_parts]
         return marked.where("_moved").selectExpr(*quoted_names(self.keys), *nothing)

@@ -172,15 +172,15 @@ class StartingSession:
     """
 
     def __init__(self, config: Config, name: str) -> None:
-        self._made: Future[SparkSession] = Future()
+        self._future: Future[SparkSession] = Future()
         # No daemon: a process that ends before Spark has started would leave the file with its settings.
         threading.Thread(target=self._start, args=(config, name), name="starting-spark").start()
 
     def _start(self, config: Config, name: str) -> None:
         try:
-            self._made.set_result(build_session(config, name))
+            self._future.set_result(build_session(config, name))
         except BaseException as error:
-            self._made.set_exception(error)
+            self._future.set_exception(error)
 
     def session(self) -> SparkSession:
         """The session, once it has started.
@@ -188,7 +188,7 @@ class StartingSession:
         Raises:
             ConfigError: the jars cannot be resolved, or there is no Java.
         """
-        return self._made.result()
+        return self._future.result()
 
 
 def is_alive(session: SparkSession) -> bool:

@@ -325,12 +325,12 @@ def _with_keys(
 ) -> pa.StringArray:
     """Take columns that a value lacks from the key; return the reasons of dead letters then."""
     names = layout.key_kind.names
-    is_lacking = has_no_row.copy()
+    is_missing = has_no_row.copy()
     for name in names:
-        is_lacking |= _is_absent(columns[name]) if name in columns else True
-    places = np.flatnonzero(is_lacking)
+        is_missing |= _is_absent(columns[name]) if name in columns else True
+    places = np.flatnonzero(is_missing)
     rows, reasons = read(keys.take(pa.array(places)))
-    back = pa.array(np.cumsum(is_lacking) - 1, mask=~is_lacking)
+    back = pa.array(np.cumsum(is_missing) - 1, mask=~is_missing)
     dead = pc.coalesce(dead, reasons.take(back))
     # Flattened: a column of a null row is null then, whatever lies there.
     for column, part in zip(layout.key_kind, rows.flatten(), strict=True):

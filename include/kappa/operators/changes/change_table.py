@@ -156,7 +156,7 @@ class ChangeTable(OfChanges):
         is_hit = " OR ".join(["_place < _cleared", *older])
         touched = marked_as_touched(stored, own, self.key).crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
         union = own.drop("_record").crossJoin(last).unionByName(touched)
-        newest_values = [f"MAX_BY({quote(c.name)}, _place) AS {quote(c.name)}" for c in self._kept]
+        newest_values = [f"MAX_BY({quote(c.name)}, _place) AS {quote(c.name)}" for c in self._fixed]
         carried = [
             part
             for number, c in enumerate(self._carriable)
@@ -201,7 +201,7 @@ class ChangeTable(OfChanges):
         )
         was = ["_was"] if each else []
         return states.selectExpr(
-            *quoted_names(self.key), *quoted_names(self._kept), *others, *carried, *was, "_newest", "_gone", "_known",
+            *quoted_names(self.key), *quoted_names(self._fixed), *others, *carried, *was, "_newest", "_gone", "_known",
             "_had_row", "_had_mark", f"{is_cleared} AS _is_cleared", f"NOT _gone AND NOT {is_cleared} AS _stays",
         )  # fmt: skip
 
@@ -228,7 +228,7 @@ class ChangeTable(OfChanges):
         window = f"PARTITION BY {', '.join(keys)} ORDER BY {total_order}, _place"
         so_far = f"OVER ({window} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
         until = f"OVER ({window} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        places = {c.name: "_place" for c in self._kept}
+        places = {c.name: "_place" for c in self._fixed}
         places |= {c.name: f"_key_{number}" for number, c in enumerate(self._carriable)}
         read = union.selectExpr(
             *keys, *(f"MAX_BY({quote(c.name)}, {places[c.name]}) {so_far} AS {quote(c.name)}" for c in self._rest),
@@ -250,7 +250,7 @@ class ChangeTable(OfChanges):
         return tuple(column for column in self._rest if column.delta not in _FIXED)
 
     @cached_property
-    def _kept(self) -> tuple[Column, ...]:
+    def _fixed(self) -> tuple[Column, ...]:
         return tuple(column for column in self._rest if column not in self._carriable)
 
 

@@ -237,7 +237,7 @@ class Reading:
 
         start = self._start(source)
         if self.is_small:
-            records = self._taken(source, ranges)
+            records = self._in_memory(source, ranges)
             return self._noted(source, start, in_memory(self._session, records, source, start, self._look_up(source)))
         if self._ahead is not None and self._raw is None:
             records = self._ahead.take(PlannedRead(source=source, ranges=tuple(ranges), start=replace(start, now_ms=0)))
@@ -251,8 +251,8 @@ class Reading:
         topic, headers = self._topic(source), source.headers
         return read_log(self._session, self._bootstrap_servers, topic, ranges, headers=headers)
 
-    def _taken(self, source: Source, ranges: Sequence[OffsetRange]) -> pa.Table:
-        """The records of a source, in memory. Given ones of all sources come by one job, however many those are."""
+    def _in_memory(self, source: Source, ranges: Sequence[OffsetRange]) -> pa.Table:
+        """The records of a source, in memory. Records that Spark has read come by one job for all sources."""
         import pyarrow.compute as pc
 
         if self._raw is None:

@@ -104,7 +104,7 @@ def check_rows(
     members: list[Append | Table] = [*topology.appends, *topology.tables]
     for member in members:
         name = member.name
-        rules = (*rules_of(member), *(_kept(one, member) for one in (promises or {}).get(name, ())))
+        rules = (*rules_of(member), *(_promise_rule(one, member) for one in (promises or {}).get(name, ())))
         key = member.key if isinstance(member, Table) else ()
         tally = _counted(frames[name], rules, key) if rows is None else _counted_in_memory(rows[name], rules, key)
         what = f"Effect {name!r} of {topology.name!r}"
@@ -170,7 +170,7 @@ def _rules(member: Append | Table, column: Column) -> list[Rule]:
     return rules
 
 
-def _kept(promise: Promise, member: Append | Table) -> Rule:
+def _promise_rule(promise: Promise, member: Append | Table) -> Rule:
     """No row is earlier than what readers of a topic were told to be final; a BIGINT is epoch milliseconds."""
     kind = next(column.type for column in member.columns if column.name == promise.time)
     at, until = quote(promise.time), shown(promise.ms)
