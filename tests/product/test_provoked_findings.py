@@ -1209,7 +1209,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command=f"{grouped(here, p0=5)} --to-offset TOPIC:0=11",
         numbers={"topic": here.topic, "partition": 0, "offset": 11, "low": 0, "high": 10},
-        says="1 behind its end",
+        says="1 after its end",
         remedy="Choose 0 to 10",
     )
 

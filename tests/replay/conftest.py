@@ -64,7 +64,7 @@ MARKER = MarkerFacts(
 
 @pytest.fixture
 def facts() -> Facts:
-    return Facts(topology=TOPOLOGY, log=LOG, next_epoch=4, live=LIVE, known=("retail.loyalty", "retail.shipments"))
+    return Facts(topology=TOPOLOGY, log=LOG, next_epoch=4, live=LIVE, topologies=("retail.loyalty", "retail.shipments"))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from kappa.offsets.coverage import ArchiveFacts
 from kappa.offsets.vector import OffsetRange
-from kappa.replay.estimates import Estimate, Measured, size, told
+from kappa.replay.estimates import Estimate, Measured, comparison, size
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts
 from kappa.replay.plan import ReplayPlan
@@ -75,12 +75,12 @@ def test_what_it_was_is_told_beside_what_was_estimated() -> None:
     estimate = Estimate(offsets=100, records=80, seconds=12.0, disk_bytes=1000)
     found = Measured(offsets=100, records=80, seconds=15.0, bytes=53_000, disk_bytes=900)
     assert found.ratios(estimate) == {"records": 1.0, "seconds": 1.25, "disk_bytes": 0.9}
-    assert told(estimate, found) == (
+    assert comparison(estimate, found) == (
         "estimated 80 records, were 80 (+0 %); was 53 KB read, not estimated; estimated 12 s, took 15 s (+25 %); "
         "estimated 1 KB in the lake, was 900 bytes (-10 %)"
     )
     assert Measured.from_dict({**found.as_dict(), "later": 1}) == found
-    assert told(Estimate(offsets=1), replace(found, bytes=None, disk_bytes=None)) == (
+    assert comparison(Estimate(offsets=1), replace(found, bytes=None, disk_bytes=None)) == (
         "were 80 records, not estimated; took 15 s, not estimated"
     )
 

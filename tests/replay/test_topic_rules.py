@@ -65,7 +65,7 @@ def test_a_plan_without_versioned_topics_has_the_content_that_it_always_had(fact
 
 
 def test_a_topic_of_that_name_refuses_the_plan(facts: Facts, plan_of: PlanOf) -> None:
-    (finding,) = plan_of(own(facts, taken=("loyalty_e0004",))).refusals
+    (finding,) = plan_of(own(facts, colliding_topics=("loyalty_e0004",))).refusals
     assert finding.code == "versioned-topic-taken"
     assert "would send to loyalty.e0004" in finding.message
     assert "loyalty_e0004 exists" in finding.message

@@ -1,4 +1,4 @@
-"""A plan, made from a request and what is known. Pure."""
+"""A plan, made from a request and facts. Pure."""
 
 from __future__ import annotations
 
@@ -33,53 +33,57 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     """Make a plan: resolve the start, freeze the end, gather all findings. Never raises because of a finding.
 
     Args:
-        request: what was asked for.
-        facts: what was found; for a start by time with ``first_records``, looked up
+        request: the request.
+        facts: the facts; for a start by time with ``first_records``, looked up
             for :func:`~kappa.replay.starts.start_time` of the same ``now``. Topics that are not sources are left aside.
         now: when.
     """
     topology = facts.topology
-    found = request_rules.replay_already_active(request.topology, facts.active)
+    findings = request_rules.replay_already_active(request.topology, facts.active)
     if topology is None:
-        return _plan(request, facts, [*found, *request_rules.unknown_topology(request.topology, facts.known)], now)
+        return _plan(
+            request, facts, [*findings, *request_rules.unknown_topology(request.topology, facts.topologies)], now
+        )
     facts = of_sources(request, facts, topology)
     if missing := unreadable(topology, facts):
-        return _plan(request, facts, [*found, *missing], now)
-    found += request_rules.mask_key_missing(topology)
-    found += schema_rules.schema_findings(topology)
-    found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
-    found += log_rules.open_transactions(facts.log.stable, facts.log.high)
-    found += log_rules.future_timestamps(topology, facts.log.future_ms)
-    found += log_rules.times_in_seconds(topology, facts.in_seconds)
-    found += live_rules.live_findings(topology, facts.log, facts.live) if facts.live else []
+        return _plan(request, facts, [*findings, *missing], now)
+    findings += request_rules.mask_key_missing(topology)
+    findings += schema_rules.schema_findings(topology)
+    findings += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
+    findings += log_rules.open_transactions(facts.log.stable, facts.log.high)
+    findings += log_rules.future_timestamps(topology, facts.log.future_ms)
+    findings += log_rules.times_in_seconds(topology, facts.in_seconds)
+    findings += live_rules.live_findings(topology, facts.log, facts.live) if facts.live else []
     if facts.live and request.resolved_seed is not Seed.FROM_CHANGELOG:
-        found += live_rules.wall_clock_time(topology, facts.live.epoch)
+        findings += live_rules.wall_clock_time(topology, facts.live.epoch)
     if facts.live and request.resolved_seed is Seed.EMPTY:
-        found += live_rules.releases_lost(topology, facts.live)
-        found += aside_rules.set_asides_lost(topology.name, facts.live)
-    found += archive_rules.archive_findings(facts.archives, facts.log)
+        findings += live_rules.releases_lost(topology, facts.live)
+        findings += aside_rules.set_asides_lost(topology.name, facts.live)
+    findings += archive_rules.archive_findings(facts.archives, facts.log)
     facts = with_archives(facts)
     span = resolve_span(request, facts, now)
     resolved, end = span.resolved, span.wanted_end
-    found += archive_rules.compacted_sources(
+    findings += archive_rules.compacted_sources(
         facts.log.cleanup, resolved.start, end, facts.archives, facts.log.topic_ids
     )
-    found += [*resolved.findings, *facts.step]
-    found += aside_rules.bring_in_findings(request.bring_in, facts, span.start)
+    findings += [*resolved.findings, *facts.step]
+    findings += aside_rules.bring_in_findings(request.bring_in, facts, span.start)
     if request.resolved_seed is Seed.FROM_CHANGELOG:
         of = next((marker for marker in facts.markers if marker.epoch == resolved.seed_epoch), None)
-        found += aside_rules.set_asides_unnamed(topology.name, of)
+        findings += aside_rules.set_asides_unnamed(topology.name, of)
     is_seeded = request.resolved_seed is Seed.FROM_SAVEPOINT
-    found += chain_rules.chain_findings(facts.chain, facts.live, request.start, resolved.start, is_seeded=is_seeded)
-    found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
-    found += topic_rules.topic_findings(topology, facts)
-    found += output_rules.output_findings(topology.outputs, facts.log.outputs, facts.log.largest)
+    findings += chain_rules.chain_findings(facts.chain, facts.live, request.start, resolved.start, is_seeded=is_seeded)
+    findings += request_rules.determinism_without_live_epoch(
+        request.determinism, facts.live.epoch if facts.live else None
+    )
+    findings += topic_rules.topic_findings(topology, facts)
+    findings += output_rules.output_findings(topology.outputs, facts.log.outputs, facts.log.largest)
     live_cuts = request_rules.live_cuts_unknown(facts.live, resolved.start, is_chained=bool(facts.chain.bound))
     if request.cuts == "live":
-        found += live_cuts
+        findings += live_cuts
     elif facts.live:
         keyed = [source.topic for source in topology.sources if source.keyed]
-        found += live_rules.order_across_cuts(
+        findings += live_rules.order_across_cuts(
             keyed,
             facts.live.origin,
             facts.log.high,
@@ -90,12 +94,12 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
         )
     if request.resolved_seed is Seed.FROM_CHANGELOG:
         appended = [name for name, of in topology.versioned.items() if of in topology.appends]
-        found += topic_rules.versioned_history_lost(appended, facts.next_epoch, resolved.seed_epoch)
+        findings += topic_rules.versioned_history_lost(appended, facts.next_epoch, resolved.seed_epoch)
     if resolved.start is not None:
-        found += _vector_findings(request, resolved.start, end, facts)
+        findings += _vector_findings(request, resolved.start, end, facts)
         estimate = estimated(resolved.start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY)
-        found += effort_rules.effort_findings(facts, estimate, request.slice_records, now)
-    return _plan(request, facts, found, now, span)
+        findings += effort_rules.effort_findings(facts, estimate, request.slice_records, now)
+    return _plan(request, facts, findings, now, span)
 
 
 def _roots(facts: Facts, resolved: Resolved, start: Offsets) -> dict[str, Offsets]:
@@ -118,23 +122,23 @@ def _asides(request: ReplayRequest, facts: Facts, start: Offsets, end: Offsets) 
 
 
 def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts) -> list[Finding]:
-    found = request_rules.start_after_end(start, end)
+    findings = request_rules.start_after_end(start, end)
     if request.end is not None:
-        found += log_rules.end_above_high_watermark(end, facts.log.high, facts.log.stable)
-        found += request_rules.end_ahead_of_live(end, facts.live.position) if facts.live else []
+        findings += log_rules.end_above_high_watermark(end, facts.log.high, facts.log.stable)
+        findings += request_rules.end_ahead_of_live(end, facts.live.position) if facts.live else []
     if request.resolved_seed is Seed.EMPTY:
-        found += request_rules.partial_history(start)
-    return found
+        findings += request_rules.partial_history(start)
+    return findings
 
 
 def _plan(
-    request: ReplayRequest, facts: Facts, found: list[Finding], now: datetime, span: ReplaySpan | None = None
+    request: ReplayRequest, facts: Facts, findings: list[Finding], now: datetime, span: ReplaySpan | None = None
 ) -> ReplayPlan:
     topology = facts.topology or TopologyFacts(name=request.topology)
     span = span or ReplaySpan(resolved=Resolved(start=None), wanted_end=Offsets(), archived=())
     resolved, start, end = span.resolved, span.start, span.end
     live = facts.live
-    kept = relaxed(found, request.allow)
+    relaxed_findings = relaxed(findings, request.allow)
     brought_in, set_aside = _asides(request, facts, start, end)
     stages = FIRST_EPOCH if live is None else BESIDE_LIVE
     return ReplayPlan(
@@ -156,8 +160,8 @@ def _plan(
         topics=topology.topics,
         versioned=tuple(topology.versioned),
         reconciled=dict(topology.reconciled),
-        stages=() if refusals(kept) else stages,
-        findings=kept,
+        stages=() if refusals(relaxed_findings) else stages,
+        findings=relaxed_findings,
         estimate=estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY),
         bound=dict(facts.chain.bound),
         roots=_roots(facts, resolved, start),

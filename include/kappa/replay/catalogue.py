@@ -41,23 +41,24 @@ def declared(modules: Iterable[ModuleType]) -> tuple[Declaration, ...]:
     One whose name begins with ``_`` says another one in other words.
     """
     return tuple(
-        found
+        value
         for module in modules
-        for name, found in vars(module).items()
-        if isinstance(found, Declaration) and not name.startswith("_")
+        for name, value in vars(module).items()
+        if isinstance(value, Declaration) and not name.startswith("_")
     )
 
 
 #: Code -> its declaration.
 DECLARED: Mapping[str, Declaration] = {
-    found.code: found for modules in SECTIONS.values() for found in declared(modules)
+    declaration.code: declaration for modules in SECTIONS.values() for declaration in declared(modules)
 }
 #: Codes of findings that refuse a plan unless the request allows them by name.
-ALLOWABLE = frozenset(found.code for found in DECLARED.values() if found.may_be_allowed)
+ALLOWABLE = frozenset(item.code for item in DECLARED.values() if item.may_be_allowed)
 
 
 def relaxed(findings: Iterable[Finding], allow: frozenset[str]) -> tuple[Finding, ...]:
     """The findings, those refusals that the request allows turned into warnings."""
     return tuple(
-        replace(found, severity=Severity.WARN) if found.code in allow & ALLOWABLE else found for found in findings
+        replace(finding, severity=Severity.WARN) if finding.code in allow & ALLOWABLE else finding
+        for finding in findings
     )

@@ -130,10 +130,10 @@ def bindings_from_dict(values: Mapping[str, Mapping[str, object]]) -> dict[str, 
 
 def topics_of(bound: Mapping[str, Binding]) -> dict[Key, tuple[str, ...]]:
     """Epoch that is read -> those of its versioned topics that are."""
-    found: dict[Key, list[str]] = {}
+    topics_by_epoch: dict[Key, list[str]] = {}
     for binding in bound.values():
-        found.setdefault(binding.key, []).append(binding.topic)
-    return {key: tuple(sorted(topics)) for key, topics in sorted(found.items())}
+        topics_by_epoch.setdefault(binding.key, []).append(binding.topic)
+    return {key: tuple(sorted(topics)) for key, topics in sorted(topics_by_epoch.items())}
 
 
 def is_at(live: Offsets, standing: Offsets, *, is_bound: bool = False) -> bool:
@@ -181,28 +181,28 @@ def physical(chain: ChainFacts, standing: Offsets, *, is_exact: bool) -> Offsets
         standing: a place in the root topics.
         is_exact: whether only that very place will do.
     """
-    found = standing.only(chain.direct)
+    position = standing.only(chain.direct)
     for upstream in chain.upstreams:
         one = sent_at(upstream.sent, standing) if is_exact else sent_before(upstream.sent, standing)
         if one is None:
             return None
-        found = found.merge(one.ends)
-    return found
+        position = position.merge(one.ends)
+    return position
 
 
 def roots(chain: ChainFacts, position: Offsets) -> Offsets | None:
     """Where an epoch of this chain stands that has read up to ``position``; None where no upstream ever stood there."""
-    found = position.only(chain.direct)
+    place = position.only(chain.direct)
     for upstream in chain.upstreams:
-        mine = position.only(upstream.topics)
-        if not any(offset for _, offset in mine.items()):
-            found = found.merge(upstream.origin)
+        part = position.only(upstream.topics)
+        if not any(offset for _, offset in part.items()):
+            place = place.merge(upstream.origin)
             continue
-        standing = next((one.standing for one in upstream.sent if one.ends == mine), None)
+        standing = next((one.standing for one in upstream.sent if one.ends == part), None)
         if standing is None:
             return None
-        found = found.merge(standing)
-    return found
+        place = place.merge(standing)
+    return place
 
 
 def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd | None:
@@ -221,14 +221,14 @@ def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd 
 
 def within(sent: Iterable[SentEnd], limit: Offsets) -> list[SentEnd]:
     """Those whose ends are not beyond ``limit``, an offset vector of the versioned topics; of equal ends the first."""
-    found: list[SentEnd] = []
+    ends: list[SentEnd] = []
     for one in sent:
-        if limit.dominates(one.ends) and (not found or found[-1].ends != one.ends):
-            found.append(one)
-    return found
+        if limit.dominates(one.ends) and (not ends or ends[-1].ends != one.ends):
+            ends.append(one)
+    return ends
 
 
 def overlapping(standings: Collection[Offsets]) -> list[str]:
     """Root topics that several of these name."""
-    seen = [topic for standing in standings for topic in standing.topics]
-    return sorted({topic for topic in seen if seen.count(topic) > 1})
+    topics = [topic for standing in standings for topic in standing.topics]
+    return sorted({topic for topic in topics if topics.count(topic) > 1})

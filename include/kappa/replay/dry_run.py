@@ -43,8 +43,8 @@ def first_effect(act: Callable[[], object]) -> str | None:
     token = _is_dry.set(True)
     try:
         act()
-    except _Effect as found:
-        return found.what
+    except _Effect as effect:
+        return effect.what
     finally:
         _is_dry.reset(token)
     return None

@@ -77,7 +77,7 @@ class Measured:
     def ratios(self, estimate: Estimate) -> dict[str, float]:
         """Measured by estimated, of whatever was estimated: 1.25 took a quarter more than that."""
         pairs = {name: (getattr(estimate, name), getattr(self, name)) for name in MEASURES}
-        return {name: round(real / said, 4) for name, (said, real) in pairs.items() if said and real is not None}
+        return {name: round(real / guess, 4) for name, (guess, real) in pairs.items() if guess and real is not None}
 
 
 def estimated(start: Offsets, end: Offsets, facts: Facts, *, is_seeded: bool = False) -> Estimate:
@@ -86,7 +86,7 @@ def estimated(start: Offsets, end: Offsets, facts: Facts, *, is_seeded: bool = F
     Args:
         start: where it begins.
         end: where it ends.
-        facts: what was found.
+        facts: the facts.
         is_seeded: whether the tables begin with rows, which take room too.
     """
     spans = [
@@ -119,19 +119,19 @@ def _records(spans: list[OffsetRange], offsets: int, facts: Facts) -> int | None
     return None if facts.records_per_offset is None else sure + round((offsets - sure) * facts.records_per_offset)
 
 
-def told(estimate: Estimate, measured: Measured) -> str:
-    """Both in one line: what was estimated, what it was, and by how much that differs."""
+def comparison(estimate: Estimate, measured: Measured) -> str:
+    """Estimate, measurement and their difference in one line."""
     parts = []
     for name, unit in zip(MEASURES, ("records", "read", "", "in the lake"), strict=True):
-        said, real = getattr(estimate, name), getattr(measured, name)
+        guess, real = getattr(estimate, name), getattr(measured, name)
         if real is None:
             continue
         word = "took" if name == "seconds" else "were" if name == "records" else "was"
         shown = _shown(name, real)
         tail = f" {unit}" if unit else ""
-        if said:
+        if guess:
             parts.append(
-                f"estimated {_shown(name, said)}{tail}, {word} {shown} ({round(100 * (real / said - 1)):+d} %)"
+                f"estimated {_shown(name, guess)}{tail}, {word} {shown} ({round(100 * (real / guess - 1)):+d} %)"
             )
         else:
             parts.append(f"{word} {shown}{tail}, not estimated")

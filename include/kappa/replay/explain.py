@@ -22,14 +22,14 @@ def explain(plan: ReplayPlan) -> list[str]:
     lines = [
         f"Plan {plan.id}: {plan.topology} version {plan.topology_version or '?'} (code {plan.code[:12] or 'unknown'}) "
         f"into epoch {plan.epoch}, {_beside(plan)}",
-        *(f"  {stage:<10} {said}" for stage, said in stages_of(plan)),
+        *(f"  {stage:<10} {text}" for stage, text in stages_of(plan)),
     ]
     lines += [
         f"  {'reads':<10} {binding.topic}, the versioned topic of epoch {binding.epoch} of {binding.topology}, as "
         f"{source}"
         for source, binding in sorted(plan.bound.items())
     ]
-    lines += [f"  {what:<10} {said}" for what, said in _asides(plan)]
+    lines += [f"  {what:<10} {text}" for what, text in _asides(plan)]
     lines += [f"  {finding.line}" for finding in (*plan.refusals, *plan.warnings)]
     if plan.is_refused:
         lines.append("Nothing will run.")
@@ -69,8 +69,8 @@ def _beside(plan: ReplayPlan) -> str:
 def _stage(stage: Stage, plan: ReplayPlan) -> str:
     if stage is Stage.REWOUND:
         how = plan.request.start
-        asked = "" if isinstance(how, ToEarliest) else f" ({described(how, plan.created_at)})"
-        return f"create epoch {plan.epoch} and its consumer group, rewound to {_vector(plan.start)}{asked}"
+        request = "" if isinstance(how, ToEarliest) else f" ({described(how, plan.created_at)})"
+        return f"create epoch {plan.epoch} and its consumer group, rewound to {_vector(plan.start)}{request}"
     if stage is Stage.SEEDED:
         return _seeded(plan)
     if stage is Stage.REPLAYED:
@@ -78,10 +78,10 @@ def _stage(stage: Stage, plan: ReplayPlan) -> str:
     if stage is Stage.CAUGHT_UP:
         return f"follow the ledger of epoch {plan.live_epoch} from seq {plan.live_seq} on; {_sent(plan)}"
     if stage is Stage.VERIFIED:
-        asked = ", ".join(f"{name}={limit}" for name, limit in limits_of(plan.request.thresholds).items())
+        limits = ", ".join(f"{name}={limit}" for name, limit in limits_of(plan.request.thresholds).items())
         return (
             f"compare {_names(plan.tables, plan.appends)} at the same commit as epoch {plan.live_epoch}; run the checks"
-            + (f"; fail above {asked}" if asked else "")
+            + (f"; fail above {limits}" if limits else "")
         )
     to = [versioned_topic(name, plan.epoch) if name in plan.versioned else name for name in plan.topics]
     sent = f"; records to {_names(to)} are sent from there on" if to else ""
@@ -134,13 +134,13 @@ def _replayed(plan: ReplayPlan) -> str:
 
 
 def _seconds(work: Estimate) -> str:
-    """How long it takes; a guess is none."""
+    """How long it takes, as measured: without a measurement there is no estimate."""
     if work.seconds is None:
         return "no replay measured yet"
-    taken = f"about {work.seconds:,.0f} s"
+    duration = f"about {work.seconds:,.0f} s"
     if work.measured_epoch is None:
-        return taken
-    return f"{taken} as epoch {work.measured_epoch} took" + (", which was much smaller" if work.rough else "")
+        return duration
+    return f"{duration} as epoch {work.measured_epoch} took" + (", which was much smaller" if work.rough else "")
 
 
 def _origin(plan: ReplayPlan) -> str:

@@ -1,4 +1,4 @@
-"""What was found in log, lake and code when a plan was asked for. Edges fill these in; nothing here looks."""
+"""Facts about log, lake and code at the time of a plan. Edges fill them in; nothing here looks."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class SchemaFacts:
     """The schemas of a topology's topics.
 
     Attributes:
-        lacking: Avro topics of which the lake has no schema, while no schema registry is set.
+        without_schema: Avro topics of which the lake has no schema, while no schema registry is set.
         refused: Avro topic outputs whose schema the registry would refuse.
         avro: sources of JSON to whose topics an epoch of this lake sends Avro.
         json: sources of JSON to whose topics one sends JSON with a schema's id.
     """
 
-    lacking: tuple[str, ...] = ()
+    without_schema: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     avro: tuple[str, ...] = ()
     json: tuple[str, ...] = ()
@@ -276,10 +276,10 @@ class ActiveFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All that a plan is made from, besides the request.
+    """Everything that a plan is made from, besides the request.
 
     Attributes:
-        topology: the deployed topology; ``None`` if there is none of that name.
+        topology: the deployed topology; ``None`` if no topology has that name.
         log: its sources in the log.
         next_epoch: the number that a new epoch gets.
         live: the live epoch, if there is one.
@@ -288,7 +288,7 @@ class Facts:
         named_savepoints: savepoints that have a name, by name, of all epochs.
         first_records: for a start by time: each partition's first offset whose timestamp is not before it, ``None``
             where no record is that late.
-        known: names of all deployed topologies, for the message about an unknown one.
+        topologies: names of all deployed topologies, for the message about an unknown one.
         archives: archives of the sources' topics, by topic; also those of topics that were recreated since.
         records_per_second: rate of the last replay that was measured.
         records_per_offset: how many of the sources' offsets are records; the others are holes.
@@ -301,10 +301,10 @@ class Facts:
         free_bytes: what is free on the lake's disk; ``None`` where it is unknown.
         retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
         fold: the changelog that seeds the tables, if one does.
-        taken: topics on the broker whose names the new epoch would take for its own.
+        colliding_topics: topics on the broker whose names the new epoch would take for its own.
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables of which one key was seen in several partitions of keyed sources.
-        step: what was found in the step's plans, if they were inspected: that takes Spark.
+        step: findings in the step's plans, if they were inspected: that takes Spark.
         in_seconds: topic -> the time that a record of it says and the one that Kafka says, where most of those that
             were looked at say epoch seconds.
     """
@@ -317,7 +317,7 @@ class Facts:
     markers: tuple[MarkerFacts, ...] = ()
     named_savepoints: Mapping[str, NamedSavepoint] = field(default_factory=dict)
     first_records: Mapping[TopicPartition, int | None] | None = None
-    known: tuple[str, ...] = ()
+    topologies: tuple[str, ...] = ()
     archives: Mapping[str, ArchiveFacts] = field(default_factory=dict)
     records_per_second: float | None = None
     records_per_offset: float | None = None
@@ -330,7 +330,7 @@ class Facts:
     free_bytes: int | None = None
     retention: tuple[RetentionFacts, ...] = ()
     fold: FoldFacts | None = None
-    taken: tuple[str, ...] = ()
+    colliding_topics: tuple[str, ...] = ()
     chain: ChainFacts = field(default_factory=ChainFacts)
     spread: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()

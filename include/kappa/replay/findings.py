@@ -29,7 +29,7 @@ class Finding:
     Attributes:
         code: name of the rule.
         severity: whether the plan is refused.
-        message: what was found, with its values, and why.
+        message: the observation with its values, and why.
         remedy: what to do.
         numbers: the values of the message, for programs.
     """
@@ -65,7 +65,7 @@ class Declaration:
     Attributes:
         severity: whether the plan is refused.
         code: its name, for good.
-        message: what was found, with its values, and why: a template for :meth:`str.format`.
+        message: the observation with its values, and why: a template for :meth:`str.format`.
         remedy: what to do; a template too.
         way_out: what to do, for the page, where the remedy says it of one case or with values only.
         may_be_allowed: whether a request may allow it by name.
@@ -80,12 +80,12 @@ class Declaration:
 
     def __call__(self, words: Mapping[str, Any] | None = None, /, **numbers: Any) -> Finding:
         """The finding with these values. ``words`` fill the templates only: no program asks for them."""
-        said = {**numbers, **(words or {})}
+        values = {**numbers, **(words or {})}
         return Finding(
             code=self.code,
             severity=self.severity,
-            message=self.message.format(**said),
-            remedy=self.remedy.format(**said),
+            message=self.message.format(**values),
+            remedy=self.remedy.format(**values),
             numbers=numbers,
         )
 
@@ -98,7 +98,7 @@ warns = partial(Declaration, Severity.WARN)
 
 def refusals(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Those that refuse."""
-    return tuple(found for found in findings if found.severity is Severity.REFUSE)
+    return tuple(finding for finding in findings if finding.severity is Severity.REFUSE)
 
 
 def check(findings: Iterable[Finding], what: str) -> None:
@@ -108,5 +108,5 @@ def check(findings: Iterable[Finding], what: str) -> None:
         RefusedError: one of them refuses; the message begins with ``what`` and holds all that do.
     """
     if refused := refusals(findings):
-        lines = "\n".join(f"  {found}" for found in refused)
+        lines = "\n".join(f"  {finding}" for finding in refused)
         raise RefusedError(f"{what} is refused:\n{lines}", findings=refused)

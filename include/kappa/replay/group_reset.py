@@ -39,7 +39,7 @@ class GroupRequest:
         partitions: topic -> its partitions, ``None`` for all; may be empty where the start names its own.
 
     Raises:
-        UsageError: no partition is selected, or the start is none of a group.
+        UsageError: no partition is selected, or the start is not one that a group can have.
     """
 
     group: str
@@ -61,7 +61,7 @@ class GroupRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFacts:
-    """What was found of a group and of the topics that the request names.
+    """Facts about a group and the topics that the request names.
 
     Attributes:
         offsets: what the group has committed, of any topic.
@@ -119,28 +119,32 @@ class GroupReset:
 
 def build_reset(request: GroupRequest, facts: GroupFacts, *, now: datetime) -> GroupReset:
     """Resolve where the group is set and gather all findings. Never raises because of a finding."""
-    found = group_rules.group_of_epoch(request.group)
-    found += group_rules.group_with_members(request.group, facts.members)
-    found += group_rules.partitions_not_there(request.partitions, facts.high)
+    findings = group_rules.group_of_epoch(request.group)
+    findings += group_rules.group_with_members(request.group, facts.members)
+    findings += group_rules.partitions_not_there(request.partitions, facts.high)
     selected = _selected(request, facts.high)
     after, problems = _resolved(request, facts, selected, now)
-    found += problems
+    findings += problems
     if not any(problem.severity is Severity.REFUSE for problem in problems):
-        found += group_rules.offset_outside_log(after or Offsets(), facts.low, facts.high)
-        found += group_rules.group_is_new(request.group, exists=facts.exists)
+        findings += group_rules.offset_outside_log(after or Offsets(), facts.low, facts.high)
+        findings += group_rules.group_is_new(request.group, exists=facts.exists)
     before = Offsets.of((at, offset) for at, offset in facts.offsets.items() if at in selected)
-    return GroupReset(group=request.group, before=before, after=after or Offsets(), findings=tuple(found))
+    return GroupReset(group=request.group, before=before, after=after or Offsets(), findings=tuple(findings))
 
 
 def _selected(request: GroupRequest, high: Offsets) -> Offsets:
     """The partitions that are asked for and exist, with their high watermarks."""
-    start, wanted = request.start, request.partitions
-    if wanted:
-        chosen = {at for at in high if at[0] in wanted and (wanted[at[0]] is None or at[1] in (wanted[at[0]] or ()))}
+    start, partitions = request.start, request.partitions
+    if partitions:
+        places = {
+            at
+            for at in high
+            if at[0] in partitions and (partitions[at[0]] is None or at[1] in (partitions[at[0]] or ()))
+        }
     else:
         assert isinstance(start, ToOffset)
-        chosen = {at for at in high if at in start.offsets or at[0] in start.topics}
-    return Offsets.of((at, offset) for at, offset in high.items() if at in chosen)
+        places = {at for at in high if at in start.offsets or at[0] in start.topics}
+    return Offsets.of((at, offset) for at, offset in high.items() if at in places)
 
 
 def _resolved(
@@ -150,9 +154,9 @@ def _resolved(
     if at is not None:
         return _by_time(at, facts, selected)
     if isinstance(start, ToOffset):
-        after, found = named_offsets(start, selected)
+        after, findings = named_offsets(start, selected)
         # Without a selection its own names are the selection: what is unknown is so among all that exist.
-        return after, found if request.partitions else start_rules.unknown_partitions(start, facts.high)
+        return after, findings if request.partitions else start_rules.unknown_partitions(start, facts.high)
     if isinstance(start, (ToEarliest, ToLatest)):
         return _only(facts.low if isinstance(start, ToEarliest) else facts.high, selected), []
     missing = group_rules.group_without_offset(request.group, list(selected), facts.offsets)
@@ -167,8 +171,8 @@ def _by_time(at: datetime, facts: GroupFacts, selected: Offsets) -> tuple[Offset
         raise ValueError("A start by time needs GroupFacts.first_records, looked up for that time.")
     if not len(selected):
         return None, []
-    after, known, found = first_records_at(at, facts.first_records, _only(facts.stable, selected), {})
-    return after, [*found, *group_rules.time_before_the_log(at, known, facts.low)]
+    after, offsets, findings = first_records_at(at, facts.first_records, _only(facts.stable, selected), {})
+    return after, [*findings, *group_rules.time_before_the_log(at, offsets, facts.low)]
 
 
 def _only(offsets: Offsets, selected: Offsets) -> Offsets:

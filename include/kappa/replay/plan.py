@@ -61,7 +61,7 @@ class ReplayPlan:
         findings: objections to it.
         estimate: how much work it is.
         created_at: when it was made; no part of the id.
-        request: what was asked for.
+        request: the request that it answers.
         id: first 16 digits of the SHA-256 of everything else, but for the number of the stored format.
     """
 
@@ -142,9 +142,9 @@ class ReplayPlan:
         versioned = {"versioned": self.versioned} if self.versioned else {}
         reconciled = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
         aside = {
-            name: set_asides.as_list(found)
-            for name, found in (("set_aside", self.set_aside), ("brought_in", self.brought_in))
-            if found
+            name: set_asides.as_list(records)
+            for name, records in (("set_aside", self.set_aside), ("brought_in", self.brought_in))
+            if records
         }
         chain: dict[str, Any] = {"bound": bindings_as_dict(self.bound)} if self.bound else {}
         if self.roots:
@@ -204,10 +204,10 @@ class ReplayPlan:
                 raise UsageError(f"Plan {id_} was changed after it was made: its content is that of {expected}.")
             vectors = {name: Offsets.from_json(values[name]) for name in ("start", "end", "origin")}
             names = {name: tuple(values[name]) for name in ("tables", "appends", "topics")}
-            made = {
+            parts = {
                 "seed": Seed(values["seed"]),
                 "stages": tuple(Stage(stage) for stage in values["stages"]),
-                "findings": tuple(Finding.from_dict(found) for found in values["findings"]),
+                "findings": tuple(Finding.from_dict(finding) for finding in values["findings"]),
                 "estimate": stored.read(Estimate, values["estimate"]),
                 "created_at": datetime.fromisoformat(values["created_at"]),
                 "request": ReplayRequest.from_dict(values["request"]),
@@ -216,10 +216,10 @@ class ReplayPlan:
                 "set_aside": set_asides.from_list(values.get("set_aside", ())),
                 "brought_in": set_asides.from_list(values.get("brought_in", ())),
                 "bound": bindings_from_dict(values.get("bound", {})),
-                "roots": {name: Offsets.from_json(found) for name, found in values.get("roots", {}).items()},
+                "roots": {name: Offsets.from_json(offsets) for name, offsets in values.get("roots", {}).items()},
             }
-            known = {item.name for item in fields(cls)} - {"id"}
-            plan = cls(**{**{name: values[name] for name in known & values.keys()}, **vectors, **names, **made})
+            field_names = {item.name for item in fields(cls)} - {"id"}
+            plan = cls(**{**{name: values[name] for name in field_names & values.keys()}, **vectors, **names, **parts})
             object.__setattr__(plan, "id", id_)
             return plan
         except (AttributeError, KeyError, TypeError, ValueError, LedgerError) as error:

@@ -142,14 +142,14 @@ class ReplayRequest:
         try:
             start = start_from_dict(parts.pop("start"))
             seed, end = parts.pop("seed", None), parts.pop("end", None)
-            known = {
+            field_values = {
                 **parts,
                 "start": start,
                 "seed": None if seed is None else Seed(seed),
                 "end": None if end is None else Offsets.from_json(end),
                 "thresholds": tuple(stored.read(Threshold, values) for values in parts.pop("thresholds", ())),
             }
-            return stored.read(cls, known)
+            return stored.read(cls, field_values)
         except (KeyError, TypeError, ValueError, LedgerError, TopologyError) as error:
             raise UsageError(f"This is not a replay request: {dict(values)!r}: {error}.") from error
 

@@ -1,4 +1,4 @@
-"""From what was asked to one frozen offset vector: where the plan begins and what the tables hold there."""
+"""From a request to one frozen offset vector: where the plan begins and what the tables hold there."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ def resolve_start(request: ReplayRequest, facts: Facts, now: datetime) -> Resolv
     """The start of a replay that is planned ``now``; never moved to what is merely near."""
     match request.start:
         case ToEarliest():
-            found = _to_earliest(request, facts)
+            resolution = _to_earliest(request, facts)
         case ToLatest():
-            found = _to_latest(facts)
+            resolution = _to_latest(facts)
         case ToDatetime(at=at):
-            found = _to_time(at, request, facts)
+            resolution = _to_time(at, request, facts)
         case ByDuration(duration=duration):
-            found = _to_time(now - duration, request, facts)
+            resolution = _to_time(now - duration, request, facts)
         case ShiftBy(by=by):
-            found = _shift_by(by, facts)
+            resolution = _shift_by(by, facts)
         case ToOffset() as start:
-            found = _to_offset(start, facts)
+            resolution = _to_offset(start, facts)
         case FromSavepoint() as start:
-            found = _from_savepoint(start, request, facts)
+            resolution = _from_savepoint(start, request, facts)
         case FromMarker() as start:
-            found = _from_marker(start, facts)
-    return found
+            resolution = _from_marker(start, facts)
+    return resolution
 
 
 def _to_earliest(request: ReplayRequest, facts: Facts) -> Resolved:
@@ -92,12 +92,12 @@ def _to_latest(facts: Facts) -> Resolved:
 def _to_time(at: datetime, request: ReplayRequest, facts: Facts) -> Resolved:
     if facts.first_records is None:
         raise ValueError("A start by time needs Facts.first_records, looked up for that time.")
-    begin, known, found = first_records_at(at, facts.first_records, facts.log.stable, facts.log.last_times)
+    begin, offsets, findings = first_records_at(at, facts.first_records, facts.log.stable, facts.log.last_times)
     if begin is None:
-        return Resolved(start=None, findings=tuple(found))
+        return Resolved(start=None, findings=tuple(findings))
     if "partial-history" not in request.allow:
-        found += log_rules.time_below_low_watermark(at, known, facts.log.low)
-    return Resolved(start=begin, origin=begin, findings=tuple(found))
+        findings += log_rules.time_below_low_watermark(at, offsets, facts.log.low)
+    return Resolved(start=begin, origin=begin, findings=tuple(findings))
 
 
 def first_records_at(
@@ -108,9 +108,9 @@ def first_records_at(
 ) -> tuple[Offsets | None, Offsets, list[Finding]]:
     """A vector by time: the start, None if no record is that late; the partitions that have such a record; findings."""
     looked_up = {where: first_records.get(where) for where in end}
-    found = request_rules.time_without_record(at, looked_up, last_times, end)
-    known = Offsets.of((where, offset) for where, offset in looked_up.items() if offset is not None)
-    return (end.merge(known) if len(known) else None), known, found
+    findings = request_rules.time_without_record(at, looked_up, last_times, end)
+    offsets = Offsets.of((where, offset) for where, offset in looked_up.items() if offset is not None)
+    return (end.merge(offsets) if len(offsets) else None), offsets, findings
 
 
 def _shift_by(by: int, facts: Facts) -> Resolved:
@@ -120,35 +120,35 @@ def _shift_by(by: int, facts: Facts) -> Resolved:
     if by > 0:  # ahead of the live epoch whatever the log holds: start-after-end refuses it
         ahead = Offsets.of((at, offset + by) for at, offset in position.items())
         return Resolved(start=ahead, origin=ahead)
-    begin, found = shifted(position, by, facts.log.low, facts.log.stable)
-    return Resolved(start=begin, origin=begin, findings=tuple(found))
+    begin, findings = shifted(position, by, facts.log.low, facts.log.stable)
+    return Resolved(start=begin, origin=begin, findings=tuple(findings))
 
 
 def shifted(position: Offsets, by: int, low: Offsets, end: Offsets) -> tuple[Offsets | None, list[Finding]]:
-    """A vector moved by so many offsets in every partition; None and why, if that leaves the log in one of them."""
-    found = start_rules.shift_outside_log(by, position, low, end)
-    if found:
-        return None, found
+    """A vector shifted by N offsets in every partition; None and findings, if that leaves the log in one of them."""
+    findings = start_rules.shift_outside_log(by, position, low, end)
+    if findings:
+        return None, findings
     return Offsets.of((at, offset + by) for at, offset in position.items()), []
 
 
 def _to_offset(start: ToOffset, facts: Facts) -> Resolved:
-    begin, found = named_offsets(start, facts.log.high)
-    found += log_rules.start_below_low_watermark(begin, facts.log.low)
-    found += start_rules.start_above_log(begin, facts.log.high, facts.log.stable)
-    return Resolved(start=begin, origin=begin, findings=tuple(found))
+    begin, findings = named_offsets(start, facts.log.high)
+    findings += log_rules.start_below_low_watermark(begin, facts.log.low)
+    findings += start_rules.start_above_log(begin, facts.log.high, facts.log.stable)
+    return Resolved(start=begin, origin=begin, findings=tuple(findings))
 
 
-def named_offsets(start: ToOffset, wanted: Offsets) -> tuple[Offsets, list[Finding]]:
-    """The vector that was named, for the partitions of ``wanted``: each of them has to be, and no other may be."""
-    begin = Offsets.of((at, start.topics[at[0]]) for at in wanted if at[0] in start.topics).merge(start.offsets)
-    found = start_rules.unknown_partitions(start, wanted) + start_rules.start_lacks_partitions(begin, wanted)
-    return Offsets.of((at, offset) for at, offset in begin.items() if at in wanted), found
+def named_offsets(start: ToOffset, targets: Offsets) -> tuple[Offsets, list[Finding]]:
+    """The named vector, for the partitions of ``targets``: each of them has to be named, and no other may be."""
+    begin = Offsets.of((at, start.topics[at[0]]) for at in targets if at[0] in start.topics).merge(start.offsets)
+    findings = start_rules.unknown_partitions(start, targets) + start_rules.start_lacks_partitions(begin, targets)
+    return Offsets.of((at, offset) for at, offset in begin.items() if at in targets), findings
 
 
 def _from_savepoint(start: FromSavepoint, request: ReplayRequest, facts: Facts) -> Resolved:
     live, topology = facts.live, facts.topology
-    savepoints = tuple(sorted(live.savepoints, key=lambda savepoint: savepoint.seq)) if live else ()
+    savepoints = tuple(sorted(live.savepoints, key=lambda item: item.seq)) if live else ()
     named = facts.named_savepoints.get(start.name) if start.name is not None else None
     if start.name is not None and (
         problems := request_rules.unusable_savepoint_name(
@@ -156,20 +156,20 @@ def _from_savepoint(start: FromSavepoint, request: ReplayRequest, facts: Facts) 
         )
     ):
         return Resolved(start=None, findings=tuple(problems))
-    found = _savepoint(FromSavepoint(seq=named.seq) if named else start, savepoints)
-    if found is None or live is None or topology is None:
+    savepoint = _savepoint(FromSavepoint(seq=named.seq) if named else start, savepoints)
+    if savepoint is None or live is None or topology is None:
         seq = named.seq if named else start.seq
-        wanted = f"at seq {seq}" if start.at is None else f"of {start.at.isoformat()} or earlier"
-        return Resolved(start=None, findings=tuple(request_rules.unknown_savepoint(wanted, savepoints)))
-    keeper = f"The savepoint at seq {found.seq} of epoch {live.epoch}"
-    problems = log_rules.vector_beyond_log(found.offsets.only(facts.log.high.topics), facts.log.high, keeper)
-    begin = every_partition(found.offsets, facts.log)
+        place = f"at seq {seq}" if start.at is None else f"of {start.at.isoformat()} or earlier"
+        return Resolved(start=None, findings=tuple(request_rules.unknown_savepoint(place, savepoints)))
+    keeper = f"The savepoint at seq {savepoint.seq} of epoch {live.epoch}"
+    problems = log_rules.vector_beyond_log(savepoint.offsets.only(facts.log.high.topics), facts.log.high, keeper)
+    begin = every_partition(savepoint.offsets, facts.log)
     problems += log_rules.start_below_low_watermark(begin, facts.log.low)
     if request.resolved_seed is Seed.EMPTY:
         return Resolved(start=begin, origin=begin, findings=tuple(problems))
-    problems += unlike_seed(topology.shapes, found.shapes, keeper)
+    problems += unlike_seed(topology.shapes, savepoint.shapes, keeper)
     origin = every_partition(live.origin, facts.log)
-    return Resolved(start=begin, origin=origin, seed_epoch=live.epoch, seed_seq=found.seq, findings=tuple(problems))
+    return Resolved(start=begin, origin=origin, seed_epoch=live.epoch, seed_seq=savepoint.seq, findings=tuple(problems))
 
 
 def _savepoint(start: FromSavepoint, savepoints: tuple[SavepointFacts, ...]) -> SavepointFacts | None:
@@ -195,11 +195,11 @@ def _from_marker(start: FromMarker, facts: Facts) -> Resolved:
         problems += request_rules.marker_behind_last_sender(marker, facts.markers)
     begin = every_partition(marker.position, facts.log)
     problems += log_rules.start_below_low_watermark(begin, facts.log.low)
-    known = facts.live.origin if facts.live and facts.live.epoch == marker.epoch else Offsets()
+    origin = facts.live.origin if facts.live and facts.live.epoch == marker.epoch else Offsets()
     return Resolved(
         start=begin,
         # A marker does not say where its epoch began: offset 0 makes a later to_earliest refuse, not forget.
-        origin=every_partition(known, facts.log),
+        origin=every_partition(origin, facts.log),
         seed_epoch=marker.epoch,
         seed_seq=marker.seq,
         findings=tuple(problems),

@@ -67,8 +67,8 @@ def of_sources(request: ReplayRequest, facts: Facts, topology: TopologyFacts) ->
 
 def unreadable(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Why nothing can be read at all: code that does not import, a chain that is not there, a topic that is missing."""
-    found = [*request_rules.code_does_not_import(topology), *facts.chain.findings]
-    return found or log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
+    findings = [*request_rules.code_does_not_import(topology), *facts.chain.findings]
+    return findings or log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
 
 
 def with_archives(facts: Facts) -> Facts:
@@ -104,7 +104,7 @@ def _archives(
     request: ReplayRequest, archives: Mapping[str, ArchiveFacts], topology: TopologyFacts
 ) -> dict[str, ArchiveFacts]:
     topics = {source.topic for source in topology.sources}
-    return {topic: found for topic, found in archives.items() if request.archive and topic in topics}
+    return {topic: archive for topic, archive in archives.items() if request.archive and topic in topics}
 
 
 def _end(request: ReplayRequest, facts: Facts) -> Offsets:

@@ -55,7 +55,7 @@ class ByDuration:
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftBy:
-    """From so many offsets after (before, if negative) the live epoch's last commit, in every partition."""
+    """Start N offsets after (before, if negative) the live epoch's last commit, in every partition."""
 
     by: int
 
@@ -200,27 +200,27 @@ def start_from_dict(values: Mapping[str, Any]) -> Start:
         parts["duration"] = parsed_duration(parts["duration"])
     if "offsets" in parts:
         parts["offsets"] = Offsets.from_json(parts["offsets"])
-    made: Start = _KINDS[kind](**parts)
-    return made
+    start: Start = _KINDS[kind](**parts)
+    return start
 
 
 def described(start: Start | ToCurrent, now: datetime) -> str:
     """The start in words, as the options spell it; ``now`` is when the plan was or is made."""
-    said = ""
+    argument = ""
     match start:
         case ToDatetime():
-            said = f" {start.at.isoformat()}"
+            argument = f" {start.at.isoformat()}"
         case ByDuration():
-            said = f" {duration_text(start.duration)}, which is {start_time(start, now)}"
+            argument = f" {duration_text(start.duration)}, which is {start_time(start, now)}"
         case ShiftBy():
-            said = f" {start.by:+d}"
+            argument = f" {start.by:+d}"
         case ToOffset(file=str()):
             return f"from-file {start.file}"
         case FromSavepoint():
-            said = f" {start.name or (start.at.isoformat() if start.at else start.seq)}"
+            argument = f" {start.name or (start.at.isoformat() if start.at else start.seq)}"
         case FromMarker(epoch=int()):
-            said = f" of epoch {start.epoch}"
-    return start_kind(start).replace("_", "-") + said
+            argument = f" of epoch {start.epoch}"
+    return start_kind(start).replace("_", "-") + argument
 
 
 def _aware(at: datetime) -> datetime:

@@ -23,12 +23,12 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     Raises:
         LedgerError: a field that has no default is absent.
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     absent = []
     for item in fields(kind):  # type: ignore[arg-type]  # every kind is a dataclass
         has_default = item.default is not MISSING or item.default_factory is not MISSING
         if item.name in values and not (has_default and values[item.name] is None):
-            found[item.name] = values[item.name]
+            arguments[item.name] = values[item.name]
         elif not has_default:
             absent.append(item.name)
     if absent:
@@ -37,27 +37,28 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
             f"{sorted(values)}.",
             absent=absent,
         )
-    return kind(**found)
+    return kind(**arguments)
 
 
-def check_format(found: int | None, known: int, *, what: str, where: str) -> None:
+def check_format(number: int | None, newest: int, *, what: str, where: str) -> None:
     """Refuse a record in a format of newer code.
 
     Args:
-        found: the record's number; None, as in records of before numbers, is 1.
-        known: the newest number that this code reads.
+        number: the record's number; None, as in records of before numbers, is 1.
+        newest: the newest number that this code reads.
         what: the kind of record.
         where: the topic, table or file that it is in.
 
     Raises:
         NewerFormatError: the number is a newer one.
     """
-    if found is not None and found > known:
+    if number is not None and number > newest:
         raise NewerFormatError(
-            f"A {what} in {where} has format {found}, and this code reads formats up to {known}: newer code wrote it. "
-            "Run the command with the version of Kappa that wrote it; a driver gets it with: kappa upgrade <topology>",
+            f"A {what} in {where} has format {number}, and this code reads formats up to {newest}: newer code wrote "
+            "it. Run the command with the version of Kappa that wrote it; a driver gets it with: kappa upgrade "
+            "<topology>",
             what=what,
             where=where,
-            format=found,
-            known=known,
+            format=number,
+            known=newest,
         )

@@ -59,7 +59,7 @@ class RetentionFacts:
         assert self.keeps is not None
         return probe.at + self.keeps
 
-    def gone(self, probe: RetentionProbe) -> datetime:
+    def deadline(self, probe: RetentionProbe) -> datetime:
         """By when it is removed at the latest."""
         return self.due(probe) + self.segment + self.check
 

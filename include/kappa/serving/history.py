@@ -17,7 +17,7 @@ from kappa.offsets.vector import Offsets
 from kappa.record.events import Event
 from kappa.record.moves import others_of
 from kappa.replay import stored
-from kappa.replay.estimates import Estimate, Measured, told
+from kappa.replay.estimates import Estimate, Measured, comparison
 
 #: Parts of an event's detail that are documents of their own, kept there as JSON text.
 _DOCUMENTS = ("plan", "report", "certificate")
@@ -65,7 +65,7 @@ class Entry:
         """Of the event that ended a replay's bulk work: what was estimated and what it was; empty otherwise."""
         if self.event != "replayed" or not {"measured", "estimate"} <= self.detail.keys():
             return ""
-        return told(stored.read(Estimate, self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
+        return comparison(stored.read(Estimate, self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
 
     @property
     def interval(self) -> str:

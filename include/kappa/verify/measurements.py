@@ -17,7 +17,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import LedgerState
 from kappa.record.rollup import runs_of
 from kappa.record.slice_runs import Run
-from kappa.replay.estimates import Measured, told
+from kappa.replay.estimates import Measured, comparison
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 
@@ -80,7 +80,7 @@ def outcome(epoch: EpochRecord) -> str:
     found = _measured_of(epoch)
     if found is None:
         return ""
-    return told(epoch.plan.estimate, found)
+    return comparison(epoch.plan.estimate, found)
 
 
 def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = None) -> Rates:

@@ -76,7 +76,7 @@ def survey(
         BrokerUnreachableError: Kafka does not answer.
     """
     record = epochs.record(request.topology)
-    known = tuple(item.name for item in registry.declared(config.topologies))
+    topologies = tuple(item.name for item in registry.declared(config.topologies))
     deployed = _topology(config, request.topology)
     chain = surveyed(config.lake, epochs, request, deployed)
     if deployed is not None:  # from here on topics are called what they are called in Kafka
@@ -90,17 +90,17 @@ def survey(
         high=broker.high_watermarks(present),
         stable=broker.stable_offsets(present),
         topic_ids=broker.topic_ids(present),
-        cleanup={topic: found["cleanup.policy"] for topic, found in settings.items()},
+        cleanup={topic: values["cleanup.policy"] for topic, values in settings.items()},
         future_ms={
-            topic: int(found["message.timestamp.after.max.ms"])
-            for topic, found in settings.items()
-            if found["message.timestamp.type"] == "CreateTime" and "message.timestamp.after.max.ms" in found
+            topic: int(values["message.timestamp.after.max.ms"])
+            for topic, values in settings.items()
+            if values["message.timestamp.type"] == "CreateTime" and "message.timestamp.after.max.ms" in values
         },
-        largest={topic: int(found["max.message.bytes"]) for topic, found in settings.items()},
+        largest={topic: int(values["max.message.bytes"]) for topic, values in settings.items()},
         outputs=broker.topic_configs(sorted(sent)),
     )
     archives = [Archive(config.lake, topic) for topic in present]
-    archived = {archive.topic: found for archive in archives if (found := archive.facts()) is not None}
+    archived = {archive.topic: archive_facts for archive in archives if (archive_facts := archive.facts()) is not None}
     number = next_epoch(broker, record)
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     candidate, at = record.candidate, start_time(request.start, now)
@@ -126,7 +126,7 @@ def survey(
         else _first_records(broker, archives, archived if request.archive else {}, log, milliseconds(at)),
         archives=archived,
         chain=chain,
-        known=known,
+        topologies=topologies,
         records_per_second=known_rates.records_per_second,
         records_per_offset=known_rates.records_per_offset,
         bytes_per_record=known_rates.bytes_per_record,
@@ -134,7 +134,7 @@ def survey(
         measured_epoch=known_rates.epoch,
         measured_records=known_rates.records,
         live_bytes=known_rates.live_bytes,
-        taken=tuple(colliding(own, broker.topics())) if own else (),
+        colliding_topics=tuple(colliding(own, broker.topics())) if own else (),
         step=step,
     )
     return sounded(config, broker, record, request, facts, now=now)
@@ -144,17 +144,17 @@ def _first_records(
     broker: Broker, archives: Sequence[Archive], archived: Mapping[str, ArchiveFacts], log: LogFacts, timestamp_ms: int
 ) -> dict[TopicPartition, int | None]:
     """Of each partition the first record at or after a time; an archive that reaches the log is asked first."""
-    found = broker.first_at_or_after([archive.topic for archive in archives], timestamp_ms)
+    first_records = broker.first_at_or_after([archive.topic for archive in archives], timestamp_ms)
     begin = first_readable(log.low, archived, log.topic_ids)
     for archive in archives:
         if archive.topic not in archived:
             continue
-        found |= {
+        first_records |= {
             at: at_or_after
             for at, at_or_after in archive.offsets_for_time(timestamp_ms).items()
             if at in begin and begin[at] < log.low[at]
         }
-    return found
+    return first_records
 
 
 def next_epoch(broker: Broker, record: TopologyRecord) -> int:
@@ -244,30 +244,30 @@ def _moved_group(broker: Broker, paths: EpochPaths, ledger: Ledger) -> Offsets |
 
     A group that has no offsets any more was not moved: Kafka forgets those of a group that commits nothing for a week.
     """
-    found: Offsets | None = None
+    position: Offsets | None = None
     for _ in range(_LOOKS):  # its driver may move it and commit between two looks
         before = ledger.state().seq
-        found = broker.group_position(paths.name, ledger.state().position)
+        position = broker.group_position(paths.name, ledger.state().position)
         state = ledger.state()
         rows = [row for row in state.commits[-_LOOKS:] if row.seq >= min(before, state.commits[-1].seq)]
         ends = [ranges_end(row.ranges) for row in [*rows, *([state.open_plan] if state.open_plan else [])]]
-        if any(all(end.get(*at) == offset for at, offset in found.items()) for end in ends):
+        if any(all(end.get(*at) == offset for at, offset in position.items()) for end in ends):
             return None
-    return found
+    return position
 
 
 def _markers(
     config: Config, broker: Broker, request: ReplayRequest, record: TopologyRecord, lake: str, now: datetime
 ) -> tuple[MarkerFacts, ...]:
-    known = turns.last_markers(broker, config.lake, request.topology)
+    markers = turns.last_markers(broker, config.lake, request.topology)
     # Of an epoch on record its heartbeat tells whether its driver runs; of one of a lost lake only the broker does.
-    moving = set() if record.live is not None else _moving(config, broker, request.topology, known)
-    found = []
-    for epoch, marker in sorted(known.items()):
+    moving = set() if record.live is not None else _moving(config, broker, request.topology, markers)
+    facts = []
+    for epoch, marker in sorted(markers.items()):
         paths = EpochPaths(lake=config.lake, topology=request.topology, epoch=epoch)
         whose = ownership.owner(broker, paths)
         is_alive = liveness.settled(paths.heartbeat, config.stale_seconds).is_alive
-        found.append(
+        facts.append(
             MarkerFacts(
                 epoch=epoch,
                 seq=marker.seq,
@@ -283,7 +283,7 @@ def _markers(
                 owner=str(whose) if whose is not None and whose.lake != lake else "",
             )
         )
-    return tuple(found)
+    return tuple(facts)
 
 
 def _moving(config: Config, broker: Broker, topology: str, epochs: Iterable[int]) -> set[int]:

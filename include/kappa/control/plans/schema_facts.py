@@ -14,15 +14,15 @@ from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, WriterSchema
 
 def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
     """Facts about the schemas of a topology. Reads only; a registry that does not answer says nothing."""
-    lacking, refused, avro, json = [], [], [], []
+    without_schema, refused, avro, json = [], [], [], []
     for source in topology.sources:
         if source.format != "json" and not source.has_schema_ids:
             continue
-        known = schemas.load(config.lake, source.topic)
-        has_schema = any(one.kind != schemas.UNKNOWN for one in known.values())
+        stored_schemas = schemas.load(config.lake, source.topic)
+        has_schema = any(one.kind != schemas.UNKNOWN for one in stored_schemas.values())
         if source.has_schema_ids and not has_schema and not config.schema_registry:
-            lacking.append(source.topic)
-        kinds = {one.kind for one in known.values() if one.subject} if source.format == "json" else set()
+            without_schema.append(source.topic)
+        kinds = {one.kind for one in stored_schemas.values() if one.subject} if source.format == "json" else set()
         if "AVRO" in kinds:
             avro.append(source.topic)
         elif kinds:
@@ -34,10 +34,10 @@ def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
         if schemas.registered(schemas.load(config.lake, topic.name), topic.name, schema) is not None:
             continue
         if not config.schema_registry:
-            lacking.append(topic.name)
+            without_schema.append(topic.name)
         elif _is_refused(config, topic.name, schema):
             refused.append(topic.name)
-    return SchemaFacts(lacking=tuple(lacking), refused=tuple(refused), avro=tuple(avro), json=tuple(json))
+    return SchemaFacts(without_schema=tuple(without_schema), refused=tuple(refused), avro=tuple(avro), json=tuple(json))
 
 
 def _is_refused(config: Config, topic: str, schema: WriterSchema) -> bool:

@@ -187,7 +187,7 @@ class Certificate:
                 },
                 "notes": tuple(values.get("notes", ())),  # older certificates have none
                 "approved": {int(epoch): by for epoch, by in (values.get("approved") or {}).items()},
-                "backfilled": {int(epoch): tuple(said) for epoch, said in values.get("backfilled", {}).items()},
+                "backfilled": {int(epoch): tuple(lines) for epoch, lines in values.get("backfilled", {}).items()},
                 "brought_in": {int(epoch): records for epoch, records in (values.get("brought_in") or {}).items()},
             },
         )

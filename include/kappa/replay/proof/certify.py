@@ -73,9 +73,9 @@ def certify(
         rows_set_aside=sum(slice_.rows_set_aside for _, slice_ in sending),
         codes={epoch: tuple(sorted({s.code for s in slices})) for epoch, slices in sorted(ledgers.items())},
         archived={
-            epoch: found
+            epoch: ranges
             for epoch, slices in sorted(ledgers.items())
-            if (found := joined(r for s in slices for r in s.archived))
+            if (ranges := joined(r for s in slices for r in s.archived))
         },
     )
 
@@ -84,11 +84,11 @@ def _unjoined(epoch: int, slices: tuple[SliceFacts, ...], start: Offsets | None)
     problems = []
     reached = dict((start or Offsets()).items())
     first = True
-    done = -1
-    for slice_ in sorted(slices, key=lambda found: found.seq):
-        if slice_.seq <= done:
+    last_seq = -1
+    for slice_ in sorted(slices, key=lambda item: item.seq):
+        if slice_.seq <= last_seq:
             problems.append(f"Epoch {epoch} committed {slice_.name} more than once.")
-        done = max(done, slice_.last)
+        last_seq = max(last_seq, slice_.last)
         for range_ in slice_.ranges:
             # Without a known start the first slice says where the epoch begins; later partitions begin at 0.
             expected = reached.get(range_.at, range_.start if first and start is None else 0)
@@ -116,7 +116,7 @@ def _miscounted(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
 
 def _position(slices: tuple[SliceFacts, ...]) -> Offsets:
     position = Offsets()
-    for slice_ in sorted(slices, key=lambda found: found.seq):
+    for slice_ in sorted(slices, key=lambda item: item.seq):
         position = position.merge(ranges_end(slice_.ranges))
     return position
 
@@ -217,15 +217,15 @@ def _proofs(sending: list[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]
         for range_ in slice_.ranges
     )
     for at, start, seq, epoch, end, seq_last in ordered:
-        known = spans.setdefault(at, [])
+        own_spans = spans.setdefault(at, [])
         if start == end:
             continue
-        last = known[-1] if known else None
+        last = own_spans[-1] if own_spans else None
         if last and last.epoch == epoch and last.end == start:
-            known[-1] = Span(epoch=epoch, seq_first=last.seq_first, seq_last=seq_last, start=last.start, end=end)
+            own_spans[-1] = Span(epoch=epoch, seq_first=last.seq_first, seq_last=seq_last, start=last.start, end=end)
         else:
-            known.append(Span(epoch=epoch, seq_first=seq, seq_last=seq_last, start=start, end=end))
+            own_spans.append(Span(epoch=epoch, seq_first=seq, seq_last=seq_last, start=start, end=end))
     return tuple(
-        PartitionProof(topic=topic, partition=partition, spans=tuple(found))
-        for (topic, partition), found in sorted(spans.items())
+        PartitionProof(topic=topic, partition=partition, spans=tuple(own_spans))
+        for (topic, partition), own_spans in sorted(spans.items())
     )

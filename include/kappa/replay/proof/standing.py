@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from kappa.offsets.vector import Offsets
 
 
-def has_common_topic(live: Offsets, mine: Offsets) -> bool:
+def has_common_topic(live: Offsets, candidate: Offsets) -> bool:
     """Whether two vectors name a topic in which they can be compared."""
-    return bool(set(live.topics) & set(mine.topics))
+    return bool(set(live.topics) & set(candidate.topics))
 
 
 def later(one: Offsets, other: Offsets) -> Offsets:
@@ -18,36 +18,36 @@ def later(one: Offsets, other: Offsets) -> Offsets:
     return Offsets.of(common)
 
 
-def topic_notes(live: Offsets, mine: Offsets) -> list[str]:
+def topic_notes(live: Offsets, candidate: Offsets) -> list[str]:
     """Which topics only one of both epochs reads; what that means for the report where they share none."""
-    if not has_common_topic(live, mine):
+    if not has_common_topic(live, candidate):
         return [
-            f"The live epoch reads {_names(live.topics)}, this epoch reads {_names(mine.topics)}: no topic in common, "
-            "so that no commit of one is at the offsets of the other. The last commits of both are compared; nothing "
-            "shows that they are of the same records."
+            f"The live epoch reads {_names(live.topics)}, this epoch reads {_names(candidate.topics)}: no topic in "
+            "common, so that no commit of one is at the offsets of the other. The last commits of both are compared; "
+            "nothing shows that they are of the same records."
         ]
-    found = []
-    for who, own, other in (("the live epoch", live, mine), ("this epoch", mine, live)):
+    notes = []
+    for who, own, other in (("the live epoch", live, candidate), ("this epoch", candidate, live)):
         alone = [topic for topic in own.topics if topic not in other.topics]
         if alone:
             at = own.only(alone).to_json()
-            found.append(f"Only {who} reads {_names(alone)} (up to {at}): its records have no counterpart.")
-    return found
+            notes.append(f"Only {who} reads {_names(alone)} (up to {at}): its records have no counterpart.")
+    return notes
 
 
-def dead_letter_notes(live: Mapping[str, int], mine: Mapping[str, int]) -> list[str]:
+def dead_letter_notes(live: Mapping[str, int], candidate: Mapping[str, int]) -> list[str]:
     """How dead letters differ.
 
     Args:
         live: reason -> records that are dead letters of the live epoch alone.
-        mine: the same of this epoch.
+        candidate: the same of this epoch.
     """
-    found = []
-    for who, reasons in (("the live epoch", live), ("this epoch", mine)):
+    notes = []
+    for who, reasons in (("the live epoch", live), ("this epoch", candidate)):
         if reasons:
             counted = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons.items()))
-            found.append(f"{sum(reasons.values()):,} records are dead letters of {who} alone: {counted}.")
-    return found
+            notes.append(f"{sum(reasons.values()):,} records are dead letters of {who} alone: {counted}.")
+    return notes
 
 
 def _names(topics: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ class Verdict(StrEnum):
 class Drift:
     """How far the values of a numeric column moved, over keys of both epochs in which it differs; a null is 0.
 
-    A number is ``None`` where it is none: infinite, or a share of nothing.
+    A number is ``None`` where it is undefined: infinite, or a share of nothing.
 
     Attributes:
         keys: how many keys.
@@ -148,14 +148,14 @@ class CheckResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdResult:
-    """What was found of a measure that is limited.
+    """The result of a measure that is limited.
 
     Attributes:
         measure: its full name, ``rewards.keys_removed`` or ``rewards.drift.Points``.
         allowed: the limit: a float is a share, an int a number.
         ok: whether it is kept.
-        found: what was found, as a share or number like the limit; ``None`` where there is none.
-        detail: why there is none.
+        found: its value, as a share or number like the limit; ``None`` without one.
+        detail: why it has no value.
     """
 
     measure: str
@@ -166,8 +166,8 @@ class ThresholdResult:
 
     def __str__(self) -> str:
         is_share = isinstance(self.allowed, float)
-        found = self.detail if self.found is None else _limit(self.found, is_share)
-        return f"{self.measure}: found {found}, allowed {_limit(self.allowed, is_share)}"
+        value = self.detail if self.found is None else _limit(self.found, is_share)
+        return f"{self.measure}: found {value}, allowed {_limit(self.allowed, is_share)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ class DiffReport:
         tables: how each table differs.
         outputs: how each append output differs.
         checks: the candidate's own checks.
-        thresholds: what was found of each measure that topology or request limits.
+        thresholds: the result of each measure that topology or request limits.
         determinism: what a second run of the candidate over the plan's range gave; ``None`` if none was asked for.
         findings: what may make the candidate's step give another result when it is run again.
         notes: what a reader must know, for example that the epochs were cut differently.
@@ -245,9 +245,9 @@ class DiffReport:
                 "outputs": tuple(stored.read(OutputDiff, _tuples(output)) for output in values["outputs"]),
                 "checks": tuple(stored.read(CheckResult, check) for check in values["checks"]),
                 # Reports that are older than thresholds have none.
-                "thresholds": tuple(stored.read(ThresholdResult, found) for found in values.get("thresholds", ())),
+                "thresholds": tuple(stored.read(ThresholdResult, result) for result in values.get("thresholds", ())),
                 "determinism": Determinism.from_dict(values["determinism"]) if values.get("determinism") else None,
-                "findings": tuple(Finding.from_dict(found) for found in values.get("findings", ())),
+                "findings": tuple(Finding.from_dict(finding) for finding in values.get("findings", ())),
                 "notes": tuple(values["notes"]),
             },
         )
@@ -302,7 +302,7 @@ def number(value: float | None) -> str:
 
 
 def _table_diff(values: Mapping[str, Any]) -> TableDiff:
-    drift = {name: stored.read(Drift, found) for name, found in values.get("drift", {}).items()}
+    drift = {name: stored.read(Drift, measure) for name, measure in values.get("drift", {}).items()}
     samples = tuple(stored.read(Sample, sample) for sample in values["samples"])
     return stored.read(TableDiff, {**_tuples(values), "drift": drift, "samples": samples})
 
@@ -340,15 +340,15 @@ def _rows(diff: TableDiff | OutputDiff) -> str:
 def judged(
     limits: Mapping[str, Limit], tables: Iterable[TableDiff], outputs: Iterable[OutputDiff]
 ) -> tuple[ThresholdResult, ...]:
-    """What was found of each measure that is limited, and whether that is allowed."""
+    """The result of each measure that is limited, and whether it is allowed."""
     diffs: list[TableDiff | OutputDiff] = [*tables, *outputs]
     # A name that only the live epoch had as the other kind is not part of what is limited.
     members = {diff.name: diff for diff in diffs if diff.rows_candidate is not None}
-    found = []
+    results = []
     for name, limit in sorted(limits.items()):
         table, _, measure = name.partition(".")
-        found.append(_judged(name, measure, limit, members[table]))
-    return tuple(found)
+        results.append(_judged(name, measure, limit, members[table]))
+    return tuple(results)
 
 
 def _judged(name: str, measure: str, limit: Limit, diff: TableDiff | OutputDiff) -> ThresholdResult:

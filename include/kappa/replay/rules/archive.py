@@ -26,9 +26,9 @@ ARCHIVE_OF_ANOTHER_TOPIC = warns(
 def archive_of_another_topic(archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]) -> list[Finding]:
     """The topic was recreated since it was archived: nothing of the archive belongs to it."""
     return [
-        ARCHIVE_OF_ANOTHER_TOPIC(topic=topic, archived=found.topic_id, found=topic_ids[topic])
-        for topic, found in sorted(archives.items())
-        if topic in topic_ids and topic_ids[topic] != found.topic_id
+        ARCHIVE_OF_ANOTHER_TOPIC(topic=topic, archived=archive.topic_id, found=topic_ids[topic])
+        for topic, archive in sorted(archives.items())
+        if topic in topic_ids and topic_ids[topic] != archive.topic_id
     ]
 
 
@@ -44,7 +44,7 @@ def archive_behind_log(
     archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str], low: Offsets
 ) -> list[Finding]:
     """Retention removed records after the archive's end: they are in neither place."""
-    found = []
+    findings = []
     for (topic, partition), first in low.items():
         archive = archives.get(topic)
         if archive is None or archive.topic_id != topic_ids.get(topic):
@@ -52,8 +52,8 @@ def archive_behind_log(
         last = max((item.end for item in archive.covered if item.partition == partition), default=0)
         if last < first:
             words = {"lost": first - last}
-            found.append(ARCHIVE_BEHIND_LOG(words, topic=topic, partition=partition, archived=last, low=first))
-    return found
+            findings.append(ARCHIVE_BEHIND_LOG(words, topic=topic, partition=partition, archived=last, low=first))
+    return findings
 
 
 COMPACTED_SOURCE_ARCHIVED = warns(
@@ -84,7 +84,7 @@ def compacted_sources(
     The archive has it where each offset of the span held a record when it was taken. A span with holes may owe them to
     transactions or to compaction, which cannot be told apart, so it counts as incomplete.
     """
-    found = []
+    findings = []
     for topic, policy in sorted(cleanup.items()):
         if "compact" not in policy:
             continue
@@ -97,11 +97,13 @@ def compacted_sources(
             and is_within(span, archive.whole)
         )
         if is_whole:
-            found.append(COMPACTED_SOURCE_ARCHIVED(topic=topic, policy=policy))
+            findings.append(COMPACTED_SOURCE_ARCHIVED(topic=topic, policy=policy))
             continue
-        lacking = ", and its archive does not show that each offset held a record when it was taken" if archive else ""
-        found.append(COMPACTED_SOURCE({"archive": lacking}, topic=topic, policy=policy))
-    return found
+        reservation = (
+            ", and its archive does not show that each offset held a record when it was taken" if archive else ""
+        )
+        findings.append(COMPACTED_SOURCE({"archive": reservation}, topic=topic, policy=policy))
+    return findings
 
 
 def _span(start: Offsets, end: Offsets) -> list[OffsetRange]:

@@ -21,12 +21,12 @@ BACKFILL_UNKNOWN_OUTPUT = refuses(
 )
 
 
-def no_such_output(topology: str, wanted: Iterable[str], known: Sequence[str]) -> list[Finding]:
+def no_such_output(topology: str, outputs: Iterable[str], all_outputs: Sequence[str]) -> list[Finding]:
     """A backfill replaces rows of append outputs."""
-    if not known:
+    if not all_outputs:
         return [BACKFILL_WITHOUT_OUTPUTS({"topology": topology})]
-    words = {"topology": topology, "known": ", ".join(known)}
-    return [BACKFILL_UNKNOWN_OUTPUT(words, output=name) for name in wanted if name not in known]
+    words = {"topology": topology, "known": ", ".join(all_outputs)}
+    return [BACKFILL_UNKNOWN_OUTPUT(words, output=name) for name in outputs if name not in all_outputs]
 
 
 BACKFILL_CUMULATIVE = refuses(
@@ -47,9 +47,9 @@ def cumulative(topology: str, reasons: Mapping[str, Sequence[str]]) -> list[Find
         reasons: output -> what its rows depend on beside their record; empty where on nothing.
     """
     return [
-        BACKFILL_CUMULATIVE({"topology": topology, "why": _together(found)}, output=output, reasons=list(found))
-        for output, found in reasons.items()
-        if found
+        BACKFILL_CUMULATIVE({"topology": topology, "why": _together(causes)}, output=output, reasons=list(causes))
+        for output, causes in reasons.items()
+        if causes
     ]
 
 
@@ -110,8 +110,8 @@ BACKFILL_STATE_GONE = refuses(
     "Rows of {output!r} from {begin} on reach back to {since}. The live epoch has no commit from before that, to begin "
     "with{why}.",
     "`kappa replay {topology} --to-datetime TIME` computes them in an epoch that begins earlier.",
-    way_out="`kappa replay` with an earlier start. State of other code, or that is no longer kept, is none to begin "
-    "with.",
+    way_out="`kappa replay` with an earlier start. It cannot begin with state of other code, or with state that "
+    "is no longer kept.",
 )
 
 
@@ -134,8 +134,8 @@ BACKFILL_OTHER_PARAMETERS = refuses(
 
 def other_parameters(topology: str, changes: Sequence[str]) -> list[Finding]:
     """The live epoch has read the interval with other parameters of event time or of operators."""
-    said = {"topology": topology, "changes": "; ".join(changes)}
-    return [BACKFILL_OTHER_PARAMETERS(said, changes=list(changes))] if changes else []
+    words = {"topology": topology, "changes": "; ".join(changes)}
+    return [BACKFILL_OTHER_PARAMETERS(words, changes=list(changes))] if changes else []
 
 
 BACKFILL_NOT_INSPECTED = refuses(
@@ -177,8 +177,8 @@ BACKFILL_OF_CHAIN = refuses(
 
 def reads_upstream(topology: str, upstreams: Iterable[str]) -> list[Finding]:
     """Times of a topic that another topology fills are those of its sends."""
-    found = sorted(upstreams)
-    return [BACKFILL_OF_CHAIN({"topology": topology, "names": ", ".join(found)}, upstreams=found)] if found else []
+    names = sorted(upstreams)
+    return [BACKFILL_OF_CHAIN({"topology": topology, "names": ", ".join(names)}, upstreams=names)] if names else []
 
 
 BACKFILL_BEFORE_EPOCH = refuses(
@@ -194,9 +194,9 @@ def begins_before_epoch(topology: str, start: Offsets, begin: Offsets) -> list[F
     earlier = _behind(start, begin)
     if not earlier:
         return []
-    at, wanted = earlier[0]
+    at, offset = earlier[0]
     names = [f"{topic}[{partition}]" for (topic, partition), _ in earlier]
-    words = {"topology": topology, "wanted": wanted, "where": names[0], "begin": begin[at]}
+    words = {"topology": topology, "wanted": offset, "where": names[0], "begin": begin[at]}
     return [BACKFILL_BEFORE_EPOCH(words, partitions=names)]
 
 
@@ -269,20 +269,22 @@ BACKFILL_LEAVES_TABLES = warns(
 
 
 def leaves_tables(topology: str, tables: Mapping[str, Sequence[str]]) -> list[Finding]:
-    """Tables that are made from what an output is made from stay as they are.
+    """Tables made from the same rows as an output stay unchanged.
 
     Args:
         topology: its name.
         tables: output -> the tables.
     """
-    said = [
+    clauses = [
         f"{_together([repr(name) for name in names])} {'is' if len(names) == 1 else 'are'} made from the same rows "
         f"as {output!r}"
         for output, names in tables.items()
         if names
     ]
-    words = {"said": "; ".join(said), "topology": topology}
-    return [BACKFILL_LEAVES_TABLES(words, tables={name: list(of) for name, of in tables.items() if of})] if said else []
+    words = {"said": "; ".join(clauses), "topology": topology}
+    return (
+        [BACKFILL_LEAVES_TABLES(words, tables={name: list(of) for name, of in tables.items() if of})] if clauses else []
+    )
 
 
 def holds_topics(topics: Mapping[str, str]) -> list[Finding]:

@@ -52,21 +52,21 @@ def chain_findings(
 
     Args:
         chain: what is read.
-        start: what was asked for.
+        start: the start that was requested.
         begin: what that comes to; None where it could not be resolved.
         is_seeded: whether tables are taken from a savepoint of the live epoch.
     """
     if not chain.bound:
         return []
-    found = start_within_chain(start, chain.bound)
+    findings = start_within_chain(start, chain.bound)
     keys = [(upstream.topology, upstream.epoch) for upstream in chain.upstreams]
     if live is not None and live.is_behind:
-        found += upstream_behind(keys, live.epoch)
+        findings += upstream_behind(keys, live.epoch)
     if is_seeded and live is not None:
-        found += seeded_from_another(live.upstreams, keys)
-    if begin is not None and roots(chain, begin) is None and not refusals(found):
-        found += upstream_behind(keys, live.epoch if live else None)
-    return found
+        findings += seeded_from_another(live.upstreams, keys)
+    if begin is not None and roots(chain, begin) is None and not refusals(findings):
+        findings += upstream_behind(keys, live.epoch if live else None)
+    return findings
 
 
 UPSTREAM_NOT_LIVE = refuses(
@@ -91,7 +91,7 @@ UPSTREAM_UNKNOWN = refuses(
 
 
 def upstream_missing(
-    of: str, source: str, epoch: int | None, known: Collection[int], live: int | None
+    of: str, source: str, epoch: int | None, epochs: Collection[int], live: int | None
 ) -> list[Finding]:
     """The epoch that is to be read does not exist or has ended; or none was named and none is live.
 
@@ -99,13 +99,13 @@ def upstream_missing(
         of: the topology of the source.
         source: the topic output that is read.
         epoch: the epoch that was asked for; None for the live one.
-        known: its epochs that have not ended.
+        epochs: its epochs that have not ended.
         live: its live epoch.
     """
     if epoch is None and live is None:
         return [UPSTREAM_NOT_LIVE({"source": source}, topology=of)]
-    if epoch is not None and epoch not in known:
-        return [UPSTREAM_UNKNOWN({"source": source}, topology=of, epoch=epoch, known=sorted(known))]
+    if epoch is not None and epoch not in epochs:
+        return [UPSTREAM_UNKNOWN({"source": source}, topology=of, epoch=epoch, known=sorted(epochs))]
     return []
 
 
@@ -217,10 +217,10 @@ UPSTREAM_NOT_READ = refuses(
 )
 
 
-def upstream_not_read(asked: Iterable[str], read: Collection[str]) -> list[Finding]:
+def upstream_not_read(names: Iterable[str], read: Collection[str]) -> list[Finding]:
     """``--upstream`` names a topology that no source is of."""
     words = {"those": sorted(read) or "no topology"}
-    return [UPSTREAM_NOT_READ(words, topology=name) for name in sorted(asked) if name not in read]
+    return [UPSTREAM_NOT_READ(words, topology=name) for name in sorted(names) if name not in read]
 
 
 UPSTREAM_START = refuses(
@@ -267,19 +267,19 @@ def move_refusals(links: Sequence[Link], moves: Mapping[str, int]) -> list[str]:
     """
     live = {link.topology: link.epoch for link in links if link.is_live} | dict(moves)
     stops = {link.topology: link.epoch for link in links if link.is_live and link.topology in moves}
-    found = []
+    reasons = []
     for link in links:
         is_live = live.get(link.topology) == link.epoch
         for topology, epoch in sorted(link.upstreams):
             is_left = link.is_building and not is_live and stops.get(topology) == epoch and live.get(topology) != epoch
             if is_live and live.get(topology) != epoch:
-                found.append(_left_behind(link, topology, epoch, live.get(topology), moves))
+                reasons.append(_left_behind(link, topology, epoch, live.get(topology), moves))
             elif is_left and link.topology not in moves:
-                found.append(
+                reasons.append(
                     f"{link.name}, which is being built, reads epoch {epoch} of {topology!r}, and that would stop. "
                     f"Give it up first: kappa abort {link.topology} {link.epoch} --execute"
                 )
-    return found
+    return reasons
 
 
 def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves: Mapping[str, int]) -> str:

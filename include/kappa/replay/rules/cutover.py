@@ -90,7 +90,7 @@ def is_asked(members: Sequence[Member]) -> bool:
 def refusals(members: Sequence[Member]) -> tuple[str, ...]:
     """All objections to moving these epochs together, one sentence each; none when they may."""
     named = " ".join(member.topology for member in members)
-    return tuple(found for member in members for found in _refusals(member, named))
+    return tuple(objection for member in members for objection in _refusals(member, named))
 
 
 def _refusals(member: Member, named: str) -> Iterable[str]:
@@ -110,10 +110,10 @@ def _refusals(member: Member, named: str) -> Iterable[str]:
         way = "CAUGHT_UP again" if member.is_recalled else "VERIFIED"
         yield f"{member.name} is {member.stage}: it can take over once it is {way}."
     if member.has_failed and not member.is_accepted:
-        found = f": {member.failures}" if member.failures else ""
+        failures = f": {member.failures}" if member.failures else ""
         yield (
-            f"The verification of {member.name} failed{found}. See it: kappa diff {member.topology} {member.epoch}. To "
-            f"move readers all the same: kappa cutover {named} --accept-verdict {member.topology} --reason '...' "
+            f"The verification of {member.name} failed{failures}. See it: kappa diff {member.topology} {member.epoch}. "
+            f"To move readers all the same: kappa cutover {named} --accept-verdict {member.topology} --reason '...' "
             "--execute"
         )
     yield from member.unable

@@ -81,7 +81,7 @@ def retention_overtakes(
         slice_share: how much of the span the largest slice is: a slice is done when all of it was read.
         now: when it would begin.
     """
-    found = []
+    findings = []
     total = min(seconds or 0.0, _LONGEST)
     for facts in retention:
         by_partition: dict[int, list[tuple[bool, RetentionProbe, datetime]]] = {}
@@ -90,11 +90,11 @@ def retention_overtakes(
             late = now + CLOSE * (read - now)
             # A record that should be gone and is there belongs to a segment with a later one: when that goes is
             # unknown.
-            is_lost = now <= facts.gone(probe) < read
+            is_lost = now <= facts.deadline(probe) < read
             if is_lost or facts.due(probe) < late or facts.due(probe) <= now:
                 by_partition.setdefault(probe.partition, []).append((is_lost, probe, read))
-        found += [_overtaken(facts, *_worst(facts, cases)) for cases in by_partition.values()]
-    return found
+        findings += [_overtaken(facts, *_worst(facts, cases)) for cases in by_partition.values()]
+    return findings
 
 
 def _worst(
@@ -105,16 +105,16 @@ def _worst(
 
 def _overtaken(facts: RetentionFacts, is_lost: bool, probe: RetentionProbe, read: datetime) -> Finding:
     assert facts.keeps is not None
-    due, gone = facts.due(probe), facts.gone(probe)
+    due, deadline = facts.due(probe), facts.deadline(probe)
     declared = RETENTION_OVERTAKES_REPLAY if is_lost else RETENTION_CLOSE_BEHIND
     return declared(
-        {"due_at": _at(due), "gone_at": _at(gone), "read_at": _at(read)},
+        {"due_at": _at(due), "gone_at": _at(deadline), "read_at": _at(read)},
         topic=facts.topic,
         partition=probe.partition,
         offset=probe.offset,
         retention_ms=round(facts.keeps.total_seconds() * 1000),
         due=due.isoformat(),
-        gone=gone.isoformat(),
+        gone=deadline.isoformat(),
         read=read.isoformat(),
     )
 
@@ -124,7 +124,7 @@ def size_overtakes(retention: Iterable[RetentionFacts], seconds: float | None) -
 
     Nothing is known without an estimate, nor of a partition that did not grow in the last hour.
     """
-    found = []
+    findings = []
     for facts in retention:
         for partition, rate in sorted(facts.bytes_per_second.items()):
             if facts.keeps_bytes is None or not seconds or not rate:
@@ -132,10 +132,10 @@ def size_overtakes(retention: Iterable[RetentionFacts], seconds: float | None) -
             growth, held = round(rate * seconds), round(facts.bytes_held.get(partition, 0.0))
             numbers = {"retention_bytes": facts.keeps_bytes, "growth": growth, "held": held}
             if growth > facts.keeps_bytes + facts.segment_bytes:
-                found.append(SIZE_OVERTAKES_REPLAY(topic=facts.topic, partition=partition, **numbers))
+                findings.append(SIZE_OVERTAKES_REPLAY(topic=facts.topic, partition=partition, **numbers))
             elif held + CLOSE * growth > facts.keeps_bytes:
-                found.append(SIZE_CLOSE_BEHIND(topic=facts.topic, partition=partition, **numbers))
-    return found
+                findings.append(SIZE_CLOSE_BEHIND(topic=facts.topic, partition=partition, **numbers))
+    return findings
 
 
 _DISK = "The new epoch takes about {needed:,} bytes and the disk of {lake} has {free:,} free"
@@ -185,11 +185,11 @@ def fold_outlasts_tombstones(fold: FoldFacts | None) -> list[Finding]:
     """A tombstone may be compacted away behind a reader that has seen the row it deletes: the row would come back."""
     if fold is None:
         return []
-    known = fold.offsets_per_second
-    slow, fast = (known or FOLD_AT_LEAST), (known or FOLD_AT_MOST)
+    speed = fold.offsets_per_second
+    slow, fast = (speed or FOLD_AT_LEAST), (speed or FOLD_AT_MOST)
     keeps = fold.keeps.total_seconds()
     rate = (
-        f"at {slow:,.0f} a second, as measured" if known else f"at {slow:,.0f} a second or more, as none was measured"
+        f"at {slow:,.0f} a second, as measured" if speed else f"at {slow:,.0f} a second or more, as none was measured"
     )
     seconds = fold.offsets / slow
     if seconds <= keeps:

@@ -23,8 +23,8 @@ GROUP_OF_EPOCH = refuses(
 
 def group_of_epoch(group: str) -> list[Finding]:
     """The group belongs to an epoch, whose ledger says where it is."""
-    found = re.fullmatch(r"kappa\.(?P<topology>.+)\.e\d{4,}", group)
-    return [] if found is None else [GROUP_OF_EPOCH(group=group, topology=found["topology"])]
+    match = re.fullmatch(r"kappa\.(?P<topology>.+)\.e\d{4,}", group)
+    return [] if match is None else [GROUP_OF_EPOCH(group=group, topology=match["topology"])]
 
 
 GROUP_HAS_MEMBERS = refuses(
@@ -62,7 +62,7 @@ UNKNOWN_PARTITION = refuses(
 
 def partitions_not_there(selected: Mapping[str, Sequence[int] | None], high: Offsets) -> list[Finding]:
     """A topic or partition that was selected does not exist."""
-    found = []
+    findings = []
     for topic, partitions in selected.items():
         has = high.partitions(topic)
         missing = [] if partitions is None else [number for number in partitions if number not in has]
@@ -70,8 +70,8 @@ def partitions_not_there(selected: Mapping[str, Sequence[int] | None], high: Off
             what = f"topic {topic!r} on this broker."
             if has:
                 what = f"partition {missing[0]} of {topic!r}; it has {len(has)}, 0 to {has[-1]}."
-            found.append(UNKNOWN_PARTITION({"what": what}, topic=topic, missing=missing, partitions=list(has)))
-    return found
+            findings.append(UNKNOWN_PARTITION({"what": what}, topic=topic, missing=missing, partitions=list(has)))
+    return findings
 
 
 GROUP_WITHOUT_OFFSET = refuses(
@@ -98,14 +98,14 @@ OFFSET_OUTSIDE_LOG = refuses(
 
 def offset_outside_log(target: Offsets, low: Offsets, high: Offsets) -> list[Finding]:
     """An offset lies before the first record that is left, or after the last one."""
-    found = []
+    findings = []
     for (topic, partition), offset in target.items():
         first, last = low.get(topic, partition) or 0, high.get(topic, partition) or 0
         if not first <= offset <= last:
-            how = f"{first - offset} before it begins" if offset < first else f"{offset - last} behind its end"
+            how = f"{first - offset} before it begins" if offset < first else f"{offset - last} after its end"
             where = {"topic": topic, "partition": partition, "offset": offset}
-            found.append(OFFSET_OUTSIDE_LOG({"how": how}, **where, low=first, high=last))
-    return found
+            findings.append(OFFSET_OUTSIDE_LOG({"how": how}, **where, low=first, high=last))
+    return findings
 
 
 GROUP_TIME_BELOW_LOW_WATERMARK = refuses(

@@ -83,20 +83,20 @@ READER_SCHEMA_CHANGED = refuses(
 )
 
 
-def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape], epoch: int) -> list[Finding]:
+def reader_schema_changed(shapes: Mapping[str, Shape], live: Mapping[str, Shape], epoch: int) -> list[Finding]:
     """A cutover would take tables, outputs or columns from readers, or change their type or key. More is fine.
 
     What an operator keeps for itself no reader has; where the live epoch is of code that did not tell it apart, those
     of its columns that are hidden now are told of by the release.
     """
-    found = []
+    findings = []
     for place, was in sorted(live.items()):
-        now = wanted.get(place)
+        now = shapes.get(place)
         kind, _, name = place.partition("/")
         what = f"{'Table' if kind == 'tables' else 'Output'} {name!r}"
         shown = {} if now is None else now.results
-        gone = [column for column in was.results if column not in shown]
-        dropped = [] if now is None else [c for c in gone if was.hidden is not None or c not in (now.hidden or ())]
+        missing = [column for column in was.results if column not in shown]
+        dropped = [] if now is None else [c for c in missing if was.hidden is not None or c not in (now.hidden or ())]
         retyped = [c for c, t in was.results.items() if shown.get(c, t) != t]
         is_rekeyed = now is not None and now.key != was.key
         if now is not None and not (dropped or retyped or is_rekeyed):
@@ -107,7 +107,7 @@ def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape]
             parts.append(f"has other types in {', '.join(f'{c} ({was.columns[c]} -> {shown[c]})' for c in retyped)}")
         if now is not None and is_rekeyed:
             parts.append(f"is keyed by {list(now.key)}, not by {list(was.key)}")
-        found.append(
+        findings.append(
             READER_SCHEMA_CHANGED(
                 {"what": what, "changes": " and ".join(parts), "epoch": epoch},
                 name=name,
@@ -118,7 +118,7 @@ def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape]
                 live_key=list(was.key),
             )
         )
-    return found
+    return findings
 
 
 GROUP_MOVED = warns(
@@ -128,13 +128,15 @@ GROUP_MOVED = warns(
 )
 
 
-def group_moved(group: str, found: Offsets | None, position: Offsets) -> list[Finding]:
+def group_moved(group: str, group_position: Offsets | None, position: Offsets) -> list[Finding]:
     """The live epoch's consumer group stands where no slice of its ledger ended; ``None`` where it does not."""
-    if found is None:
+    if group_position is None:
         return []
-    moved = [at for at, offset in found.items() if position.get(*at) != offset]
-    names = ", ".join(f"{topic}[{p}] at {found[topic, p]} instead of {position.get(topic, p)}" for topic, p in moved)
-    return [GROUP_MOVED({"names": names}, group=group, found=found.as_dict(), ledger=position.as_dict())]
+    moved = [at for at, offset in group_position.items() if position.get(*at) != offset]
+    names = ", ".join(
+        f"{topic}[{p}] at {group_position[topic, p]} instead of {position.get(topic, p)}" for topic, p in moved
+    )
+    return [GROUP_MOVED({"names": names}, group=group, found=group_position.as_dict(), ledger=position.as_dict())]
 
 
 ORDER_ACROSS_CUTS = warns(

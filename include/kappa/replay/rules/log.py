@@ -1,6 +1,6 @@
 """Rules about the log: one function each, from plain facts to findings.
 
-A message says what was found, with its numbers, and why; its remedy says what to do. Nothing is ever moved to the
+A message gives the observation with its numbers, and why; its remedy says what to do. Nothing is ever moved to the
 nearest possible offset instead.
 """
 
@@ -35,12 +35,12 @@ RECREATED_TOPIC = refuses(
 )
 
 
-def recreated_topics(recorded: Mapping[str, str], found: Mapping[str, str], keeper: str) -> list[Finding]:
+def recreated_topics(recorded: Mapping[str, str], topic_ids: Mapping[str, str], keeper: str) -> list[Finding]:
     """A topic was deleted and made again: recorded offsets name other records now. ``keeper`` recorded them."""
     return [
-        RECREATED_TOPIC({"keeper": keeper}, topic=topic, recorded=recorded[topic], found=found[topic])
-        for topic in sorted(recorded.keys() & found.keys())
-        if recorded[topic] != found[topic]
+        RECREATED_TOPIC({"keeper": keeper}, topic=topic, recorded=recorded[topic], found=topic_ids[topic])
+        for topic in sorted(recorded.keys() & topic_ids.keys())
+        if recorded[topic] != topic_ids[topic]
     ]
 
 
@@ -72,14 +72,14 @@ STORED_VECTOR_BEYOND_END = refuses(
 
 def vector_beyond_log(vector: Offsets, high: Offsets, keeper: str) -> list[Finding]:
     """A stored vector names offsets that the log does not have yet: the log is not the one that was read."""
-    found = []
+    findings = []
     for (topic, partition), offset in vector.items():
         end = high.get(topic, partition)
         if end is None or end < offset:
             has = "has no such partition" if end is None else f"ends at offset {end}"
             words = {"keeper": keeper, "has": has}
-            found.append(STORED_VECTOR_BEYOND_END(words, topic=topic, partition=partition, stored=offset, end=end))
-    return found
+            findings.append(STORED_VECTOR_BEYOND_END(words, topic=topic, partition=partition, stored=offset, end=end))
+    return findings
 
 
 START_BELOW_LOW_WATERMARK = refuses(
@@ -159,15 +159,15 @@ def vector_above_log(
         above: the finding of one after the last record.
         hidden: the finding of one behind what can be read.
     """
-    found = []
+    findings = []
     for (topic, partition), offset in vector.items():
         last, readable = high.get(topic, partition) or 0, stable.get(topic, partition) or 0
-        given = {"topic": topic, "partition": partition, name: offset}
+        numbers = {"topic": topic, "partition": partition, name: offset}
         if offset > last:
-            found.append(above({"over": offset - last}, **given, high=last))
+            findings.append(above({"over": offset - last}, **numbers, high=last))
         elif offset > readable:
-            found.append(hidden(**given, stable=readable))
-    return found
+            findings.append(hidden(**numbers, stable=readable))
+    return findings
 
 
 #: How far a time in seconds may lie from Kafka's timestamp of its record and still be told by it.

@@ -74,48 +74,52 @@ def output_findings(
         settings: topic -> its settings, of those that are there.
         limits: source topic -> its ``max.message.bytes``.
     """
-    found = []
+    findings = []
     for output in outputs:
         if output.topic in settings:
-            given = settings[output.topic]
-            found += [*_times(output, given), *_cleanup(output, given), *_size(output, given, limits)]
-    return found
+            topic_settings = settings[output.topic]
+            findings += [
+                *_times(output, topic_settings),
+                *_cleanup(output, topic_settings),
+                *_size(output, topic_settings, limits),
+            ]
+    return findings
 
 
-def _times(output: OutputFacts, given: Mapping[str, str]) -> list[Finding]:
+def _times(output: OutputFacts, settings: Mapping[str, str]) -> list[Finding]:
     if output.time is None:
         return []
     words = {"topic": output.topic, "column": output.time}
-    if given["message.timestamp.type"] == "LogAppendTime":
+    if settings["message.timestamp.type"] == "LogAppendTime":
         return [OUTPUT_REWRITES_TIMESTAMPS(**words)]
-    found = []
-    kept = int(given["retention.ms"])
-    if "delete" in given["cleanup.policy"] and kept >= 0:
-        found.append(OUTPUT_DROPS_OLD_RECORDS({"days": kept / 86_400_000}, **words, ms=kept))
+    findings = []
+    retention_ms = int(settings["retention.ms"])
+    if "delete" in settings["cleanup.policy"] and retention_ms >= 0:
+        findings.append(OUTPUT_DROPS_OLD_RECORDS({"days": retention_ms / 86_400_000}, **words, ms=retention_ms))
     for side, allowed in (("before", _ANY), ("after", _AHEAD_MS)):
         name = f"message.timestamp.{side}.max.ms"
-        bound = int(given.get(name, _ANY))
+        bound = int(settings.get(name, _ANY))
         if bound < allowed:
-            found.append(OUTPUT_REFUSES_TIMES({"side": side, "name": name}, **words, setting=name, ms=bound))
-    return found
+            findings.append(OUTPUT_REFUSES_TIMES({"side": side, "name": name}, **words, setting=name, ms=bound))
+    return findings
 
 
-def _cleanup(output: OutputFacts, given: Mapping[str, str]) -> list[Finding]:
-    policy, found = given["cleanup.policy"], []
+def _cleanup(output: OutputFacts, settings: Mapping[str, str]) -> list[Finding]:
+    policy, findings = settings["cleanup.policy"], []
     if "compact" in policy and output.nullable_key is not None:
-        found.append(OUTPUT_REFUSES_NULL_KEYS(topic=output.topic, policy=policy, column=output.nullable_key))
+        findings.append(OUTPUT_REFUSES_NULL_KEYS(topic=output.topic, policy=policy, column=output.nullable_key))
     if "compact" in policy and output.is_append:
-        found.append(OUTPUT_IS_COMPACTED(topic=output.topic, policy=policy, of=output.of))
-    if output.is_reconciled and "delete" in policy and int(given["retention.ms"]) >= 0:
-        found.append(
-            OUTPUT_FORGETS_KEYS(topic=output.topic, policy=policy, of=output.of, ms=int(given["retention.ms"]))
+        findings.append(OUTPUT_IS_COMPACTED(topic=output.topic, policy=policy, of=output.of))
+    if output.is_reconciled and "delete" in policy and int(settings["retention.ms"]) >= 0:
+        findings.append(
+            OUTPUT_FORGETS_KEYS(topic=output.topic, policy=policy, of=output.of, ms=int(settings["retention.ms"]))
         )
-    return found
+    return findings
 
 
-def _size(output: OutputFacts, given: Mapping[str, str], limits: Mapping[str, int]) -> list[Finding]:
+def _size(output: OutputFacts, settings: Mapping[str, str], limits: Mapping[str, int]) -> list[Finding]:
     source = max(limits, key=lambda topic: limits[topic], default="")
-    takes = int(given["max.message.bytes"])
+    takes = int(settings["max.message.bytes"])
     if not source or takes >= limits[source]:
         return []
     return [OUTPUT_LIMITS_RECORDS(topic=output.topic, bytes=takes, source=source, most=limits[source])]

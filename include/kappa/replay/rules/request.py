@@ -1,4 +1,4 @@
-"""Rules about what was asked for: the topology, the start, the end and the seed; one function each, as in ``log``."""
+"""Rules about the request: the topology, the start, the end and the seed; one function each, as in ``log``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ UNKNOWN_TOPOLOGY = refuses(
 )
 
 
-def unknown_topology(name: str, known: tuple[str, ...]) -> list[Finding]:
+def unknown_topology(name: str, topologies: tuple[str, ...]) -> list[Finding]:
     """No topology of that name is deployed."""
-    return [UNKNOWN_TOPOLOGY({"known": sorted(known), "hint": _nearest(name, known)}, name=name)]
+    return [UNKNOWN_TOPOLOGY({"known": sorted(topologies), "hint": _nearest(name, topologies)}, name=name)]
 
 
 CODE_DOES_NOT_IMPORT = refuses(
@@ -207,7 +207,7 @@ UNKNOWN_SAVEPOINT = refuses(
 )
 
 
-def unknown_savepoint(wanted: str, savepoints: tuple[SavepointFacts, ...]) -> list[Finding]:
+def unknown_savepoint(place: str, savepoints: tuple[SavepointFacts, ...]) -> list[Finding]:
     """The live epoch has no savepoint there."""
     those = "none is kept"
     if savepoints:
@@ -216,7 +216,7 @@ def unknown_savepoint(wanted: str, savepoints: tuple[SavepointFacts, ...]) -> li
             f"{len(savepoints)} are kept, from seq {first.seq} ({first.finished_at.isoformat()}) "
             f"to seq {last.seq} ({last.finished_at.isoformat()})"
         )
-    return [UNKNOWN_SAVEPOINT({"those": those}, wanted=wanted, kept=[savepoint.seq for savepoint in savepoints])]
+    return [UNKNOWN_SAVEPOINT({"those": those}, wanted=place, kept=[savepoint.seq for savepoint in savepoints])]
 
 
 UNKNOWN_SAVEPOINT_NAME = refuses(
@@ -234,11 +234,11 @@ SAVEPOINT_OF_OTHER_EPOCH = refuses(
 
 
 def unusable_savepoint_name(
-    name: str, named: NamedSavepoint | None, known: Mapping[str, NamedSavepoint], live: int | None
+    name: str, named: NamedSavepoint | None, savepoints: Mapping[str, NamedSavepoint], live: int | None
 ) -> list[Finding]:
     """No savepoint has that name, or it is one of an epoch that is not live: its tables are not the live ones."""
     if named is None:
-        return [UNKNOWN_SAVEPOINT_NAME({"hint": _nearest(name, known)}, name=name, known=sorted(known))]
+        return [UNKNOWN_SAVEPOINT_NAME({"hint": _nearest(name, savepoints)}, name=name, known=sorted(savepoints))]
     if named.epoch == live:
         return []
     return [SAVEPOINT_OF_OTHER_EPOCH(name=name, epoch=named.epoch, seq=named.seq, live=live)]
@@ -255,9 +255,9 @@ _NO_EPOCH_KNOWN = replace(UNKNOWN_EPOCH, remedy="Without changelog and marker, r
 
 def unknown_epoch(epoch: int | None, markers: tuple[MarkerFacts, ...]) -> list[Finding]:
     """No epoch of that number left a marker to continue from."""
-    known = sorted(marker.epoch for marker in markers)
+    epochs = sorted(marker.epoch for marker in markers)
     words = {"number": "", "sent": " of a slice that it sent"} if epoch is None else {"number": f" {epoch}", "sent": ""}
-    return [(UNKNOWN_EPOCH if known else _NO_EPOCH_KNOWN)(words, epoch=epoch, known=known)]
+    return [(UNKNOWN_EPOCH if epochs else _NO_EPOCH_KNOWN)(words, epoch=epoch, known=epochs)]
 
 
 def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
@@ -354,6 +354,6 @@ def append_outputs_lost(appends: tuple[str, ...]) -> list[Finding]:
     return [APPEND_OUTPUTS_LOST(outputs=sorted(appends))] if appends else []
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1)
     return f"Did you mean {near[0]!r}? " if near else ""

@@ -41,7 +41,7 @@ def schema_findings(topology: TopologyFacts) -> list[Finding]:
     """Objections to the schemas of a topology's topics."""
     words = {"topology": topology.name}
     schemas = topology.schemas
-    found = [SCHEMA_REGISTRY_MISSING(words, lacking=list(schemas.lacking))] if schemas.lacking else []
-    found += [SCHEMA_REFUSED(refused=list(schemas.refused))] if schemas.refused else []
-    found += [SOURCE_IS_AVRO(sources=list(schemas.avro))] if schemas.avro else []
-    return found + ([_SOURCE_IS_JSON_SCHEMA(sources=list(schemas.json))] if schemas.json else [])
+    findings = [SCHEMA_REGISTRY_MISSING(words, lacking=list(schemas.without_schema))] if schemas.without_schema else []
+    findings += [SCHEMA_REFUSED(refused=list(schemas.refused))] if schemas.refused else []
+    findings += [SOURCE_IS_AVRO(sources=list(schemas.avro))] if schemas.avro else []
+    return findings + ([_SOURCE_IS_JSON_SCHEMA(sources=list(schemas.json))] if schemas.json else [])

@@ -61,21 +61,21 @@ SEED_LACKS_COLUMN = warns(
 )
 
 
-def unlike_seed(wanted: Mapping[str, Shape], seed: Mapping[str, Shape], keeper: str) -> list[Finding]:
-    """What a seed cannot give, so that it is refused: a table that it lacks, and rows of another shape."""
-    found = [
+def unlike_seed(shapes: Mapping[str, Shape], seed: Mapping[str, Shape], keeper: str) -> list[Finding]:
+    """Objections to a seed: a table that it lacks, and rows of another shape."""
+    findings = [
         finding
-        for place, shape in wanted.items()
+        for place, shape in shapes.items()
         for finding in (
             _unlike(place, shape, seed[place], keeper) if place in seed else [_lacking(place, seed, keeper)]
         )
     ]
-    return [*found, *_graces(wanted, seed, keeper)]
+    return [*findings, *_graces(shapes, seed, keeper)]
 
 
-def _graces(wanted: Mapping[str, Shape], seed: Mapping[str, Shape], keeper: str) -> list[Finding]:
+def _graces(shapes: Mapping[str, Shape], seed: Mapping[str, Shape], keeper: str) -> list[Finding]:
     """Sources with another grace, once for all tables."""
-    both = [(seed[place].times or {}, shape.times or {}) for place, shape in wanted.items() if place in seed]
+    both = [(seed[place].times or {}, shape.times or {}) for place, shape in shapes.items() if place in seed]
     changes = sorted({change for was, now in both for change in changed_graces(was, now)})
     return [
         SEED_GRACE_CHANGED(
@@ -96,24 +96,24 @@ def _lacking(place: str, seed: Mapping[str, Shape], keeper: str) -> Finding:
     return SEED_LACKS_TABLE({"keeper": keeper}, table=name, seeded=has)
 
 
-def _unlike(place: str, wanted: Shape, seed: Shape, keeper: str) -> Iterable[Finding]:
+def _unlike(place: str, shape: Shape, seed: Shape, keeper: str) -> Iterable[Finding]:
     name = place.partition("/")[2]
     words = {"keeper": keeper, "place": _inner(keeper)}
-    if wanted.key != seed.key:
-        yield SEED_KEY_CHANGED(words, name=name, key=list(wanted.key), seed_key=list(seed.key))
-    if not may_go_on(wanted.made_by, seed.made_by):
-        made_by, seed_made_by = wanted.made_by or "no operator", seed.made_by or "no operator"
+    if shape.key != seed.key:
+        yield SEED_KEY_CHANGED(words, name=name, key=list(shape.key), seed_key=list(seed.key))
+    if not may_go_on(shape.made_by, seed.made_by):
+        made_by, seed_made_by = shape.made_by or "no operator", seed.made_by or "no operator"
         yield SEED_OPERATOR_CHANGED(words, name=name, made_by=made_by, seed_made_by=seed_made_by)
-    if wanted.times and seed.times is None:
+    if shape.times and seed.times is None:
         yield SEED_TIME_UNKNOWN(words, name=name)
-    elif times := changed_times(seed.times or {}, wanted.times or {}):
+    elif times := changed_times(seed.times or {}, shape.times or {}):
         yield SEED_TIME_CHANGED(words, name=name, said="; ".join(times), changes=times)
-    changed = [c for c, kind in wanted.columns.items() if seed.columns.get(c, kind) != kind]
-    changed += [c for c in wanted.required if c in seed.columns and c not in seed.required and c not in changed]
+    changed = [c for c, kind in shape.columns.items() if seed.columns.get(c, kind) != kind]
+    changed += [c for c in shape.required if c in seed.columns and c not in seed.required and c not in changed]
     if changed:
         yield SEED_TYPE_CHANGED(words, name=name, columns=changed)
-    new = [c for c in wanted.columns if c not in seed.columns]
-    if required := [c for c in new if c in wanted.required]:
+    new = [c for c in shape.columns if c not in seed.columns]
+    if required := [c for c in new if c in shape.required]:
         yield SEED_LACKS_REQUIRED_COLUMN(words, name=name, columns=required)
     elif new:
         yield SEED_LACKS_COLUMN(words, name=name, columns=new)

@@ -16,33 +16,33 @@ def bring_in_findings(bring_in: Sequence[str], facts: Facts, start: Offsets) -> 
 
     Args:
         bring_in: what it names.
-        facts: what is known of the live epoch.
+        facts: the facts, with the live epoch's.
         start: where the replay begins.
     """
-    known = facts.live.set_aside if facts.live is not None else ()
-    found = []
+    records = facts.live.set_aside if facts.live is not None else ()
+    findings = []
     for text in bring_in:
-        wanted = set_asides.chosen(known, text)
-        if not wanted:
+        selection = set_asides.chosen(records, text)
+        if not selection:
             epoch = (
                 "no epoch is live"
                 if facts.live is None
                 else f"live epoch {facts.live.epoch} set aside {_all(facts.live)}"
             )
-            found.append(BRING_IN_UNKNOWN({"choice": text, "known": epoch}, choice=text))
+            findings.append(BRING_IN_UNKNOWN({"choice": text, "known": epoch}, choice=text))
             continue
-        if before := set_asides.before(wanted, dict(start.items())):
-            found.append(
+        if before := set_asides.before(selection, dict(start.items())):
+            findings.append(
                 BRING_IN_BEFORE_START(
                     {"records": set_asides.described(before)}, choice=text, count=set_asides.count(before)
                 )
             )
-    return found
+    return findings
 
 
-def brought_in(bring_in: Sequence[str], known: SetAsides) -> SetAsides:
-    """Those of the known ones that a request names."""
-    return set_asides.merged(one for text in bring_in for one in set_asides.chosen(known, text))
+def brought_in(bring_in: Sequence[str], records: SetAsides) -> SetAsides:
+    """Those of the records that a request names."""
+    return set_asides.merged(one for text in bring_in for one in set_asides.chosen(records, text))
 
 
 BRING_IN_UNKNOWN = refuses(
@@ -80,5 +80,5 @@ def set_asides_lost(topology: str, live: LiveFacts) -> list[Finding]:
 def _all(live: LiveFacts | None) -> str:
     if live is None:
         return "no epoch is live"
-    known = set_asides.described(live.set_aside) if live.set_aside else "none"
-    return f"live epoch {live.epoch} set aside {known}"
+    names = set_asides.described(live.set_aside) if live.set_aside else "none"
+    return f"live epoch {live.epoch} set aside {names}"

@@ -1,4 +1,4 @@
-"""Rules about vectors that were chosen by number; one function each, as in ``log``. Kafka's tools clamp here."""
+"""Rules about vectors of named offsets; one function each, as in ``log``. Kafka's tools clamp here."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ START_NAMES_UNKNOWN = refuses(
 )
 
 
-def unknown_partitions(start: ToOffset, wanted: Offsets) -> list[Finding]:
-    """A topic or partition is named that is none of those to be set: left out in silence it would be a typing error."""
-    named = [(at, offset) for at, offset in start.offsets.items() if at not in wanted]
-    lost = {topic: offset for topic, offset in start.topics.items() if topic not in wanted.topics}
-    found = [_unknown(f"{topic}[{partition}]={offset}", topic, wanted) for (topic, partition), offset in named]
-    return found + [_unknown(f"{topic}={offset}", topic, wanted) for topic, offset in lost.items()]
+def unknown_partitions(start: ToOffset, targets: Offsets) -> list[Finding]:
+    """The start names a topic or partition that is not to be set: probably a typing error, so it is not ignored."""
+    named = [(at, offset) for at, offset in start.offsets.items() if at not in targets]
+    lost = {topic: offset for topic, offset in start.topics.items() if topic not in targets.topics}
+    findings = [_unknown(f"{topic}[{partition}]={offset}", topic, targets) for (topic, partition), offset in named]
+    return findings + [_unknown(f"{topic}={offset}", topic, targets) for topic, offset in lost.items()]
 
 
-def _unknown(name: str, topic: str, wanted: Offsets) -> Finding:
-    has = wanted.partitions(topic)
-    known = f"{topic!r} has the partitions {_spans(has)}" if has else f"the topics are {list(wanted.topics)}"
+def _unknown(name: str, topic: str, targets: Offsets) -> Finding:
+    has = targets.partitions(topic)
+    choice = f"{topic!r} has the partitions {_spans(has)}" if has else f"the topics are {list(targets.topics)}"
     return START_NAMES_UNKNOWN(
-        {"known": known}, topic=topic, named=name, partitions=list(has), topics=list(wanted.topics)
+        {"known": choice}, topic=topic, named=name, partitions=list(has), topics=list(targets.topics)
     )
 
 
@@ -40,15 +40,15 @@ START_LACKS_PARTITION = refuses(
 )
 
 
-def start_lacks_partitions(start: Offsets, wanted: Offsets) -> list[Finding]:
+def start_lacks_partitions(start: Offsets, targets: Offsets) -> list[Finding]:
     """A partition has no offset: none is guessed for it."""
-    found = []
-    for topic in wanted.topics:
-        missing = [partition for partition in wanted.partitions(topic) if (topic, partition) not in start]
+    findings = []
+    for topic in targets.topics:
+        missing = [partition for partition in targets.partitions(topic) if (topic, partition) not in start]
         if missing:
             words = {"spans": _spans(missing), "first": missing[0]}
-            found.append(START_LACKS_PARTITION(words, topic=topic, partitions=missing))
-    return found
+            findings.append(START_LACKS_PARTITION(words, topic=topic, partitions=missing))
+    return findings
 
 
 START_ABOVE_HIGH_WATERMARK = refuses(
@@ -77,7 +77,7 @@ SHIFT_WITHOUT_LIVE_EPOCH = refuses(
 
 
 def shift_without_live_epoch(by: int) -> list[Finding]:
-    """There is no position that could be shifted."""
+    """There is no position to shift."""
     return [SHIFT_WITHOUT_LIVE_EPOCH(by=by)]
 
 
@@ -96,14 +96,14 @@ def shift_outside_log(by: int, position: Offsets, low: Offsets, end: Offsets) ->
     most = min([(end.get(*at) or 0) - offset for at, offset in position.items()], default=0)
     fits = least if by < 0 and least <= 0 else most if by > 0 and most >= 0 else None
     allowed = "No such shift fits all partitions" if fits is None else f"Shift by {fits:+d} at most"
-    found = []
+    findings = []
     for (topic, partition), offset in position.items():
         first, last = low.get(topic, partition) or 0, end.get(topic, partition) or 0
         if not first <= offset + by <= last:
             words = {"allowed": allowed, "shifted": offset + by}
             where = {"topic": topic, "partition": partition, "position": offset, "low": first, "end": last}
-            found.append(SHIFT_OUTSIDE_LOG(words, **where, by=by, least=least, most=most))
-    return found
+            findings.append(SHIFT_OUTSIDE_LOG(words, **where, by=by, least=least, most=most))
+    return findings
 
 
 def _spans(partitions: Iterable[int]) -> str:

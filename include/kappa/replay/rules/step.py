@@ -85,12 +85,12 @@ _BY_CAUSE: Mapping[Cause, Declaration] = {
 
 def step_findings(suspects: Iterable[Suspect]) -> list[Finding]:
     """Objections to computing a step again, by cause."""
-    given = dict.fromkeys(suspects)
+    distinct_suspects = dict.fromkeys(suspects)
     return [
-        declared({"suspect": found}, effect=found.effect, expression=found.expression, column=found.column)
+        declared({"suspect": suspect}, effect=suspect.effect, expression=suspect.expression, column=suspect.column)
         for cause, declared in _BY_CAUSE.items()
-        for found in given
-        if found.cause is cause
+        for suspect in distinct_suspects
+        if suspect.cause is cause
     ]
 
 

@@ -11,16 +11,16 @@ from kappa.replay.findings import Finding, refuses, warns
 from kappa.topology.shapes import Shape
 
 
-def colliding(wanted: Iterable[str], present: Iterable[str]) -> list[str]:
-    """Those that are there and that Kafka takes for one of the wanted ones: '.' and '_' are the same to it."""
-    names = {name.replace(".", "_") for name in wanted}
+def colliding(own: Iterable[str], present: Iterable[str]) -> list[str]:
+    """Those that are there and that Kafka takes for one of the epoch's own: '.' and '_' are the same to it."""
+    names = {name.replace(".", "_") for name in own}
     return sorted({name for name in present if name.replace(".", "_") in names})
 
 
 def topic_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Objections to the topics that the new epoch sends to, wherever it starts."""
     return [
-        *topics_taken(topology.versioned, facts.next_epoch, facts.taken),
+        *topics_taken(topology.versioned, facts.next_epoch, facts.colliding_topics),
         *everything_sent(topology.reconciled, topology.shapes, facts.live),
     ]
 
@@ -35,10 +35,10 @@ VERSIONED_TOPIC_TAKEN = refuses(
 
 def topics_taken(versioned: Iterable[str], epoch: int, present: Iterable[str]) -> list[Finding]:
     """A topic of a name that the new epoch would make for itself exists: it belongs to something else."""
-    wanted = [versioned_topic(name, epoch) for name in versioned]
-    taken = colliding(wanted, present)
-    words = {"epoch": epoch, "own": ", ".join(wanted), "others": ", ".join(taken)}
-    return [VERSIONED_TOPIC_TAKEN(words, wanted=wanted, taken=taken)] if taken else []
+    own = [versioned_topic(name, epoch) for name in versioned]
+    others = colliding(own, present)
+    words = {"epoch": epoch, "own": ", ".join(own), "others": ", ".join(others)}
+    return [VERSIONED_TOPIC_TAKEN(words, wanted=own, taken=others)] if others else []
 
 
 VERSIONED_HISTORY_PARTIAL = warns(
@@ -90,7 +90,7 @@ def everything_sent(
     """A topic that was not kept to the same table: what it holds cannot be compared, so that all rows are sent."""
     if live is None:
         return []
-    found = []
+    findings = []
     for topic, table in reconciled.items():
         place = f"tables/{table}"
         if not has_same_key(live.shapes.get(place), shapes[place]):
@@ -101,5 +101,5 @@ def everything_sent(
         else:
             continue
         declared = _SENDS_BESIDE_OTHERS if topic in live.topics else RECONCILE_SENDS_EVERYTHING
-        found.append(declared({"live": live.epoch, "why": why}, topic=topic, table=table))
-    return found
+        findings.append(declared({"live": live.epoch, "why": why}, topic=topic, table=table))
+    return findings

@@ -40,15 +40,15 @@ UPGRADE_CHANGES_SOURCES = refuses(
 def sources_changed(before: Iterable[Source], after: Iterable[Source]) -> list[Finding]:
     """Other topics, or values that are read in another way. A column that may be null may come and go."""
     old, new = {source.topic: source for source in before}, {source.topic: source for source in after}
-    found = _came_and_went("source", old.keys(), new.keys())
+    changes = _came_and_went("source", old.keys(), new.keys())
     for topic in sorted(old.keys() & new.keys()):
         if old[topic].of != new[topic].of:
-            found.append(f"source {topic!r} is of {new[topic].of or 'no topology'}, not of {old[topic].of or 'none'}")
+            changes.append(f"source {topic!r} is of {new[topic].of or 'no topology'}, not of {old[topic].of or 'none'}")
         if old[topic].format != new[topic].format:
-            found.append(f"source {topic!r} is read as {new[topic].format}, not as {old[topic].format}")
+            changes.append(f"source {topic!r} is read as {new[topic].format}, not as {old[topic].format}")
             continue
-        found += _changed_columns(f"source {topic!r}", old[topic].columns, new[topic].columns, may_come=True)
-    return _changes(UPGRADE_CHANGES_SOURCES, found)
+        changes += _changed_columns(f"source {topic!r}", old[topic].columns, new[topic].columns, may_come=True)
+    return _changes(UPGRADE_CHANGES_SOURCES, changes)
 
 
 _COMPUTED_AGAIN = (
@@ -123,12 +123,12 @@ UPGRADE_CHANGES_TABLES = refuses(
 def tables_changed(before: Iterable[Table], after: Iterable[Table]) -> list[Finding]:
     """Tables that came or went, other keys, other columns."""
     old, new = {table.name: table for table in before}, {table.name: table for table in after}
-    found = _came_and_went("table", old.keys(), new.keys())
+    changes = _came_and_went("table", old.keys(), new.keys())
     for name in sorted(old.keys() & new.keys()):
         if old[name].key != new[name].key:
-            found.append(f"table {name!r} is keyed by {list(new[name].key)}, not by {list(old[name].key)}")
-        found += _changed_columns(f"table {name!r}", old[name].columns, new[name].columns)
-    return _changes(UPGRADE_CHANGES_TABLES, found)
+            changes.append(f"table {name!r} is keyed by {list(new[name].key)}, not by {list(old[name].key)}")
+        changes += _changed_columns(f"table {name!r}", old[name].columns, new[name].columns)
+    return _changes(UPGRADE_CHANGES_TABLES, changes)
 
 
 UPGRADE_CHANGES_OUTPUTS = refuses(
@@ -141,10 +141,10 @@ UPGRADE_CHANGES_OUTPUTS = refuses(
 def outputs_changed(before: Iterable[Append], after: Iterable[Append]) -> list[Finding]:
     """Append outputs that came or went, or have other columns."""
     old, new = {append.name: append for append in before}, {append.name: append for append in after}
-    found = _came_and_went("output", old.keys(), new.keys())
+    changes = _came_and_went("output", old.keys(), new.keys())
     for name in sorted(old.keys() & new.keys()):
-        found += _changed_columns(f"output {name!r}", old[name].columns, new[name].columns)
-    return _changes(UPGRADE_CHANGES_OUTPUTS, found)
+        changes += _changed_columns(f"output {name!r}", old[name].columns, new[name].columns)
+    return _changes(UPGRADE_CHANGES_OUTPUTS, changes)
 
 
 UPGRADE_CHANGES_TOPICS = refuses(
@@ -160,18 +160,18 @@ UPGRADE_CHANGES_TOPICS = refuses(
 def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Finding]:
     """Topic outputs that came or went, are made of something else or have another key."""
     old, new = {topic.name: topic for topic in before}, {topic.name: topic for topic in after}
-    found = _came_and_went("topic", old.keys(), new.keys())
+    changes = _came_and_went("topic", old.keys(), new.keys())
     for name in sorted(old.keys() & new.keys()):
         if old[name].on_replay != new[name].on_replay:
-            found.append(f"topic {name!r} is on_replay={new[name].on_replay!r}, not {old[name].on_replay!r}")
+            changes.append(f"topic {name!r} is on_replay={new[name].on_replay!r}, not {old[name].on_replay!r}")
         if old[name].format != new[name].format:
-            found.append(f"topic {name!r} is sent as {new[name].format}, not as {old[name].format}")
+            changes.append(f"topic {name!r} is sent as {new[name].format}, not as {old[name].format}")
         if (old[name].of, old[name].key) != (new[name].of, new[name].key):
-            found.append(
+            changes.append(
                 f"topic {name!r} is of {new[name].of!r} by {list(new[name].key)}, not of {old[name].of!r} by "
                 f"{list(old[name].key)}"
             )
-    return _changes(UPGRADE_CHANGES_TOPICS, found)
+    return _changes(UPGRADE_CHANGES_TOPICS, changes)
 
 
 def followed_changed(before: Topology, after: Topology) -> list[Finding]:
@@ -222,9 +222,9 @@ UPGRADE_PENDING = refuses(
 def epoch_is_busy(topology: str, candidate: int | None, handover: int | None, pending: str | None) -> list[Finding]:
     """An epoch is built beside the live one, readers are moved, or an upgrade is pending."""
     words = {"topology": topology}
-    found = [UPGRADE_BESIDE_CANDIDATE(words, epoch=candidate)] if candidate is not None else []
-    found += [UPGRADE_DURING_HANDOVER(words, epoch=handover)] if handover is not None else []
-    return found + ([UPGRADE_PENDING(words, asked_by=pending)] if pending is not None else [])
+    findings = [UPGRADE_BESIDE_CANDIDATE(words, epoch=candidate)] if candidate is not None else []
+    findings += [UPGRADE_DURING_HANDOVER(words, epoch=handover)] if handover is not None else []
+    return findings + ([UPGRADE_PENDING(words, asked_by=pending)] if pending is not None else [])
 
 
 UPGRADE_FAILS = refuses(
@@ -252,8 +252,8 @@ def without_evidence(reason: str) -> list[Finding]:
     return [UPGRADE_WITHOUT_EVIDENCE(reason=reason)]
 
 
-def _changes(declared: Declaration, found: list[str]) -> list[Finding]:
-    return [declared({"changes": "; ".join(found)}, changes=found)] if found else []
+def _changes(declared: Declaration, changes: list[str]) -> list[Finding]:
+    return [declared({"changes": "; ".join(changes)}, changes=changes)] if changes else []
 
 
 def _came_and_went(what: str, old: Iterable[str], new: Iterable[str]) -> list[str]:
@@ -265,16 +265,16 @@ def _came_and_went(what: str, old: Iterable[str], new: Iterable[str]) -> list[st
 
 def _changed_columns(what: str, old: Iterable[Column], new: Iterable[Column], *, may_come: bool = False) -> list[str]:
     before, after = {column.name: column for column in old}, {column.name: column for column in new}
-    found = []
+    changes = []
     for name in [*before, *(name for name in after if name not in before)]:
         was, now = before.get(name), after.get(name)
         if was is None or now is None:
             one = was or now
             if not (may_come and one is not None and one.nullable):
-                found.append(f"column {name!r} of {what} is {'new' if was is None else 'gone'}")
+                changes.append(f"column {name!r} of {what} is {'new' if was is None else 'gone'}")
         elif (was.delta, was.nullable) != (now.delta, now.nullable):
-            found.append(f"column {name!r} of {what} is {_said(now)}, not {_said(was)}")
-    return found
+            changes.append(f"column {name!r} of {what} is {_said(now)}, not {_said(was)}")
+    return changes
 
 
 def _said(column: Column) -> str:
