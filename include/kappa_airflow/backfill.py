@@ -71,7 +71,7 @@ class BackfillInterval(ReplayTask):
             reason = reason_of(form, f"run {context['run_id']}")
             asked = backfill.request(spark.config, wanted, computed, actor=actor(context), reason=reason)
             done = backfill.await_replaced(spark.config, asked, progress=say)
-        for line in backfill.told(done):
+        for line in backfill.summary(done):
             self.log.info("%s", line)
         found = {
             name: {key: each[key] for key in ("rows", "before", "same")}

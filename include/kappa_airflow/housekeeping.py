@@ -42,7 +42,7 @@ class RemoveLeftovers(BaseOperator):
         for item in found.leftovers:
             done = "removed" if item in removed else "left over"
             self.log.info("%s: %s %s: %s", done, item.kind, item.name, item.reason)
-        for item in found.kept:
+        for item in found.lookalikes:
             self.log.info("stays: %s %s: %s", item.kind, item.name, item.reason)
         total = sum(item.size_bytes or 0 for item in removed)
         self.log.info("%s left over, %s removed, %.1f MB.", len(found.leftovers), len(removed), total / 1_000_000)

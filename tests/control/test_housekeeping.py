@@ -18,7 +18,7 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.control.removals.leftovers import Found
+from kappa.control.removals.leftovers import Inventory
 from kappa.control.removals.orphans import GRACE, discard, find, remove, topics_of
 from kappa.driver.processes.launcher import log_file
 from kappa.names import EpochPaths, code_file, plan_file
@@ -77,7 +77,7 @@ def look(
     last_sender: int | None = None,
     after: timedelta = timedelta(0),
     maker: str | None = "this",
-) -> Found:
+) -> Inventory:
     epochs = Epochs(config.lake)
     records = {name: epochs.record(name) for name in epochs.topologies()}
     kinds = [("topic" if name.count(".") > 3 else "group", name) for name in names]
@@ -97,7 +97,7 @@ def write(path: str | Path, text: str = "0123456789") -> Path:
     return file
 
 
-def names_of(found: Found) -> set[str]:
+def names_of(found: Inventory) -> set[str]:
     return {Path(item.name).name for item in found.leftovers}
 
 
@@ -128,22 +128,22 @@ def test_topics_and_groups_likewise(config: Config) -> None:
     ]
     found = look(config, *names)
     assert {item.name for item in found.leftovers} == {name for name in names if any(f"e{n:04d}" in name for n in GONE)}
-    assert found.kept == ()
+    assert found.lookalikes == ()
 
 
 @pytest.mark.parametrize(
     "name", ["pos", "kappa", "kappa.a.b", "kappa.a.b.notes", "kappa.e0003", "xkappa.a.b.e0003", "kappa.a.b.e3"]
 )
 def test_names_that_are_none_of_an_epoch_are_nobodys_business(config: Config, name: str) -> None:
-    assert look(config, name) == Found(leftovers=(), kept=())
+    assert look(config, name) == Inventory(leftovers=(), lookalikes=())
 
 
 def test_of_a_topology_without_a_record_everything_stays_and_the_way_out_is_named(config: Config) -> None:
     write(f"{paths(config, 1, 'lost').root}/ledger/x")
     found = look(config, "kappa.lost.e0001", "kappa.lost.e0001.t.changelog")
     assert found.leftovers == ()
-    assert {item.kind for item in found.kept} == {"epoch folder", "group", "topic"}
-    assert all("kappa rebuild lost --from-changelog" in item.reason for item in found.kept)
+    assert {item.kind for item in found.lookalikes} == {"epoch folder", "group", "topic"}
+    assert all("kappa rebuild lost --from-changelog" in item.reason for item in found.lookalikes)
 
 
 def test_a_lake_without_any_record_has_no_leftovers(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_what_another_lake_made_stays_on_the_broker_and_is_named(config: Config,
     names = ["kappa.a.b.e0002", "kappa.a.b.e0002.markers", "kappa.a.b.e0002.t.changelog"]
     found = look(config, *names, last_sender=6, maker=maker)
     assert found.leftovers == ()
-    assert {item.name for item in found.kept} == set(names)
+    assert {item.name for item in found.lookalikes} == set(names)
     said = "nothing says that this lake made it" if maker is None else f"of another lake (lake {maker} took its names)"
-    assert all(said in item.reason for item in found.kept)
+    assert all(said in item.reason for item in found.lookalikes)
     aborted = look(config, "kappa.a.b.e0003.markers", maker=maker)
     assert bool(aborted.leftovers) == (maker is None), "a number may be on record in both"
 
@@ -179,8 +179,8 @@ def test_an_unknown_epoch_stays_while_no_epoch_is_live_that_could_stand_for_it(t
 def test_an_unknown_epoch_stays_that_has_sent_furthest_or_is_newer_than_the_record(config: Config) -> None:
     found = look(config, "kappa.a.b.e0002.markers", "kappa.a.b.e0008.markers", last_sender=2)
     assert found.leftovers == ()
-    assert ["sent furthest" in item.reason for item in found.kept] == [True, False]
-    assert "newer than any" in found.kept[1].reason
+    assert ["sent furthest" in item.reason for item in found.lookalikes] == [True, False]
+    assert "newer than any" in found.lookalikes[1].reason
 
 
 def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Config) -> None:
@@ -197,7 +197,7 @@ def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Confi
     request = ReplayRequest(topology="a.b", start=FromMarker(epoch=2), reason="rebuild", actor="test")
     plan = build_plan(request, facts, now=clock.now())
     Epochs(config.lake).add("a.b", 9, "planned", actor="test", code="code9", plan_id=plan.id, plan=plan.to_json())
-    assert "epoch 9 is being built from it" in look(config, changelog).kept[0].reason
+    assert "epoch 9 is being built from it" in look(config, changelog).lookalikes[0].reason
     Epochs(config.lake).add("a.b", 9, "aborted", actor="test")
     assert names_of(look(config, changelog)) == {changelog}
 
@@ -231,7 +231,7 @@ def test_what_a_driver_works_on_stays_until_it_has_ended(config: Config, number:
     heartbeat.write(paths(config, number).heartbeat, beat)
     group = f"kappa.a.b.e{number:04d}"
     found = look(config, group)
-    assert found.leftovers == () and {item.kind for item in found.kept} == {"epoch folder", "group"}
+    assert found.leftovers == () and {item.kind for item in found.lookalikes} == {"epoch folder", "group"}
     heartbeat.write(paths(config, number).heartbeat, replace(beat, state="stopped"))
     assert {item.kind for item in look(config, group).leftovers} == {"epoch folder", "group"}
 
@@ -389,7 +389,7 @@ def test_a_candidate_of_another_lake_stays_though_its_number_was_given_up_here(c
         ownership.claim(kafka, at, "another-lake")  # all that a candidate has there before its first marker
         found = control.housekeeping(config)
         assert at.markers not in {item.name for item in found.leftovers}
-        (kept,) = [item for item in found.kept if item.name == at.markers]
+        (kept,) = [item for item in found.lookalikes if item.name == at.markers]
         assert "lake another-lake took its names" in kept.reason
         control.clean(config, found.leftovers)
         assert at.markers in kafka.topics(at.name)

@@ -97,5 +97,5 @@ def _state(chosen: Config, topology: str, epoch: int) -> dict[str, Any]:
     from kappa.record.epochs import Epochs
 
     record = Epochs(chosen.lake).record(topology)
-    given = [event.actor for event in approval.given(chosen, record, epoch)]
+    given = [event.actor for event in approval.valid_approvals(chosen, record, epoch)]
     return {"approved_by": given, "missing": max(0, approval.required(chosen, topology) - len(given))}

@@ -87,4 +87,4 @@ def backfill(
     if json:
         say_json({"epoch": done.epoch, "asked": asked.n, "is_done": True, **done.detail})
     else:
-        say(backfills.told(done))
+        say(backfills.summary(done))

@@ -233,7 +233,7 @@ def housekeeping(execute: Execute = False, json: Json = False) -> None:
     found = control.housekeeping(chosen)
     removed = control.clean(chosen, found.leftovers) if execute else ()
     if json:
-        say_json({"leftovers": found.leftovers, "kept": found.kept, "removed": removed})
+        say_json({"leftovers": found.leftovers, "kept": found.lookalikes, "removed": removed})
         return
     shown = removed if execute else found.leftovers
     if shown:
@@ -241,7 +241,7 @@ def housekeeping(execute: Execute = False, json: Json = False) -> None:
             [[item.kind, _size(item.size_bytes), item.name, item.reason] for item in shown],
             ["kind", "size", "name", "why"],
         )
-    say(f"Stays: {item.kind} {item.name}: {item.reason}." for item in found.kept)
+    say(f"Stays: {item.kind} {item.name}: {item.reason}." for item in found.lookalikes)
     total = _size(sum(item.size_bytes or 0 for item in shown))
     if execute:
         say(f"Removed {len(removed)} leftovers, {total}.")

@@ -28,7 +28,7 @@ def restore(
     found = restoring.restore(config(), topology, epoch=epoch, actor=actor(), reason=reason, execute=execute)
     if json:
         commits = {place: [commit.version for commit in these] for place, these in found.commits.items()}
-        say_json({"executed": execute, "epoch": found.epoch, "commits": commits, "made": found.made})
+        say_json({"executed": execute, "epoch": found.epoch, "commits": commits, "made": found.versions})
         return
     say(f"{place}: {described(commit)}" for place, these in found.commits.items() for commit in these)
     if not found.commits:
@@ -36,5 +36,5 @@ def restore(
     elif not execute:
         dry("undo these commits, one new commit for each table")
     else:
-        say(f"{place}: undone by version {version}" for place, version in found.made.items())
+        say(f"{place}: undone by version {version}" for place, version in found.versions.items())
         say(f"To go on: kappa start {topology} --execute")

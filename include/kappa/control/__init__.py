@@ -56,7 +56,7 @@ __all__ = [
     "wanted_drivers",
 ]
 
-#: Module -> what is found here of it. They are imported when they are asked for: a command needs few of them.
+#: Module -> the names that this package hands on. A module is imported on first use: a command needs few of them.
 _HOMES = {
     "kappa.control.approval": ("approve", "ask", "reject"),
     "kappa.control.cutover": (

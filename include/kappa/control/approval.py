@@ -73,21 +73,21 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
         IllegalTransitionError: the epoch is not verified, or cannot go live any more.
         UnknownEpochError: there is no such epoch.
     """
-    found = record.epoch(epoch)
-    if found.stage not in (Stage.VERIFIED, Stage.APPROVED) or found.verified is None:
+    target = record.epoch(epoch)
+    if target.stage not in (Stage.VERIFIED, Stage.APPROVED) or target.verified is None:
         raise IllegalTransitionError(
-            f"Epoch {epoch} of {record.topology!r} is {found.stage}: only a VERIFIED one can be approved. "
+            f"Epoch {epoch} of {record.topology!r} is {target.stage}: only a VERIFIED one can be approved. "
             f"See kappa status {record.topology}",
             epoch=epoch,
         )
-    report = str(found.verified.detail.get("report", ""))
+    report = str(target.verified.detail.get("report", ""))
     return Terms(
         topology=record.topology,
         epoch=epoch,
         live=record.live,
-        code=found.code,
+        code=target.code,
         report=hashlib.sha256(report.encode()).hexdigest()[:16],
-        verdict=found.verified.detail["verdict"],
+        verdict=target.verified.detail["verdict"],
     )
 
 
@@ -96,15 +96,15 @@ def required(config: Config, topology: str) -> int:
     return next((item.approvals for item in declared(config.topologies) if item.name == topology), 0)
 
 
-def given(config: Config, record: TopologyRecord, epoch: int) -> list[Event]:
+def valid_approvals(config: Config, record: TopologyRecord, epoch: int) -> list[Event]:
     """Approvals of an epoch as it is now that count, one for each person, oldest first."""
     return of_terms(config, record, terms(record, epoch)) if record.epoch(epoch).approvals else []
 
 
 def of_terms(config: Config, record: TopologyRecord, shown: Terms) -> list[Event]:
     """Approvals of exactly these terms that count, one for each person, oldest first."""
-    mine = [event for event in record.epoch(shown.epoch).approvals if event.detail == shown.to_dict()]
-    return approvers.people(mine, airflow_only=bool(approvers.elsewhere(config, record)))
+    matches = [event for event in record.epoch(shown.epoch).approvals if event.detail == shown.to_dict()]
+    return approvers.people(matches, airflow_only=bool(approvers.elsewhere(config, record)))
 
 
 def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
@@ -116,7 +116,7 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
     Args:
         agreed: what was shown when the approval was given.
         actor: the person or program that gave it.
-        reason: why, or what was said.
+        reason: why.
 
     Raises:
         MoveRefusedError: something else would go live than what was shown, the epoch was rejected, its verification
@@ -139,9 +139,9 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
                 f"line only. See kappa diff {agreed.topology} {agreed.epoch}"
             )
         _refuse_uncounted(config, record, agreed.epoch, actor)
-        known = given(config, record, agreed.epoch)
-        is_known = any(approvers.is_same(actor, event.actor) for event in known)
-        if is_known or len(known) >= max(1, required(config, agreed.topology)):
+        approvals = valid_approvals(config, record, agreed.epoch)
+        has_approved = any(approvers.is_same(actor, event.actor) for event in approvals)
+        if has_approved or len(approvals) >= max(1, required(config, agreed.topology)):
             return []
         return [now.event("approved", agreed.epoch, actor=actor, reason=reason, detail=agreed.to_dict())]
 
@@ -253,14 +253,14 @@ def check(config: Config, record: TopologyRecord, epoch: int, *, needed: int = 0
         return {}
     if target.approved is not None:
         _refuse_changed("was approved", Terms.from_dict(target.approved.detail), terms(record, epoch))
-    known = given(config, record, epoch)
-    by = " and ".join(event.actor for event in known)
-    approved = {"approved": {"by": by, "at": known[-1].at.isoformat()}} if known else {}
-    if len(known) >= needed:
+    approvals = valid_approvals(config, record, epoch)
+    by = " and ".join(event.actor for event in approvals)
+    approved = {"approved": {"by": by, "at": approvals[-1].at.isoformat()}} if approvals else {}
+    if len(approvals) >= needed:
         return approved
     if override.strip():
-        return {**approved, "override": {"reason": override.strip(), "needed": needed, "given": len(known)}}
-    what = f"was approved by {by} only, and {needed} people have to" if known else "was not approved"
+        return {**approved, "override": {"reason": override.strip(), "needed": needed, "given": len(approvals)}}
+    what = f"was approved by {by} only, and {needed} people have to" if approvals else "was not approved"
     why = approvers.elsewhere(config, record)
     way = f"Approve it: kappa approve {record.topology} {epoch} --execute"
     if why:
@@ -278,11 +278,11 @@ def expired(config: Config, records: Iterable[TopologyRecord], now: datetime) ->
         Leftover(
             kind=REJECTED,
             name=f"{record.topology} {number}",
-            reason=f"{described(found.rejected)}, and its tables are kept for {config.rejected_hours:g} hours",
+            reason=f"{described(epoch.rejected)}, and its tables are kept for {config.rejected_hours:g} hours",
         )
         for record in records
-        for number, found in sorted(record.epochs.items())
-        if found.rejected is not None and not found.stage.is_ended and now - found.rejected.at > keep
+        for number, epoch in sorted(record.epochs.items())
+        if epoch.rejected is not None and not epoch.stage.is_ended and now - epoch.rejected.at > keep
     ]
 
 

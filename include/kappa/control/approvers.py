@@ -56,13 +56,13 @@ def people(approvals: Iterable[Event], *, airflow_only: bool) -> list[Event]:
         approvals: of the same terms, oldest first.
         airflow_only: whether only those by an Airflow login do.
     """
-    found: list[Event] = []
+    votes: list[Event] = []
     for event in approvals:
         if airflow_only and not event.actor.startswith(AIRFLOW):
             continue
-        if not any(is_same(event.actor, other.actor) for other in found):
-            found.append(event)
-    return found
+        if not any(is_same(event.actor, other.actor) for other in votes):
+            votes.append(event)
+    return votes
 
 
 def elsewhere(config: Config, record: TopologyRecord) -> str:

@@ -104,7 +104,7 @@ def cut_over_together(
     epochs = Epochs(config.lake)
 
     def decide(now: Now) -> Sequence[Event]:
-        found = [
+        group = [
             _member(
                 config,
                 now.of(name),
@@ -115,13 +115,13 @@ def cut_over_together(
             )
             for name, epoch in sorted(members.items())
         ]
-        if is_done(found) or is_asked(found):
+        if is_done(group) or is_asked(group):
             return []
-        if any(member.has_failed and member.is_accepted for member in found) and not reason.strip():
+        if any(member.has_failed and member.is_accepted for member in group) and not reason.strip():
             raise UsageError("A failed verdict is accepted for a reason, which stays on record: give --reason.")
-        _refuse(members, (*refusals(found), *move_refusals(links(now.events), members)))
+        _refuse(members, (*refusals(group), *move_refusals(links(now.events), members)))
         shared = {"group": uuid.uuid4().hex[:12], "together": dict(sorted(members.items()))} if len(members) > 1 else {}
-        return [_handover(now, member, shared) for member in found]
+        return [_handover(now, member, shared) for member in group]
 
     def _needed(topology: str) -> int:
         return max(approval.required(config, topology), 1 if is_approval_required else 0)
@@ -156,7 +156,7 @@ def rollback(
 
     Args:
         to: the epoch; None for the one that was live before.
-        premise: what was shown to whom said so; None where nothing was.
+        premise: what the person who decided was shown; None where nobody was asked.
 
     Returns:
         The epoch that will be live.
@@ -167,7 +167,7 @@ def rollback(
 
 def recall_together(
     config: Config,
-    wanted: Mapping[str, int | None],
+    members: Mapping[str, int | None],
     *,
     actor: str,
     reason: str,
@@ -178,8 +178,8 @@ def recall_together(
     Returns at once. Idempotent while they are on their way.
 
     Args:
-        wanted: topology -> the epoch that is to come back; None for the one that was live before.
-        premises: topology -> what was shown to whom said so; one that is on its way, or live, is left at that.
+        members: topology -> the epoch that is to come back; None for the one that was live before.
+        premises: topology -> what the person who decided was shown; one on its way, or live, is left at that.
 
     Returns:
         Topology -> the epoch of it that will be live.
@@ -190,18 +190,18 @@ def recall_together(
         MoveRefusedError: one of them cannot go back; all reasons are named, and nothing was changed.
     """
     epochs = Epochs(config.lake)
-    chosen: dict[str, int] = {}
+    targets: dict[str, int] = {}
 
     def decide(now: Now) -> Sequence[Event]:
         reasons: list[str] = []
         events = []
-        for name, to in sorted(wanted.items()):
+        for name, to in sorted(members.items()):
             try:
-                chosen[name], is_new = _recalled(now.of(name), to, wanted)
+                targets[name], is_new = _recalled(now.of(name), to, members)
                 if is_new and premises is not None:
                     premises[name].check(now.of(name))
             except KappaError as error:
-                if len(wanted) == 1:
+                if len(members) == 1:
                     raise
                 reasons.append(str(error))
                 continue
@@ -209,16 +209,16 @@ def recall_together(
                 live = now.of(name).live
                 events.append(
                     now.event(
-                        "recalled", chosen[name], topology=name, actor=actor, reason=reason, detail={"live": live}
+                        "recalled", targets[name], topology=name, actor=actor, reason=reason, detail={"live": live}
                     )
                 )
-        _refuse(wanted, tuple(reasons) or (move_refusals(links(now.events), chosen) if events else ()))
+        _refuse(members, tuple(reasons) or (move_refusals(links(now.events), targets) if events else ()))
         return events
 
-    epochs.change(min(wanted), decide)
-    for name, epoch in sorted(chosen.items()):
+    epochs.change(min(members), decide)
+    for name, epoch in sorted(targets.items()):
         ensure_driver(config, name, epoch)
-    return chosen
+    return targets
 
 
 def _recalled(record: TopologyRecord, to: int | None, together: Collection[str]) -> tuple[int, bool]:
@@ -284,18 +284,18 @@ def is_live(config: Config, members: Mapping[str, int]) -> bool:
 def _member(
     config: Config, record: TopologyRecord, epoch: int, *, replaces: int | None, is_accepted: bool, is_alone: bool
 ) -> Member:
-    wanted = record.epoch(epoch)
-    verified = wanted.verified
+    target = record.epoch(epoch)
+    verified = target.verified
     move = record.moves[-1] if record.moves else None
     verdict = verified.detail["verdict"] if verified is not None else None
     report = verified.detail.get("report") if verified is not None and verdict == "failed" else None
-    running = [wanted] + ([record.epoch(record.live)] if record.live is not None else [])
+    running = [target] + ([record.epoch(record.live)] if record.live is not None else [])
     unable = () if is_alone else (_unable(config, record.topology, one) for one in running)
     return Member(
         topology=record.topology,
         epoch=epoch,
-        stage=wanted.stage,
-        is_recalled=wanted.is_recalled,
+        stage=target.stage,
+        is_recalled=target.is_recalled,
         live=record.live,
         replaces=replaces,
         last_move=f"{move.actor} moved it at {move.at:%H:%M:%S}" if move is not None else "",

@@ -39,8 +39,8 @@ def deployed(folder: Path, *, seconds: float = IMPORT_SECONDS) -> tuple[dict[str
     """
     good: dict[str, Deployed] = {}
     broken: dict[Path, CodeError] = {}
-    for file, found in _imported(registry.files(folder), seconds):
-        for item in [found] if isinstance(found, str) else found:
+    for file, outcome in _imported(registry.files(folder), seconds):
+        for item in [outcome] if isinstance(outcome, str) else outcome:
             if isinstance(item, str):
                 broken[file] = CodeError(item, file=str(file))
             elif item.name in good:
@@ -57,13 +57,13 @@ def _from_values(values: dict[str, Any]) -> Deployed:
 
 def _imported(files: Sequence[Path], seconds: float) -> Iterator[tuple[Path, list[Deployed] | str]]:
     """Each file with what it defines, or why it does not import."""
-    left = list(files)
-    while left:
-        done = 0
-        for found in _child(left, seconds):
-            yield left[done], found
-            done += 1
-        left = left[done:]
+    rest = list(files)
+    while rest:
+        count = 0
+        for outcome in _child(rest, seconds):
+            yield rest[count], outcome
+            count += 1
+        rest = rest[count:]
 
 
 def _child(files: Sequence[Path], seconds: float) -> Iterator[list[Deployed] | str]:
@@ -83,9 +83,9 @@ def _child(files: Sequence[Path], seconds: float) -> Iterator[list[Deployed] | s
     try:
         for line in _lines(reading, seconds):
             if "found" in line:
-                found = line["found"]
+                outcome = line["found"]
                 count += 1
-                yield found if isinstance(found, str) else [_from_values(item) for item in found]
+                yield outcome if isinstance(outcome, str) else [_from_values(item) for item in outcome]
         if count < len(files):
             yield f"{files[count]} does not import: it ended the process with exit code {child.wait()}."
     except TimeoutError:

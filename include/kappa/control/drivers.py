@@ -48,9 +48,9 @@ def start(
     """
     epochs = Epochs(config.lake)
     record = epochs.record(topology)
-    known = [record.live, record.candidate.epoch if record.candidate is not None else None]
-    chosen = next((n for n in (epoch, *known) if n is not None), None)
-    if chosen is None:
+    current = [record.live, record.candidate.epoch if record.candidate is not None else None]
+    number = next((n for n in (epoch, *current) if n is not None), None)
+    if number is None:
         turns.check_not_lost(config, record, epochs.lake_id())
         request = ReplayRequest(
             topology=topology,
@@ -61,21 +61,21 @@ def start(
             allow=frozenset(allow),
         )
         return replay(config, plan(config, request), actor=actor, reason=reason)
-    found = record.epoch(chosen)
-    if found.superseded is not None:
-        raise RefusedError(found.superseded.reason, findings=(), epoch=chosen, **found.superseded.detail)
-    if found.rejected is not None:
-        approval.reopen(config, topology, chosen, actor=actor, reason=reason)
-        ensure_driver(config, topology, chosen)
-        return chosen
-    if chosen not in known and not found.is_kept:
-        way = f" kappa rollback {topology} brings it back." if found.stage is Stage.RETIRED else ""
+    target = record.epoch(number)
+    if target.superseded is not None:
+        raise RefusedError(target.superseded.reason, findings=(), epoch=number, **target.superseded.detail)
+    if target.rejected is not None:
+        approval.reopen(config, topology, number, actor=actor, reason=reason)
+        ensure_driver(config, topology, number)
+        return number
+    if number not in current and not target.is_kept:
+        way = f" kappa rollback {topology} brings it back." if target.stage is Stage.RETIRED else ""
         raise IllegalTransitionError(
-            f"Epoch {chosen} of {topology!r} is {found.stage}: it needs no driver.{way}", epoch=chosen
+            f"Epoch {number} of {topology!r} is {target.stage}: it needs no driver.{way}", epoch=number
         )
-    want(epochs, topology, chosen, actor, reason)
-    ensure_driver(config, topology, chosen)
-    return chosen
+    want(epochs, topology, number, actor, reason)
+    ensure_driver(config, topology, number)
+    return number
 
 
 def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str) -> int:
@@ -86,10 +86,10 @@ def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str,
     """
     epochs = Epochs(config.lake)
     record = epochs.record(topology)
-    chosen = epoch if epoch is not None else record.live_epoch()
-    if record.epoch(chosen).is_wanted:
-        epochs.add(topology, chosen, "stop", actor=actor, reason=reason)
-    return chosen
+    number = epoch if epoch is not None else record.live_epoch()
+    if record.epoch(number).is_wanted:
+        epochs.add(topology, number, "stop", actor=actor, reason=reason)
+    return number
 
 
 def answered_reason(config: Config, topology: str, epoch: int) -> str:
@@ -97,16 +97,16 @@ def answered_reason(config: Config, topology: str, epoch: int) -> str:
 
     Its driver reads that in a moment: until then its heartbeat says the reason.
     """
-    told = [e for e in Epochs(config.lake).record(topology).events if e.epoch == epoch]
-    decisive = [e for e in told if e.event == "stuck" or e.event in DECISIONS]
+    events = [e for e in Epochs(config.lake).record(topology).events if e.epoch == epoch]
+    decisive = [e for e in events if e.event == "stuck" or e.event in DECISIONS]
     stuck = [e for e in decisive if e.event == "stuck"]
     return stuck[-1].reason if stuck and decisive[-1].event != "stuck" else ""
 
 
 def stuck_reason(record: TopologyRecord, epoch: int) -> str:
     """Why an epoch is stuck; empty where it is not, or was told to try again."""
-    told = [e for e in record.events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
-    return told[-1].reason if told and told[-1].event == "stuck" else ""
+    decisive = [e for e in record.events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
+    return decisive[-1].reason if decisive and decisive[-1].event == "stuck" else ""
 
 
 def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:

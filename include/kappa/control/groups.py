@@ -47,10 +47,10 @@ def positions(broker: Broker, group: str) -> list[GroupPartition]:
     """
     offsets = broker.group_offsets(group)
     if not len(offsets):
-        known = [name for name in broker.groups() if name != group]
+        others = [name for name in broker.groups() if name != group]
         raise UnknownGroupError(
-            f"Group {group!r} has no offsets on {broker.bootstrap_servers}; groups are {known[:20]}"
-            f"{' and others' if len(known) > 20 else ''}. Correct the name, or set it with --topic and --to-earliest.",
+            f"Group {group!r} has no offsets on {broker.bootstrap_servers}; groups are {others[:20]}"
+            f"{' and others' if len(others) > 20 else ''}. Correct the name, or set it with --topic and --to-earliest.",
             group=group,
         )
     present = _present(broker, offsets.topics)
@@ -93,17 +93,17 @@ def apply_reset(broker: Broker, reset: GroupReset) -> None:
     """
     reset.check()
     broker.set_group_offsets(reset.group, reset.after)
-    found = broker.group_offsets(reset.group)
-    elsewhere = [at for at, offset in reset.after.items() if found.get(*at) != offset]
+    offsets = broker.group_offsets(reset.group)
+    elsewhere = [at for at, offset in reset.after.items() if offsets.get(*at) != offset]
     if elsewhere:
         topic, partition = elsewhere[0]
         raise ConflictError(
-            f"Group {reset.group!r} stands at {found.get(topic, partition)} of {topic}[{partition}], it was set to "
+            f"Group {reset.group!r} stands at {offsets.get(topic, partition)} of {topic}[{partition}], it was set to "
             f"{reset.after[topic, partition]}: another process moved it. See which consumers read for it.",
             group=reset.group,
         )
 
 
 def _present(broker: Broker, topics: Iterable[str]) -> list[str]:
-    known = set(broker.topics()) | set(broker.topics("__"))
-    return [topic for topic in topics if topic in known]
+    names = set(broker.topics()) | set(broker.topics("__"))
+    return [topic for topic in topics if topic in names]

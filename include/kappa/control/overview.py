@@ -81,17 +81,17 @@ class Progress:
         now = self.rejected or self.driver.message or self.driver.state
         share = f", {100 * self.done / self.total:.0f} % of the plan's range" if self.done < self.total else ""
         rate = f", {self.records_per_second:,.0f} records/s" if share and self.records_per_second else ""
-        left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
-        return f"epoch {self.epoch}: {now}{share}{rate}{left}; reached {self.stage}"
+        time_left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
+        return f"epoch {self.epoch}: {now}{share}{rate}{time_left}; reached {self.stage}"
 
     @property
     def message(self) -> str:
         """One line for people."""
         rate = f", {self.records_per_second:,.0f} records/s" if self.records_per_second else ""
         share = f" {100 * self.done / self.total:.0f} %" if self.total else ""
-        left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
+        time_left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
         doing = self.rejected or self.driver.message or self.driver.state
-        return f"epoch {self.epoch} {self.stage}{share}{rate}{left}: {doing}"
+        return f"epoch {self.epoch} {self.stage}{share}{rate}{time_left}: {doing}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,13 +150,13 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
         UnknownEpochError: the epoch has not been verified.
     """
     record = Epochs(config.lake).record(topology)
-    chosen = epoch if epoch is not None else record.default_epoch
-    found = record.epoch(chosen) if chosen is not None else None
-    if found is None or found.verified is None:
+    number = epoch if epoch is not None else record.default_epoch
+    target = record.epoch(number) if number is not None else None
+    if target is None or target.verified is None:
         raise UnknownEpochError(
-            f"Epoch {chosen} of {topology!r} has not been verified: there is no difference to show.", epoch=chosen
+            f"Epoch {number} of {topology!r} has not been verified: there is no difference to show.", epoch=number
         )
-    return DiffReport.from_json(found.verified.detail["report"])
+    return DiffReport.from_json(target.verified.detail["report"])
 
 
 def certify(config: Config, topology: str) -> Certificate:
@@ -169,12 +169,12 @@ def certify(config: Config, topology: str) -> Certificate:
     """
     record = Epochs(config.lake).record(topology)
     live = record.live_epoch()
-    found = attested_if_asked(certificate_of(config.lake, record), config, topology)
+    certificate = attested_if_asked(certificate_of(config.lake, record), config, topology)
     reason = stuck_reason(record, live)
     if not reason:
-        return found
+        return certificate
     problem = f"Epoch {live} is stuck, and reads no further: {reason}"
-    return replace(found, complete=False, problems=(*found.problems, problem))
+    return replace(certificate, complete=False, problems=(*certificate.problems, problem))
 
 
 def history(config: Config, topology: str | None = None) -> list[Event]:

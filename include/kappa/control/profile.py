@@ -94,18 +94,18 @@ def profile(config: Config, topology: str, epoch: int | None = None, *, slices: 
         UnknownEpochError: there is no such epoch.
     """
     record = Epochs(config.lake).record(topology)
-    chosen = epoch if epoch is not None else record.default_epoch
-    if chosen is None:
+    number = epoch if epoch is not None else record.default_epoch
+    if number is None:
         raise UnknownEpochError(f"No epoch of {topology!r} is on record. Start one: kappa start {topology} --execute")
-    record.epoch(chosen)
-    paths = EpochPaths(lake=config.lake, topology=topology, epoch=chosen)
+    record.epoch(number)
+    paths = EpochPaths(lake=config.lake, topology=topology, epoch=number)
     commits = Ledger(paths.ledger).state().commits[-slices - 1 :]
-    found = [
+    times = [
         _times(before, row)
         for before, row in pairwise(commits)
         if "seconds" in row.detail and joins(before.ranges, row.ranges)  # none of those between is rolled up
     ]
-    return Profile(topology=topology, epoch=chosen, slices=tuple(found), lines=_lines(found))
+    return Profile(topology=topology, epoch=number, slices=tuple(times), lines=_lines(times))
 
 
 def described(seconds: Mapping[str, float]) -> str:
@@ -126,14 +126,14 @@ def _times(before: LedgerRow, row: LedgerRow) -> SliceTimes:
 
 def _lines(slices: Sequence[SliceTimes]) -> dict[str, LineTimes]:
     total = sum(one.seconds for one in slices)
-    found = {"between": [one.between for one in slices]}
-    found |= {line: [one.lines[line] for one in slices if line in one.lines] for line in LINES}
+    seconds = {"between": [one.between for one in slices]}
+    seconds |= {line: [one.lines[line] for one in slices if line in one.lines] for line in LINES}
     return {
         line: LineTimes(
             middle=median(values),
             high=quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0],
             share=0.0 if line == "between" or not total else sum(values) / total,
         )
-        for line, values in found.items()
+        for line, values in seconds.items()
         if values
     }

@@ -32,8 +32,8 @@ def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = 
     """What a replay would do, and objections to it. Changes nothing.
 
     Args:
-        request: what is asked for.
-        step: what :func:`kappa.verify.inspection.inspect_deployed` found, if it was called.
+        request: the request.
+        step: findings of :func:`kappa.verify.inspection.inspect_deployed`, if it was called.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -52,12 +52,12 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
         RefusedError: the plan is refused, or what it was made from changed since.
     """
     epochs = Epochs(config.lake)
-    known = [e for e in epochs.record(plan.topology).epochs.values() if e.planned.detail["plan_id"] == plan.id]
-    if known:
-        is_over = known[-1].stage.is_ended or known[-1].stage is Stage.RETIRED or known[-1].rejected is not None
+    matches = [e for e in epochs.record(plan.topology).epochs.values() if e.planned.detail["plan_id"] == plan.id]
+    if matches:
+        is_over = matches[-1].stage.is_ended or matches[-1].stage is Stage.RETIRED or matches[-1].rejected is not None
         if not is_over:
-            ensure_driver(config, plan.topology, known[-1].epoch)
-        return known[-1].epoch
+            ensure_driver(config, plan.topology, matches[-1].epoch)
+        return matches[-1].epoch
     plan.check()
     _check_code(plan, code_store.code_hash(config.topologies, plan.topology))
 
@@ -96,10 +96,10 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
     return plan.epoch
 
 
-def _check_code(plan: ReplayPlan, found: str) -> None:
-    if found != plan.code:
+def _check_code(plan: ReplayPlan, code: str) -> None:
+    if code != plan.code:
         raise RefusedError(
-            f"The code of {plan.topology!r} changed since the plan was made ({plan.code[:12]} then, {found[:12]} now). "
+            f"The code of {plan.topology!r} changed since the plan was made ({plan.code[:12]} then, {code[:12]} now). "
             f"Plan again: kappa plan {plan.topology}",
             findings=(),
         )
@@ -117,15 +117,15 @@ def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -
     epochs = Epochs(config.lake)
     lake = epochs.lake_id() if epochs.record(topology).live is not None else None
     with Broker(config.bootstrap_servers) as broker:
-        found = last_live_marker(config, broker, topology, lake=lake)
-    if found is None:
+        marker = last_live_marker(config, broker, topology, lake=lake)
+    if marker is None:
         raise UnknownEpochError(
             f"No epoch of {topology!r} left a marker on {config.bootstrap_servers}: there is nothing to rebuild from.",
             topology=topology,
         )
     return ReplayRequest(
         topology=topology,
-        start=FromMarker(epoch=found[0]),
+        start=FromMarker(epoch=marker[0]),
         reason=reason,
         actor=actor,
         slice_records=config.slice_records,

@@ -24,12 +24,12 @@ class Restoration:
 
     Attributes:
         commits: foreign commits by place.
-        made: the Delta version that undid them, by place; empty for a dry run.
+        versions: the Delta version that undid them, by place; empty for a dry run.
     """
 
     epoch: int
     commits: Mapping[str, tuple[Commit, ...]]
-    made: Mapping[str, int]
+    versions: Mapping[str, int]
 
 
 def restore(
@@ -50,28 +50,28 @@ def restore(
     """
     epochs = Epochs(config.lake)
     record = epochs.record(topology)
-    chosen = epoch if epoch is not None else record.live
-    if chosen is None:
+    number = epoch if epoch is not None else record.live
+    if number is None:
         raise UnknownTopologyError(f"Topology {topology!r} has no live epoch. Name one with --epoch.", name=topology)
-    record.epoch(chosen)
-    paths = EpochPaths(lake=config.lake, topology=topology, epoch=chosen)
+    record.epoch(number)
+    paths = EpochPaths(lake=config.lake, topology=topology, epoch=number)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
-    found = foreign_writes.foreign_commits(paths, state)
-    commits = {place: tuple(these) for place, these in found.items()}
-    if found and driver_status(config, topology, chosen).is_running:
+    foreign_commits = foreign_writes.foreign_commits(paths, state)
+    commits = {place: tuple(these) for place, these in foreign_commits.items()}
+    if foreign_commits and driver_status(config, topology, number).is_running:
         raise RefusedError(
-            f"The driver of epoch {chosen} of {topology!r} is running: its next commit may build on what is undone. "
+            f"The driver of epoch {number} of {topology!r} is running: its next commit may build on what is undone. "
             f"Stop it first: kappa stop {topology} --execute",
             findings=(),
-            epoch=chosen,
+            epoch=number,
         )
-    if not execute or not found:
-        return Restoration(epoch=chosen, commits=commits, made={})
+    if not execute or not foreign_commits:
+        return Restoration(epoch=number, commits=commits, versions={})
     writer = f"{socket.gethostname()}:{os.getpid()}:restore-{uuid.uuid4().hex[:8]}"
     ledger.claim(writer, state.claim.code if state.claim is not None else "", state)
     ledger.check_claim(writer)
-    made = foreign_writes.undo(paths, state)
+    versions = foreign_writes.undo(paths, state)
     undone = {place: [commit.version for commit in these] for place, these in commits.items()}
-    epochs.add(topology, chosen, "restored", actor=actor, reason=reason, undone=undone, made=made)
-    return Restoration(epoch=chosen, commits=commits, made=made)
+    epochs.add(topology, number, "restored", actor=actor, reason=reason, undone=undone, made=versions)
+    return Restoration(epoch=number, commits=commits, versions=versions)

@@ -40,18 +40,18 @@ def named(config: Config, about: Subject, offsets: Sequence[int], *, is_readable
         RefusedError: one was committed, is not a record, or is set aside already.
     """
     check_offsets(about, offsets)
-    found: dict[int, bytes | None] = {}
+    values: dict[int, bytes | None] = {}
     if is_readable:
         with Broker(config.bootstrap_servers) as broker:
-            found = dict(_values(broker, about, offsets))
-        if lacking := [offset for offset in offsets if offset not in found]:
+            values = dict(_values(broker, about, offsets))
+        if holes := [offset for offset in offsets if offset not in values]:
             raise RefusedError(
-                f"{about.topic}[{about.partition}] has no record at {set_asides.shown(lacking)} that a reader gets: "
+                f"{about.topic}[{about.partition}] has no record at {set_asides.shown(holes)} that a reader gets: "
                 "compaction, retention or a marker of a transaction. Name others; or, if they cannot be read at all, "
                 "add --unreadable.",
                 findings=(),
             )
-    return _listing(config, about, {offset: found.get(offset) for offset in offsets}, is_readable=is_readable)
+    return _listing(config, about, {offset: values.get(offset) for offset in offsets}, is_readable=is_readable)
 
 
 def failing(
@@ -75,7 +75,7 @@ def failing(
         end: first offset after the span; None for the end of the log.
         limit: most records.
         session: Spark, of a caller that has it; None starts one.
-        progress: told what is tried.
+        progress: called with each attempt.
 
     Raises:
         RefusedError: the span begins before where the epoch stands, or none of its records fails so.
@@ -87,26 +87,28 @@ def failing(
         stable = broker.stable_offsets([about.topic]).get(about.topic, about.partition) or 0
         last = stable if end is None else min(end, stable)
         span = OffsetRange(topic=about.topic, partition=about.partition, start=first, end=max(first, last))
-        taken = {offset for one in decided(about) if one.at == span.at for offset in one.offsets}
-        tried = (o for o in _failing(config, broker, about, span, error, session, progress) if o not in taken)
+        set_aside_offsets = {offset for one in decided(about) if one.at == span.at for offset in one.offsets}
+        tried = (
+            o for o in _failing(config, broker, about, span, error, session, progress) if o not in set_aside_offsets
+        )
         offsets = list(islice(tried, most))
-        found = dict(_values(broker, about, offsets))
+        values = dict(_values(broker, about, offsets))
     if not offsets:
         raise RefusedError(
             f"No record of {span} fails alone with {error}. See what the epoch is stuck at: kappa status "
             f"{about.record.topology}",
             findings=(),
         )
-    return _listing(config, about, found, failing=error, is_capped=len(offsets) == most)
+    return _listing(config, about, values, failing=error, is_capped=len(offsets) == most)
 
 
 def _values(broker: Broker, about: Subject, offsets: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
     """Those of the offsets at which there is a record, with its value."""
-    wanted, at = set(offsets), (about.topic, about.partition)
+    selection, at = set(offsets), (about.topic, about.partition)
     for first, last in _runs(offsets):
         batches: Iterator[list[Message]] = broker.read(Offsets.of([(at, first)]), Offsets.of([(at, last + 1)]))
         for message in (message for batch in batches for message in batch):
-            if message.offset() in wanted:
+            if message.offset() in selection:
                 yield message.offset() or 0, message.value()
 
 

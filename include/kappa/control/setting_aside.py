@@ -121,35 +121,35 @@ def subject(config: Config, topology: str, epoch: int | None, topic: str | None,
     record = Epochs(config.lake).record(topology)
     number = epoch if epoch is not None else record.live
     number = record.candidate_epoch() if number is None else number
-    mine = record.epoch(number)
+    target = record.epoch(number)
     if number != record.live and (record.candidate is None or record.candidate.epoch != number):
         raise RefusedError(
-            f"Epoch {number} of {topology!r} is {mine.stage.lower()} and reads nothing of its own. Set them aside in "
+            f"Epoch {number} of {topology!r} is {target.stage.lower()} and reads nothing of its own. Set them aside in "
             "the live epoch: leave --epoch out.",
             findings=(),
         )
     state = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=number).ledger).state()
-    bound = {binding.topic: binding for binding in mine.bound.values()}
-    topics = sorted(mine.plan.topic_ids)
+    bound = {binding.topic: binding for binding in target.bound.values()}
+    topics = sorted(target.plan.topic_ids)
     if topic is None and len(topics) > 1:
         raise UsageError(f"{topology!r} reads {', '.join(topics)}. Name one: --topic {topics[0]}")
-    chosen = topic if topic is not None else topics[0]
-    if chosen in bound or any(chosen == name for name in mine.bound):
-        of = (bound.get(chosen) or mine.bound[chosen]).topology
+    source = topic if topic is not None else topics[0]
+    if source in bound or any(source == name for name in target.bound):
+        of = (bound.get(source) or target.bound[source]).topology
         raise RefusedError(
-            f"{topology!r} reads {chosen!r} from {of!r}: a record there has another place in each epoch of {of!r}, and "
+            f"{topology!r} reads {source!r} from {of!r}: a record there has another place in each epoch of {of!r}, and "
             "no decision could name it. Set the record aside that it is made of, where that enters: kappa set-aside "
             f"{of}; or mend the step: kappa upgrade {topology}",
             findings=(),
         )
-    if chosen not in topics:
-        raise UsageError(f"Epoch {number} of {topology!r} does not read {chosen!r}; it reads {', '.join(topics)}.")
-    partitions = sorted(state.position.partitions(chosen)) if state.commits else []
+    if source not in topics:
+        raise UsageError(f"Epoch {number} of {topology!r} does not read {source!r}; it reads {', '.join(topics)}.")
+    partitions = sorted(state.position.partitions(source)) if state.commits else []
     if partition is None and len(partitions) > 1:
-        raise UsageError(f"{chosen!r} has {len(partitions)} partitions. Name one: --partition {partitions[0]}")
+        raise UsageError(f"{source!r} has {len(partitions)} partitions. Name one: --partition {partitions[0]}")
     at = partition if partition is not None else (partitions or [0])[0]
     return Subject(
-        record=record, epoch=mine, state=state, topic=chosen, topic_id=mine.plan.topic_ids[chosen], partition=at
+        record=record, epoch=target, state=state, topic=source, topic_id=target.plan.topic_ids[source], partition=at
     )
 
 
@@ -226,10 +226,10 @@ def check_offsets(about: Subject, offsets: Sequence[int], *, is_listed: bool = T
             "that is on record, and it will be committed. Nothing was changed.",
             findings=(),
         )
-    taken = set_asides.by_partition(decided(about)).get((about.topic, about.partition), {})
-    if is_listed and (again := [offset for offset in offsets if offset in taken]):
+    decisions = set_asides.by_partition(decided(about)).get((about.topic, about.partition), {})
+    if is_listed and (again := [offset for offset in offsets if offset in decisions]):
         raise RefusedError(
-            f"{where} at {set_asides.shown(again)} is set aside already, by decision {taken[again[0]].decision}.",
+            f"{where} at {set_asides.shown(again)} is set aside already, by decision {decisions[again[0]].decision}.",
             findings=(),
         )
 

@@ -57,8 +57,8 @@ def topics(broker: Broker, topologies: Sequence[Topology]) -> list[TopicFacts]:
             offsets=low.only({name}).count_to(high.only({name})),
             cleanup_policy=settings[name]["cleanup.policy"],
             retention=_retention(settings[name]),
-            read_by=tuple(sorted(t for t, found in reads.items() if name in found)),
-            written_by=tuple(sorted(t for t, found in writes.items() if name in found)),
+            read_by=tuple(sorted(t for t, topic_names in reads.items() if name in topic_names)),
+            written_by=tuple(sorted(t for t, topic_names in writes.items() if name in topic_names)),
         )
         for name in names
     ]
@@ -109,20 +109,22 @@ def create(
         raise UsageError(
             f"Topic {name!r} begins with {RESERVED!r}: such names are those of epochs. Choose another name."
         )
-    kept = "-1" if retention is None else str(retention // timedelta(milliseconds=1))
-    made = topic_settings.OWN_TIME if output is None else topic_settings.of_output(output)
-    wanted = {**made, "retention.ms": kept, **(settings or {})}
+    retention_ms = "-1" if retention is None else str(retention // timedelta(milliseconds=1))
+    base = topic_settings.OWN_TIME if output is None else topic_settings.of_output(output)
+    all_settings = {**base, "retention.ms": retention_ms, **(settings or {})}
     if name not in broker.topics():
-        return broker.create_topic(name, partitions, wanted)
-    found = broker.topic_configs([name])[name]
-    others = {key: found.get(key) for key, value in wanted.items() if found.get(key) != value}
+        return broker.create_topic(name, partitions, all_settings)
+    current_settings = broker.topic_configs([name])[name]
+    others = {
+        key: current_settings.get(key) for key, value in all_settings.items() if current_settings.get(key) != value
+    }
     if broker.partitions(name) != partitions or others:
-        said = ", ".join(
+        state = ", ".join(
             [f"{broker.partitions(name)} partitions", *(f"{key}={value}" for key, value in others.items())]
         )
-        asked = ", ".join([f"{partitions} partitions", *(f"{key}={wanted[key]}" for key in others)])
+        request = ", ".join([f"{partitions} partitions", *(f"{key}={all_settings[key]}" for key in others)])
         raise TopologyError(
-            f"Topic {name!r} exists with {said}; {asked} were asked for. Nothing was changed. See it: kappa topics "
+            f"Topic {name!r} exists with {state}; {request} were asked for. Nothing was changed. See it: kappa topics "
             "list",
             topic=name,
         )

@@ -37,7 +37,7 @@ from kappa.topology import Topology, registry
 
 @dataclass(frozen=True, kw_only=True)
 class Upgrade:
-    """What an upgrade would do, and what speaks for and against it.
+    """What an upgrade would do, with its evidence and the objections to it.
 
     Attributes:
         epoch: its live epoch.
@@ -70,9 +70,9 @@ class Upgrade:
             f"{self.from_code[:12]}) -> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice "
             "boundary; history stays as it is"
         ]
-        lines += [f"  {found.line}" for found in self.refusals]
+        lines += [f"  {finding.line}" for finding in self.refusals]
         if self.evidence is None:
-            return lines + [f"  {found.line}" for found in self.findings if found not in self.refusals]
+            return lines + [f"  {finding.line}" for finding in self.findings if finding not in self.refusals]
         return lines + [f"  {line}" for line in self.evidence.render()]
 
 
@@ -96,18 +96,18 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
     epoch = record.epoch(record.live)
     _check_readable(config, topology, record.live)
     deployed = code_store.code_hash(config.topologies, topology)
-    found = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record)]
+    findings = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record)]
     before = registry.load_apart(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
     after: Topology | None = None
     try:
         after = registry.load_apart(config.topologies, topology)
-        found += upgrade_rules.needs_replay(before, after)
+        findings += upgrade_rules.needs_replay(before, after)
     except CodeError as error:
-        found += request_rules.code_does_not_import(TopologyFacts(name=topology, error=str(error)))
+        findings += request_rules.code_does_not_import(TopologyFacts(name=topology, error=str(error)))
     report: DiffReport | None = None
-    if not refusals(found) and after is not None:
+    if not refusals(findings) and after is not None:
         report, more = _evidence(config, record, before, after, slices)
-        found += more
+        findings += more
     return Upgrade(
         topology=topology,
         epoch=epoch.epoch,
@@ -115,7 +115,7 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
         to_code=deployed,
         from_version=epoch.version,
         to_version=after.version if after else "",
-        findings=tuple(found),
+        findings=tuple(findings),
         evidence=report,
     )
 
@@ -134,7 +134,7 @@ def _check_readable(config: Config, topology: str, epoch: int) -> None:
         ) from error
 
 
-def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
+def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
     """Ask the live epoch's driver to go over to new code at its next slice boundary.
 
     Returns at once; see :func:`await_switch`.
@@ -142,7 +142,7 @@ def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str
     One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that no event refers to.
 
     Args:
-        wanted: what :func:`propose` gave.
+        proposal: what :func:`propose` gave.
         history_stands: whether the code's author vouches for the rows that are there.
 
     Raises:
@@ -150,81 +150,81 @@ def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str
         RefusedError: a finding refuses it, or the deployed code changed since.
         MoveRefusedError: the live epoch or its code is another by now, or another change is pending.
     """
-    topology = wanted.topology
+    topology = proposal.topology
     if not history_stands or not reason.strip():
         raise UsageError(
             "An upgrade leaves every row as the old code made it. State that this is right, and why: "
             f"kappa upgrade {topology} --history-stands --reason '...' --execute. Otherwise: kappa replay {topology}"
         )
-    if wanted.refusals:
+    if proposal.refusals:
         raise RefusedError(
             f"The upgrade of {topology!r} is refused; nothing was changed.\n"
-            + "\n".join(f"  {f}" for f in wanted.refusals),
-            findings=[str(found) for found in wanted.refusals],
+            + "\n".join(f"  {f}" for f in proposal.refusals),
+            findings=[str(finding) for finding in proposal.refusals],
         )
     stored = code_store.store(config.lake, config.topologies, topology)
-    if stored != wanted.to_code:
+    if stored != proposal.to_code:
         raise RefusedError(
-            f"The code of {topology!r} changed meanwhile ({wanted.to_code[:12]} then, {stored[:12]} now). Ask again.",
+            f"The code of {topology!r} changed meanwhile ({proposal.to_code[:12]} then, {stored[:12]} now). Ask again.",
             findings=(),
         )
     registry.load_apart(code_store.extract(config.lake, stored, config.home) / "topologies", topology)
     epochs = Epochs(config.lake)
     detail = {
         "code": stored,
-        "from": wanted.from_code,
-        "version": wanted.to_version,
+        "from": proposal.from_code,
+        "version": proposal.to_version,
         "history_stands": True,
-        **({"report": wanted.evidence.to_json(), "verdict": wanted.evidence.verdict} if wanted.evidence else {}),
-        "findings": [found.as_dict() for found in wanted.findings],
+        **({"report": proposal.evidence.to_json(), "verdict": proposal.evidence.verdict} if proposal.evidence else {}),
+        "findings": [finding.as_dict() for finding in proposal.findings],
     }
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record
         busy = _busy(record)
         if busy:
-            raise MoveRefusedError(" ".join(map(str, busy)), findings=[found.code for found in busy])
-        if record.live != wanted.epoch or record.epoch(wanted.epoch).code != wanted.from_code:
+            raise MoveRefusedError(" ".join(map(str, busy)), findings=[finding.code for finding in busy])
+        if record.live != proposal.epoch or record.epoch(proposal.epoch).code != proposal.from_code:
             running = record.epoch(record.live).code if record.live is not None else ""
             raise MoveRefusedError(
-                f"Live epoch {record.live} of {topology!r} runs code {running[:12]} by now; epoch {wanted.epoch} with "
-                f"{wanted.from_code[:12]} was looked at. Ask again.",
+                f"Live epoch {record.live} of {topology!r} runs code {running[:12]} by now; epoch {proposal.epoch} "
+                f"with {proposal.from_code[:12]} was looked at. Ask again.",
                 live=record.live,
                 code=running,
             )
-        return [now.event("upgrade", wanted.epoch, actor=actor, reason=reason, detail=detail)]
+        return [now.event("upgrade", proposal.epoch, actor=actor, reason=reason, detail=detail)]
 
     epochs.change(topology, decide)
-    if epochs.record(topology).epoch(wanted.epoch).is_wanted:
-        process.ensure_driver(config, topology, wanted.epoch)
+    if epochs.record(topology).epoch(proposal.epoch).is_wanted:
+        process.ensure_driver(config, topology, proposal.epoch)
 
 
-def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 600.0) -> None:
+def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 600.0) -> None:
     """Wait until the live epoch's driver runs the new code; one that died is started again.
 
     Raises:
         MoveRefusedError: the driver withdrew it; the message says why.
         DriverNotRunningError: it is not made yet; it stays asked for.
     """
-    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    paths = EpochPaths(lake=config.lake, topology=proposal.topology, epoch=proposal.epoch)
     deadline = time.monotonic() + timeout_seconds
-    revival = process.Revival(config, {wanted.topology: wanted.epoch})  # the driver starts its successor itself
+    revival = process.Revival(config, {proposal.topology: proposal.epoch})  # the driver starts its successor itself
     while time.monotonic() < deadline:
-        record = Epochs(config.lake).record(wanted.topology)
-        epoch = record.epoch(wanted.epoch)
-        withdrawn = [e for e in record.events if e.event == "upgrade_withdrawn" and e.epoch == wanted.epoch]
-        if epoch.upgrade is None and epoch.code != wanted.to_code:
+        record = Epochs(config.lake).record(proposal.topology)
+        epoch = record.epoch(proposal.epoch)
+        withdrawn = [e for e in record.events if e.event == "upgrade_withdrawn" and e.epoch == proposal.epoch]
+        if epoch.upgrade is None and epoch.code != proposal.to_code:
             why = withdrawn[-1].reason if withdrawn else "another epoch went live"
-            raise MoveRefusedError(f"The upgrade of {wanted.topology!r} was withdrawn: {why}", epoch=wanted.epoch)
+            raise MoveRefusedError(f"The upgrade of {proposal.topology!r} was withdrawn: {why}", epoch=proposal.epoch)
         beat = heartbeat.read(paths.heartbeat)
-        if epoch.code == wanted.to_code and beat is not None and beat.code == wanted.to_code:
+        if epoch.code == proposal.to_code and beat is not None and beat.code == proposal.to_code:
             return
         revival.look()
         time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
-        f"The driver of epoch {wanted.epoch} of {wanted.topology!r} does not run the new code after "
-        f"{timeout_seconds:.0f} s; the upgrade stays asked for. See its log; `kappa status {wanted.topology}`.",
-        epoch=wanted.epoch,
+        f"The driver of epoch {proposal.epoch} of {proposal.topology!r} does not run the new code after "
+        f"{timeout_seconds:.0f} s; the upgrade stays asked for. See its log; `kappa status {proposal.topology}`.",
+        epoch=proposal.epoch,
     )
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from kappa.config import Config
 from kappa.control.approval import Terms
 from kappa.control.approvers import person
-from kappa.control.removals.leftovers import Found, Leftover
+from kappa.control.removals.leftovers import Inventory, Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
 from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import record_of
@@ -167,8 +167,8 @@ def housekeeping(config):
         Leftover(kind="log", name=name, reason="its epoch is gone", size_bytes=2_000_000)
         for name in world(config).get("left", ())
     ]
-    kept = (Leftover(kind="topic", name="kappa.other.e0001.markers", reason="no record knows it"),)
-    return Found(leftovers=tuple(left), kept=kept)
+    lookalikes = (Leftover(kind="topic", name="kappa.other.e0001.markers", reason="no record knows it"),)
+    return Inventory(leftovers=tuple(left), lookalikes=lookalikes)
 
 
 def clean(config, leftovers):

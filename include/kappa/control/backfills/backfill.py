@@ -1,8 +1,8 @@
 """Backfill: rows of an interval of time computed again and replaced in the live epoch, beside the live stream.
 
-Of outputs whose rows are made record by record an interval is one of records' times, as the total order has them
-(``_order_timestamp``): a range of offsets of each partition. Of windows and joins it is one of event time, by a column
-of the rows; all that such rows are made from is read, from a commit before it to one at which they are final
+For outputs whose rows are made record by record the interval is one of record times, as the total order has them
+(``_order_timestamp``): a range of offsets per partition. For windows and joins it is one of event time, by a column of
+the rows; everything that such rows are made from is read, from a commit before it to one at which they are final
 (:mod:`kappa.control.backfills.backfill_span`). It is computed in a folder within the epoch's, by a process of its own.
 The live epoch's driver then replaces the rows in its own turn (:mod:`kappa.driver.backfill`).
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def compute(
-    config: Config, spark: LazySession, wanted: Backfill, progress: Callable[[str], None] = lambda _: None
+    config: Config, spark: LazySession, backfill: Backfill, progress: Callable[[str], None] = lambda _: None
 ) -> Computed:
     """Compute the rows of an interval in a folder within the epoch's, and compare them with those of the live epoch.
 
@@ -59,8 +59,8 @@ def compute(
 
     Args:
         spark: Spark, started when it is needed.
-        wanted: what :func:`propose` gave.
-        progress: told what is done.
+        backfill: what :func:`propose` gave.
+        progress: called with each step.
 
     Raises:
         RefusedError: a finding refuses it.
@@ -68,112 +68,121 @@ def compute(
         DataLossError: records of the interval are gone.
         MoveRefusedError: the column by which rows belong to the interval is null, or of another time.
     """
-    check(wanted.findings, f"The backfill of {wanted.topology!r}")
-    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
-    writer = f"{wanted.folder}-{time.time_ns()}"
+    check(backfill.findings, f"The backfill of {backfill.topology!r}")
+    paths = EpochPaths(lake=config.lake, topology=backfill.topology, epoch=backfill.epoch)
+    writer = f"{backfill.folder}-{time.time_ns()}"
     # It may wait for hours for cores, or compare, and write nothing meanwhile: housekeeping spares what beats.
-    with heartbeat.at_work(paths.recomputed(wanted.folder).root, writer, wanted.code, config.beat_seconds):
-        return _computed(config, spark, wanted, writer, progress)
+    with heartbeat.at_work(paths.recomputed(backfill.folder).root, writer, backfill.code, config.beat_seconds):
+        return _computed(config, spark, backfill, writer, progress)
 
 
 def _computed(
-    config: Config, spark: LazySession, wanted: Backfill, writer: str, progress: Callable[[str], None]
+    config: Config, spark: LazySession, backfill: Backfill, writer: str, progress: Callable[[str], None]
 ) -> Computed:
-    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    paths = EpochPaths(lake=config.lake, topology=backfill.topology, epoch=backfill.epoch)
     topology = registry.load_apart(
-        code_store.extract(config.lake, wanted.code, config.home) / "topologies", wanted.topology
+        code_store.extract(config.lake, backfill.code, config.home) / "topologies", backfill.topology
     )
-    start, end = ranges_start(wanted.reads), ranges_end(wanted.reads)
+    start, end = ranges_start(backfill.reads), ranges_end(backfill.reads)
     with Broker(config.bootstrap_servers) as broker:
         run = beside(
-            config, spark.session, broker, paths, topology, writer=writer, code=wanted.code, archived=wanted.archived
+            config,
+            spark.session,
+            broker,
+            paths,
+            topology,
+            writer=writer,
+            code=backfill.code,
+            archived=backfill.archived,
         )
-        epoch = None if wanted.since is None else wanted.epoch
-        source = SeedSource(kind=wanted.seed, epoch=epoch, seq=wanted.since, times=epoch is not None)
-        made = opened(run, wanted.folder, source, start)
-        archives = [run.archive(topic) for topic in sorted({item.topic for item in wanted.archived})]
+        epoch = None if backfill.since is None else backfill.epoch
+        source = SeedSource(kind=backfill.seed, epoch=epoch, seq=backfill.since, times=epoch is not None)
+        second_run = opened(run, backfill.folder, source, start)
+        archives = [run.archive(topic) for topic in sorted({item.topic for item in backfill.archived})]
         index = time_index(broker, start.topics, archives)
-        while advance(made, end, index, config.slice_records):
-            done = start.count_to(made.ledger.state().position)
-            progress(f"computed {done:,} of {wanted.offsets:,} offsets")
+        while advance(second_run, end, index, config.slice_records):
+            offsets = start.count_to(second_run.ledger.state().position)
+            progress(f"computed {offsets:,} of {backfill.offsets:,} offsets")
     progress("comparing with the live epoch")
-    committed = made.ledger.state().committed
+    committed = second_run.ledger.state().committed
     assert committed is not None
-    chosen = [append for append in topology.appends if append.name in wanted.outputs]
-    for append in chosen:
-        _check_times(run, append, rows_of(made, committed, append), wanted)
-    compared = [_twice(run, made, committed, append, wanted) for append in chosen]
-    compared += [_windows(run, table, wanted) for table in windowed_tables(topology) if table.name in wanted.outputs]
-    for table in made.scratch.states.values():
+    appends = [append for append in topology.appends if append.name in backfill.outputs]
+    for append in appends:
+        _check_times(run, append, rows_of(second_run, committed, append), backfill)
+    compared = [_twice(run, second_run, committed, append, backfill) for append in appends]
+    compared += [
+        _windows(run, table, backfill) for table in windowed_tables(topology) if table.name in backfill.outputs
+    ]
+    for table in second_run.scratch.states.values():
         table.forget()
     return Computed(
-        writer=made.writer,
-        rows={append.name: committed.delta_versions[f"outputs/{append.name}"] for append in chosen},
+        writer=second_run.writer,
+        rows={append.name: committed.delta_versions[f"outputs/{append.name}"] for append in appends},
         compared=tuple(compared),
     )
 
 
-def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str, reason: str) -> Event:
+def request(config: Config, backfill: Backfill, computed: Computed, *, actor: str, reason: str) -> Event:
     """Ask the live epoch's driver to replace the rows. Returns at once; see :func:`await_replaced`.
 
     One event in the record of epochs, by compare-and-set. An interval that is asked for already is not asked for again.
 
     Args:
-        wanted: what :func:`propose` gave.
+        backfill: what :func:`propose` gave.
         computed: what :func:`compute` gave.
 
     Raises:
         MoveRefusedError: the live epoch or its code is another by now.
     """
     epochs = Epochs(config.lake)
-    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
-    folder = paths.recomputed(wanted.folder)
+    paths = EpochPaths(lake=config.lake, topology=backfill.topology, epoch=backfill.epoch)
+    folder = paths.recomputed(backfill.folder)
     detail = {
-        "from": wanted.begin.isoformat(),
-        "to": wanted.end.isoformat(),
-        "code": wanted.code,
-        "folder": wanted.folder,
+        "from": backfill.begin.isoformat(),
+        "to": backfill.end.isoformat(),
+        "code": backfill.code,
+        "folder": backfill.folder,
         "writer": computed.writer,
-        "ranges": ranges_as_dict(wanted.ranges),
-        "offsets": wanted.offsets,
+        "ranges": ranges_as_dict(backfill.ranges),
+        "offsets": backfill.offsets,
         "outputs": {
-            found.name: {
-                **({"time": wanted.times[found.name]} if found.name in wanted.times else {}),
-                **(_written(folder, found.name, computed) if found.kind == "output" else {"table": True}),
-                "rows": found.rows_again,
-                "before": found.rows,
-                "same": found.is_same,
+            comparison.name: {
+                **({"time": backfill.times[comparison.name]} if comparison.name in backfill.times else {}),
+                **(_written(folder, comparison.name, computed) if comparison.kind == "output" else {"table": True}),
+                "rows": comparison.rows_again,
+                "before": comparison.rows,
+                "same": comparison.is_same,
             }
-            for found in computed.compared
+            for comparison in computed.compared
         },
     }
-    asked: list[Event] = []
+    requests: list[Event] = []
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record
-        if record.live != wanted.epoch or record.epoch(wanted.epoch).code != wanted.code:
+        if record.live != backfill.epoch or record.epoch(backfill.epoch).code != backfill.code:
             running = record.epoch(record.live).code if record.live is not None else ""
             raise MoveRefusedError(
-                f"Live epoch {record.live} of {wanted.topology!r} runs code {running[:12]} by now; the interval was "
-                f"computed with code {wanted.code[:12]} for epoch {wanted.epoch}. Compute it again: kappa backfill "
-                f"{wanted.topology}",
+                f"Live epoch {record.live} of {backfill.topology!r} runs code {running[:12]} by now; the interval was "
+                f"computed with code {backfill.code[:12]} for epoch {backfill.epoch}. Compute it again: kappa backfill "
+                f"{backfill.topology}",
                 live=record.live,
                 code=running,
             )
-        asked[:] = [e for e in record.epoch(wanted.epoch).backfills if e.detail["folder"] == wanted.folder]
-        if asked:
+        requests[:] = [e for e in record.epoch(backfill.epoch).backfills if e.detail["folder"] == backfill.folder]
+        if requests:
             return []
-        return [now.event("backfill", wanted.epoch, actor=actor, reason=reason, detail=detail)]
+        return [now.event("backfill", backfill.epoch, actor=actor, reason=reason, detail=detail)]
 
-    made = epochs.change(wanted.topology, decide)
+    events = epochs.change(backfill.topology, decide)
     crash_point("backfill.asked")
-    if epochs.record(wanted.topology).epoch(wanted.epoch).is_wanted:
-        process.ensure_driver(config, wanted.topology, wanted.epoch)
-    return (made or asked)[0]
+    if epochs.record(backfill.topology).epoch(backfill.epoch).is_wanted:
+        process.ensure_driver(config, backfill.topology, backfill.epoch)
+    return (events or requests)[0]
 
 
 def await_replaced(
-    config: Config, asked: Event, *, timeout_seconds: float = 600.0, progress: Callable[[str], None] = lambda _: None
+    config: Config, request: Event, *, timeout_seconds: float = 600.0, progress: Callable[[str], None] = lambda _: None
 ) -> Event:
     """Wait until the live epoch's driver replaced the rows; one that died is started again.
 
@@ -185,43 +194,43 @@ def await_replaced(
         DriverNotRunningError: it is not done yet, or the epoch is stuck; it stays asked for.
     """
     deadline = time.monotonic() + timeout_seconds
-    revival = process.Revival(config, {asked.topology: asked.epoch})
-    progress(f"waiting for the turn of epoch {asked.epoch}")
+    revival = process.Revival(config, {request.topology: request.epoch})
+    progress(f"waiting for the turn of epoch {request.epoch}")
     while time.monotonic() < deadline:
-        record = Epochs(config.lake).record(asked.topology)
-        ended = [e for e in record.events if e.detail.get("backfill") == asked.n and e.epoch == asked.epoch]
+        record = Epochs(config.lake).record(request.topology)
+        ended = [e for e in record.events if e.detail.get("backfill") == request.n and e.epoch == request.epoch]
         for event in ended:
             if event.event == "backfill_withdrawn":
                 raise MoveRefusedError(
-                    f"The backfill of {asked.topology!r} was withdrawn: {event.reason}", epoch=asked.epoch
+                    f"The backfill of {request.topology!r} was withdrawn: {event.reason}", epoch=request.epoch
                 )
             return event
-        if record.live != asked.epoch:
+        if record.live != request.epoch:
             raise MoveRefusedError(
-                f"Epoch {record.live} of {asked.topology!r} is live by now: epoch {asked.epoch} replaces nothing. "
-                f"Compute the interval again: kappa backfill {asked.topology}",
+                f"Epoch {record.live} of {request.topology!r} is live by now: epoch {request.epoch} replaces nothing. "
+                f"Compute the interval again: kappa backfill {request.topology}",
                 live=record.live,
             )
-        decided = [e for e in record.events if e.epoch == asked.epoch and e.event in ("stuck", *DECISIONS)]
+        decided = [e for e in record.events if e.epoch == request.epoch and e.event in ("stuck", *DECISIONS)]
         if decided and decided[-1].event == "stuck":
             raise DriverNotRunningError(
-                f"Epoch {asked.epoch} of {asked.topology!r} is stuck at slice {decided[-1].detail.get('seq')}: "
+                f"Epoch {request.epoch} of {request.topology!r} is stuck at slice {decided[-1].detail.get('seq')}: "
                 f"{decided[-1].reason.rstrip('.')}. The interval stays asked for. End the cause, and let it try again: "
-                f"kappa start {asked.topology} --execute",
-                epoch=asked.epoch,
+                f"kappa start {request.topology} --execute",
+                epoch=request.epoch,
             )
-        if record.epoch(asked.epoch).is_wanted:
+        if record.epoch(request.epoch).is_wanted:
             revival.look()
         time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
-        f"Epoch {asked.epoch} of {asked.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; it "
-        f"stays asked for. See `kappa status {asked.topology}`, and start a driver that is stopped: kappa start "
-        f"{asked.topology} --execute",
-        epoch=asked.epoch,
+        f"Epoch {request.epoch} of {request.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; "
+        f"it stays asked for. See `kappa status {request.topology}`, and start a driver that is stopped: kappa start "
+        f"{request.topology} --execute",
+        epoch=request.epoch,
     )
 
 
-def told(event: Event) -> list[str]:
+def summary(event: Event) -> list[str]:
     """What a backfill did, one line for each output.
 
     Args:
@@ -229,16 +238,16 @@ def told(event: Event) -> list[str]:
     """
     detail = event.detail
     return [
-        f"{name}: {found['rows']:,} rows in the place of {found['before']:,}"
-        f"{', the same' if found['same'] else ', which were others'} (slice {detail['seq']})"
-        for name, found in sorted(detail["outputs"].items())
+        f"{name}: {counts['rows']:,} rows in the place of {counts['before']:,}"
+        f"{', the same' if counts['same'] else ', which were others'} (slice {detail['seq']})"
+        for name, counts in sorted(detail["outputs"].items())
     ]
 
 
-def _twice(run: EpochRun, made: EpochRun, row: LedgerRow, append: Append, wanted: Backfill) -> Twice:
+def _twice(run: EpochRun, second_run: EpochRun, row: LedgerRow, append: Append, backfill: Backfill) -> Twice:
     """Rows of an output as the live epoch has them, and as they were computed."""
-    where = belongs(append, wanted.times.get(append.name), wanted.begin, wanted.end, wanted.ranges)
-    return twice(append, _live(run, append).where(where), rows_of(made, row, append).where(where), Mask())
+    where = belongs(append, backfill.times.get(append.name), backfill.begin, backfill.end, backfill.ranges)
+    return twice(append, _live(run, append).where(where), rows_of(second_run, row, append).where(where), Mask())
 
 
 def _written(folder: EpochPaths, name: str, computed: Computed) -> dict[str, int]:
@@ -247,11 +256,11 @@ def _written(folder: EpochPaths, name: str, computed: Computed) -> dict[str, int
     return {"version": version, "computed": table_files.count(folder.output(name), version)}
 
 
-def _windows(run: EpochRun, table: Table, wanted: Backfill) -> Twice:
+def _windows(run: EpochRun, table: Table, backfill: Backfill) -> Twice:
     """Rows of closed windows as the live epoch has them, and as they were computed."""
     committed = run.ledger.state().committed
     assert committed is not None
-    return twice(table, *closed_windows(run, committed, table, wanted.folder, wanted.begin, wanted.end), Mask())
+    return twice(table, *closed_windows(run, committed, table, backfill.folder, backfill.begin, backfill.end), Mask())
 
 
 def _live(run: EpochRun, append: Append) -> DataFrame:
@@ -261,7 +270,7 @@ def _live(run: EpochRun, append: Append) -> DataFrame:
     return frame_at(run.engines.session, run.paths, committed, f"outputs/{append.name}")
 
 
-def _check_times(run: EpochRun, append: Append, again: DataFrame, wanted: Backfill) -> None:
+def _check_times(run: EpochRun, append: Append, again: DataFrame, backfill: Backfill) -> None:
     """Rows that belong to the interval by a column have a time there, and it is that of records that were read.
 
     Args:
@@ -271,24 +280,24 @@ def _check_times(run: EpochRun, append: Append, again: DataFrame, wanted: Backfi
     Raises:
         MoveRefusedError: some have none, or that of other records.
     """
-    time = wanted.times.get(append.name)
+    time = backfill.times.get(append.name)
     if time is None:
         return
     nulls = again.where(f"{quote(time)} IS NULL").count()
     if nulls:
         raise MoveRefusedError(
             f"{nulls:,} rows of {append.name!r} have no {time!r}, so that they belong to no interval: rows of an outer "
-            f"join's right side, for example. `kappa replay {wanted.topology}` computes all of them.",
+            f"join's right side, for example. `kappa replay {backfill.topology}` computes all of them.",
             output=append.name,
             rows=nulls,
         )
-    mine = _live(run, append).where(belongs(append, time, wanted.begin, wanted.end, ()))
-    strange = mine.where(f"_offset IS NOT NULL AND NOT ({rows_from(wanted.reads)})").count()
+    live_rows = _live(run, append).where(belongs(append, time, backfill.begin, backfill.end, ()))
+    strange = live_rows.where(f"_offset IS NOT NULL AND NOT ({rows_from(backfill.reads)})").count()
     if strange:
         raise MoveRefusedError(
             f"{strange:,} rows of {append.name!r} with {time!r} in the interval come from records outside of what was "
             f"read for it: {time!r} is not the event time of the record that a row comes from, or not the beginning of "
-            f"its window. `kappa replay {wanted.topology}` computes all of them.",
+            f"its window. `kappa replay {backfill.topology}` computes all of them.",
             output=append.name,
             rows=strange,
         )

@@ -52,7 +52,7 @@ class Computed:
 
     def render(self) -> list[str]:
         """Lines of text for people."""
-        return [f"  {_compared(found)}" for found in self.compared]
+        return [f"  {_compared(comparison)}" for comparison in self.compared]
 
 
 def propose(
@@ -79,56 +79,56 @@ def propose(
     epoch = record.epoch(record.live_epoch())
     code = code_store.extract(config.lake, epoch.code, config.home)
     loaded = registry.load_apart(code / "topologies", topology)
-    known = [append.name for append in loaded.appends] + [table.name for table in windowed_tables(loaded)]
-    chosen = tuple(outputs) or tuple(known)
-    wanted = Backfill(
+    names = [append.name for append in loaded.appends] + [table.name for table in windowed_tables(loaded)]
+    selection = tuple(outputs) or tuple(names)
+    backfill = Backfill(
         topology=topology,
         epoch=epoch.epoch,
         code=epoch.code,
         version=epoch.version,
         begin=begin,
         end=end,
-        outputs=chosen,
+        outputs=selection,
     )
-    found = backfill_rules.no_such_output(topology, chosen, known)
+    findings = backfill_rules.no_such_output(topology, selection, names)
     upstreams = {binding.topology for binding in epoch.bound.values()}
-    found += [*backfill_rules.reads_upstream(topology, upstreams), *_about_topics(loaded, chosen)]
+    findings += [*backfill_rules.reads_upstream(topology, upstreams), *_about_topics(loaded, selection)]
     members: list[SpannedMember] = []
-    if not refusals(found) and any(table.reach is not None for table in loaded.tables):
-        members, more = _about_step(spark, loaded, wanted)
-        found += more
-    if not upstreams and not (members and refusals(found)):
-        wanted, more = _located(config, wanted, epoch, loaded, members)
-        found += more
-    if not refusals(found) and not any(table.reach is not None for table in loaded.tables):
-        found += _about_step(spark, loaded, wanted)[1]
-    return replace(wanted, findings=tuple(found))
+    if not refusals(findings) and any(table.reach is not None for table in loaded.tables):
+        members, more = _about_step(spark, loaded, backfill)
+        findings += more
+    if not upstreams and not (members and refusals(findings)):
+        backfill, more = _located(config, backfill, epoch, loaded, members)
+        findings += more
+    if not refusals(findings) and not any(table.reach is not None for table in loaded.tables):
+        findings += _about_step(spark, loaded, backfill)[1]
+    return replace(backfill, findings=tuple(findings))
 
 
 def _located(
-    config: Config, wanted: Backfill, epoch: EpochRecord, topology: Topology, members: Sequence[SpannedMember]
+    config: Config, backfill: Backfill, epoch: EpochRecord, topology: Topology, members: Sequence[SpannedMember]
 ) -> tuple[Backfill, list[Finding]]:
     """The backfill with its offset ranges, and objections to reading them."""
-    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    paths = EpochPaths(lake=config.lake, topology=backfill.topology, epoch=backfill.epoch)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
     position, topics = state.position, state.position.topics
     times = {member.name: member.time for member in members}
     with Broker(config.bootstrap_servers) as broker:
         archives = [Archive(config.lake, topic) for topic in topics]
-        facts = {archive.topic: known for archive in archives if (known := archive.facts()) is not None}
+        facts = {archive.topic: archive_facts for archive in archives if (archive_facts := archive.facts()) is not None}
         low, topic_ids = broker.low_watermarks(topics), broker.topic_ids(topics)
         first = first_readable(low, facts, topic_ids)
         start = end = Offsets()
-        if set(wanted.outputs) - times.keys():
+        if set(backfill.outputs) - times.keys():
             index = time_index(
                 broker, topics, [a for a in archives if any(first[at] < low[at] for at in low if at[0] == a.topic)]
             )
             # To Kafka a negative time is another question.
-            start, end = (index(max(0, milliseconds(at)), Offsets()) for at in (wanted.begin, wanted.end))
+            start, end = (index(max(0, milliseconds(at)), Offsets()) for at in (backfill.begin, backfill.end))
     begin = _first_rows(epoch, state)
-    found = [
-        *backfill_rules.begins_before_epoch(wanted.topology, start, begin),
+    findings = [
+        *backfill_rules.begins_before_epoch(backfill.topology, start, begin),
         *backfill_rules.log_is_gone(start, first, begin),
         *backfill_rules.unread_yet(end, position),
     ]
@@ -136,17 +136,17 @@ def _located(
     ends = Offsets.of((at, min(end.get(*at) or 0, offset)) for at, offset in position.items())
     starts = Offsets.of((at, min(start.get(*at) or 0, offset)) for at, offset in ends.items())
     ranges = starts.span_to(ends) if start else ()
-    span, more = spanned(config, wanted, epoch, state, topology, members, ranges, ledger.past_commits())
-    found += more
+    span, more = spanned(config, backfill, epoch, state, topology, members, ranges, ledger.past_commits())
+    findings += more
     if not more and (span.since is not None or not ranges):
-        found += backfill_rules.records_are_gone(span.start, span.end, first)
+        findings += backfill_rules.records_are_gone(span.start, span.end, first)
     reads = span.start.span_to(span.end)
-    gone = Offsets.of((r.at, max(r.start, min(r.end, low.get(*r.at) or 0))) for r in reads)
-    archived = from_archive(span.start.naming(span.end), gone, facts, topic_ids)
+    log_start = Offsets.of((r.at, max(r.start, min(r.end, low.get(*r.at) or 0))) for r in reads)
+    archived = from_archive(span.start.naming(span.end), log_start, facts, topic_ids)
     located = replace(
-        wanted, times=times, ranges=ranges, reads=reads, archived=archived, since=span.since, seed=span.seed
+        backfill, times=times, ranges=ranges, reads=reads, archived=archived, since=span.since, seed=span.seed
     )
-    return located, found
+    return located, findings
 
 
 def _first_rows(epoch: EpochRecord, state: LedgerState) -> Offsets:
@@ -163,10 +163,12 @@ def _about_topics(topology: Topology, outputs: Sequence[str]) -> list[Finding]:
     ]
 
 
-def _about_step(spark: LazySession, topology: Topology, wanted: Backfill) -> tuple[list[SpannedMember], list[Finding]]:
+def _about_step(
+    spark: LazySession, topology: Topology, backfill: Backfill
+) -> tuple[list[SpannedMember], list[Finding]]:
     """The outputs whose rows belong to the interval by a time of their own, and objections to any of them."""
     try:
-        known = dependencies(spark.session, topology)
+        dependences = dependencies(spark.session, topology)
     except Exception as error:  # whatever a step raises without rows leaves it unknown
         return [], backfill_rules.not_inspected(f"{type(error).__name__}: {first_line(error)}")
     members: list[SpannedMember] = []
@@ -174,54 +176,57 @@ def _about_step(spark: LazySession, topology: Topology, wanted: Backfill) -> tup
     untimed: dict[str, Sequence[str]] = {}
     every: list[Append | Table] = [*topology.appends, *windowed_tables(topology)]
     for member in every:
-        if member.name not in wanted.outputs or not known[member.name].words:
+        if member.name not in backfill.outputs or not dependences[member.name].words:
             continue
-        dependence = known[member.name]
-        kept = [topology.table(name) for name in dependence.tables]
-        if not kept or dependence.is_open or member.cuts != "any" or any(table.reach is None for table in kept):
-            reasons[member.name] = [*dependence.words, *_unbounded(member, kept)]
+        dependence = dependences[member.name]
+        tables = [topology.table(name) for name in dependence.tables]
+        if not tables or dependence.is_open or member.cuts != "any" or any(table.reach is None for table in tables):
+            reasons[member.name] = [*dependence.words, *_unbounded(member, tables)]
             continue
-        found = member_of(topology, member, kept, dependence.sources)
-        if found is None or not found.sources:
+        spanned_member = member_of(topology, member, tables, dependence.sources)
+        if spanned_member is None or not spanned_member.sources:
             untimed[member.name] = dependence.tables
         else:
-            members.append(found)
+            members.append(spanned_member)
     return members, [
-        *backfill_rules.cumulative(wanted.topology, reasons),
-        *backfill_rules.without_time(wanted.topology, untimed),
-        *_off_grid(wanted, members),
+        *backfill_rules.cumulative(backfill.topology, reasons),
+        *backfill_rules.without_time(backfill.topology, untimed),
+        *_off_grid(backfill, members),
         *backfill_rules.leaves_tables(
-            wanted.topology,
+            backfill.topology,
             {
-                member.name: [name for name in known[member.name].beside if name not in wanted.outputs]
+                member.name: [name for name in dependences[member.name].beside if name not in backfill.outputs]
                 for member in members
             },
         ),
     ]
 
 
-def _unbounded(member: Append | Table, kept: Sequence[Table]) -> list[str]:
+def _unbounded(member: Append | Table, tables: Sequence[Table]) -> list[str]:
     """Which state no interval of time bounds, in words."""
-    said = [f"keeps the state of {t.made_by.partition('(')[0]}" for t in kept if t.made_by and t.reach is None]
-    return [*said, *([f"declares cuts={member.cuts!r}"] if member.cuts != "any" else [])]
+    reasons = [f"keeps the state of {t.made_by.partition('(')[0]}" for t in tables if t.made_by and t.reach is None]
+    return [*reasons, *([f"declares cuts={member.cuts!r}"] if member.cuts != "any" else [])]
 
 
-def _off_grid(wanted: Backfill, members: Sequence[SpannedMember]) -> list[Finding]:
-    found = []
+def _off_grid(backfill: Backfill, members: Sequence[SpannedMember]) -> list[Finding]:
+    findings = []
     for member in members:
-        for edge, at in (("--from", wanted.begin), ("--to", wanted.end)):
+        for edge, at in (("--from", backfill.begin), ("--to", backfill.end)):
             miss = off_grid(at, member.grids)
             if miss is not None:
                 grid, before, after = miss
                 nearest = (before.isoformat(), after.isoformat())
-                found += backfill_rules.off_grid(member.name, edge, at.isoformat(), grid.every_text, nearest)
-    return found
+                findings += backfill_rules.off_grid(member.name, edge, at.isoformat(), grid.every_text, nearest)
+    return findings
 
 
-def _compared(found: Twice) -> str:
-    if found.is_same:
-        return f"{found.name}: {found.rows_again:,} rows, the same as the live epoch has"
-    columns = f" Columns that differ: {', '.join(found.columns)}." if found.columns else ""
-    shown = ["/".join(sample.values()) for sample in found.samples]  # the record of a row, or the key of a window
+def _compared(comparison: Twice) -> str:
+    if comparison.is_same:
+        return f"{comparison.name}: {comparison.rows_again:,} rows, the same as the live epoch has"
+    columns = f" Columns that differ: {', '.join(comparison.columns)}." if comparison.columns else ""
+    shown = ["/".join(sample.values()) for sample in comparison.samples]  # the record of a row, or the key of a window
     samples = f" For example {', '.join(shown)}." if shown else ""
-    return f"{found.name}: {found.rows_again:,} rows, the live epoch has {found.rows:,} others.{columns}{samples}"
+    return (
+        f"{comparison.name}: {comparison.rows_again:,} rows, the live epoch has {comparison.rows:,} others."
+        f"{columns}{samples}"
+    )

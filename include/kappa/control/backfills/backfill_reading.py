@@ -43,7 +43,7 @@ class IntervalReading:
 
 def spanned(
     config: Config,
-    wanted: Backfill,
+    backfill: Backfill,
     epoch: EpochRecord,
     state: LedgerState,
     topology: Topology,
@@ -61,19 +61,19 @@ def spanned(
         ranges: offset ranges of the interval for the others; none where there are none.
         past: the commits of the ledger that were rolled up, the newest first.
     """
-    found: list[Finding] = []
-    asked = []
-    begin_ms, end_ms = edges_ms(wanted.begin, wanted.end)
+    findings: list[Finding] = []
+    all_edges = []
+    begin_ms, end_ms = edges_ms(backfill.begin, backfill.end)
     for member in members:
         graces = {s.topic: s.grace_ms for s in topology.sources if s.topic in member.sources and s.grace_ms is not None}
-        asked.append(edges(graces, begin_ms, end_ms, member.reach_ms))
-        found += _about_member(wanted, epoch, state, member, asked[-1], state.commits[-1].frontier(graces))
+        all_edges.append(edges(graces, begin_ms, end_ms, member.reach_ms))
+        findings += _about_member(backfill, epoch, state, member, all_edges[-1], state.commits[-1].frontier(graces))
     start, end = ranges_start(tuple(ranges)), ranges_end(tuple(ranges))
     if ranges and topology.has_event_time:
         # Their rows may ask how far the partition had come: it is read on from a commit, which knows.
-        asked.append(Edges(is_early=lambda row: _is_behind(row, start), is_done=lambda _: True))
-    if not asked or found:
-        return IntervalReading(start=start, end=end), found
+        all_edges.append(Edges(is_early=lambda row: _is_behind(row, start), is_done=lambda _: True))
+    if not all_edges or findings:
+        return IntervalReading(start=start, end=end), findings
 
     def may_begin(row: LedgerRow) -> bool:
         return _has_state(epoch, state, row)
@@ -81,14 +81,14 @@ def spanned(
     is_bounded = all(member.is_bounded for member in members)
     rolled_up_to = -1 if state.rolled is None else int(state.rolled.detail["seq"])
     needed = None if is_bounded else may_begin
-    one = span(state.commits, asked, past=past, rolled_up_to=rolled_up_to, may_begin=needed)
+    one = span(state.commits, all_edges, past=past, rolled_up_to=rolled_up_to, may_begin=needed)
     since = one.since or state.commits[0]
     if members and one.until is not None:
         end = end.merge(ranges_end(one.until.ranges))
         ran = codes_between(state, since.seq, one.until.seq)
-        found += _other_parameters(config, wanted, topology, members, sorted(ran - {wanted.code}))
+        findings += _other_parameters(config, backfill, topology, members, sorted(ran - {backfill.code}))
     seed = "empty" if is_bounded or _is_empty(since) else "from-savepoint"
-    return IntervalReading(start=ranges_end(since.ranges).naming(end), end=end, since=since.seq, seed=seed), found
+    return IntervalReading(start=ranges_end(since.ranges).naming(end), end=end, since=since.seq, seed=seed), findings
 
 
 def codes_between(state: LedgerState, after: int, upto: int) -> set[str]:
@@ -106,22 +106,27 @@ def codes_between(state: LedgerState, after: int, upto: int) -> set[str]:
 
 
 def _about_member(
-    wanted: Backfill, epoch: EpochRecord, state: LedgerState, member: SpannedMember, asked: Edges, frontier: Frontier
+    backfill: Backfill,
+    epoch: EpochRecord,
+    state: LedgerState,
+    member: SpannedMember,
+    own_edges: Edges,
+    frontier: Frontier,
 ) -> list[Finding]:
     """Objections to an output: rows that are not final, or no commit to begin with."""
-    begin_ms, end_ms = edges_ms(wanted.begin, wanted.end)
-    found: list[Finding] = []
-    if not asked.is_done(state.commits[-1]):
+    begin_ms, end_ms = edges_ms(backfill.begin, backfill.end)
+    findings: list[Finding] = []
+    if not own_edges.is_done(state.commits[-1]):
         reached = "no time yet" if frontier.ms is None else shown(frontier.ms)
         needed = shown(end_ms + member.reach_ms)
-        found += backfill_rules.still_open(member.name, utc(wanted.end), needed, reached)
+        findings += backfill_rules.still_open(member.name, utc(backfill.end), needed, reached)
     beginnings = state.commits[:1] if member.is_bounded else [r for r in state.commits if _has_state(epoch, state, r)]
-    if not any(map(asked.is_early, beginnings)):
+    if not any(map(own_edges.is_early, beginnings)):
         since = utc(time_of(begin_ms - member.reach_ms))
-        found += backfill_rules.state_is_gone(
-            wanted.topology, member.name, utc(wanted.begin), since, is_bounded=member.is_bounded
+        findings += backfill_rules.state_is_gone(
+            backfill.topology, member.name, utc(backfill.begin), since, is_bounded=member.is_bounded
         )
-    return found
+    return findings
 
 
 def _has_state(epoch: EpochRecord, state: LedgerState, row: LedgerRow) -> bool:
@@ -134,14 +139,14 @@ def _is_empty(row: LedgerRow) -> bool:
 
 
 def _other_parameters(
-    config: Config, wanted: Backfill, topology: Topology, members: Sequence[SpannedMember], codes: Iterable[str]
+    config: Config, backfill: Backfill, topology: Topology, members: Sequence[SpannedMember], codes: Iterable[str]
 ) -> list[Finding]:
     for code in codes:
         folder = code_store.extract(config.lake, code, config.home)
-        before = registry.load_apart(folder / "topologies", wanted.topology)
-        found = backfill_rules.other_parameters(wanted.topology, changed(before, topology, members))
-        if found:
-            return found
+        before = registry.load_apart(folder / "topologies", backfill.topology)
+        findings = backfill_rules.other_parameters(backfill.topology, changed(before, topology, members))
+        if findings:
+            return findings
     return []
 
 

@@ -1,8 +1,8 @@
 """Which part of the log makes an interval of event time whole: from one commit of the live epoch to another.
 
-Stream time never goes back. Behind a commit at which every partition is before a time, all records of that time and of
-later ones follow. Once the frontier has passed a time, no operator takes a record of it any more. Between the two lies
-all that rows of an interval are made from, late records included.
+Stream time never goes back. All records of a time and of later ones follow a commit at which every partition is before
+that time. Once the frontier has passed a time, no operator takes a record of it any more. Everything that rows of an
+interval are made from lies between the two, late records included.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class IntervalSpan:
     """The part of the log that makes an interval whole.
 
     Attributes:
-        since: the commit behind which it begins; None where the epoch has none that is early enough.
+        since: the commit after which it begins; None where the epoch has none that is early enough.
         until: the commit with which it ends; None where the epoch has not come so far.
     """
 
@@ -57,7 +57,7 @@ class IntervalSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class Edges:
-    """Between which commits all lies that rows of an interval are made from.
+    """The commits between which everything lies that rows of an interval are made from.
 
     Attributes:
         is_early: whether reading may begin after a commit: of early ones, and of none after.
@@ -122,7 +122,7 @@ def edges(graces: Mapping[str, int], begin_ms: int, end_ms: int, reach_ms: int) 
 
 def span(
     commits: Sequence[LedgerRow],
-    wanted: Sequence[Edges],
+    output_edges: Sequence[Edges],
     *,
     past: Iterable[PastCommits] = (),
     rolled_up_to: int = -1,
@@ -132,7 +132,7 @@ def span(
 
     Args:
         commits: those of the live epoch that are rows, oldest first.
-        wanted: what each output asks.
+        output_edges: what each output asks.
         past: those that were rolled up, the newest first; as many pieces are taken as are needed.
         rolled_up_to: the last slice that ``past`` tells of.
         may_begin: whether the state of a commit can be begun with; those of ``past`` have none. None where none is
@@ -140,10 +140,10 @@ def span(
     """
 
     def is_early(row: LedgerRow) -> bool:
-        return all(edges.is_early(row) for edges in wanted)
+        return all(edges.is_early(row) for edges in output_edges)
 
     def is_done(row: LedgerRow) -> bool:
-        return all(edges.is_done(row) for edges in wanted)
+        return all(edges.is_done(row) for edges in output_edges)
 
     since = next((r for r in reversed(commits) if is_early(r) and (may_begin is None or may_begin(r))), None)
     until = next(filter(is_done, commits), None)
@@ -154,9 +154,9 @@ def span(
         piece = next(older, None)
         if piece is None:
             break
-        early, done = newest_of(piece, is_early) if may_begin is None else None, oldest_of(piece, is_done)
+        early, final = newest_of(piece, is_early) if may_begin is None else None, oldest_of(piece, is_done)
         since = max(filter(None, (since, early)), key=lambda row: row.seq, default=None)
-        until = min(filter(None, (until, done)), key=lambda row: row.seq, default=None)
+        until = min(filter(None, (until, final)), key=lambda row: row.seq, default=None)
         rolled_up_to = piece.reaches_back_to
     return IntervalSpan(since=since, until=until)
 
@@ -182,19 +182,19 @@ def time_of(ms: int) -> datetime:
 
 def changed(before: Topology, after: Topology, members: Iterable[SpannedMember]) -> list[str]:
     """In which of their parameters two versions of a topology give members other rows of the same records, in words."""
-    found: list[str] = []
+    changes: list[str] = []
     old = {source.topic: source for source in before.sources}
     for topic in sorted({topic for member in members for topic in member.sources}):
         new, was = next(s for s in after.sources if s.topic == topic), old.get(topic)
         for name in ("time", "grace", "ahead", "idle_after"):
             if was is not None and getattr(was, name) != getattr(new, name):
-                found.append(f"{name} of source {topic!r} was {getattr(was, name)!r} and is {getattr(new, name)!r}")
+                changes.append(f"{name} of source {topic!r} was {getattr(was, name)!r} and is {getattr(new, name)!r}")
     states = {table.name: table.made_by for table in before.tables}
     for table in sorted({table for member in members for table in member.tables}):
         made_by = after.table(table).made_by
         if not may_go_on(made_by, states.get(table, made_by)):
-            found.append(f"table {table!r} was the state of {states[table]} and is that of {made_by}")
-    return found
+            changes.append(f"table {table!r} was the state of {states[table]} and is that of {made_by}")
+    return changes
 
 
 def _is_before(row: LedgerRow, graces: Mapping[str, int], ms: int) -> bool:

@@ -82,4 +82,4 @@ class Backfill:
         lines += [f"  archive    {item}" for item in self.archived]
         if self.reads and not self.offsets:
             lines.append("  reads      no record: there is none of this time")
-        return lines + [f"  {found.line}" for found in self.findings]
+        return lines + [f"  {finding.line}" for finding in self.findings]

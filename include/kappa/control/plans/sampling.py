@@ -76,7 +76,7 @@ def sounded(
 
 def _samples(broker: Broker, span: ReplaySpan, facts: Facts) -> dict[TopicPartition, list[_Sample]]:
     """Records of the part of the span that is read from Kafka and is still there."""
-    found: dict[TopicPartition, list[_Sample]] = {}
+    samples: dict[TopicPartition, list[_Sample]] = {}
     ranges = {item.at: item for item in span.ranges}
     rest = [
         replace(item, start=max(item.start, facts.log.low.get(*item.at) or 0))
@@ -85,18 +85,18 @@ def _samples(broker: Broker, span: ReplaySpan, facts: Facts) -> dict[TopicPartit
     ]
     end = Offsets.of((item.at, min(item.end, facts.log.stable.get(*item.at) or 0)) for item in rest)
     starts = [Offsets.of((item.at, item.start + int(share * item.count)) for item in rest) for share in SHARES]
-    for taken in broker.sample(starts, end):
-        for at, messages in taken.items():
+    for batch in broker.sample(starts, end):
+        for at, messages in batch.items():
             first, whole = messages[0], ranges[at]
             sizes = {m.offset() or 0: len(m.key() or b"") + len(m.value() or b"") for m in messages}
             values = {m.offset() or 0: m.value() or b"" for m in messages}
             time, offset = _time(first.timestamp()[1]), first.offset() or 0
             reached = (offset - whole.start) / whole.count
             times = {m.offset() or 0: m.timestamp()[1] for m in messages}
-            found.setdefault(at, []).append(
+            samples.setdefault(at, []).append(
                 _Sample(at=time, offset=offset, share=reached, sizes=sizes, values=values, times=times)
             )
-    return found
+    return samples
 
 
 def _size(span: ReplaySpan, samples: Mapping[TopicPartition, list[_Sample]]) -> float | None:
@@ -110,50 +110,50 @@ def _size(span: ReplaySpan, samples: Mapping[TopicPartition, list[_Sample]]) -> 
 
 
 def _spread(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> tuple[str, ...]:
-    """Tables of which one key was seen in several partitions: Kafka's order is none among those."""
+    """Tables with a key that occurs in several partitions: Kafka keeps no order among those."""
     topology = facts.topology
     assert topology is not None
     keyed = {source.topic for source in topology.sources if source.keyed}
     keys = {name: topology.shapes[f"tables/{name}"].key for name in topology.tables}
-    seen: dict[tuple[str, str], TopicPartition] = {}
-    found = set()
-    for at, taken in samples.items():
-        values = [value for sample in taken for value in sample.values.values()] if at[0] in keyed else []
+    places: dict[tuple[str, str], TopicPartition] = {}
+    tables = set()
+    for at, parts in samples.items():
+        values = [value for sample in parts for value in sample.values.values()] if at[0] in keyed else []
         for row in filter(None, map(_fields, values)):
             for name, columns in keys.items():
                 if all(row.get(column) is not None for column in columns):
                     key = json.dumps([row[column] for column in columns])
-                    if seen.setdefault((name, key), at) != at:
-                        found.add(name)
-    return tuple(sorted(found))
+                    if places.setdefault((name, key), at) != at:
+                        tables.add(name)
+    return tuple(sorted(tables))
 
 
 def _in_seconds(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> dict[str, tuple[int, int]]:
-    """Topics of which most records say epoch seconds where milliseconds are read: one such time, and Kafka's."""
+    """Topics most of whose records have epoch seconds where milliseconds are read: one such time, and Kafka's."""
     assert facts.topology is not None
-    found = {}
+    examples = {}
     for source in (source for source in facts.topology.sources if source.time_in_ms is not None):
-        taken = [sample for at, parts in samples.items() if at[0] == source.topic for sample in parts]
+        own_samples = [sample for at, parts in samples.items() if at[0] == source.topic for sample in parts]
         both = [
             (row.get(source.time_in_ms or ""), sample.times[offset])
-            for sample in taken
+            for sample in own_samples
             for offset, value in sample.values.items()
             if (row := _fields(value)) is not None
         ]
         times = [(value, sent) for value, sent in both if isinstance(value, int) and not isinstance(value, bool)]
         odd = [pair for pair in times if is_in_seconds(*pair)]
         if 2 * len(odd) > len(times):
-            found[source.topic] = odd[0]
-    return found
+            examples[source.topic] = odd[0]
+    return examples
 
 
 def _fields(value: bytes) -> dict[str, Any] | None:
     """A record's fields by name, if it has any."""
     try:
-        found = json.loads(value)
+        document = json.loads(value)
     except ValueError:  # text and bytes are values too
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _retention(
@@ -168,17 +168,17 @@ def _retention(
     if not settings:
         return ()
     check = timedelta(milliseconds=_check_ms(broker))
-    found = []
+    retention = []
     for topic, values in settings.items():
         keeps, keeps_bytes = int(values["retention.ms"]), int(values["retention.bytes"])
         held, growth = ({}, {}) if keeps_bytes < 0 or size is None else _growth(broker, topic, size, facts, now)
         probes = [
             RetentionProbe(partition=partition, offset=sample.offset, share=sample.share, at=sample.at)
-            for (name, partition), taken in sorted(samples.items())
-            for sample in taken
+            for (name, partition), parts in sorted(samples.items())
+            for sample in parts
             if name == topic
         ]
-        found.append(
+        retention.append(
             RetentionFacts(
                 topic=topic,
                 keeps=None if keeps < 0 else timedelta(milliseconds=min(keeps, _LONGEST_MS)),
@@ -191,7 +191,7 @@ def _retention(
                 bytes_per_second=growth,
             )
         )
-    return tuple(found)
+    return tuple(retention)
 
 
 def _check_ms(broker: Broker) -> int:

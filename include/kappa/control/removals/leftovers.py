@@ -35,16 +35,16 @@ class Leftover:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What was found.
+class Inventory:
+    """What is left over, and what looks so and stays.
 
     Attributes:
         leftovers: what may go.
-        kept: what no record names and what stays all the same, because the record may be what is missing.
+        lookalikes: what no record names and stays all the same, because the record may be what is missing.
     """
 
     leftovers: tuple[Leftover, ...]
-    kept: tuple[Leftover, ...]
+    lookalikes: tuple[Leftover, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +106,17 @@ class Judge:
         The claim of its names, or a marker, says which lake an epoch is of. What another lake made stays, whatever this
         one has on record; so does what is on no record here, unless this lake took its names.
         """
-        found = self.fate(topology, number)
-        if not found.is_over:
-            return found
+        fate = self.fate(topology, number)
+        if not fate.is_over:
+            return fate
         maker = self._maker(topology, number)
         if maker is not None and maker != self._lake:
             return Fate(
                 is_over=False, reason=f"epoch {number} of {topology} is of another lake (lake {maker} took its names)"
             )
         if maker is None and number not in self._records[topology].epochs:
-            return Fate(is_over=False, reason=f"{found.reason}, and nothing says that this lake made it")
-        return found
+            return Fate(is_over=False, reason=f"{fate.reason}, and nothing says that this lake made it")
+        return fate
 
     def _known(self, epoch: EpochRecord, topology: str) -> Fate:
         if not epoch.stage.is_ended:
@@ -154,8 +154,8 @@ class Judge:
             for at, part in enumerate(parts)
             if at > 1 and (match := EPOCH_NAME.fullmatch(part))
         ]
-        kept = [fate for fate in fates if not fate.is_over]
-        return kept[0] if kept or not fates else fates[0]
+        vetoes = [fate for fate in fates if not fate.is_over]
+        return vetoes[0] if vetoes or not fates else fates[0]
 
     def fate_of_topic(self, owners: Iterable[tuple[str, int]]) -> Fate:
         """What becomes of a topic that these epochs made for themselves, one after the other."""

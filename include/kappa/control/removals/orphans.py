@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from kappa.config import Config
-from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Found, Judge, Leftover, is_at_work
+from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, is_at_work
 from kappa.errors import ConflictError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
@@ -40,7 +40,7 @@ def find(
     maker: Callable[[str, int], str | None],
     lake: str,
     now: datetime,
-) -> Found:
+) -> Inventory:
     """Everything that is left over. Changes nothing.
 
     Args:
@@ -52,12 +52,12 @@ def find(
     """
     judge = Judge(config, records, last_sender, maker, lake)
     leftovers: list[Leftover] = []
-    kept: list[Leftover] = []
+    lookalikes: list[Leftover] = []
 
     def put(kind: str, name: str, fate: Fate, size: int | None) -> None:
         if fate.reason:
             item = Leftover(kind=kind, name=name, reason=fate.reason, size_bytes=size)
-            (leftovers if fate.is_over else kept).append(item)
+            (leftovers if fate.is_over else lookalikes).append(item)
 
     own = _own_topics(records)
     for kind, name in names:
@@ -76,37 +76,37 @@ def find(
     leftovers += _recomputations(config, records, now)
     if records:  # without a record nothing tells what is referred to
         leftovers += _files(config, records, now)
-    return Found(leftovers=tuple(sorted(leftovers)), kept=tuple(sorted(kept)))
+    return Inventory(leftovers=tuple(sorted(leftovers)), lookalikes=tuple(sorted(lookalikes)))
 
 
 def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tuple[Leftover, ...]:
-    """Remove leftovers, found a moment ago; those that were removed.
+    """Remove leftovers of a moment ago; returns those that were removed.
 
     Idempotent: what is gone already is passed over. A crash leaves some of it, which the next call finds.
     """
-    chosen = list(leftovers)
-    done = []
-    topics = [item for item in chosen if item.kind == "topic"]
-    groups = [item for item in chosen if item.kind == "group"]
+    items = list(leftovers)
+    removals = []
+    topics = [item for item in items if item.kind == "topic"]
+    groups = [item for item in items if item.kind == "group"]
     if topics or groups:
         with Broker(config.bootstrap_servers) as broker:
             # Markers last: they say which lake made the others.
             broker.delete_topics(item.name for item in topics if not item.name.endswith(".markers"))
             broker.delete_topics(item.name for item in topics if item.name.endswith(".markers"))
-            done += topics
+            removals += topics
             for item in groups:
                 try:
                     broker.delete_group(item.name)
                 except ConflictError:  # a consumer reads under that name
                     continue
-                done.append(item)
-    for item in chosen:
+                removals.append(item)
+    for item in items:
         if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
             shutil.rmtree(item.name, ignore_errors=True)
-            done.append(item)
+            removals.append(item)
         elif item.kind in ("plan", "code", "extracted code", "log") and discard(Path(item.name), now):
-            done.append(item)
-    return tuple(done)
+            removals.append(item)
+    return tuple(removals)
 
 
 def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = ()) -> None:
@@ -150,15 +150,15 @@ def discard(path: Path, now: datetime) -> bool:
 
 def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
     """Code by content hash that an epoch needs which has not ended, or whose driver has not: all that ran it."""
-    found = set()
+    codes = set()
     for record in records:
         for epoch in record.epochs.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             if epoch.stage.is_ended and not is_at_work(config, paths):
                 continue
             beat = heartbeat.read(paths.heartbeat)
-            found |= {*epoch.codes, *([beat.code] if beat else [])}
-    return found
+            codes |= {*epoch.codes, *([beat.code] if beat else [])}
+    return codes
 
 
 def _is_named(name: str) -> bool:
@@ -168,12 +168,12 @@ def _is_named(name: str) -> bool:
 
 def _own_topics(records: Mapping[str, TopologyRecord]) -> dict[str, list[tuple[str, int]]]:
     """Topic -> the epochs that made it for themselves."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    owners: dict[str, list[tuple[str, int]]] = {}
     for topology, record in records.items():
         for epoch in record.epochs.values():
             for name in epoch.topics.values():
-                found.setdefault(name, []).append((topology, epoch.epoch))
-    return found
+                owners.setdefault(name, []).append((topology, epoch.epoch))
+    return owners
 
 
 def _epoch_folders(config: Config) -> Iterator[tuple[Path, str, int]]:
@@ -208,10 +208,10 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             if epoch.stage.is_ended:
                 continue
-            asked = {event.detail["folder"] for event in epoch.backfills}
+            backfill_folders = {event.detail["folder"] for event in epoch.backfills}
             is_building = epoch.stage in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
             for folder in sorted(Path(paths.recomputed("x").lake).parent.glob("*")):
-                if folder.name in asked:  # its rows wait for the live epoch's driver
+                if folder.name in backfill_folders:  # its rows wait for the live epoch's driver
                     continue
                 if not all(_is_old(path, now) for path in (folder, *folder.rglob("*"))):
                     continue
@@ -258,12 +258,12 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime)
 
 def _running_from(folder: Path) -> set[str]:
     """Names below a folder from which a process of this host runs: the home may serve another lake too."""
-    found = set()
+    names = set()
     for process in psutil.process_iter(["cmdline"]):
         for word in process.info["cmdline"] or ():
             if word.startswith(f"{folder}/"):
-                found.add(word.removeprefix(f"{folder}/").partition("/")[0])
-    return found
+                names.add(word.removeprefix(f"{folder}/").partition("/")[0])
+    return names
 
 
 def _is_old(path: Path, now: datetime) -> bool:

@@ -12,7 +12,7 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.control.plans.premise import Premise
 from kappa.control.removals import orphans
-from kappa.control.removals.leftovers import Found, Leftover
+from kappa.control.removals.leftovers import Inventory, Leftover
 from kappa.driver.processes.process import await_end
 from kappa.errors import IllegalTransitionError, MoveRefusedError
 from kappa.faults import crash_point
@@ -39,7 +39,7 @@ def abort(
     Idempotent; after a crash call it again. An epoch that was live before is not removed: it is retired again.
 
     Args:
-        premise: what was shown to whom said so; None where nothing was.
+        premise: what the person who decided was shown; None where nobody was asked.
 
     Raises:
         IllegalTransitionError: the epoch is live.
@@ -65,13 +65,13 @@ def abort(
         if target.moved is None:
             check_removal(now.events, topology, epoch)
         event: EventKind = "released" if target.moved is not None else "aborted"
-        mine = now.event(event, epoch, actor=actor, reason=reason)
+        own_event = now.event(event, epoch, actor=actor, reason=reason)
         handover = record.handover
         if handover is None or handover.epoch != epoch or not together_of(handover):
-            return [mine]
+            return [own_event]
         why = f"epoch {epoch} of {topology!r} was {event}"
         others = withdrawals(now.events, handover, actor=actor, reason=why)
-        return [*(other for other in others if other.topology != topology), mine]
+        return [*(other for other in others if other.topology != topology), own_event]
 
     epochs.change(topology, decide)
     await_end(config, topology, epoch)
@@ -104,7 +104,7 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
     _remove(config, epochs, topology, epoch)
 
 
-def housekeeping(config: Config) -> Found:
+def housekeeping(config: Config) -> Inventory:
     """What is left over in the lake, on the broker and below home, and what looks so and stays. Changes nothing.
 
     Raises:
@@ -113,30 +113,30 @@ def housekeeping(config: Config) -> Found:
     return _look(config)[0]
 
 
-def _look(config: Config) -> tuple[Found, dict[str, TopologyRecord]]:
+def _look(config: Config) -> tuple[Inventory, dict[str, TopologyRecord]]:
     """What is left over, and the record by which that was judged."""
     with Broker(config.bootstrap_servers) as broker:
         names = [*(("topic", name) for name in broker.topics()), *(("group", name) for name in broker.groups("kappa."))]
         epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any
 
         def last_sender(topology: str) -> int | None:
-            found = last_live_marker(config, broker, topology)
-            return found[0] if found else None
+            marker = last_live_marker(config, broker, topology)
+            return marker[0] if marker else None
 
         def maker(topology: str, number: int) -> str | None:
-            found = ownership.owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
-            return found.lake if found is not None else None
+            owner = ownership.owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
+            return owner.lake if owner is not None else None
 
         records = {name: epochs.record(name) for name in epochs.topologies()}
         lake = epochs.lake_id() if records else ""
         now = clock.now()
-        found = orphans.find(config, names, records, last_sender, maker, lake, now)
+        inventory = orphans.find(config, names, records, last_sender, maker, lake, now)
         over = approval.expired(config, records.values(), now)
-        return dataclasses.replace(found, leftovers=(*over, *found.leftovers)), records
+        return dataclasses.replace(inventory, leftovers=(*over, *inventory.leftovers)), records
 
 
 def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
-    """Remove leftovers; those that were removed.
+    """Remove leftovers; returns those that were removed.
 
     Looks again first, and removes none that is needed by now. Idempotent, and two at once harm nothing; after a crash
     call it again.
@@ -146,9 +146,9 @@ def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]
     """
     now, records = _look(config)
     still = {(item.kind, item.name) for item in now.leftovers}
-    chosen = [item for item in leftovers if (item.kind, item.name) in still]
-    rejected = [item for item in chosen if item.kind == approval.REJECTED and _give_up(config, item, records)]
-    others = [item for item in chosen if item.kind != approval.REJECTED]
+    items = [item for item in leftovers if (item.kind, item.name) in still]
+    rejected = [item for item in items if item.kind == approval.REJECTED and _give_up(config, item, records)]
+    others = [item for item in items if item.kind != approval.REJECTED]
     return (*rejected, *orphans.remove(config, others, clock.now()))
 
 
@@ -168,14 +168,14 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     about_to(f"remove what is left of epoch {epoch} of {topology}")
     crash_point("removal.record")
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-    gone = epochs.record(topology).epoch(epoch)
+    target = epochs.record(topology).epoch(epoch)
     needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
     with Broker(config.bootstrap_servers) as broker:
         if ownership.is_ours(broker, paths, epochs.lake_id()):
-            orphans.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
+            orphans.remove_from_broker(broker, paths, set(target.topics.values()) - needed)
     crash_point("removal.broker")
     shutil.rmtree(paths.root, ignore_errors=True)
     crash_point("removal.folder")
-    Path(plan_file(config.lake, gone.planned.detail["plan_id"])).unlink(missing_ok=True)
-    for code in gone.codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
+    Path(plan_file(config.lake, target.planned.detail["plan_id"])).unlink(missing_ok=True)
+    for code in target.codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
         Path(code_file(config.lake, code)).unlink(missing_ok=True)
