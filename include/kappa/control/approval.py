@@ -48,7 +48,7 @@ class Terms:
     verdict: str
 
     def changes(self, now: Terms) -> list[str]:
-        """What is another one now, in words; empty when an approval of these terms holds."""
+        """The terms that differ by now, in words; empty when an approval of these terms holds."""
         pairs = [
             ("live epoch", self.live, now.live),
             ("code", self.code[:12], now.code[:12]),
@@ -97,12 +97,12 @@ def required(config: Config, topology: str) -> int:
 
 
 def valid_approvals(config: Config, record: TopologyRecord, epoch: int) -> list[Event]:
-    """Approvals of an epoch as it is now that count, one for each person, oldest first."""
+    """Approvals of an epoch that count under its present terms, one per person, oldest first."""
     return of_terms(config, record, terms(record, epoch)) if record.epoch(epoch).approvals else []
 
 
 def of_terms(config: Config, record: TopologyRecord, shown: Terms) -> list[Event]:
-    """Approvals of exactly these terms that count, one for each person, oldest first."""
+    """Approvals of exactly these terms that count, one per person, oldest first."""
     matches = [event for event in record.epoch(shown.epoch).approvals if event.detail == shown.to_dict()]
     return approvers.people(matches, airflow_only=bool(approvers.elsewhere(config, record)))
 

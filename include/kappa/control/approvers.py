@@ -50,11 +50,11 @@ def is_same(one: str, other: str) -> bool:
 
 
 def people(approvals: Iterable[Event], *, airflow_only: bool) -> list[Event]:
-    """Of approvals those that count, one for each person, oldest first.
+    """The approvals that count, one per person, oldest first.
 
     Args:
         approvals: of the same terms, oldest first.
-        airflow_only: whether only those by an Airflow login do.
+        airflow_only: whether only those by an Airflow login count.
     """
     votes: list[Event] = []
     for event in approvals:

@@ -67,7 +67,7 @@ def _imported(files: Sequence[Path], seconds: float) -> Iterator[tuple[Path, lis
 
 
 def _child(files: Sequence[Path], seconds: float) -> Iterator[list[Deployed] | str]:
-    """What one child says of these files, in order; the last is the one that it did not come through."""
+    """The outcome per file from one child process, in order; the last is that of the file that ended it."""
     reading, writing = os.pipe()
     path = os.pathsep.join([str(_INCLUDE), *filter(None, [os.environ.get("PYTHONPATH")])])
     child = subprocess.Popen(

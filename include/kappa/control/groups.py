@@ -35,7 +35,7 @@ class GroupPartition:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that the group has not read yet; of those that retention left."""
+        """Offsets that the group has yet to read, among those that retention left."""
         return None if self.high is None else self.high - max(self.offset, self.low or 0)
 
 

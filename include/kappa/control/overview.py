@@ -160,7 +160,7 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
 
 
 def certify(config: Config, topology: str) -> Certificate:
-    """Of which offsets the served tables are a view, and that each was sent by exactly one epoch; Kafka is asked too.
+    """Certify which offsets the served tables are a view of, and that exactly one epoch sent each; Kafka is asked too.
 
     What is stuck is not complete.
 

@@ -47,7 +47,7 @@ class SliceTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class LineTimes:
-    """One line, over all slices of a profile that have it.
+    """One line of the protocol, over all slices of a profile that have it.
 
     Attributes:
         middle: the median, seconds.
@@ -76,7 +76,7 @@ class Profile:
 
     @property
     def records_per_second(self) -> float | None:
-        """Records over the time of all lines; None where that is nothing."""
+        """Records per second of all lines; None where they took no time."""
         seconds = sum(one.seconds for one in self.slices)
         return sum(one.records for one in self.slices) / seconds if seconds else None
 

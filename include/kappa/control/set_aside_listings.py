@@ -103,7 +103,7 @@ def failing(
 
 
 def _values(broker: Broker, about: Subject, offsets: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
-    """Those of the offsets at which there is a record, with its value."""
+    """The offsets that have a record, with its value."""
     selection, at = set(offsets), (about.topic, about.partition)
     for first, last in _runs(offsets):
         batches: Iterator[list[Message]] = broker.read(Offsets.of([(at, first)]), Offsets.of([(at, last + 1)]))
@@ -113,7 +113,7 @@ def _values(broker: Broker, about: Subject, offsets: Sequence[int]) -> Iterator[
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last of offsets that lie near to one another."""
+    """First and last offset per run of offsets that lie close together."""
     first = last = None
     for offset in offsets:
         if last is None or offset - last > _GAP:

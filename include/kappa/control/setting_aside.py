@@ -241,7 +241,7 @@ def _is_stuck(about: Subject) -> bool:
 
 
 def decided(about: Subject) -> Iterator[SetAside]:
-    """What the epoch has set aside, and is to set aside."""
+    """The records that the epoch has set aside, or is to set aside."""
     yield from about.state.set_aside
     for event in about.epoch.set_asides:
         yield from records_of(event)

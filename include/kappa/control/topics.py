@@ -92,7 +92,7 @@ def create(
     settings: Mapping[str, str] | None = None,
     output: Topic | None = None,
 ) -> bool:
-    """Create a topic; whether it was created. Idempotent: an equal one is left as it is.
+    """Create a topic; returns whether it was created. Idempotent: an equal one stays unchanged.
 
     Args:
         name: the topic.

@@ -121,7 +121,7 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
 
 
 def _check_readable(config: Config, topology: str, epoch: int) -> None:
-    """Raise where the platform that is deployed here, this one, could not read what the epoch's driver has written."""
+    """Raise where the deployed platform, which runs here, could not read what the epoch's driver has written."""
     try:
         Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state()
     except NewerFormatError as error:

@@ -14,7 +14,7 @@ _is_dry: ContextVar[bool] = ContextVar("kappa_dry_run", default=False)
 
 
 class _Effect(BaseException):
-    """Ends a dry run; no :class:`Exception`, so that no error handling on the way takes it for a failure."""
+    """Ends a dry run; not an :class:`Exception`, so that error handling on the way does not take it for a failure."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)

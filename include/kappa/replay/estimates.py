@@ -20,7 +20,7 @@ MEASURES = ("records", "bytes", "seconds", "disk_bytes")
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """How much work a plan is.
+    """The work of a plan.
 
     Attributes:
         offsets: offsets spanned from start to end; at least as many as there are records.
@@ -49,7 +49,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What the bulk work of a replay was, once it was done.
+    """The measured bulk work of a replay.
 
     Attributes:
         offsets: offsets of its slices.
@@ -75,7 +75,7 @@ class Measured:
         return stored.read(cls, values)
 
     def ratios(self, estimate: Estimate) -> dict[str, float]:
-        """Measured by estimated, of whatever was estimated: 1.25 took a quarter more than that."""
+        """Ratio of measurement to estimate per estimated measure: 1.25 took a quarter more than estimated."""
         pairs = {name: (getattr(estimate, name), getattr(self, name)) for name in MEASURES}
         return {name: round(real / guess, 4) for name, (guess, real) in pairs.items() if guess and real is not None}
 

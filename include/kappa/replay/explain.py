@@ -144,7 +144,7 @@ def _seconds(work: Estimate) -> str:
 
 
 def _origin(plan: ReplayPlan) -> str:
-    """Which of it comes from where; nothing where all comes from Kafka."""
+    """The parts read from archives; empty where everything comes from Kafka."""
     if not plan.archived:
         return ""
     rest = without(plan.ranges, plan.archived)

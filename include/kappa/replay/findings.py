@@ -16,7 +16,7 @@ from kappa.replay import stored
 
 
 class Severity(StrEnum):
-    """What a finding means for its plan."""
+    """The effect of a finding on its plan."""
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Declaration:
-    """All that is said of one kind of finding, for `docs/findings.md` too. Called with its values it makes one.
+    """The texts of one kind of finding, for `docs/findings.md` too. Called with values it returns a finding.
 
     Attributes:
         severity: whether the plan is refused.
@@ -97,7 +97,7 @@ warns = partial(Declaration, Severity.WARN)
 
 
 def refusals(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those that refuse."""
+    """The findings that refuse."""
     return tuple(finding for finding in findings if finding.severity is Severity.REFUSE)
 
 

@@ -41,7 +41,7 @@ class ToDatetime:
 
 @dataclass(frozen=True, kw_only=True)
 class ByDuration:
-    """As :class:`ToDatetime`, of the time that lies ``duration`` before the plan is made."""
+    """Like :class:`ToDatetime`, at the time of the plan minus ``duration``."""
 
     duration: timedelta
 
@@ -98,7 +98,7 @@ class ToOffset:
 
 @dataclass(frozen=True, kw_only=True)
 class ToCurrent:
-    """Where a consumer group stands already; no start of a replay."""
+    """Where a consumer group stands already; not a start of a replay."""
 
 
 @dataclass(frozen=True, kw_only=True)

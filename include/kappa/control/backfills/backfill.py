@@ -231,7 +231,7 @@ def await_replaced(
 
 
 def summary(event: Event) -> list[str]:
-    """What a backfill did, one line for each output.
+    """The effect of a backfill, one line per output.
 
     Args:
         event: the event ``backfilled``.
@@ -251,7 +251,7 @@ def _twice(run: EpochRun, second_run: EpochRun, row: LedgerRow, append: Append, 
 
 
 def _written(folder: EpochPaths, name: str, computed: Computed) -> dict[str, int]:
-    """What a replacement finds of an output in the folder."""
+    """The version and rows of an output in the folder, for the driver that replaces them."""
     version = computed.rows[name]
     return {"version": version, "computed": table_files.count(folder.output(name), version)}
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Computed:
-    """What a backfill computed, beside what the live epoch has.
+    """The rows that a backfill computed, compared with those of the live epoch.
 
     Attributes:
         writer: the process that has the backfill's folder.
@@ -58,7 +58,7 @@ class Computed:
 def propose(
     config: Config, spark: LazySession, topology: str, begin: datetime, end: datetime, outputs: Sequence[str] = ()
 ) -> Backfill:
-    """What a backfill would do. Changes nothing. Spark is started where nothing refuses it before.
+    """Propose a backfill, with objections. Changes nothing. Starts Spark unless something refuses it before.
 
     Args:
         spark: Spark, started when it is needed.
@@ -203,7 +203,7 @@ def _about_step(
 
 
 def _unbounded(member: Append | Table, tables: Sequence[Table]) -> list[str]:
-    """Which state no interval of time bounds, in words."""
+    """The state that no interval of time bounds, in words."""
     reasons = [f"keeps the state of {t.made_by.partition('(')[0]}" for t in tables if t.made_by and t.reach is None]
     return [*reasons, *([f"declares cuts={member.cuts!r}"] if member.cuts != "any" else [])]
 

@@ -51,7 +51,7 @@ def spanned(
     ranges: Sequence[OffsetRange],
     past: Iterable[PastCommits] = (),
 ) -> tuple[IntervalReading, list[Finding]]:
-    """What is read so that the rows of all outputs are whole, and objections to it.
+    """The part of the log to read so that the rows of all outputs are whole, and objections to it.
 
     Args:
         epoch: the live epoch.

@@ -106,7 +106,7 @@ def member_of(
 
 
 def edges(graces: Mapping[str, int], begin_ms: int, end_ms: int, reach_ms: int) -> Edges:
-    """What has to be read so that the rows of an interval are whole.
+    """The part of the log to read so that the rows of an interval are whole.
 
     Args:
         graces: topic -> how late its records may be, milliseconds.
@@ -128,11 +128,11 @@ def span(
     rolled_up_to: int = -1,
     may_begin: Condition | None = None,
 ) -> IntervalSpan:
-    """What has to be read so that the rows of all outputs are whole.
+    """The part of the log to read so that the rows of all outputs are whole.
 
     Args:
         commits: those of the live epoch that are rows, oldest first.
-        output_edges: what each output asks.
+        output_edges: the edges that each output needs.
         past: those that were rolled up, the newest first; as many pieces are taken as are needed.
         rolled_up_to: the last slice that ``past`` tells of.
         may_begin: whether the state of a commit can be begun with; those of ``past`` have none. None where none is
@@ -181,7 +181,7 @@ def time_of(ms: int) -> datetime:
 
 
 def changed(before: Topology, after: Topology, members: Iterable[SpannedMember]) -> list[str]:
-    """In which of their parameters two versions of a topology give members other rows of the same records, in words."""
+    """The parameters by which two versions of a topology give members other rows for the same records, in words."""
     changes: list[str] = []
     old = {source.topic: source for source in before.sources}
     for topic in sorted({topic for member in members for topic in member.sources}):

@@ -1,4 +1,4 @@
-"""Gathers what a plan is made from: the deployed code, the log, the live epoch's ledger, what other epochs left."""
+"""Gathers the facts for a plan: the deployed code, the log, the live epoch's ledger, the leftovers of other epochs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def survey(
 def _first_records(
     broker: Broker, archives: Sequence[Archive], archived: Mapping[str, ArchiveFacts], log: LogFacts, timestamp_ms: int
 ) -> dict[TopicPartition, int | None]:
-    """Of each partition the first record at or after a time; an archive that reaches the log is asked first."""
+    """First record per partition at or after a time; an archive that reaches the log comes before it."""
     first_records = broker.first_at_or_after([archive.topic for archive in archives], timestamp_ms)
     begin = first_readable(log.low, archived, log.topic_ids)
     for archive in archives:
@@ -260,7 +260,7 @@ def _markers(
     config: Config, broker: Broker, request: ReplayRequest, record: TopologyRecord, lake: str, now: datetime
 ) -> tuple[MarkerFacts, ...]:
     markers = turns.last_markers(broker, config.lake, request.topology)
-    # Of an epoch on record its heartbeat tells whether its driver runs; of one of a lost lake only the broker does.
+    # The heartbeat of an epoch on record tells whether its driver runs; for one of a lost lake only the broker does.
     moving = set() if record.live is not None else _moving(config, broker, request.topology, markers)
     facts = []
     for epoch, marker in sorted(markers.items()):

@@ -61,7 +61,7 @@ class Premise:
         )
 
     def changes(self, now: Premise) -> list[str]:
-        """What is another one now, in words; empty while an answer counts."""
+        """The differences by now, in words; empty while an answer counts."""
         if self.live != now.live:
             return [f"the live epoch was {self.live} and is {now.live}"]
         if self.since != now.since:
@@ -81,7 +81,7 @@ class Premise:
         return [words for before, after, words in pairs if before != after]
 
     def check(self, record: TopologyRecord) -> None:
-        """Look whether an answer still counts.
+        """Check that an answer still counts.
 
         Raises:
             MoveRefusedError: something is not as it was shown.

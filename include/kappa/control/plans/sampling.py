@@ -56,7 +56,7 @@ class _Sample:
 def sounded(
     config: Config, broker: Broker, record: TopologyRecord, request: ReplayRequest, facts: Facts, *, now: datetime
 ) -> Facts:
-    """The facts with what is only measured for a span that can be replayed."""
+    """The facts with those that are measured only for a span that can be replayed."""
     span = span_of(request, facts, now=now)
     if span is None or not span.is_readable:
         return facts
@@ -100,7 +100,7 @@ def _samples(broker: Broker, span: ReplaySpan, facts: Facts) -> dict[TopicPartit
 
 
 def _size(span: ReplaySpan, samples: Mapping[TopicPartition, list[_Sample]]) -> float | None:
-    """Size of a record, each partition weighted by what the plan reads of it; places may overlap in a short one."""
+    """Average size of a record, weighted by what the plan reads per partition; places may overlap in a short one."""
     counts = {item.at: item.count for item in span.ranges if item.at in samples}
     total = 0.0
     for at, count in counts.items():
@@ -202,7 +202,7 @@ def _check_ms(broker: Broker) -> int:
 
 
 def _time(timestamp_ms: int) -> datetime:
-    """A record's time, which its producer chose: what no calendar can hold stands for the end of it."""
+    """A record's time, which its producer chose: one beyond the calendar stands for its end."""
     return datetime.fromtimestamp(min(max(timestamp_ms, 0), _LATEST_MS) / 1000, UTC)
 
 
@@ -221,7 +221,7 @@ def _growth(
 
 
 def _free_bytes(lake: str) -> int | None:
-    """What is free where the lake is, or will be; None for an object store."""
+    """Free bytes where the lake is, or will be; None for an object store."""
     if "://" in lake:
         return None
     there = next((folder for folder in (Path(lake), *Path(lake).parents) if folder.exists()), None)

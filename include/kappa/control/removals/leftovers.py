@@ -1,4 +1,4 @@
-"""Something that is left over, and what becomes of what bears the name of an epoch."""
+"""Leftovers, and the fate of whatever bears the name of an epoch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Leftover:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """What is left over, and what looks so and stays.
+    """Leftovers, and lookalikes that stay.
 
     Attributes:
         leftovers: what may go.
@@ -49,7 +49,7 @@ class Inventory:
 
 @dataclass(frozen=True, kw_only=True)
 class Fate:
-    """What becomes of something that bears an epoch's name.
+    """The fate of something that bears an epoch's name.
 
     Attributes:
         is_over: whether it may go.
@@ -61,7 +61,7 @@ class Fate:
 
 
 class Judge:
-    """Says of an epoch's name whether what bears it may go.
+    """Decides whether what bears an epoch's name may go.
 
     Args:
         records: what the record of epochs says, by topology; read after everything that is judged was listed, since an
@@ -88,7 +88,7 @@ class Judge:
         self._senders: dict[str, int | None] = {}
 
     def fate(self, topology: str, number: int) -> Fate:
-        """What becomes of an epoch's things."""
+        """The fate of what an epoch left."""
         record = self._records.get(topology)
         if record is None:
             return Fate(
@@ -101,7 +101,7 @@ class Judge:
         return self._unknown(record, number)
 
     def fate_on_broker(self, topology: str, number: int) -> Fate:
-        """What becomes of an epoch's topics and group: other lakes may have theirs on the same broker.
+        """The fate of an epoch's topics and group: other lakes may have theirs on the same broker.
 
         The claim of its names, or a marker, says which lake an epoch is of. What another lake made stays, whatever this
         one has on record; so does what is on no record here, unless this lake took its names.
@@ -144,7 +144,7 @@ class Judge:
         return Fate(is_over=True, reason=what)
 
     def fate_of_name(self, name: str) -> Fate:
-        """What becomes of a topic or group called ``kappa.<topology>.e<number>`` or beginning so.
+        """The fate of a topic or group called ``kappa.<topology>.e<number>`` or beginning so.
 
         A name that can be read in two ways goes only when it may go either way.
         """
@@ -158,7 +158,7 @@ class Judge:
         return vetoes[0] if vetoes or not fates else fates[0]
 
     def fate_of_topic(self, owners: Iterable[tuple[str, int]]) -> Fate:
-        """What becomes of a topic that these epochs made for themselves, one after the other."""
+        """The fate of a topic that these epochs made for themselves, one after the other."""
         fates = [self.fate_on_broker(*owner) for owner in owners]
         return next((fate for fate in fates if not fate.is_over), fates[0])
 

@@ -41,7 +41,7 @@ def find(
     lake: str,
     now: datetime,
 ) -> Inventory:
-    """Everything that is left over. Changes nothing.
+    """All leftovers and their lookalikes. Changes nothing.
 
     Args:
         names: kind (``topic`` or ``group``) and name of all that is on the broker, listed before the record was read.
@@ -122,7 +122,7 @@ def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = (
 
 
 def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
-    """Of these topics the changelogs and the markers of an epoch; none that only begins like them."""
+    """The changelogs and markers of an epoch among these topics; not one that only begins like them."""
     form = re.compile(rf"{re.escape(paths.name)}\.(?:[a-z][a-z0-9_]*\.changelog|markers)")
     return [name for name in names if form.fullmatch(name)]
 
@@ -149,7 +149,7 @@ def discard(path: Path, now: datetime) -> bool:
 
 
 def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
-    """Code by content hash that an epoch needs which has not ended, or whose driver has not: all that ran it."""
+    """Content hashes of all code that ran an epoch which has not ended, or whose driver has not."""
     codes = set()
     for record in records:
         for epoch in record.epochs.values():

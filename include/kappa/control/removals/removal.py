@@ -105,7 +105,7 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
 
 
 def housekeeping(config: Config) -> Inventory:
-    """What is left over in the lake, on the broker and below home, and what looks so and stays. Changes nothing.
+    """The leftovers in the lake, on the broker and below home, and their lookalikes. Changes nothing.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -114,7 +114,7 @@ def housekeeping(config: Config) -> Inventory:
 
 
 def _look(config: Config) -> tuple[Inventory, dict[str, TopologyRecord]]:
-    """What is left over, and the record by which that was judged."""
+    """The leftovers and their lookalikes, and the record by which they were judged."""
     with Broker(config.bootstrap_servers) as broker:
         names = [*(("topic", name) for name in broker.topics()), *(("group", name) for name in broker.groups("kappa."))]
         epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any

@@ -139,7 +139,7 @@ def _unbroken(moves: tuple[MoveFacts, ...]) -> list[str]:
 def _turns_of_dropped(
     moves: tuple[MoveFacts, ...], ledgers: Mapping[int, tuple[SliceFacts, ...]]
 ) -> list[tuple[int, OffsetRange]]:
-    """What epochs without a ledger must have sent, by when the pointer came to them and left them."""
+    """The ranges that epochs without a ledger must have sent, by the moves of the pointer to and from them."""
     return [
         (move.epoch, range_)
         for move, after in pairwise(moves)

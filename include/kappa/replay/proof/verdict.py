@@ -17,7 +17,7 @@ from kappa.topology.thresholds import Limit
 
 
 class Verdict(StrEnum):
-    """What a comparison says. ``DIFFERS`` is what a change of code is for; only ``FAILED`` stands in the way."""
+    """The result of a comparison. A change of code is meant to give ``DIFFERS``; only ``FAILED`` stands in the way."""
 
     SAME = "same"
     DIFFERS = "differs"

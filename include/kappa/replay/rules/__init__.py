@@ -1,1 +1,1 @@
-"""What speaks for and against a plan, a cutover, an upgrade, a backfill: one function a rule. Pure."""
+"""Objections to a plan, a cutover, an upgrade or a backfill: one function per rule. Pure."""

@@ -64,7 +64,7 @@ BACKFILL_WITHOUT_TIME = refuses(
 
 
 def without_time(topology: str, tables: Mapping[str, Sequence[str]]) -> list[Finding]:
-    """Rows that come of several records belong to an interval by a column.
+    """Rows computed from several records belong to an interval by a column.
 
     Args:
         tables: output without such a column -> the tables that its rows come of.
@@ -101,7 +101,7 @@ BACKFILL_STILL_OPEN = refuses(
 
 
 def still_open(output: str, end: str, needed: str, reached: str) -> list[Finding]:
-    """Rows of the interval that the live epoch itself is still making."""
+    """The live epoch itself has rows of the interval still to compute."""
     return [BACKFILL_STILL_OPEN(output=output, end=end, needed=needed, reached=reached)]
 
 
@@ -176,7 +176,7 @@ BACKFILL_OF_CHAIN = refuses(
 
 
 def reads_upstream(topology: str, upstreams: Iterable[str]) -> list[Finding]:
-    """Times of a topic that another topology fills are those of its sends."""
+    """Record times in a topic that another topology fills are the times of its sends."""
     names = sorted(upstreams)
     return [BACKFILL_OF_CHAIN({"topology": topology, "names": ", ".join(names)}, upstreams=names)] if names else []
 
@@ -209,7 +209,7 @@ BACKFILL_RECORDS_GONE = refuses(
 
 
 def log_is_gone(start: Offsets, first: Offsets, begin: Offsets) -> list[Finding]:
-    """Records at the beginning of the interval may have gone with retention.
+    """Retention may have removed records at the beginning of the interval.
 
     Args:
         start: where the interval begins in what can be read.
@@ -231,7 +231,7 @@ BACKFILL_NOT_FINAL = warns(
 
 
 def records_are_gone(start: Offsets, end: Offsets, first: Offsets) -> list[Finding]:
-    """Records that rows of the interval are made from have gone with retention.
+    """Retention removed records from which rows of the interval are computed.
 
     Args:
         start: where reading begins.

@@ -152,7 +152,7 @@ UPSTREAM_NOT_VERSIONED = refuses(
 
 
 def upstream_without_topic(of: str, epoch: int, source: str, topics: Collection[str]) -> list[Finding]:
-    """The epoch has no versioned topic for that topic output."""
+    """The epoch has no versioned topic for this topic output."""
     if source in topics:
         return []
     return [UPSTREAM_NOT_VERSIONED({"source": source}, topology=of, epoch=epoch, topics=sorted(topics))]
@@ -192,7 +192,7 @@ UPSTREAM_CYCLE = refuses(
 
 
 def upstream_cycle(topology: str, above: Collection[str]) -> list[Finding]:
-    """The topology reads what is made of its own output."""
+    """The topology reads a product of its own output."""
     return [UPSTREAM_CYCLE(topology=topology)] if topology in above else []
 
 
@@ -232,7 +232,7 @@ UPSTREAM_START = refuses(
 
 
 def start_within_chain(start: Start, bound: Mapping[str, Binding]) -> list[Finding]:
-    """Every epoch of the other topology has its own topic: times and offsets of one name no place in the next."""
+    """Each epoch of the other topology has a topic of its own: times and offsets in one mean nothing in the next."""
     if not bound or isinstance(start, (ToEarliest, FromSavepoint)):
         return []
     topics = sorted(binding.topic for binding in bound.values())
@@ -248,7 +248,7 @@ UPSTREAM_MIXED_HISTORY = warns(
 
 
 def seeded_from_another(seed_bound: Iterable[Key], bound: Iterable[Key]) -> list[Finding]:
-    """Tables that were made of one epoch's topics go on with another's."""
+    """Tables computed from one epoch's topics go on with those of another."""
     before, after = set(seed_bound), set(bound)
     if before == after:
         return []
@@ -302,7 +302,7 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
 
 
 def removal_refusals(links: Sequence[Link], topology: str, epoch: int) -> list[str]:
-    """What still reads an epoch that is to be removed, and what to do first; one sentence each."""
+    """Readers of an epoch that is to be removed, with what to do first; one sentence each."""
     return [
         f"{link.name} ({link.stage}) reads the versioned topic of epoch {epoch} of {topology!r} and needs it to go on "
         f"or to come back. Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} "

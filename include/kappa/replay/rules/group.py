@@ -35,7 +35,7 @@ GROUP_HAS_MEMBERS = refuses(
 
 
 def group_with_members(group: str, members: int) -> list[Finding]:
-    """Consumers read for the group: what is set would be overwritten by the next commit."""
+    """Consumers read for the group: their next commit would overwrite the reset."""
     words = {"noun": "member" if members == 1 else "members"}
     return [GROUP_HAS_MEMBERS(words, group=group, members=members)] if members else []
 
@@ -97,7 +97,7 @@ OFFSET_OUTSIDE_LOG = refuses(
 
 
 def offset_outside_log(target: Offsets, low: Offsets, high: Offsets) -> list[Finding]:
-    """An offset lies before the first record that is left, or after the last one."""
+    """An offset lies before the first remaining record, or after the last one."""
     findings = []
     for (topic, partition), offset in target.items():
         first, last = low.get(topic, partition) or 0, high.get(topic, partition) or 0
@@ -117,5 +117,5 @@ GROUP_TIME_BELOW_LOW_WATERMARK = refuses(
 
 
 def time_before_the_log(at: datetime, first_records: Offsets, low: Offsets) -> list[Finding]:
-    """The first record that is left is not before the time: what retention removed may belong to it."""
+    """The first remaining record is not before the time: records that retention removed may belong to it."""
     return time_below_low_watermark(at, first_records, low, GROUP_TIME_BELOW_LOW_WATERMARK)

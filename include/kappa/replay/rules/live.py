@@ -39,7 +39,7 @@ WALL_CLOCK_TIME = refuses(
 
 
 def wall_clock_time(topology: TopologyFacts, epoch: int) -> list[Finding]:
-    """What follows from the time of processing is not in the log."""
+    """Results that depend on the time of processing cannot be computed again from the log."""
     topics = sorted(source.topic for source in topology.sources if source.is_wall_clock)
     return [WALL_CLOCK_TIME(topics=topics, epoch=epoch)] if topics else []
 

@@ -120,7 +120,7 @@ TIME_BELOW_LOW_WATERMARK = refuses(
 def time_below_low_watermark(
     at: datetime, first_records: Offsets, low: Offsets, declared: Declaration = TIME_BELOW_LOW_WATERMARK
 ) -> list[Finding]:
-    """The first record that is left is not before the time asked for: what retention removed may belong to it."""
+    """The first remaining record is not before the requested time: records that retention removed may belong to it."""
     return [
         declared(topic=topic, partition=partition, low=first, at=at.isoformat())
         for (topic, partition), first in low.items()
@@ -188,7 +188,7 @@ def is_in_seconds(value: int, record_ms: int) -> bool:
 
 
 def times_in_seconds(topology: TopologyFacts, in_seconds: Mapping[str, tuple[int, int]]) -> list[Finding]:
-    """What is before its time makes no dead letter, as what is ahead of it does."""
+    """A time far before that of its record makes no dead letter, as one far ahead does: this finding tells of it."""
     columns = {source.topic: source.time_in_ms for source in topology.sources}
     return [
         TIME_IN_SECONDS({"shown": shown(value), "sent": shown(sent)}, topic=topic, column=columns[topic], value=value)

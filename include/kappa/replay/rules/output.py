@@ -67,7 +67,7 @@ OUTPUT_LIMITS_RECORDS = warns(
 def output_findings(
     outputs: tuple[OutputFacts, ...], settings: Mapping[str, Mapping[str, str]], limits: Mapping[str, int]
 ) -> list[Finding]:
-    """What the topics that are there would make of what is sent to them.
+    """Objections by the settings of existing output topics to what would be sent to them.
 
     Args:
         outputs: topic outputs.

@@ -51,7 +51,7 @@ UNKNOWN_THRESHOLD = refuses(
 
 
 def unknown_thresholds(names: Iterable[str], topology: TopologyFacts) -> list[Finding]:
-    """A threshold limits what the topology does not have, or what cannot be measured."""
+    """A threshold names a member that the topology does not have, or a measure that does not apply."""
     hints = unknown(names, topology.measures)
     return [UNKNOWN_THRESHOLD({"topology": topology.name, "hint": hint}, name=name) for name, hint in hints.items()]
 
@@ -65,7 +65,7 @@ MASK_KEY_MISSING = refuses(
 
 
 def mask_key_missing(topology: TopologyFacts) -> list[Finding]:
-    """Nothing of a sensitive source is kept in the clear."""
+    """A sensitive source needs a key: none of its values is stored in the clear."""
     if not topology.is_sensitive or topology.mask:
         return []
     return [MASK_KEY_MISSING({"topology": topology.name}, shortest=SHORTEST)]
@@ -236,7 +236,7 @@ SAVEPOINT_OF_OTHER_EPOCH = refuses(
 def unusable_savepoint_name(
     name: str, named: NamedSavepoint | None, savepoints: Mapping[str, NamedSavepoint], live: int | None
 ) -> list[Finding]:
-    """No savepoint has that name, or it is one of an epoch that is not live: its tables are not the live ones."""
+    """No savepoint has this name, or it belongs to an epoch that is not live: its tables are not the live ones."""
     if named is None:
         return [UNKNOWN_SAVEPOINT_NAME({"hint": _nearest(name, savepoints)}, name=name, known=sorted(savepoints))]
     if named.epoch == live:

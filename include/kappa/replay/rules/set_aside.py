@@ -12,7 +12,7 @@ from kappa.replay.findings import Finding, refuses, warns
 
 
 def bring_in_findings(bring_in: Sequence[str], facts: Facts, start: Offsets) -> list[Finding]:
-    """Objections to computing them, as a request asks.
+    """Objections to computing the records that a request brings in.
 
     Args:
         bring_in: what it names.
@@ -72,7 +72,7 @@ def set_asides_unnamed(topology: str, marker: MarkerFacts | None) -> list[Findin
 
 
 def set_asides_lost(topology: str, live: LiveFacts) -> list[Finding]:
-    """What a rebuild did not know, a replay from the beginning does not either."""
+    """A replay from the beginning knows no more of the records set aside than the rebuild did."""
     words = {"topology": topology, "what": "this replay computes them"}
     return [SET_ASIDES_LOST(words, epoch=live.epoch)] if live.has_lost_set_asides else []
 

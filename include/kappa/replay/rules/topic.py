@@ -12,7 +12,7 @@ from kappa.topology.shapes import Shape
 
 
 def colliding(own: Iterable[str], present: Iterable[str]) -> list[str]:
-    """Those that are there and that Kafka takes for one of the epoch's own: '.' and '_' are the same to it."""
+    """Topics present on the broker that Kafka takes for one of these: '.' and '_' are the same to it."""
     names = {name.replace(".", "_") for name in own}
     return sorted({name for name in present if name.replace(".", "_") in names})
 
@@ -34,7 +34,7 @@ VERSIONED_TOPIC_TAKEN = refuses(
 
 
 def topics_taken(versioned: Iterable[str], epoch: int, present: Iterable[str]) -> list[Finding]:
-    """A topic of a name that the new epoch would make for itself exists: it belongs to something else."""
+    """A topic already has a name that the new epoch would use for its own: it belongs to something else."""
     own = [versioned_topic(name, epoch) for name in versioned]
     others = colliding(own, present)
     words = {"epoch": epoch, "own": ", ".join(own), "others": ", ".join(others)}

@@ -18,7 +18,7 @@ _REPLAY = "`kappa replay` computes history with the deployed code into an epoch 
 
 
 def needs_replay(before: Topology, after: Topology) -> list[Finding]:
-    """Everything in which two versions differ so that rows that are there would be wrong, or missing."""
+    """The differences between two versions that would leave existing rows wrong, or missing."""
     return [
         *sources_changed(before.sources, after.sources),
         *times_changed(before.sources, after.sources),
@@ -175,7 +175,7 @@ def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Find
 
 
 def followed_changed(before: Topology, after: Topology) -> list[Finding]:
-    """Topics of which the old code says up to when rows are final, and the new code no more, or by another column."""
+    """Topics for which the old code says up to when rows are final, and the new code does not, or by another column."""
     old, new = (
         {topic.name: topic.time for topic in one.versioned_topics if one.followed(topic) is not None}
         for one in (before, after)
