@@ -208,7 +208,7 @@ def test_errors_that_pass_do_not_count_and_are_waited_for_longer_and_longer(own:
     assert {what for what, _ in own.told} == {"conflict", "waiting"}, "none of them in silence"
     tried.failed(ValueError("bad"))
     assert (tried.failures, own.events) == (1, [])
-    tried.done()
+    tried.succeeded()
     assert tried.failed(ConflictError("two at once")) == 0.2
 
 

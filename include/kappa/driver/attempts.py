@@ -93,11 +93,11 @@ def is_abandonable(run: EpochRun, state: LedgerState) -> bool:
 
 def last_stuck(events: Sequence[Event], epoch: int, seq: int) -> tuple[Event | None, bool]:
     """The last time that an epoch got stuck at a slice, and whether a decision followed."""
-    mine = [e for e in events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
-    stuck = [e for e in mine if e.event == "stuck" and e.detail.get("seq") == seq]
+    own_events = [e for e in events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
+    stuck = [e for e in own_events if e.event == "stuck" and e.detail.get("seq") == seq]
     if not stuck:
         return None, False
-    return stuck[-1], any(e.event in DECISIONS and e.n > stuck[-1].n for e in mine)
+    return stuck[-1], any(e.event in DECISIONS and e.n > stuck[-1].n for e in own_events)
 
 
 class Attempts:
@@ -111,7 +111,7 @@ class Attempts:
         self._failures = 0
         self._failed_at: tuple[Offsets, int] | None = None
         self._is_whole = False
-        self._error, self._said = "", ""
+        self._error, self._headline = "", ""
         #: The last error itself, where a slice failed in this process.
         self.cause: Exception | None = None
         self._unsent = 0
@@ -127,14 +127,14 @@ class Attempts:
         """The error of the last one of them; empty where there was none."""
         return self._error
 
-    def done(self) -> None:
+    def succeeded(self) -> None:
         """An act ended well."""
         self._waits = 0
 
     def committed(self) -> None:
         """A slice was committed: what failed is behind."""
         self._failures, self._failed_at, self._unsent, self._waits = 0, None, 0, 0
-        self._is_whole, self._error, self._said, self.cause = False, "", "", None
+        self._is_whole, self._error, self._headline, self.cause = False, "", "", None
 
     def failed(self, error: Exception) -> float:
         """Weigh an error; how many seconds to wait before the next act.
@@ -172,7 +172,7 @@ class Attempts:
         if context.is_spark_dead():
             raise error  # a new process gets a new JVM; the epoch's watcher starts it
         context.spend_sender()
-        what = f"{type(error).__name__}: {said(error)}"
+        what = f"{type(error).__name__}: {headline(error)}"
         if isinstance(error, ConflictError):
             return self._wait("conflict", error, 0.2)
         if is_full(error):  # no attempt: the same slice goes on when there is room
@@ -191,7 +191,7 @@ class Attempts:
         # By position and plan: a slice that was abandoned is planned again, smaller, under the next number.
         at = (state.position if state.commits else Offsets(), state.open_plan.seq if state.open_plan else -1)
         self._failures = self._failures + 1 if at == self._failed_at else 1
-        self._failed_at, self._error, self._said, self.cause = at, what, said(error), error.with_traceback(None)
+        self._failed_at, self._error, self._headline, self.cause = at, what, headline(error), error.with_traceback(None)
         self._is_whole = isinstance(error, _WHATEVER_THE_SIZE)
         context.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         is_hopeless = isinstance(error, _HOPELESS)  # another try would find the same
@@ -212,15 +212,15 @@ class Attempts:
         context = self._context
         plan = state.open_plan
         assert plan is not None
-        found, is_decided = last_stuck(events, context.paths.epoch, plan.seq)
-        if found is not None and not is_decided:
-            self.stuck = found
+        stuck, is_decided = last_stuck(events, context.paths.epoch, plan.seq)
+        if stuck is not None and not is_decided:
+            self.stuck = stuck
             return "stuck"
         limit, run = context.config.attempts, context.slice_run
-        if found is not None and self._failures < limit and is_abandonable(run, state):
+        if stuck is not None and self._failures < limit and is_abandonable(run, state):
             # Claims of drivers that only waited are not attempts: the same slice, counted from the start.
             return "again"
-        before = 0 if found is None else int(found.detail.get("claims", state.tries))
+        before = 0 if stuck is None else int(stuck.detail.get("claims", state.tries))
         tried = max(0, state.tries - before) + self._failures
         # A slice that cannot be cut where it would have to be is planned as before: once is enough.
         is_cut = state.shrunk is None or state.since_shrunk > 0 or span_of(plan) < span_of(state.shrunk)
@@ -262,20 +262,20 @@ class Attempts:
                 "of memory?"
             )
             what = self._error or dead
-            told = self._said or dead
+            reason = self._headline or dead
             detail = {}
             plan = state.open_plan
             if refusal is None and plan is not None:
                 refusal = named_by(self.cause, plan.ranges)
             if refusal is not None:
                 detail = {"record": refusal.as_dict()}
-                told = f"{told.rstrip('.')}. {refusal.described(context.topology.name, self._option())}"
+                reason = f"{reason.rstrip('.')}. {refusal.described(context.topology.name, self._option())}"
             self.stuck = context.epochs.add(
                 context.topology.name,
                 context.paths.epoch,
                 "stuck",
                 actor="driver",
-                reason=told,
+                reason=reason,
                 error=what,
                 seq=state.seq,
                 claims=state.tries,
@@ -304,13 +304,13 @@ class Attempts:
         self._waits += 1
         seconds = min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(self._waits - 1, 10))
         self._context.log.warning(event, error=str(error), pause_seconds=seconds)
-        words = str(error) if isinstance(error, KappaError) else said(error)
+        words = str(error) if isinstance(error, KappaError) else headline(error)
         if is_full(error):
             words = f"{_NO_ROOM} ({words})"
         self._context.say(f"waiting: {words}")
         return seconds
 
 
-def said(error: BaseException) -> str:
+def headline(error: BaseException) -> str:
     """The first line of an error, or its kind."""
     return first_line(error) or type(error).__name__

@@ -47,13 +47,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Replacements:
-    """What the driver of a live epoch does about backfills that are asked for."""
+    """What the driver of a live epoch does about requested backfills."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts
 
-    def next(self, mine: EpochRecord, state: LedgerState) -> LedgerRow | None:
+    def next(self, epoch: EpochRecord, state: LedgerState) -> LedgerRow | None:
         """Replace the rows of the oldest interval asked for; the commit row, or None where nothing was replaced.
 
         What cannot be done is withdrawn, and the stream goes on.
@@ -62,23 +62,23 @@ class Replacements:
             StaleWriterError: another driver claimed the epoch.
             Transient: Kafka or the lake does not answer.
         """
-        if not mine.backfills:
+        if not epoch.backfills:
             return None
-        context, asked = self._context, mine.backfills[0]
-        committed = done(state, asked)
+        context, request = self._context, epoch.backfills[0]
+        committed = commit_for(state, request)
         if committed is not None:  # the driver before died between the ledger and the record
-            conclude(context.epochs, context.slice_run, asked, outcome(committed))
+            conclude(context.epochs, context.slice_run, request, outcome(committed))
             return None
-        begin, end = (datetime.fromisoformat(asked.detail[name]) for name in ("from", "to"))
+        begin, end = (datetime.fromisoformat(request.detail[name]) for name in ("from", "to"))
         context.say(f"replacing rows from {utc(begin)} to {utc(end)}")
         try:
-            check(context.slice_run, asked)
+            check(context.slice_run, request)
         except (StaleWriterError, Transient):
             raise
         except Exception as error:  # whatever it is, it is no reason to stop the stream
-            self._withdraw(asked, str(error))
+            self._withdraw(request, str(error))
             return None
-        return self.finish(plan(context.slice_run, state, asked))
+        return self.finish(plan(context.slice_run, state, request))
 
     def finish(self, planned: LedgerRow, *, is_leaving: bool = False) -> LedgerRow | None:
         """Go on with a planned replacement; the commit row, or None where it failed too often.
@@ -91,17 +91,17 @@ class Replacements:
             is_leaving: whether another epoch waits for it: it is tried though the epoch is stuck.
         """
         context = self._context
-        mine = context.record().epoch(context.paths.epoch)
-        asked = next((event for event in mine.backfills if event.n == planned.detail[DETAIL]["n"]), None)
+        epoch = context.record().epoch(context.paths.epoch)
+        request = next((event for event in epoch.backfills if event.n == planned.detail[DETAIL]["n"]), None)
         tried = context.ledger.state().tries + self._attempts.failures
         if planned.logged:
             context.open_sender()
         is_marked = planned.logged and is_sent(context.slice_run, planned)
         if tried >= context.config.attempts and not is_marked:
             undo(context.slice_run, planned)
-            if asked is not None:
+            if request is not None:
                 self._withdraw(
-                    asked, f"it failed {tried} times, the last time with: {self._attempts.error or 'no word'}"
+                    request, f"it failed {tried} times, the last time with: {self._attempts.error or 'no word'}"
                 )
             return None
         if is_marked and not is_leaving:
@@ -110,13 +110,13 @@ class Replacements:
                 self._attempts.give_up(state)
                 return None
         row = finish(context.slice_run, planned)
-        if asked is not None:
-            conclude(context.epochs, context.slice_run, asked, outcome(row))
+        if request is not None:
+            conclude(context.epochs, context.slice_run, request, outcome(row))
         return row
 
-    def _withdraw(self, asked: Event, reason: str) -> None:
-        self._context.log.error("backfill withdrawn", reason=reason, asked=asked.n)
-        conclude(self._context.epochs, self._context.slice_run, asked, None, reason)
+    def _withdraw(self, request: Event, reason: str) -> None:
+        self._context.log.error("backfill withdrawn", reason=reason, request=request.n)
+        conclude(self._context.epochs, self._context.slice_run, request, None, reason)
 
 
 def rows_from(ranges: Iterable[OffsetRange]) -> str:
@@ -158,37 +158,37 @@ def _instant(at: datetime, kind: str) -> str:
     return f"{-((_EPOCH - at) // timedelta(milliseconds=1))}L"
 
 
-def check(run: EpochRun, asked: Event) -> None:
+def check(run: EpochRun, request: Event) -> None:
     """Raise where a replacement cannot be made; nothing is changed.
 
     Args:
-        asked: the event ``backfill``.
+        request: the event ``backfill``.
 
     Raises:
         LedgerError: the epoch runs other code, or what was computed is not there.
     """
-    detail = asked.detail
+    detail = request.detail
     if detail["code"] != run.code:
         raise LedgerError(
             f"It was computed with code {detail['code'][:12]}, the epoch runs {run.code[:12]}. Compute it again: kappa "
-            f"backfill {asked.topology}"
+            f"backfill {request.topology}"
         )
-    for name, found in detail["outputs"].items():
+    for name, output in detail["outputs"].items():
         folder = run.paths.recomputed(detail["folder"])
-        path = folder.table(name) if found.get("table") else folder.output(name)
+        path = folder.table(name) if output.get("table") else folder.output(name)
         if not Path(path).is_dir():
             raise LedgerError(
-                f"Its folder {path} is gone. Compute the interval again: kappa backfill {asked.topology}", path=path
+                f"Its folder {path} is gone. Compute the interval again: kappa backfill {request.topology}", path=path
             )
-        if found.get("table"):
+        if output.get("table"):
             continue
-        rows = table_files.count(path, found["version"])
-        computed = found.get("computed", found["rows"])  # earlier code computed nothing but the interval
+        rows = table_files.count(path, output["version"])
+        computed = output.get("computed", output["rows"])  # earlier code computed nothing but the interval
         if rows != computed:
             raise LedgerError(f"{path} has {rows} rows, {computed} were computed.", path=path, rows=rows)
 
 
-def plan(run: EpochRun, state: LedgerState, asked: Event) -> LedgerRow:
+def plan(run: EpochRun, state: LedgerState, request: Event) -> LedgerRow:
     """Put a replacement on record as the next one of the epoch's numbers.
 
     Raises:
@@ -207,7 +207,7 @@ def plan(run: EpochRun, state: LedgerState, asked: Event) -> LedgerRow:
             sends="live",
             logged=state.baseline_seq is not None,
             code=run.code,
-            detail={DETAIL: _asked(asked)},
+            detail={DETAIL: _detail(request)},
         )
     )
     crash_point("backfill.plan", row.seq)
@@ -249,8 +249,8 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
     run.ledger.check_claim(run.writer)
     committed = run.ledger.state().committed
     assert committed is not None
-    for name, found in planned.detail[DETAIL]["outputs"].items():
-        if found.get("table"):
+    for name, output in planned.detail[DETAIL]["outputs"].items():
+        if output.get("table"):
             tables.seal(run.paths.changes(name), planned.seq, plan_hash(planned))
         else:
             version = committed.delta_versions[f"outputs/{name}"]
@@ -269,35 +269,37 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
     )
 
 
-def conclude(epochs: Epochs, run: EpochRun, asked: Event, outcome: Mapping[str, Any] | None, reason: str = "") -> None:
+def conclude(
+    epochs: Epochs, run: EpochRun, request: Event, outcome: Mapping[str, Any] | None, reason: str = ""
+) -> None:
     """Put a backfill's end on record, once; its folder goes unless another process works in it by now.
 
     Args:
         epochs: the record.
-        asked: the event ``backfill``.
+        request: the event ``backfill``.
         outcome: what the event ``backfilled`` says; None where it is withdrawn.
         reason: why it is withdrawn.
     """
 
     def decide(now: Now) -> Sequence[Event]:
-        pending = now.record.epoch(asked.epoch).backfills
-        if asked.n not in (event.n for event in pending):
+        pending = now.record.epoch(request.epoch).backfills
+        if request.n not in (event.n for event in pending):
             return []
         kind: EventKind = "backfill_withdrawn" if outcome is None else "backfilled"
-        said = {"from": asked.detail["from"], "to": asked.detail["to"], **(outcome or {}), "backfill": asked.n}
-        actor = "driver" if outcome is None else asked.actor
-        return [now.event(kind, asked.epoch, actor=actor, reason=reason or asked.reason, detail=said)]
+        detail = {"from": request.detail["from"], "to": request.detail["to"], **(outcome or {}), "backfill": request.n}
+        actor = "driver" if outcome is None else request.actor
+        return [now.event(kind, request.epoch, actor=actor, reason=reason or request.reason, detail=detail)]
 
-    epochs.change(asked.topology, decide)
-    ledger = Ledger(run.paths.recomputed(asked.detail["folder"]).ledger)
+    epochs.change(request.topology, decide)
+    ledger = Ledger(run.paths.recomputed(request.detail["folder"]).ledger)
     claim = ledger.state().claim if ledger.exists() else None
-    if claim is None or claim.writer == asked.detail["writer"]:
-        discard(run.paths, asked.detail["folder"])
+    if claim is None or claim.writer == request.detail["writer"]:
+        discard(run.paths, request.detail["folder"])
 
 
-def done(state: LedgerState, asked: Event) -> LedgerRow | None:
+def commit_for(state: LedgerState, request: Event) -> LedgerRow | None:
     """The commit of a backfill, where the epoch's ledger has one that the record of epochs may not know."""
-    return next((row for row in reversed(state.commits) if row.detail.get(DETAIL, {}).get("n") == asked.n), None)
+    return next((row for row in reversed(state.commits) if row.detail.get(DETAIL, {}).get("n") == request.n), None)
 
 
 def outcome(row: LedgerRow) -> dict[str, Any]:
@@ -305,9 +307,9 @@ def outcome(row: LedgerRow) -> dict[str, Any]:
     return {"seq": row.seq, "outputs": row.detail[DETAIL]["outputs"], "offsets": row.detail[DETAIL]["offsets"]}
 
 
-def _asked(asked: Event) -> dict[str, Any]:
+def _detail(request: Event) -> dict[str, Any]:
     names = ("from", "to", "folder", "ranges", "offsets", "outputs")
-    return {"n": asked.n, **{name: asked.detail[name] for name in names}}
+    return {"n": request.n, **{name: request.detail[name] for name in names}}
 
 
 def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow:
@@ -317,8 +319,8 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
     run.ledger.check_claim(run.writer)
     ranges, versions = ranges_from_json(detail["ranges"]), dict(committed.delta_versions)
     begin, end = (datetime.fromisoformat(detail[name]) for name in ("from", "to"))
-    for name, found in detail["outputs"].items():
-        if found.get("table"):
+    for name, output in detail["outputs"].items():
+        if output.get("table"):
             path = run.paths.changes(name)
             _change_windows(run, planned, committed, run.topology.table(name), begin, end)
             crash_point("backfill.replaced", planned.seq)
@@ -326,8 +328,8 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
             continue
         path = run.paths.output(name)
         append = next(append for append in run.topology.appends if append.name == name)
-        where = belongs(append, found.get("time"), begin, end, ranges)
-        rows = _computed(run, detail["folder"], append, found["version"], where, planned.seq)
+        where = belongs(append, output.get("time"), begin, end, ranges)
+        rows = _computed(run, detail["folder"], append, output["version"], where, planned.seq)
         tables.replace_where(path, rows, where, planned.seq, plan_hash(planned))
         crash_point("backfill.replaced", planned.seq)
         versions[f"outputs/{name}"] = tables.version(path)
@@ -362,8 +364,8 @@ def closed_windows(
         end: its end, exclusive.
     """
     assert table.reach is not None and table.reach.column is not None
-    made = run.paths.recomputed(folder)
-    row, session = Ledger(made.ledger).state().committed, run.engines.session
+    recomputed_paths = run.paths.recomputed(folder)
+    row, session = Ledger(recomputed_paths.ledger).state().committed, run.engines.session
     assert row is not None
     column = quote(table.reach.column)
     first, last = (_instant(at, "TIMESTAMP") for at in (begin, end))
@@ -372,7 +374,7 @@ def closed_windows(
     where = f"{column} >= {first} AND {column} < {last} AND is_closed AND NOT {is_gone}"
     names = quoted(c.name for c in table.columns)
     place = f"tables/{table.name}"
-    frames = (frame_at(session, paths, at, place) for paths, at in ((run.paths, committed), (made, row)))
+    frames = (frame_at(session, paths, at, place) for paths, at in ((run.paths, committed), (recomputed_paths, row)))
     live, again = (frame.where(where).select(*names) for frame in frames)
     return live, again
 
@@ -399,11 +401,11 @@ def _computed(run: EpochRun, folder: str, append: Append, version: int, where: s
 
     names = [column.name for column in (tables.SEQ, *append.columns, *tables.LINEAGE)]
     path = run.paths.recomputed(folder).output(append.name)
-    found = queries.batches(path, version, names, where=f"{tables.SEQ.name} > 0 AND ({where})")
+    batches = queries.batches(path, version, names, where=f"{tables.SEQ.name} > 0 AND ({where})")
 
     def numbered() -> Iterator[pa.RecordBatch]:
-        for batch in found:
+        for batch in batches:
             seqs = pa.repeat(pa.scalar(seq, pa.int64()), batch.num_rows)
-            yield pa.RecordBatch.from_arrays([seqs, *batch.columns[1:]], schema=found.schema)
+            yield pa.RecordBatch.from_arrays([seqs, *batch.columns[1:]], schema=batches.schema)
 
-    return pa.RecordBatchReader.from_batches(found.schema, numbered())
+    return pa.RecordBatchReader.from_batches(batches.schema, numbered())

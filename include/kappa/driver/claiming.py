@@ -22,12 +22,12 @@ def claim(context: Context) -> None:
     _check_not_ended(context)
     context.ledger.create()
     state = context.ledger.state()
-    found = liveness.settled(context.paths.heartbeat, context.config.stale_seconds)
-    if found.is_alive and found.beat is not None:
+    sign = liveness.settled(context.paths.heartbeat, context.config.stale_seconds)
+    if sign.is_alive and sign.beat is not None:
         raise DriverAlreadyRunningError(
-            f"Epoch {context.paths.epoch} of {context.topology.name!r} has a driver: {found.beat.writer}, last heard "
-            f"of at {found.beat.at:%H:%M:%S}.",
-            writer=found.beat.writer,
+            f"Epoch {context.paths.epoch} of {context.topology.name!r} has a driver: {sign.beat.writer}, last heard "
+            f"of at {sign.beat.at:%H:%M:%S}.",
+            writer=sign.beat.writer,
         )
     check_mask(context.topology, state, context.config.mask_key)
     try:

@@ -30,12 +30,12 @@ def set_offsets(context: Context, position: Offsets) -> None:
 
 def check(context: Context) -> None:
     """Raise RefusedError unless the rewound group and the plan agree, before the first slice."""
-    found = context.broker.group_position(context.paths.name, context.plan.start)
-    if found != context.plan.start:
+    position = context.broker.group_position(context.paths.name, context.plan.start)
+    if position != context.plan.start:
         raise RefusedError(
-            f"Group {context.paths.name!r} is at {found.to_json()}, the plan starts at {context.plan.start.to_json()}: "
-            "another process moved it. Abort this replay and plan again.",
+            f"Group {context.paths.name!r} is at {position.to_json()}, the plan starts at "
+            f"{context.plan.start.to_json()}: another process moved it. Abort this replay and plan again.",
             findings=(),
-            group=found.to_json(),
+            group=position.to_json(),
             plan=context.plan.start.to_json(),
         )

@@ -189,7 +189,7 @@ class Context:
         run.sent.sender = sender
 
     def attest(self, record: TopologyRecord) -> None:
-        """Hold the lake against the broker before anything is done, also by a driver that may have to yield at once.
+        """Check the lake against the broker before anything is done, also by a driver that may have to yield at once.
 
         Nothing is fenced: the writer that the broker knows may be the right one.
 
@@ -267,8 +267,8 @@ class Context:
         except StaleWriterError:
             raise
         except Exception as error:  # every commit reads as before; the next slice, or the next driver, does it
-            said = first_line(error) or type(error).__name__
-            self.log.error("not merged", error=f"{type(error).__name__}: {said}", seq=state.seq)
+            headline = first_line(error) or type(error).__name__
+            self.log.error("not merged", error=f"{type(error).__name__}: {headline}", seq=state.seq)
 
     def spend_sender(self) -> None:
         """Close the sender; the next one fences it. Does nothing when there is none."""
@@ -370,8 +370,8 @@ class Context:
 
     def stable(self, position: Offsets) -> Offsets:
         """Where each partition of the sources ends now, for readers of committed records."""
-        found = self.broker.stable_offsets(sorted(self.plan.topic_ids))
-        return position.merge(found)
+        ends = self.broker.stable_offsets(sorted(self.plan.topic_ids))
+        return position.merge(ends)
 
     def time_index(self) -> TimeIndex:
         """Answers where the records of a time begin, in the log and in the archives of the plan."""

@@ -31,8 +31,8 @@ class Decisions:
         others = [*context.plan.set_aside, *self._decided(record, is_own=False)]
         if record.live is not None and record.live != context.paths.epoch:
             others += context.live_ledger(record).state().set_aside
-        found = (*self._decided(record, is_own=True), *set_asides.without(others, context.plan.brought_in))
-        return set_asides.merged(set_asides.within(found, ranges))
+        records = (*self._decided(record, is_own=True), *set_asides.without(others, context.plan.brought_in))
+        return set_asides.merged(set_asides.within(records, ranges))
 
     def is_unobeyed(self, record: TopologyRecord, plan: LedgerRow) -> bool:
         """Whether a decision of the epoch came after a slice was planned, about records of the slice."""
@@ -61,9 +61,9 @@ class Decisions:
 
     def _decided(self, record: TopologyRecord, *, is_own: bool) -> list[set_asides.SetAside]:
         """Decisions about records of the topics that the epoch reads: its own, or those of live epochs before it."""
-        mine, ids = self._context.paths.epoch, self._context.plan.topic_ids
+        own_epoch, ids = self._context.paths.epoch, self._context.plan.topic_ids
         lived = {move.epoch for move in record.moves}
-        epochs = [mine] if is_own else sorted(epoch for epoch in lived if epoch < mine)
+        epochs = [own_epoch] if is_own else sorted(epoch for epoch in lived if epoch < own_epoch)
         return [
             one
             for epoch in epochs

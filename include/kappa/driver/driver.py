@@ -115,10 +115,10 @@ class Driver:
         context = self.context
         claim(context)
         record = context.record()
-        said = self._standing(record)
-        self._open_exporter(is_live=said["role"] == "live")
-        said["metrics"] = context.exporter.address
-        first = replace(heartbeat.this_process(context.writer, context.code), **said)
+        standing = self._standing(record)
+        self._open_exporter(is_live=standing["role"] == "live")
+        standing["metrics"] = context.exporter.address
+        first = replace(heartbeat.this_process(context.writer, context.code), **standing)
         context.beat = heartbeat.Beating(
             context.paths.heartbeat,
             first,
@@ -185,7 +185,7 @@ class Driver:
                 ended = self._next()
                 if ended is not None:
                     return ended
-                self._attempts.done()
+                self._attempts.succeeded()
             except (KeyboardInterrupt, SystemExit):
                 raise
             except Exception as error:  # anything that a step or an engine raises is weighed
@@ -200,8 +200,8 @@ class Driver:
         context.watchdog.begin("looking at the record")
         record = context.record()
         context.notices.look(record.events)
-        mine = record.epoch(context.paths.epoch)
-        ended = context.stop_reason or self._unwanted(mine) or self._overtaken(mine)
+        epoch = record.epoch(context.paths.epoch)
+        ended = context.stop_reason or self._unwanted(epoch) or self._overtaken(epoch)
         if ended is not None:
             return ended
         if self._attempts.stuck is not None:
@@ -217,23 +217,23 @@ class Driver:
         if record.live == context.paths.epoch:
             self._live.next(record, state)
         else:
-            self._replay.next(record, mine)
+            self._replay.next(record, epoch)
         return None
 
-    def _unwanted(self, mine: EpochRecord) -> str | None:
+    def _unwanted(self, epoch: EpochRecord) -> str | None:
         """Why the epoch needs no driver, or None."""
         if self.context.beat.is_lost:
             Ledger(self.context.paths.ledger).check_claim(self.context.writer)
-        if mine.stage.is_ended:
-            return f"epoch is {mine.stage.lower()}"
-        if not mine.is_wanted:
-            return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
+        if epoch.stage.is_ended:
+            return f"epoch is {epoch.stage.lower()}"
+        if not epoch.is_wanted:
+            return "stopped on request" if epoch.stage is not Stage.RETIRED else "retired"
         return None
 
-    def _overtaken(self, mine: EpochRecord) -> str | None:
+    def _overtaken(self, epoch: EpochRecord) -> str | None:
         """Why the epoch needs a driver with other code, or None."""
         context = self.context
-        return switching.overtaken(context.epochs, context.paths, mine, context.ledger.state(), context.code)
+        return switching.overtaken(context.epochs, context.paths, epoch, context.ledger.state(), context.code)
 
     def _is_asked_for(self) -> bool:
         """Whether the epoch needs a driver after this one, which was not told to end: of other code, or called back.
@@ -241,8 +241,8 @@ class Driver:
         To call an epoch back is to put it on record, then to start a driver unless a heartbeat is fresh. The last
         heartbeat is written by now, so either that look misses this driver, or this one finds the call on record.
         """
-        mine = self.context.record().epoch(self.context.paths.epoch)
-        return not self.context.stop_reason and mine.is_wanted and not mine.stage.is_ended
+        epoch = self.context.record().epoch(self.context.paths.epoch)
+        return not self.context.stop_reason and epoch.is_wanted and not epoch.stage.is_ended
 
     def _finish_open(self, record: TopologyRecord, state: LedgerState) -> None:
         """Redo a slice that was planned and not committed, with its own ranges; or give up after too many attempts."""
@@ -254,9 +254,9 @@ class Driver:
             context.open_sender()
         if plan.is_replacement:
             started = time.monotonic()
-            done = self._replacements.finish(plan)
-            if done is not None:
-                self._slices.committed(done, "replacing rows", time.monotonic() - started)
+            commit = self._replacements.finish(plan)
+            if commit is not None:
+                self._slices.committed(commit, "replacing rows", time.monotonic() - started)
             return
         is_leaving = record.live == context.paths.epoch and record.handover is not None
         if is_leaving and state.tries and is_abandonable(context.slice_run, state):
@@ -297,9 +297,9 @@ class Driver:
         if self._attempts.stuck is not None:
             return None
         self.context.say(f"looking for the record that slice {state.seq} fails at")
-        found = refusal_of(self.context, self._attempts, state)
+        refusal = refusal_of(self.context, self._attempts, state)
         crash_point("probe", state.seq)
-        return found
+        return refusal
 
     def _wait_stuck(self, record: TopologyRecord) -> None:
         """Wait for a decision.

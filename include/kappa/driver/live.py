@@ -49,16 +49,16 @@ class Live:
     def next(self, record: TopologyRecord, state: LedgerState) -> None:
         """One act: an upgrade, a handover, going live, a replacement, or the log."""
         context, is_stuck = self._context, self._attempts.stuck is not None
-        mine, handover = record.epoch(context.paths.epoch), record.handover
-        if mine.upgrade is not None:
-            context.say(f"going over to code {mine.upgrade.detail['code'][:12]}")
+        epoch, handover = record.epoch(context.paths.epoch), record.handover
+        if epoch.upgrade is not None:
+            context.say(f"going over to code {epoch.upgrade.detail['code'][:12]}")
             switching.switch(
                 context.config,
                 context.epochs,
                 context.paths,
                 context.ledger,
                 context.writer,
-                mine.upgrade,
+                epoch.upgrade,
                 context.topology,
                 context.slice_run.bound,
             )
@@ -67,7 +67,7 @@ class Live:
         elif state.is_yielded:
             crash_point("going_live")
             self._handover.resume(record, state)
-        elif mine.backfills:
+        elif epoch.backfills:
             context.open_sender()
             self._backfill(record, state)
         else:
@@ -148,9 +148,9 @@ class Live:
             return None
         record = self._context.record()
         self._context.notices.look(record.events)
-        mine = record.epoch(self._context.paths.epoch)
-        is_asked = record.handover is not None or mine.upgrade is not None
-        return record if record.live == self._context.paths.epoch and not is_asked and mine.is_wanted else None
+        epoch = record.epoch(self._context.paths.epoch)
+        is_asked = record.handover is not None or epoch.upgrade is not None
+        return record if record.live == self._context.paths.epoch and not is_asked and epoch.is_wanted else None
 
     def _backfill_now(self) -> None:
         """Between two slices, with the record and the ledger as they are then."""

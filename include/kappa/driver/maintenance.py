@@ -25,7 +25,7 @@ from kappa.slices.places import effect_paths, record_files
 from kappa.slices.run import EpochRun
 from kappa.topology import Table
 
-#: Merged versions of a table that may be in use since the last look, with the one that it found: each may be a whole
+#: Merged versions of a table that may be in use since the last look, with the one of then: each may be a whole
 #: copy.
 MERGES = 1
 #: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for
@@ -55,22 +55,25 @@ def maintain(
         raise LedgerError("Tables are maintained between two slices.", seq=state.seq)
     run.look_at_commits()  # files that a foreign commit removed are needed to undo it
     readable = state.readable
-    kept = set(held([(commit.seq, commit.at) for commit in readable], now, retention(config), named))
+    held_seqs = set(held([(commit.seq, commit.at) for commit in readable], now, retention(config), named))
     if keeps_all:
-        kept = {commit.seq for commit in readable}
-    gone = [commit.seq for commit in readable if commit.seq not in kept]
-    before = max([state.readable_from, *(seq + 1 for seq in gone)])  # never earlier than before: those files are gone
-    kept_commits = [commit for commit in readable if commit.seq in kept]
+        held_seqs = {commit.seq for commit in readable}
+    dropped_seqs = [commit.seq for commit in readable if commit.seq not in held_seqs]
+    # Never earlier than before: those files are gone.
+    before = max([state.readable_from, *(seq + 1 for seq in dropped_seqs)])
+    kept_commits = [commit for commit in readable if commit.seq in held_seqs]
     since = now - retention(config).keep
     recent_from = max(_recent_from(state), next((c.seq for c in kept_commits if c.at >= since), kept_commits[-1].seq))
-    chosen = kept
+    merge_seqs = held_seqs
     if not keeps_all:
         times = [(commit.seq, commit.at) for commit in kept_commits]
-        chosen = with_merges(times, now, retention(config), named)
+        merge_seqs = with_merges(times, now, retention(config), named)
         # The changes of a commit that is not recent are no longer kept: it stays with the version that it has.
-        chosen |= {seq for seq in kept if seq < _recent_from(state) or seq == recent_from}
-    merges = {table.name: _kept_merges(run.paths, table, state, kept_commits, chosen) for table in run.topology.tables}
-    wanted = LedgerRow(
+        merge_seqs |= {seq for seq in held_seqs if seq < _recent_from(state) or seq == recent_from}
+    merges = {
+        table.name: _kept_merges(run.paths, table, state, kept_commits, merge_seqs) for table in run.topology.tables
+    }
+    draft = LedgerRow(
         n=state.last + 1,
         kind="maintain",
         seq=state.seq,
@@ -79,15 +82,15 @@ def maintain(
         code=run.code,
         detail={
             "readable_from": before,
-            "savepoints": sorted(seq for seq in kept if seq < before),
+            "savepoints": sorted(seq for seq in held_seqs if seq < before),
             "merges": merges,
             "recent_from": recent_from,
         },
     )
-    resolved = [replace(state, maintained=wanted).resolved(commit) for commit in kept_commits]
+    resolved = [replace(state, maintained=draft).resolved(commit) for commit in kept_commits]
     recent = [commit for commit in resolved if commit.seq >= recent_from]
     forgotten = {table.name: _forgotten(run.paths, table, state, recent) for table in run.topology.tables}
-    row = run.ledger.append(replace(wanted, detail={**wanted.detail, "forgotten": forgotten}))
+    row = run.ledger.append(replace(draft, detail={**draft.detail, "forgotten": forgotten}))
     crash_point("maintain", state.seq)
     check = partial(run.ledger.check_claim, run.writer)
     for name, seq in forgotten.items():
@@ -114,15 +117,15 @@ def _held_now(run: EpochRun, place: str) -> set[int]:
     run.ledger.check_claim(run.writer)
     state = run.ledger.state()
     kind, _, name = place.partition("/")
-    found = set()
+    versions = set()
     for commit in map(state.resolved, state.readable):
         # The changes of an older commit whose table is merged are read by nothing any more.
         is_unread = (
             kind == "changes" and commit.seq < _recent_from(state) and contents_of(run.paths, commit, name).is_merged
         )
         if place in commit.delta_versions and not is_unread:
-            found.add(commit.delta_versions[place])
-    return found
+            versions.add(commit.delta_versions[place])
+    return versions
 
 
 def is_due(state: LedgerState, config: Config, now: datetime) -> bool:
@@ -134,12 +137,12 @@ def is_due(state: LedgerState, config: Config, now: datetime) -> bool:
 
 def is_piled_up(state: LedgerState) -> bool:
     """Whether so many merges were written since the last look that old ones had better go now."""
-    found: set[tuple[str, int]] = set()
+    merges: set[tuple[str, int]] = set()
     for commit in reversed(state.commits):
         if state.maintained is None or commit.n < state.maintained.n:
             break
-        found |= {item for item in commit.delta_versions.items() if item[0].startswith("tables/")}
-    counts = Counter(place for place, _ in found)
+        merges |= {item for item in commit.delta_versions.items() if item[0].startswith("tables/")}
+    counts = Counter(place for place, _ in merges)
     return any(count > MERGES for count in counts.values())
 
 
@@ -149,22 +152,24 @@ def _recent_from(state: LedgerState) -> int:
 
 
 def _kept_merges(
-    paths: EpochPaths, table: Table, state: LedgerState, commits: Sequence[LedgerRow], chosen: Collection[int]
+    paths: EpochPaths, table: Table, state: LedgerState, commits: Sequence[LedgerRow], merge_seqs: Collection[int]
 ) -> dict[str, Any]:
     """Delta versions that stay, oldest first, each with the slice up to which it is merged; and the key to merge by.
 
-    Those of the chosen commits, and of a commit that could not be read from any of them.
+    Those of the commits ``merge_seqs``, and of a commit that could not be read from any of them.
     """
-    kept: dict[int, int] = {}
+    merges: dict[int, int] = {}
     for commit in commits:
         own = commit.delta_versions.get(f"tables/{table.name}")
         if own is None:
             continue
-        if commit.seq not in chosen and any(state.serves(known, commit, table.name, own) for known in kept.items()):
+        if commit.seq not in merge_seqs and any(
+            state.serves(merge, commit, table.name, own) for merge in merges.items()
+        ):
             continue
         at = contents_of(paths, state.resolved(commit), table.name)
-        kept[at.version] = max(at.merged, kept.get(at.version, 0))
-    return {"key": list(table.key), "kept": [list(known) for known in sorted(kept.items())]}
+        merges[at.version] = max(at.merged, merges.get(at.version, 0))
+    return {"key": list(table.key), "kept": [list(merge) for merge in sorted(merges.items())]}
 
 
 def _forgotten(paths: EpochPaths, table: Table, state: LedgerState, recent: Sequence[LedgerRow]) -> int:

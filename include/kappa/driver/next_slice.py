@@ -120,8 +120,8 @@ class LiveCuts(TimeCuts):
         context = self._context
         pieces = context.live_ledger(context.record()).history()
         ends = [ranges_end(row.ranges).only(end.topics) for piece in pieces for row in piece if row.kind == "commit"]
-        mine = [one for one in ends if end.dominates(one) and not position.dominates(one)]
-        return sorted(mine, key=lambda one: sum(offset for _, offset in one.items()))
+        ends_ahead = [one for one in ends if end.dominates(one) and not position.dominates(one)]
+        return sorted(ends_ahead, key=lambda one: sum(offset for _, offset in one.items()))
 
 
 class UpstreamCuts:

@@ -26,17 +26,17 @@ def refusal_of(context: Context, attempts: Attempts, state: LedgerState) -> Refu
     plan, error = state.open_plan, attempts.cause
     assert plan is not None
     spans = [item for item in plan.ranges if item.count]
-    known = named_by(error, spans)
-    if known is None and len(spans) == 1 and spans[0].count == 1:
+    refusal = named_by(error, spans)
+    if refusal is None and len(spans) == 1 and spans[0].count == 1:
         word = "the end of its driver" if error is None else error_class(error)
-        known = Refusal(topic=spans[0].topic, partition=spans[0].partition, offset=spans[0].start, error=word)
+        refusal = Refusal(topic=spans[0].topic, partition=spans[0].partition, offset=spans[0].start, error=word)
     if error is None or state.open_effects is not None or not is_small(plan.ranges, context.config.small_slice):
-        return known
+        return refusal
     try:
         with Probe(context.slice_run, plan, state) as probe:
-            return refused(probe, spans, None if known is None else known.range) or known
+            return refused(probe, spans, None if refusal is None else refusal.range) or refusal
     except StaleWriterError:
         raise
     except Exception as failed:  # the epoch is stuck all the same, for the reason that is known
         context.log.warning("record not found", error=f"{type(failed).__name__}: {first_line(failed)}", seq=plan.seq)
-        return known
+        return refusal

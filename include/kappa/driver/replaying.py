@@ -50,9 +50,9 @@ class Replay:
         self._handover = handover
         self._throttled = 0.0
 
-    def next(self, record: TopologyRecord, mine: EpochRecord) -> None:
+    def next(self, record: TopologyRecord, epoch: EpochRecord) -> None:
         """One act, by the epoch's stage."""
-        match mine.stage:
+        match epoch.stage:
             case Stage.PLANNED:
                 self._rewind()
             case Stage.REWOUND:
@@ -60,15 +60,15 @@ class Replay:
             case Stage.SEEDED:
                 self._replay(record)
             case Stage.REPLAYED:
-                self._follow(record, mine)
-            case Stage.RETIRED if mine.is_recalled:
-                self._follow(record, mine)
+                self._follow(record, epoch)
+            case Stage.RETIRED if epoch.is_recalled:
+                self._follow(record, epoch)
             case Stage.RETIRED:
                 self._keep_up(record)
-            case Stage.CAUGHT_UP if not mine.is_recalled:
-                self._verify(record, mine)
+            case Stage.CAUGHT_UP if not epoch.is_recalled:
+                self._verify(record, epoch)
             case _:
-                self._wait_for_handover(record, mine)
+                self._wait_for_handover(record)
 
     def _rewind(self) -> None:
         """Create the consumer group at the plan's start: from here on Kafka's own tools show it."""
@@ -88,12 +88,12 @@ class Replay:
         context = self._context
         context.say(f"seeding {context.plan.seed}")
         source = SeedSource(kind=context.plan.seed, epoch=context.plan.seed_epoch, seq=context.plan.seed_seq)
-        begun, is_done = time.monotonic(), bool(context.ledger.state().commits)
+        start, is_done = time.monotonic(), bool(context.ledger.state().commits)
         seed(context.slice_run, source, context.plan.start)
         folded = (
             {}
             if is_done
-            else measurements.folded(context.broker, context.paths, context.plan, time.monotonic() - begun)
+            else measurements.folded(context.broker, context.paths, context.plan, time.monotonic() - start)
         )
         crash_point("seeded")
         context.exporter.stands_at(context.ledger.state().committed)
@@ -142,12 +142,14 @@ class Replay:
         if context.plan.request.determinism:
             context.say("computing the range again")
             self._throttle(record)
-            found = context.second_run.advance(context.time_index(), most=self._second_size, check=context.check_low)
+            determinism = context.second_run.advance(
+                context.time_index(), most=self._second_size, check=context.check_low
+            )
             self._attempts.committed()
-            if found is None:
+            if determinism is None:
                 return
-            detail["determinism"] = found.as_dict()
-            context.log.info("computed twice", is_same=found.is_same, failures=list(found.failures))
+            detail["determinism"] = determinism.as_dict()
+            context.log.info("computed twice", is_same=determinism.is_same, failures=list(determinism.failures))
         context.event("replayed", **detail, **measurements.replayed(context.paths, context.plan, state))
         if context.plan.request.determinism:
             crash_point("recomputed.record")
@@ -167,9 +169,9 @@ class Replay:
         context = self._context
         live = context.live_paths(record)
         deadline = time.monotonic() + 2 * self._slices.seconds
-        begun = time.monotonic()
+        start = time.monotonic()
         while time.monotonic() < deadline and not context.stop_reason:
-            found = liveness.look(live.heartbeat, context.config.stale_seconds)
+            sign = liveness.look(live.heartbeat, context.config.stale_seconds)
             position = context.live_ledger(record).state().position
             end = (
                 context.broker.stable_offsets(position.topics)
@@ -177,16 +179,16 @@ class Replay:
                 else context.stable(position)
             )
             lag = position.count_to(position.merge(end))
-            if lag <= context.config.throttle_lag or not found.may_live:
+            if lag <= context.config.throttle_lag or not sign.may_live:
                 break
             context.say(f"pausing: the live stream is {lag:,} offsets behind")
             time.sleep(min(1.0, 2 * self._slices.seconds))
-        self._throttled += time.monotonic() - begun
+        self._throttled += time.monotonic() - start
 
-    def _follow(self, record: TopologyRecord, mine: EpochRecord) -> None:
+    def _follow(self, record: TopologyRecord, epoch: EpochRecord) -> None:
         """Slices that end on commits of the live epoch, held, until the lag is small."""
         context = self._context
-        if mine.is_recalled:
+        if epoch.is_recalled:
             self._handover.get_ready(record)  # before it says that it can take over
         has_moved = self._slices.follow(record, "catching up")
         if not has_moved and not context.plan.bound:
@@ -232,15 +234,15 @@ class Replay:
         self._handover.get_ready(record)
         context.say("verifying")
         limits = {**limits_of(context.topology.thresholds), **limits_of(context.plan.request.thresholds)}
-        mine = (context.paths, state.committed)
+        own_side = (context.paths, state.committed)
         shapes = tables_only(context.live_ledger(record).state().shapes)
         keys = {place.removeprefix("tables/"): shape.key for place, shape in shapes.items()}
         by_origin = topics_of(context.plan.bound) == topics_of(record.epoch(live.epoch).bound)
-        found = verify(
+        comparison = verify(
             context.session,
             context.topology,
             (live, commits[-1]),
-            mine,
+            own_side,
             limits=limits,
             keys=keys,
             by_origin=by_origin,
@@ -249,12 +251,12 @@ class Replay:
         )
         alone = set_asides.without(state.set_aside, theirs.set_aside)
         notes = (
-            *found.notes,
+            *comparison.notes,
             *backfill_notes(record.epoch(live.epoch), commits[-1].seq),
             *self._aside_notes(live.epoch, alone),
         )
         report = replace(
-            found,
+            comparison,
             findings=epoch.step_findings,
             determinism=epoch.determinism,
             notes=notes,
@@ -279,7 +281,7 @@ class Replay:
             return frozenset()
         return context.topology.depending_on_cuts(by_arrival=is_cut_by_arrival(live))
 
-    def _wait_for_handover(self, record: TopologyRecord, mine: EpochRecord) -> None:
+    def _wait_for_handover(self, record: TopologyRecord) -> None:
         """Follow the live epoch, held, with the changelog kept up, until it hands over."""
         context = self._context
         state = context.ledger.state()

@@ -55,15 +55,15 @@ class SliceSizes:
             position: where it begins.
             last: the last commits.
         """
-        found = cut(most)
+        next_cut = cut(most)
         for _ in range(_ROUNDS):
-            if found is None or (fitting := self.fitting(position.span_to(found.end), last)) is None:
-                return found
+            if next_cut is None or (fitting := self.fitting(position.span_to(next_cut.end), last)) is None:
+                return next_cut
             smaller = cut(max(1, min(fitting, most)))
-            if smaller is None or smaller.end == found.end:
-                return found
-            found, most = smaller, max(1, min(fitting, most))
-        return found
+            if smaller is None or smaller.end == next_cut.end:
+                return next_cut
+            next_cut, most = smaller, max(1, min(fitting, most))
+        return next_cut
 
     def fitting(self, ranges: Sequence[OffsetRange], last: Sequence[LedgerRow]) -> int | None:
         """How many of the offsets of a slice it may have by their sizes; None where all of them.
@@ -96,10 +96,10 @@ class SliceSizes:
     def _limits(self, topics: Iterable[str]) -> dict[str, int]:
         """What the topics allow; where this user may not know it, anything: then records are always looked at."""
         try:
-            found = self._broker.topic_configs(sorted(topics))
+            configs = self._broker.topic_configs(sorted(topics))
         except ConfigError:
             return dict.fromkeys(topics, _UNKNOWN)
-        return {topic: int(found[topic]["max.message.bytes"]) for topic in topics}
+        return {topic: int(configs[topic]["max.message.bytes"]) for topic in topics}
 
     def _size(self, spans: Sequence[OffsetRange]) -> float:
         """About how many bytes the records of a span have; records that are not in the log count as the others."""
@@ -112,14 +112,16 @@ class SliceSizes:
             )
             for place in range(_PLACES)
         ]
-        seen: dict[tuple[str, int], list[int]] = {}
-        for found in self._broker.sample(starts, end, most=_RECORDS):
-            for at, messages in found.items():
-                seen.setdefault(at, []).extend(map(_bytes_of, messages))
-        everything = [size for sizes in seen.values() for size in sizes]
+        sizes_by_partition: dict[tuple[str, int], list[int]] = {}
+        for sample in self._broker.sample(starts, end, most=_RECORDS):
+            for at, messages in sample.items():
+                sizes_by_partition.setdefault(at, []).extend(map(_bytes_of, messages))
+        everything = [size for sizes in sizes_by_partition.values() for size in sizes]
         if not everything:
             return 0.0
-        return sum(item.count * _mean(seen.get((item.topic, item.partition)) or everything) for item in spans)
+        return sum(
+            item.count * _mean(sizes_by_partition.get((item.topic, item.partition)) or everything) for item in spans
+        )
 
 
 def _is_sized(row: LedgerRow) -> bool:

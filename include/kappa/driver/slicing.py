@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.driver import consumer_group
-from kappa.driver.attempts import Attempts, is_shrunk, said, slice_records
+from kappa.driver.attempts import Attempts, headline, is_shrunk, slice_records
 from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.decisions import Decisions
 from kappa.driver.maintenance import is_due, maintain
@@ -272,8 +272,8 @@ class Slices:
         live = context.live_ledger(record).state()
         own, theirs = timings_of(context.topology.sources), live.timings
         strange = {topic for topic, one in own.items() if topic in theirs and theirs[topic].time != one.time}
-        known = ((at, {t: held for t, held in floors.items() if t not in strange}) for at, floors in live.floors)
-        return releases.copied(known, state.floored, ranges)
+        live_floors = ((at, {t: held for t, held in floors.items() if t not in strange}) for at, floors in live.floors)
+        return releases.copied(live_floors, state.floored, ranges)
 
     def committed(self, row: LedgerRow, what: str, seconds: float) -> None:
         """What follows each commit: the heartbeat, the group, the files and the ledger's length."""
@@ -312,7 +312,7 @@ class Slices:
         except (StaleWriterError, ConflictError):
             raise
         except Exception as error:  # a ledger that is longer stops no stream; it is tried again after the next slice
-            context.log.error("not rolled up", error=f"{type(error).__name__}: {said(error)}", seq=row.seq)
+            context.log.error("not rolled up", error=f"{type(error).__name__}: {headline(error)}", seq=row.seq)
             return
         context.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
 
@@ -344,6 +344,6 @@ class Slices:
         except StaleWriterError:
             raise
         except Exception as error:  # files that stay longer stop no stream; it is tried again when it is time
-            context.log.error("not maintained", error=f"{type(error).__name__}: {said(error)}", seq=state.seq)
+            context.log.error("not maintained", error=f"{type(error).__name__}: {headline(error)}", seq=state.seq)
             return
         context.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])

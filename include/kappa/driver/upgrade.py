@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from kappa.record.ledger_state import LedgerState
 
 
-def overtaken(epochs: Epochs, paths: EpochPaths, mine: EpochRecord, state: LedgerState, running: str) -> str | None:
+def overtaken(epochs: Epochs, paths: EpochPaths, epoch: EpochRecord, state: LedgerState, running: str) -> str | None:
     """Why a driver has to end, because the epoch runs other code by now; None when it runs this one.
 
     Puts the upgrade on record where the driver that made it died before it could. Idempotent.
     """
-    if state.upgrade is not None and mine.upgrade is not None:
-        _told(epochs, paths, state.upgrade)
+    if state.upgrade is not None and epoch.upgrade is not None:
+        _conclude(epochs, paths, state.upgrade)
     if state.upgrade is None or state.upgrade.code == running:
         return None
     return f"the epoch runs code {state.upgrade.code[:12]} from slice {state.upgrade.seq + 1} on"
@@ -47,11 +47,11 @@ def switch(
     paths: EpochPaths,
     ledger: Ledger,
     writer: str,
-    asked: Event,
+    request: Event,
     running: Topology,
     bound: Mapping[str, str],
 ) -> None:
-    """Make an upgrade that was asked for, between two slices; after it :func:`overtaken` ends this driver.
+    """Make an upgrade that was requested, between two slices; after it :func:`overtaken` ends this driver.
 
     The last commit gets a name first, so that its files stay: the way back. Code that cannot be had or imported on this
     host is withdrawn instead. A crash before the ledger row leaves the old code, one after it the new. With a longer
@@ -61,24 +61,24 @@ def switch(
         epochs: the record.
         ledger: its ledger, claimed by ``writer``, without an open slice.
         writer: the driver.
-        asked: the event ``upgrade``.
+        request: the event ``upgrade``.
         running: the code up to here.
         bound: versioned topics that the epoch reads, by the names that the step knows.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
     """
-    wanted = str(asked.detail["code"])
+    code = str(request.detail["code"])
     try:
-        root = code_store.extract(config.lake, wanted, config.home)
+        root = code_store.extract(config.lake, code, config.home)
         topology = registry.load_apart(root / "topologies", paths.topology)
     except KappaError as error:
-        _withdraw(epochs, asked, f"{type(error).__name__}: {error}")
+        _withdraw(epochs, request, f"{type(error).__name__}: {error}")
         return
     state = ledger.state()
     name = savepoint_name(paths.epoch, state.seq)
     last = state.committed.seq if state.committed is not None else None
-    why = f"before the upgrade to {wanted[:12]}"
+    why = f"before the upgrade to {code[:12]}"
     savepoints.create(config, paths.topology, name, seq=last, actor="driver", reason=why)
     crash_point("upgrade.ready", state.seq)
     row = ledger.append(
@@ -87,10 +87,10 @@ def switch(
             seq=state.seq,
             writer=writer,
             at=clock.now(),
-            code=wanted,
+            code=code,
             detail={
-                "asked": asked.n,
-                "from": asked.detail["from"],
+                "asked": request.n,
+                "from": request.detail["from"],
                 "at": state.position.as_dict(),
                 "savepoint": name,
                 "masked": masked_of(topology),
@@ -100,7 +100,7 @@ def switch(
         )
     )
     crash_point("upgrade", state.seq)
-    _told(epochs, paths, row)
+    _conclude(epochs, paths, row)
     crash_point("upgraded", state.seq)
 
 
@@ -120,25 +120,29 @@ def savepoint_name(epoch: int, seq: int) -> str:
     return f"before-upgrade-e{epoch}-s{seq}"
 
 
-def _told(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
+def _conclude(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
     """Put an upgrade that the ledger holds on record, once."""
 
     def decide(now: Now) -> Sequence[Event]:
-        asked = now.record.epoch(paths.epoch).upgrade
-        if asked is None or asked.n != row.detail["asked"]:
+        request = now.record.epoch(paths.epoch).upgrade
+        if request is None or request.n != row.detail["asked"]:
             return []
-        detail = {name: asked.detail[name] for name in ("code", "from", "version", "verdict") if name in asked.detail}
-        detail |= {"upgrade": asked.n, "seq": row.seq, "at": row.detail["at"], "savepoint": row.detail["savepoint"]}
-        return [now.event("upgraded", paths.epoch, actor=asked.actor, reason=asked.reason, detail=detail)]
+        detail = {
+            name: request.detail[name] for name in ("code", "from", "version", "verdict") if name in request.detail
+        }
+        detail |= {"upgrade": request.n, "seq": row.seq, "at": row.detail["at"], "savepoint": row.detail["savepoint"]}
+        return [now.event("upgraded", paths.epoch, actor=request.actor, reason=request.reason, detail=detail)]
 
     epochs.change(paths.topology, decide)
 
 
-def _withdraw(epochs: Epochs, asked: Event, reason: str) -> None:
+def _withdraw(epochs: Epochs, request: Event, reason: str) -> None:
     def decide(now: Now) -> Sequence[Event]:
-        pending = now.record.epoch(asked.epoch).upgrade
-        if pending is None or pending.n != asked.n:
+        pending = now.record.epoch(request.epoch).upgrade
+        if pending is None or pending.n != request.n:
             return []
-        return [now.event("upgrade_withdrawn", asked.epoch, actor="driver", reason=reason, detail={"upgrade": asked.n})]
+        return [
+            now.event("upgrade_withdrawn", request.epoch, actor="driver", reason=reason, detail={"upgrade": request.n})
+        ]
 
-    epochs.change(asked.topology, decide)
+    epochs.change(request.topology, decide)

@@ -94,15 +94,15 @@ class Upstreams:
 
     def ahead(self, standing: Offsets) -> dict[Key, list[SentEnd]]:
         """What each of them has sent since it stood there, oldest first."""
-        found: dict[Key, list[SentEnd]] = {}
+        sent_ends: dict[Key, list[SentEnd]] = {}
         for key, topics in topics_of(self.bound).items():
             newest_first = []
             for one in sent_ends_of(self._state(key), topics):
                 if is_reached(one.standing, standing):
                     break
                 newest_first.append(one)
-            found[key] = newest_first[::-1]
-        return found
+            sent_ends[key] = newest_first[::-1]
+        return sent_ends
 
     def _have(self, ahead: Mapping[Key, Sequence[SentEnd]], standing: Offsets, goal: Offsets) -> bool:
         """Whether each of them has a commit at the goal, or knows none of its topics."""

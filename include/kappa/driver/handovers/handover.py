@@ -136,7 +136,7 @@ class Handover:
                 findings=(),
             )
         reconciled = self._compare(record, 0)
-        extras = self._said_of_topics(
+        extras = self._topic_extras(
             versioned_topics.boundaries(context.broker, record, context.paths.epoch), reconciled
         )
 
@@ -148,8 +148,8 @@ class Handover:
                     f"{pending.n if pending else None}, expected none."
                 )
             check_moves(now.events, {now.topology: context.paths.epoch})
-            asked = now.event("handover", context.paths.epoch, actor="driver", reason=context.plan.request.reason)
-            return [moved(now.record, asked, state, certificate, extras, at=now.at)]
+            handover = now.event("handover", context.paths.epoch, actor="driver", reason=context.plan.request.reason)
+            return [moved(now.record, handover, state, certificate, extras, at=now.at)]
 
         context.epochs.change(record.topology, decide)
         context.log.info("moved", from_epoch=None, at=state.standing.to_json())
@@ -161,20 +161,20 @@ class Handover:
         reconciled = reconciliation.written(paths, record.epoch(handover.epoch).reconciled, handover.n)
         if reconciled is None:
             return None
-        return self._said_of_topics(
-            versioned_topics.boundaries(self._context.broker, record, handover.epoch), reconciled
-        )
+        return self._topic_extras(versioned_topics.boundaries(self._context.broker, record, handover.epoch), reconciled)
 
     @staticmethod
-    def _said_of_topics(topics: dict[str, Any], reconciled: dict[str, dict[str, int]]) -> dict[str, Any]:
-        return {name: found for name, found in (("topics", topics), ("reconciled", reconciled)) if found}
+    def _topic_extras(topics: dict[str, Any], reconciled: dict[str, dict[str, int]]) -> dict[str, Any]:
+        return {name: value for name, value in (("topics", topics), ("reconciled", reconciled)) if value}
 
     def _compare(self, record: TopologyRecord, handover: int) -> dict[str, dict[str, int]]:
         """Write what the topics of tables get at this move, before it: afterwards the old epoch may go."""
         context = self._context
-        found = reconciliation.written(context.paths, (t.name for t in context.topology.reconciled_topics), handover)
-        if found is not None:
-            return found
+        topic_counts = reconciliation.written(
+            context.paths, (t.name for t in context.topology.reconciled_topics), handover
+        )
+        if topic_counts is not None:
+            return topic_counts
         context.say("comparing tables for the topics that reconcile")
         live = context.live_ledger(record).state() if record.live is not None else LedgerState()
         before = reconciliation.predecessor(context.paths.lake, record, live)
@@ -284,12 +284,12 @@ class Handover:
     def _reconcile(self, record: TopologyRecord, turn: int) -> dict[str, Any]:
         """Send what differs; how many records of each topic."""
         context = self._context
-        found: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
-        if any(count for counts in found.values() for count in counts.values()):
+        topic_counts: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
+        if any(count for counts in topic_counts.values() for count in counts.values()):
             context.say("reconciling topics")
             context.spend_sender()
             context.open_sender(reconciliation.TRANSACTION_TIMEOUT)
             context.slice_run.sent.turn = turn
             reconciliation.send(context.slice_run, record.last_handover)
             context.spend_sender()  # slices get their shorter time again
-        return found
+        return topic_counts

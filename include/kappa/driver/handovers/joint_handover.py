@@ -93,17 +93,17 @@ class Group:
             MoveRefusedError: the handover of a member ended otherwise; the message has actor and time.
         """
         events = list(self.epochs.events())
-        wanted, members = members_of(handover), waiting(events, handover)
-        if len(members) < len(wanted):
+        new_epochs, members = members_of(handover), waiting(events, handover)
+        if len(members) < len(new_epochs):
             return self._is_moved(events, handover)
         if any(self._missing(record, is_mine=name == handover.topology) for name, record in members.items()):
             return False
-        made = {
-            name: certificate_of(self.config.lake, record, candidate=wanted[name], ledgers=self.ledgers)
+        drafts = {
+            name: certificate_of(self.config.lake, record, candidate=new_epochs[name], ledgers=self.ledgers)
             for name, record in members.items()
         }
-        certificates = {name: attested(certificate, self.config, name) for name, certificate in made.items()}
-        reasons = move_refusals(links(events), wanted)
+        certificates = {name: attested(certificate, self.config, name) for name, certificate in drafts.items()}
+        reasons = move_refusals(links(events), new_epochs)
         if reasons:
             self.withdraw(handover, " ".join(reasons))
             return False
@@ -111,20 +111,22 @@ class Group:
         if problems:
             self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
             return False
-        states = {name: self._ledger(name, epoch).state() for name, epoch in wanted.items()}
+        states = {name: self._ledger(name, epoch).state() for name, epoch in new_epochs.items()}
         extras = {name: self._extras(record) for name, record in members.items()}
         crash_point("move.ready")
 
         def decide(now: Now) -> Sequence[Event]:
-            found = waiting(now.events, handover)
-            if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
+            records = waiting(now.events, handover)
+            if len(records) < len(members) or any(
+                records[name].live != record.live for name, record in members.items()
+            ):
                 self._is_moved(now.events, handover)  # raises unless a member's driver was first
                 return []
-            check_moves(now.events, wanted)
+            check_moves(now.events, new_epochs)
             at = clock.now()
             return [
                 moved(record, record.handover, states[name], certificates[name], extras[name] or {}, at=at)
-                for name, record in sorted(found.items())
+                for name, record in sorted(records.items())
                 if record.handover is not None
             ]
 
@@ -139,8 +141,8 @@ class Group:
 
     def missing(self, handover: Event) -> str:
         """What the group waits for, for people; empty when all are in place."""
-        found = (self._missing(record) for record in waiting(self.epochs.events(), handover).values())
-        return "; ".join(filter(None, found))
+        obstacles = (self._missing(record) for record in waiting(self.epochs.events(), handover).values())
+        return "; ".join(filter(None, obstacles))
 
     def _stand(self, handover: Event, position: Offsets) -> None:
         def decide(now: Now) -> Sequence[Event]:

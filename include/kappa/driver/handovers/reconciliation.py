@@ -145,7 +145,7 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
     """
     committed = run.ledger.state().committed
     assert committed is not None
-    found = {}
+    topic_counts = {}
     for topic in run.topology.reconciled_topics:
         table = suspects.as_sent(run.topology, topic.of)
         path = run.paths.reconciled(topic.name)
@@ -157,8 +157,8 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
             run.ledger.check_claim(run.writer)
             tables.append_frame(path, differences(run, topic, table, committed, before, handover), handover)
             crash_point("reconcile.differences", committed.seq)
-        found[topic.name] = asdict(_counted(path, handover))
-    return found
+        topic_counts[topic.name] = asdict(_counted(path, handover))
+    return topic_counts
 
 
 def written(paths: EpochPaths, topics: Iterable[str], handover: int) -> dict[str, dict[str, int]] | None:
@@ -184,18 +184,20 @@ def differences(
     after = frame_at(run.engines.session, run.paths, committed, place).select(*quoted(names))
     if before is None or topic.name not in before.topics or not suspects.is_alike(before.shapes, table):
         return _marked(after, handover)
-    known = frame_at(run.engines.session, before.paths, before.committed, place)
+    earlier_rows = frame_at(run.engines.session, before.paths, before.committed, place)
     if not before.holds(topic, table):
         is_kept = before.reconciled.get(topic.name) == table.name
-        keys = known.select(*quoted(key))
+        keys = earlier_rows.select(*quoted(key))
         if is_kept and before.unsent is not None:
             # It never sent them: keys that it lacks, and that the epoch before it had, are still in the topic.
             unsent = run.engines.session.read.format("delta").load(before.paths.reconciled(topic.name))
             keys = keys.union(unsent.where(F.col(HANDOVER.name) == before.unsent).select(*quoted(key))).distinct()
-        gone = keys.join(after, on=key, how="left_anti")
-        return _marked(after, handover).unionByName(_marked(gone, handover, deleted=True), allowMissingColumns=True)
-    chosen = suspects.keys(run, before.side, table)
-    ours, theirs = (suspects.among(rows, chosen, table) for rows in (after, known))
+        removed_keys = keys.join(after, on=key, how="left_anti")
+        return _marked(after, handover).unionByName(
+            _marked(removed_keys, handover, deleted=True), allowMissingColumns=True
+        )
+    suspect_keys = suspects.keys(run, before.side, table)
+    ours, theirs = (suspects.among(rows, suspect_keys, table) for rows in (after, earlier_rows))
     return _marked_by(ours, theirs, table, handover)
 
 
@@ -239,15 +241,15 @@ def _marked(rows: DataFrame, handover: int, *, deleted: bool = False) -> DataFra
     return rows.withColumn("_deleted", F.lit(deleted)).withColumn(HANDOVER.name, F.lit(handover).cast("bigint"))
 
 
-def _marked_by(after: DataFrame, known: DataFrame, table: Table, handover: int) -> DataFrame:
+def _marked_by(after: DataFrame, earlier_rows: DataFrame, table: Table, handover: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     key, names = list(table.key), [column.name for column in table.columns if column.name not in table.key]
     columns = [F.col(f"now.{q}").alias(name) for name, q in zip(names, quoted(names), strict=True)]
-    chosen = suspects.differing(after, known, table)
-    return _marked(chosen.select(*quoted(key), *columns, F.col("now").isNull().alias("_gone")), handover).select(
-        *quoted([*key, *names]), F.col("_gone").alias("_deleted"), HANDOVER.name
-    )
+    differing_rows = suspects.differing(after, earlier_rows, table)
+    return _marked(
+        differing_rows.select(*quoted(key), *columns, F.col("now").isNull().alias("_gone")), handover
+    ).select(*quoted([*key, *names]), F.col("_gone").alias("_deleted"), HANDOVER.name)
 
 
 def _counted(path: str, handover: int) -> ReconciledRecords:
@@ -260,6 +262,6 @@ def _records(run: EpochRun, handover: int) -> Iterator[Record]:
     for topic in run.topology.reconciled_topics:
         columns = [column.name for column in run.topology.rows_of(topic).columns]
         sent = [column.name for column in run.topology.sent_columns(topic)]
-        path, mine = run.paths.reconciled(topic.name), f"{HANDOVER.name} = {handover}"
-        for rows in queries.chunks(path, None, [*columns, "_deleted"], CHUNK_ROWS, where=mine):
+        path, condition = run.paths.reconciled(topic.name), f"{HANDOVER.name} = {handover}"
+        for rows in queries.chunks(path, None, [*columns, "_deleted"], CHUNK_ROWS, where=condition):
             yield from topic_records(topic, sent, rows, encode=encoder_of(run, topic))

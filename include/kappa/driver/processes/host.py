@@ -39,15 +39,15 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
     not_before: dict[tuple[str, int], float] = {}
     while not stopping.wait(LOOK_SECONDS):
         try:
-            wanted = process.wanted_drivers(config)
+            drivers = process.wanted_drivers(config)
         except KappaError as error:
             log.warning("waiting", error=str(error))
             continue
-        for one in wanted:
-            found = process.driver_status(config, *one)
-            if found.state == "unconfirmed":  # the next look tells
+        for one in drivers:
+            status = process.driver_status(config, *one)
+            if status.state == "unconfirmed":  # the next look tells
                 continue
-            if found.is_running:
+            if status.is_running:
                 if time.monotonic() > not_before.get(one, 0.0) + LONGEST_PAUSE_SECONDS:
                     failures.pop(one, None)
                 continue
@@ -70,12 +70,12 @@ def check(config: Config) -> list[str]:
 
     One of another host whose heartbeat was not seen to change yet is left out: a single look cannot tell.
     """
-    looked = [process.driver_status(config, *one) for one in process.wanted_drivers(config)]
+    statuses = [process.driver_status(config, *one) for one in process.wanted_drivers(config)]
     return [
-        f"The driver of epoch {found.epoch} of {found.topology!r} is {_STATES.get(found.state, found.state)}"
-        f"{': ' + found.message if found.message else ''}. Look at it: kappa status {found.topology}"
-        for found in looked
-        if found.state not in ("running", "slow", "unconfirmed")
+        f"The driver of epoch {status.epoch} of {status.topology!r} is {_STATES.get(status.state, status.state)}"
+        f"{': ' + status.message if status.message else ''}. Look at it: kappa status {status.topology}"
+        for status in statuses
+        if status.state not in ("running", "slow", "unconfirmed")
     ]
 
 
@@ -94,17 +94,17 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     Returns:
         How many there were.
     """
-    found = []
+    beats = []
     for name, epoch in process.wanted_drivers(config):
         beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
         if beat and beat.may_be_ended:
             process.send_signal(beat.pid, signal.SIGTERM)
-            found.append(beat)
+            beats.append(beat)
     deadline = time.monotonic() + timeout_seconds
-    left = list(found)
-    while left and time.monotonic() < deadline:
+    pending = list(beats)
+    while pending and time.monotonic() < deadline:
         time.sleep(process.POLL_SECONDS)
-        left = [beat for beat in left if beat.is_process]
-    for beat in [beat for beat in left if beat.may_be_ended]:
+        pending = [beat for beat in pending if beat.is_process]
+    for beat in [beat for beat in pending if beat.may_be_ended]:
         process.send_signal(beat.pid, signal.SIGKILL)
-    return len(found)
+    return len(beats)

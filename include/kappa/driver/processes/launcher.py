@@ -61,12 +61,12 @@ def launch(config: Config, topology: str, epoch: int, code: str) -> int:
     ]
     file = log_file(config, topology, epoch)
     file.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _DETACH, str(file), *command], env=env, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        raise KappaError(f"The driver of {topology!r} did not start: {done.stderr.strip()}")
-    return int(done.stdout)
+    if process.returncode:
+        raise KappaError(f"The driver of {topology!r} did not start: {process.stderr.strip()}")
+    return int(process.stdout)
 
 
 def _settings_of(root: Path) -> set[str]:

@@ -19,12 +19,12 @@ def targets(config: Config) -> list[dict[str, Any]]:
     A driver that died keeps its last endpoint until the next one of its epoch has another: Prometheus then says that it
     is down. One that was stopped has none.
     """
-    found = []
+    entries = []
     for topology, epoch in wanted_drivers(config):
         beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
         if beat is not None and beat.metrics:
-            found.append({"targets": [beat.metrics], "labels": {"topology": topology, "epoch": str(epoch)}})
-    return found
+            entries.append({"targets": [beat.metrics], "labels": {"topology": topology, "epoch": str(epoch)}})
+    return entries
 
 
 def write_targets(config: Config, file: Path) -> None:
