@@ -42,4 +42,4 @@ for topology in declared(Config.from_env().topologies):
         start = StartReprocess(task_id="start", topology=name, plan=plan.output)
         waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=start.output, stage=stage) for stage in STAGES]
         verify = Verify(task_id="verified", topology=name, epoch=start.output)
-        chain(plan, start, *waits, verify, Conclude(task_id="conclude", topology=name, found=verify.output))
+        chain(plan, start, *waits, verify, Conclude(task_id="conclude", topology=name, verification=verify.output))

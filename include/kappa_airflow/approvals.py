@@ -85,10 +85,10 @@ class Question(ApprovalOperator):
 
     def _answer(self, context: Context, event: dict[str, Any]) -> tuple[bool, str]:
         """Whether it was approved, and the actor."""
-        found = super(ApprovalOperator, self).execute_complete(context, event)
-        user = (found.get("responded_by_user") or {}).get("name")
+        response = super(ApprovalOperator, self).execute_complete(context, event)
+        user = (response.get("responded_by_user") or {}).get("name")
         who = f"airflow:{user}" if user else f"no answer within {self.hours:g} hours"
-        return found["chosen_options"] == [self.APPROVE], who
+        return response["chosen_options"] == [self.APPROVE], who
 
 
 class ApproveCutover(Question):
@@ -145,9 +145,9 @@ class ApproveCutover(Question):
                     config, self.topology, epoch=epoch, actor=actor(context), reason="asked for approval again"
                 )
             shown = control.approval_terms(config, self.topology, epoch)
-        given = [event.actor for event in approval.of_terms(config, record(config, self.topology), shown)]
-        if len(given) >= self.nth:  # on the command line, or before a try that did not come to its end
-            by = " and ".join(given)
+        approvers = [event.actor for event in approval.of_terms(config, record(config, self.topology), shown)]
+        if len(approvers) >= self.nth:  # on the command line, or before a try that did not come to its end
+            by = " and ".join(approvers)
             self.log.info("Epoch %s was approved already, by %s.", epoch, by)
             return {"answer": "approved", "by": by, "replaces": {self.topology: shown.live}}
         keep_terms(context, shown.to_dict())
@@ -173,8 +173,8 @@ class ApproveCutover(Question):
             if is_approved:
                 shown = Terms.from_dict(kept_terms(context))
                 control.approve(config, shown, actor=who, reason=why)
-                given = of_terms(config, record(config, self.topology), shown)
-                if len(given) < min(self.nth, max(1, self.approvals)):
+                approvals = of_terms(config, record(config, self.topology), shown)
+                if len(approvals) < min(self.nth, max(1, self.approvals)):
                     raise AirflowFailException(
                         f"{who} approved epoch {epoch} of {self.topology} already, and {self.approvals} people have "
                         "to. Clear this task, and have another person answer."
@@ -241,13 +241,13 @@ def kept_terms(context: Context) -> dict[str, Any]:
         AirflowFailException: nothing is kept of it, so that nobody can tell what was answered.
     """
     store = context.get("task_state_store")
-    kept = store.get(TERMS_KEY) if store is not None else None
-    if not isinstance(kept, dict) or not kept:
+    terms = store.get(TERMS_KEY) if store is not None else None
+    if not isinstance(terms, dict) or not terms:
         raise AirflowFailException(
             "It is not known any more what the question showed: Airflow keeps nothing of it in the state of this task. "
             "Nothing was changed. Clear this task to ask again."
         )
-    return kept
+    return terms
 
 
 def keep_rejection(context: Context, by: str) -> None:
@@ -264,10 +264,10 @@ def _max_tries(context: Context) -> int:
 def kept_rejection(context: Context) -> str | None:
     """The author of a rejection that an earlier try was given, unless the task was cleared since."""
     store = context.get("task_state_store")
-    kept = store.get(_REJECTION_KEY) if store is not None else None
-    if not isinstance(kept, dict) or kept["max_tries"] != _max_tries(context):
+    rejection = store.get(_REJECTION_KEY) if store is not None else None
+    if not isinstance(rejection, dict) or rejection["max_tries"] != _max_tries(context):
         return None
-    return str(kept["by"])
+    return str(rejection["by"])
 
 
 def ask_each(topology: Declared, *, epoch: Any, hours: float) -> list[ApproveCutover]:
@@ -325,7 +325,7 @@ class Confirm(Question):
         if self.shown is not None:
             self._check(self.shown)
         keep_terms(context, shown)
-        return self._ask(context, self.what, [line for said in self.lines for line in (f"- {said}", "")])
+        return self._ask(context, self.what, [line for change in self.lines for line in (f"- {change}", "")])
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the answer, with what it is an answer to.
@@ -360,9 +360,9 @@ class Confirm(Question):
         config = self._config()
         for name, one in sorted(shown.items()):
             with terminal_errors_fail():
-                known = record(config, name)
+                topology_record = record(config, name)
             try:
-                Premise.from_dict(one).check(known)
+                Premise.from_dict(one).check(topology_record)
             except MoveRefusedError as error:
                 raise AirflowFailException(
                     f"{error}. Clear the task before this one: it looks again, and this one asks again."

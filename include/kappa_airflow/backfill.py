@@ -56,28 +56,28 @@ class BackfillInterval(ReplayTask):
             check_form(list(backfill_form()), getattr(context["dag_run"], "conf", None) or {})
             if form.get("zone"):
                 begin, end = local_days(begin, end, form["zone"].strip())
-            wanted = backfill_plan.propose(spark.config, spark, self.topology, begin, end, form.get("outputs") or ())
-            for line in wanted.render():
+            proposal = backfill_plan.propose(spark.config, spark, self.topology, begin, end, form.get("outputs") or ())
+            for line in proposal.render():
                 tell = self.log.warning if line.strip().startswith(("warning", "REFUSED")) else self.log.info
                 tell("%s", line)
-            if wanted.refusals:
+            if proposal.refusals:
                 raise AirflowFailException(
                     f"The backfill of {self.topology} is refused; nothing was changed. "
-                    f"{' '.join(map(str, wanted.refusals))}"
+                    f"{' '.join(map(str, proposal.refusals))}"
                 )
-            computed = backfill.compute(spark.config, spark, wanted, say)
+            computed = backfill.compute(spark.config, spark, proposal, say)
             for line in computed.render():
                 self.log.info("%s", line)
             reason = reason_of(form, f"run {context['run_id']}")
-            asked = backfill.request(spark.config, wanted, computed, actor=actor(context), reason=reason)
-            done = backfill.await_replaced(spark.config, asked, progress=say)
-        for line in backfill.summary(done):
+            request = backfill.request(spark.config, proposal, computed, actor=actor(context), reason=reason)
+            replacement = backfill.await_replaced(spark.config, request, progress=say)
+        for line in backfill.summary(replacement):
             self.log.info("%s", line)
-        found = {
+        outputs = {
             name: {key: each[key] for key in ("rows", "before", "same")}
-            for name, each in done.detail["outputs"].items()
+            for name, each in replacement.detail["outputs"].items()
         }
-        return {"epoch": done.epoch, "seq": done.detail["seq"], "outputs": found}
+        return {"epoch": replacement.epoch, "seq": replacement.detail["seq"], "outputs": outputs}
 
 
 @contextmanager

@@ -279,19 +279,19 @@ def backfill_form() -> dict[str, Param]:
     }
 
 
-def check_form(known: Collection[str], given: Mapping[str, Any]) -> None:
+def check_form(fields: Collection[str], conf: Mapping[str, Any]) -> None:
     """Refuse what a run was triggered with beyond the form's fields: Airflow takes any, and puts them among the params.
 
     Args:
-        known: names of the form's fields.
-        given: the configuration of the run.
+        fields: names of the form's fields.
+        conf: the configuration of the run.
 
     Raises:
         UsageError: a field is unknown; the message names the nearest.
     """
-    for name in sorted(set(given) - set(known)):
-        near = get_close_matches(name, known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(known))}."
+    for name in sorted(set(conf) - set(fields)):
+        near = get_close_matches(name, fields, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(fields))}."
         raise UsageError(f"The form has no field {name!r}. {hint} Trigger a new run.")
 
 

@@ -36,14 +36,14 @@ class RemoveLeftovers(BaseOperator):
         with terminal_errors_fail():
             check_form(list(housekeeping_form()), getattr(context["dag_run"], "conf", None) or {})
             config = config_with_spark(self.spark_conn_id)
-            found = control.housekeeping(config)
+            report = control.housekeeping(config)
             is_wanted = bool(context["params"].get("remove", True))
-            removed = control.clean(config, found.leftovers) if is_wanted else ()
-        for item in found.leftovers:
-            done = "removed" if item in removed else "left over"
-            self.log.info("%s: %s %s: %s", done, item.kind, item.name, item.reason)
-        for item in found.lookalikes:
+            removed = control.clean(config, report.leftovers) if is_wanted else ()
+        for item in report.leftovers:
+            outcome = "removed" if item in removed else "left over"
+            self.log.info("%s: %s %s: %s", outcome, item.kind, item.name, item.reason)
+        for item in report.lookalikes:
             self.log.info("stays: %s %s: %s", item.kind, item.name, item.reason)
         total = sum(item.size_bytes or 0 for item in removed)
-        self.log.info("%s left over, %s removed, %.1f MB.", len(found.leftovers), len(removed), total / 1_000_000)
-        return {"found": len(found.leftovers), "removed": len(removed), "bytes": total}
+        self.log.info("%s left over, %s removed, %.1f MB.", len(report.leftovers), len(removed), total / 1_000_000)
+        return {"found": len(report.leftovers), "removed": len(removed), "bytes": total}

@@ -40,20 +40,20 @@ class _Choice(ReplayTask):
 
         with terminal_errors_fail():
             check_form(list(move_form("", keeps=self.keeps)), getattr(context["dag_run"], "conf", None) or {})
-            known = record(self._config(), self.topology)
-            epoch = self.choose(known, context["params"].get("epoch"))
-            lines = self.lines(known, known.epoch(epoch))
+            topology_record = record(self._config(), self.topology)
+            epoch = self.choose(topology_record, context["params"].get("epoch"))
+            lines = self.lines(topology_record, topology_record.epoch(epoch))
         for line in lines:
             self.log.info("%s", line)
         context["ti"].xcom_push(key="lines", value=lines)
-        context["ti"].xcom_push(key="shown", value={self.topology: Premise.of(known, epoch).to_dict()})
+        context["ti"].xcom_push(key="shown", value={self.topology: Premise.of(topology_record, epoch).to_dict()})
         return epoch
 
-    def choose(self, known: TopologyRecord, wanted: int | None) -> int:
+    def choose(self, record: TopologyRecord, number: int | None) -> int:
         """The epoch that is meant."""
         raise NotImplementedError
 
-    def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+    def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What would change, one a line."""
         raise NotImplementedError
 
@@ -61,13 +61,13 @@ class _Choice(ReplayTask):
 class ChooseCandidate(_Choice):
     """The epoch that waits for its cutover: the one that is being built, or the last one that was rejected."""
 
-    def choose(self, known: TopologyRecord, wanted: int | None) -> int:
+    def choose(self, record: TopologyRecord, number: int | None) -> int:
         """The epoch that the form names, the candidate, or the last one that was rejected."""
-        return waiting_epoch(known, wanted)
+        return waiting_epoch(record, number)
 
-    def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+    def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What the epoch is."""
-        return waiting_lines(known, epoch)
+        return waiting_lines(record, epoch)
 
 
 class ChooseCandidateToAbort(ChooseCandidate):
@@ -75,53 +75,53 @@ class ChooseCandidateToAbort(ChooseCandidate):
 
     keeps = False
 
-    def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+    def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What would go."""
         return [
             f"Epoch {epoch.epoch} of {self.topology} is {epoch.stage}. {_origin(epoch)}",
             "It was live before, and is on its way back: that ends. It is retired again, with its files."
             if epoch.is_recalled
             else "Its driver ends; its tables, topics, consumer group, plan and code are removed for good.",
-            f"Live epoch {known.live} and its readers are not touched.",
+            f"Live epoch {record.live} and its readers are not touched.",
         ]
 
 
 class ChoosePrevious(_Choice):
     """The retired epoch to which readers go back."""
 
-    def choose(self, known: TopologyRecord, wanted: int | None) -> int:
+    def choose(self, record: TopologyRecord, number: int | None) -> int:
         """The epoch that the form names, or the one that was live before."""
-        return previous_epoch(known, wanted)
+        return previous_epoch(record, number)
 
-    def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+    def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What would change."""
-        return previous_lines(known, epoch)
+        return previous_lines(record, epoch)
 
 
-def waiting_epoch(known: TopologyRecord, wanted: int | None = None) -> int:
+def waiting_epoch(record: TopologyRecord, number: int | None = None) -> int:
     """The epoch that waits for its cutover: a named one, the candidate, or the last one that was rejected.
 
     Raises:
         AirflowFailException: none waits.
     """
-    if wanted is not None:
-        return known.epoch(wanted).epoch
-    if known.candidate is not None:
-        return known.candidate.epoch
-    waiting = [e.epoch for e in known.epochs.values() if e.rejected is not None and not e.stage.is_ended]
+    if number is not None:
+        return record.epoch(number).epoch
+    if record.candidate is not None:
+        return record.candidate.epoch
+    waiting = [e.epoch for e in record.epochs.values() if e.rejected is not None and not e.stage.is_ended]
     if not waiting:
         raise AirflowFailException(
-            f"No epoch of {known.topology} waits for a cutover. DAG replay__{known.topology} builds one."
+            f"No epoch of {record.topology} waits for a cutover. DAG replay__{record.topology} builds one."
         )
     return waiting[-1]
 
 
-def waiting_lines(known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+def waiting_lines(record: TopologyRecord, epoch: EpochRecord) -> list[str]:
     """What an epoch that waits is, one a line."""
-    return [f"Epoch {epoch.epoch} of {known.topology} is {epoch.stage}; live is epoch {known.live}. {_origin(epoch)}"]
+    return [f"Epoch {epoch.epoch} of {record.topology} is {epoch.stage}; live is epoch {record.live}. {_origin(epoch)}"]
 
 
-def previous_epoch(known: TopologyRecord, wanted: int | None = None) -> int:
+def previous_epoch(record: TopologyRecord, number: int | None = None) -> int:
     """The epoch that comes back: a named one, or the one that was live before.
 
     Raises:
@@ -130,33 +130,34 @@ def previous_epoch(known: TopologyRecord, wanted: int | None = None) -> int:
     """
     from kappa import control
 
-    if known.candidate is not None and known.candidate.is_recalled and wanted in (None, known.candidate.epoch):
-        return known.candidate.epoch
-    chosen = control.previous(known) if wanted is None else known.epoch(wanted).epoch
-    if chosen == known.live:
-        raise AirflowFailException(f"Epoch {chosen} of {known.topology} is live: readers have it already.")
-    stage, kept = known.epoch(chosen).stage, [e.epoch for e in known.epochs.values() if e.stage is Stage.RETIRED]
+    if record.candidate is not None and record.candidate.is_recalled and number in (None, record.candidate.epoch):
+        return record.candidate.epoch
+    epoch = control.previous(record) if number is None else record.epoch(number).epoch
+    if epoch == record.live:
+        raise AirflowFailException(f"Epoch {epoch} of {record.topology} is live: readers have it already.")
+    stage = record.epoch(epoch).stage
     if stage is not Stage.RETIRED:
+        retired_epochs = [e.epoch for e in record.epochs.values() if e.stage is Stage.RETIRED]
         raise AirflowFailException(
-            f"Field 'epoch' is {chosen}, and epoch {chosen} of {known.topology} is {stage}: it was not live, or its "
-            f"tables are gone. Kept for a way back: {', '.join(map(str, kept)) or 'none'}. Trigger a new run."
+            f"Field 'epoch' is {epoch}, and epoch {epoch} of {record.topology} is {stage}: it was not live, or its "
+            f"tables are gone. Kept for a way back: {', '.join(map(str, retired_epochs)) or 'none'}. Trigger a new run."
         )
-    return chosen
+    return epoch
 
 
-def previous_lines(known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+def previous_lines(record: TopologyRecord, epoch: EpochRecord) -> list[str]:
     """What would change if an epoch came back, one a line."""
-    found = [
-        f"Readers of {known.topology} go back from epoch {known.live} to epoch {epoch.epoch}. {_origin(epoch)}",
+    lines = [
+        f"Readers of {record.topology} go back from epoch {record.live} to epoch {epoch.epoch}. {_origin(epoch)}",
         f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch "
-        f"{known.live} yields.",
-        f"Epoch {known.live} is retired and stays: the same DAG goes forward to it again.",
+        f"{record.live} yields.",
+        f"Epoch {record.live} is retired and stays: the same DAG goes forward to it again.",
     ]
     if epoch.moved is not None:
-        found.append(
+        lines.append(
             f"Epoch {epoch.epoch} went live at {epoch.moved.at:%Y-%m-%d %H:%M:%S} UTC, by {epoch.moved.actor}."
         )
-    return found
+    return lines
 
 
 def _origin(epoch: EpochRecord) -> str:

@@ -35,8 +35,8 @@ def create_missing() -> list[str]:
     """Create the pools that Airflow does not have; their names. Needs Airflow's database. Idempotent."""
     from airflow.models.pool import Pool as Stored
 
-    known = {pool.pool for pool in Stored.get_pools()}
-    missing = [pool for pool in POOLS if pool.name not in known]
+    names = {pool.pool for pool in Stored.get_pools()}
+    missing = [pool for pool in POOLS if pool.name not in names]
     for pool in missing:
         Stored.create_or_update_pool(pool.name, pool.slots, pool.what, include_deferred=True)
     return [pool.name for pool in missing]

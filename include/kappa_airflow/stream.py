@@ -106,10 +106,10 @@ class WatchStream(BaseOperator):
     def _watch(self, context: Context, config: Config, *, restarts: int, until: datetime) -> None:
         from kappa_airflow.triggers import StreamTrigger
 
-        known = record(config, self.topology)
+        topology_record = record(config, self.topology)
         # A first epoch that is not live yet is the stream to be: it goes live by itself.
-        first = known.candidate.epoch if known.candidate else None
-        epoch = known.live if known.live is not None else first
+        first = topology_record.candidate.epoch if topology_record.candidate else None
+        epoch = topology_record.live if topology_record.live is not None else first
         if epoch is None:
             epoch = self._start(context, config)
         attach(context, config, self.topology, epoch)

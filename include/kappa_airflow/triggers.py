@@ -123,15 +123,15 @@ class StreamTrigger(_Looking):
 
         if clock.now() >= datetime.fromisoformat(self.until):
             return {"event": "ended"}, patience
-        known = record(config, self.topology)
-        if known.live is not None and known.live != self.epoch:
-            return {"event": "moved", "live": known.live}, patience
+        topology_record = record(config, self.topology)
+        if topology_record.live is not None and topology_record.live != self.epoch:
+            return {"event": "moved", "live": topology_record.live}, patience
         driver = control.driver_status(config, self.topology, self.epoch)
         if driver.state != self._state:
             say = self.log.warning if driver.state == "slow" else self.log.info
             say("Driver of %s epoch %s is %s: %s", self.topology, self.epoch, driver.state, driver.message)
             self._state = driver.state
-        return self._driver_event(driver, patience, is_wanted=known.epoch(self.epoch).is_wanted)
+        return self._driver_event(driver, patience, is_wanted=topology_record.epoch(self.epoch).is_wanted)
 
 
 class StageTrigger(_Looking):
@@ -166,8 +166,9 @@ class StageTrigger(_Looking):
         arrived = arrival(progress, Stage(self.stage))
         if arrived is not None:
             return arrived, patience
-        wanted = is_wanted(config, self.topology, self.epoch)
-        event, patience = self._driver_event(progress.driver, patience, is_wanted=wanted)
+        event, patience = self._driver_event(
+            progress.driver, patience, is_wanted=is_wanted(config, self.topology, self.epoch)
+        )
         if event is None and self._late_at is not None and clock.now() >= self._late_at:
             event = {"event": "late", "message": progress.message}
         return event, patience

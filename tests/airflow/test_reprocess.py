@@ -172,7 +172,7 @@ def test_a_scheduled_replay_starts_at_the_beginning_or_at_a_savepoint(
 
 
 def conclude(**found: Any) -> Any:
-    return Conclude(task_id="conclude", topology=TOPOLOGY, found={**FOUND, **found}).execute(context())
+    return Conclude(task_id="conclude", topology=TOPOLOGY, verification={**FOUND, **found}).execute(context())
 
 
 def test_what_is_the_same_is_dropped_and_its_report_kept(live: Any, config: Config) -> None:

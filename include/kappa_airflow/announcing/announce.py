@@ -60,17 +60,17 @@ class MovesTrigger(BaseEventTrigger):
         from kappa.record.epochs import Epochs
 
         epochs = Epochs(Config.from_env().lake)
-        told: int | None = None
+        position: int | None = None
         while True:
             now = await asyncio.to_thread(self._look, epochs)
-            if now is not None and now != told:
-                told = now
+            if now is not None and now != position:
+                position = now
                 yield TriggerEvent({"up_to": now})  # type: ignore[no-untyped-call]  # as above
             await asyncio.sleep(self.poll_seconds)
 
     def _look(self, epochs: Epochs) -> int | None:
         try:
-            found = last(epochs.events())
+            position = last(epochs.events())
         except Exception as error:  # also a disk that fails: Airflow starts a watcher that ended no second time
             words = f"{type(error).__name__}: {first_line(error)}"
             if words != self._trouble:
@@ -78,7 +78,7 @@ class MovesTrigger(BaseEventTrigger):
             self._trouble = words
             return None
         self._trouble = ""
-        return found
+        return position
 
 
 def moves(poll_seconds: float = 5.0) -> Asset:
@@ -116,9 +116,9 @@ class Announce(BaseOperator):
             lake = epochs.lake_id() if events else ""
         state = context["asset_state_store"][self.wakes]
         stored: Any = context["inlet_events"][ANNOUNCED].ascending(False).limit(_LOOKED_AT)
-        kept: Any = state.get(BOOKMARK)
+        bookmark: Any = state.get(BOOKMARK)
         bookmarks = [Bookmark.of(event.extra) for event in stored]
-        bookmarks += [] if kept is None else [Bookmark.of(kept)]
+        bookmarks += [] if bookmark is None else [Bookmark.of(bookmark)]
         after = max((one.n for one in bookmarks if one.is_of(lake, events)), default=None)
         if bookmarks and after is None:
             self.log.warning(
@@ -126,15 +126,15 @@ class Announce(BaseOperator):
                 "back from a copy. What is live is announced.",
                 max(one.n for one in bookmarks),
             )
-        found = announcements(events, after=after)
+        news = announcements(events, after=after)
         # Only of what is stored for certain: the events below are not before this task is a success.
-        safe = after if after is not None else None if found else last(events)
-        if safe is not None and (mark := Bookmark.at_place(lake, events, safe).to_dict()) != kept:
+        safe = after if after is not None else None if news else last(events)
+        if safe is not None and (mark := Bookmark.at_place(lake, events, safe).to_dict()) != bookmark:
             state.set(BOOKMARK, mark)
-        for one in found:
+        for one in news:
             self.log.info("%(id)s: %(move)s of %(table)s, epoch %(epoch)s", one.extra)
             extra = {**one.extra, "lake": lake}
             context["outlet_events"][ANNOUNCED].add(served(one.topology, one.table), extra=extra)
-        if not found:
+        if not news:
             self.log.info("There is nothing new up to position %s of the record of epochs.", after or 0)
-        return list(dict.fromkeys(one.extra["id"] for one in found))
+        return list(dict.fromkeys(one.extra["id"] for one in news))

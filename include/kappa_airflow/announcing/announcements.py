@@ -69,11 +69,11 @@ class Bookmark:
     at: str
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any] | int) -> Bookmark:
+    def of(cls, value: Mapping[str, Any] | int) -> Bookmark:
         """Read what :meth:`to_dict` wrote, an asset event says, or earlier code kept: a number."""
-        if isinstance(kept, Mapping):
-            return cls(lake=str(kept.get("lake") or ""), n=int(kept["n"]), at=str(kept.get("at") or ""))
-        return cls(lake="", n=int(kept), at="")
+        if isinstance(value, Mapping):
+            return cls(lake=str(value.get("lake") or ""), n=int(value["n"]), at=str(value.get("at") or ""))
+        return cls(lake="", n=int(value), at="")
 
     @classmethod
     def at_place(cls, lake: str, events: Sequence[Event], n: int) -> Bookmark:
@@ -107,7 +107,7 @@ def announcements(events: Sequence[Event], *, after: int | None) -> tuple[Announ
         after: position of the last event that was announced; None where none ever was: then only the last move of each
             topology counts, which is what is live.
     """
-    found: list[Announcement] = []
+    news: list[Announcement] = []
     from kappa.record.moves import rollbacks
 
     back = rollbacks(events)
@@ -115,13 +115,13 @@ def announcements(events: Sequence[Event], *, after: int | None) -> tuple[Announ
     for event in events:
         is_new = event.n > after if after is not None else event.n == latest.get(event.topology)
         if event.event in ANNOUNCED and is_new:
-            found += _of(event, events, is_rollback=event.n in back)
-    return tuple(found)
+            news += _of(event, events, is_rollback=event.n in back)
+    return tuple(news)
 
 
 def _of(event: Event, events: Sequence[Event], *, is_rollback: bool) -> list[Announcement]:
     before = [e for e in events if e.topology == event.topology and e.n < event.n]
-    said: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "n": event.n,
         "id": f"{event.topology}/{event.n}",
         "topology": event.topology,
@@ -143,14 +143,14 @@ def _of(event: Event, events: Sequence[Event], *, is_rollback: bool) -> list[Ann
                 topology=event.topology,
                 table=name,
                 extra={
-                    **said,
+                    **facts,
                     **interval,
                     "table": name,
                     "offsets": event.detail.get("offsets", {}),
-                    "difference": {key: found[key] for key in ("rows", "before", "same") if key in found},
+                    "difference": {key: output[key] for key in ("rows", "before", "same") if key in output},
                 },
             )
-            for name, found in sorted(outputs.items())
+            for name, output in sorted(outputs.items())
         ]
     replaced = event.detail.get("from")
     move = {
@@ -164,7 +164,7 @@ def _of(event: Event, events: Sequence[Event], *, is_rollback: bool) -> list[Ann
         Announcement(
             topology=event.topology,
             table=name,
-            extra={**said, **move, "table": name, "difference": differences.get(name)},
+            extra={**facts, **move, "table": name, "difference": differences.get(name)},
         )
         for name in _tables(before, event.epoch)
     ]

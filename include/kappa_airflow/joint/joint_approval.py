@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Member = dict[str, Any]
 
 
-def members_of(found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def members_of(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Topology -> epoch, of what the tasks before returned."""
-    return {str(one["topology"]): int(one["epoch"]) for one in found}
+    return {str(one["topology"]): int(one["epoch"]) for one in results}
 
 
 def wanted_then(context: Context) -> Then:
@@ -70,14 +70,14 @@ class ApproveTogether(Question):
             self.log.info("The form does not ask for an approval. It says: %s.", THEN[then])
             return {"answer": "not asked"}
         with terminal_errors_fail():
-            found = {name: control.progress(config, name, epoch) for name, epoch in members.items()}
-            if all(progress.is_live for progress in found.values()):
+            progress_by_name = {name: control.progress(config, name, epoch) for name, epoch in members.items()}
+            if all(progress.is_live for progress in progress_by_name.values()):
                 self.log.info("All of them are live already: there is nothing to approve.")
                 return {"answer": "live already"}
             rejected_by = kept_rejection(context)
             if rejected_by is not None:
                 return self._rejected(context, config, rejected_by)
-            for name, progress in found.items():
+            for name, progress in progress_by_name.items():
                 if progress.rejected:
                     self.log.info(
                         "Epoch %s of %s was %s. It is taken up again.", members[name], name, progress.rejected
@@ -116,9 +116,10 @@ class ApproveTogether(Question):
                 return self._rejected(context, config, who)
             shown = {name: Terms.from_dict(one) for name, one in kept_terms(context).items()}
             if {name: one.epoch for name, one in shown.items()} != members:
+                subject = ", ".join(f"{name} epoch {one.epoch}" for name, one in sorted(shown.items()))
                 raise AirflowFailException(
-                    f"Asked was about {', '.join(f'{name} epoch {one.epoch}' for name, one in sorted(shown.items()))}, "
-                    "which is not what would be moved now. Readers stay. Clear this task to ask again."
+                    f"The question was about {subject}, which is not what would be moved now. Readers stay. Clear this "
+                    "task to ask again."
                 )
             now = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
             changes = [f"{name}: {change}" for name in sorted(now) for change in shown[name].changes(now[name])]
@@ -148,8 +149,8 @@ class ApproveTogether(Question):
         """Whether an epoch lacks the approval for which this task waits."""
         from kappa.control.approval import of_terms
 
-        given = of_terms(config, record(config, shown.topology), shown)
-        return len(given) < min(self.nth, max(1, needed))
+        approvals = of_terms(config, record(config, shown.topology), shown)
+        return len(approvals) < min(self.nth, max(1, needed))
 
     def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
         """Put the rejection of each epoch on record, where it is not, and return it."""

@@ -41,13 +41,13 @@ def joint_move_form(topologies: Collection[str]) -> dict[str, Param]:
     return {"topologies": _topologies(topologies), **form}
 
 
-def _topologies(known: Collection[str]) -> Param:
+def _topologies(names: Collection[str]) -> Param:
     return Param(
         [],
         type="array",
-        items={"type": "string", **({"enum": sorted(known)} if known else {})},
+        items={"type": "string", **({"enum": sorted(names)} if names else {})},
         uniqueItems=True,
-        examples=sorted(known),
+        examples=sorted(names),
         title="Topologies",
         description="Two or more. Readers of all of them move in one commit, or of none.",
     )

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from kappa.replay.request import ReplayRequest
 
 
-def _named(context: Context, known: Sequence[str]) -> list[str]:
+def _named(context: Context, fields: Sequence[str]) -> list[str]:
     """The topologies that the form names, once each.
 
     Raises:
         AirflowFailException: fewer than two are named.
     """
     with terminal_errors_fail():
-        check_form(known, getattr(context["dag_run"], "conf", None) or {})
+        check_form(fields, getattr(context["dag_run"], "conf", None) or {})
     names = list(dict.fromkeys(context["params"].get("topologies") or ()))
     if len(names) < 2:
         raise AirflowFailException(
@@ -139,19 +139,19 @@ class ChooseMembers(ReplayTask):
         """
         from kappa.control.plans.premise import Premise
 
-        config, found, lines, shown = self._config(), [], [], {}
+        config, members, lines, shown = self._config(), [], [], {}
         for name in _named(context, list(joint_move_form(()))):
-            known = record(config, name)
+            topology_record = record(config, name)
             with terminal_errors_fail():
-                epoch = previous_epoch(known) if self.is_back else waiting_epoch(known)
-            lines += (previous_lines if self.is_back else waiting_lines)(known, known.epoch(epoch))
-            found.append({"topology": name, "epoch": epoch})
-            shown[name] = Premise.of(known, epoch).to_dict()
+                epoch = previous_epoch(topology_record) if self.is_back else waiting_epoch(topology_record)
+            lines += (previous_lines if self.is_back else waiting_lines)(topology_record, topology_record.epoch(epoch))
+            members.append({"topology": name, "epoch": epoch})
+            shown[name] = Premise.of(topology_record, epoch).to_dict()
         for line in lines:
             self.log.info("%s", line)
         context["ti"].xcom_push(key="lines", value=lines)
         context["ti"].xcom_push(key="shown", value=shown)
-        return found
+        return members
 
 
 class BringBackTogether(ReplayTask):
@@ -181,14 +181,14 @@ class BringBackTogether(ReplayTask):
         if self.answer["answer"] != "approved":
             skip(self.log, f"It was rejected ({self.answer['by']}): nothing was changed. Clear the task that asked.")
         with terminal_errors_fail():
-            found = control.recall_together(
+            epochs = control.recall_together(
                 self._config(),
                 members_of(self.members),
                 actor=actor(context),
                 reason=reason_of(context["params"], f"run {context['run_id']}"),
                 premises=premises_of(self.answer),
             )
-        return [{"topology": name, "epoch": epoch} for name, epoch in sorted(found.items())]
+        return [{"topology": name, "epoch": epoch} for name, epoch in sorted(epochs.items())]
 
 
 class CutOverTogether(AwaitStage):
@@ -231,8 +231,8 @@ class CutOverTogether(AwaitStage):
         config = self._config()
         with terminal_errors_fail():
             for name, epoch in members_of(self.members).items():
-                found = control.progress(config, name, epoch)
-                if found.stage is Stage.RETIRED and not found.is_recalled:
+                progress = control.progress(config, name, epoch)
+                if progress.stage is Stage.RETIRED and not progress.is_recalled:
                     raise AirflowFailException(
                         f"Epoch {epoch} of {name} was live and is retired since. Clearing this task does not bring it "
                         "back; DAG joint_rollback does."

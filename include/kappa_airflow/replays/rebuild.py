@@ -119,9 +119,9 @@ class StartRebuild(StartReplay):
         if plan.live_epoch is not None:
             return plan
         store = context.get("task_state_store")
-        kept = store.get(PLAN_KEY) if store is not None else None
-        if isinstance(kept, str):
-            return _plan(kept)
+        plan_text = store.get(PLAN_KEY) if store is not None else None
+        if isinstance(plan_text, str):
+            return _plan(plan_text)
         config = self._config()
         with terminal_errors_fail():
             self._check_standing(config, plan)

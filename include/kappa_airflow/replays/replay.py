@@ -92,10 +92,10 @@ class PlanReplay(ReplayTask):
         from kappa import control
 
         store = context.get("task_state_store")
-        kept = store.get(PLAN_KEY) if store is not None else None
-        if isinstance(kept, str):
+        plan_text = store.get(PLAN_KEY) if store is not None else None
+        if isinstance(plan_text, str):
             self.log.info("This run has its plan already; for a new plan trigger a new run.")
-            return kept
+            return plan_text
         with terminal_errors_fail():
             config = self._config()
             plan = control.plan(config, self.request(context, config))

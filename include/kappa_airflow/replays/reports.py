@@ -37,8 +37,8 @@ def in_short(report: DiffReport) -> list[str]:
     ]
     checks = sum(check.ok for check in report.checks)
     lines += [f"{checks} of {len(report.checks)} checks hold"] if report.checks else []
-    kept = sum(threshold.ok for threshold in report.thresholds)
-    lines += [f"{kept} of {len(report.thresholds)} thresholds are kept"] if report.thresholds else []
+    thresholds = sum(threshold.ok for threshold in report.thresholds)
+    lines += [f"{thresholds} of {len(report.thresholds)} thresholds are kept"] if report.thresholds else []
     return [*lines, *(f"failed: {failure}" for failure in report.failures)]
 
 
@@ -72,19 +72,19 @@ class Verify(AwaitStage):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # what it waited for is its result
         """Return the verification once there is one; defer until then."""
         super().execute(context)
-        return self._told(self._config())
+        return self._result(self._config())
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
         """Return the verification, or defer again."""
         super().resume(context, event)
-        return self._told(self._config())
+        return self._result(self._config())
 
     def _finish(self, event: dict[str, Any]) -> None:
         if event["event"] != "arrived":
             self._log(self._config())
         super()._finish(event)
 
-    def _told(self, config: Config) -> dict[str, Any]:
+    def _result(self, config: Config) -> dict[str, Any]:
         report = self._log(config)
         if report is None:
             return {"epoch": int(self.epoch), "verdict": None}

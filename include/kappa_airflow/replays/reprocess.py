@@ -66,14 +66,14 @@ class PlanReprocess(PlanReplay):
         from kappa import control
         from kappa.control.plans.premise import Premise
 
-        known = record(config, self.topology)
-        if known.live is None:
+        topology_record = record(config, self.topology)
+        if topology_record.live is None:
             skip(
                 self.log,
                 f"{self.topology} has no live epoch: there is nothing to compare with. DAG stream__{self.topology} "
                 "starts it.",
             )
-        candidate = known.candidate
+        candidate = topology_record.candidate
         if candidate is None:
             return
         if candidate.planned.actor != AUTHOR:
@@ -82,7 +82,7 @@ class PlanReprocess(PlanReplay):
                 f"Epoch {candidate.epoch} of {self.topology} is being built already, by {candidate.planned.actor}: it "
                 "is left alone, and this run compares nothing. Cut it over or abort it; the next run compares again.",
             )
-        moving = being_moved(known, candidate.epoch)
+        moving = being_moved(topology_record, candidate.epoch)
         if moving:
             skip(
                 self.log,
@@ -96,25 +96,25 @@ class PlanReprocess(PlanReplay):
                 candidate.epoch,
                 actor=AUTHOR,
                 reason=why,
-                premise=Premise.of(known, candidate.epoch),
+                premise=Premise.of(topology_record, candidate.epoch),
             )
         except MoveRefusedError as error:  # somebody was faster
             skip(self.log, f"{error} Epoch {candidate.epoch} is left alone, and this run compares nothing.")
         self.log.info("Epoch %s of the run before is removed: this run replaces it.", candidate.epoch)
 
 
-def being_moved(known: TopologyRecord, epoch: int) -> str:
+def being_moved(record: TopologyRecord, epoch: int) -> str:
     """What a person does with an epoch of the schedule at the moment, in words; empty where nobody touches it."""
-    found, handover = known.epoch(epoch), known.handover
+    epoch_record, handover = record.epoch(epoch), record.handover
     if handover is not None and handover.epoch == epoch:
         return f"is being made live, as {handover.actor} asked at {handover.at:%Y-%m-%d %H:%M} UTC"
-    mine = [event for event in known.events if event.epoch == epoch]
-    if found.is_recalled:
-        recalled = next(event for event in reversed(mine) if event.event == "recalled")
+    events = [event for event in record.events if event.epoch == epoch]
+    if epoch_record.is_recalled:
+        recalled = next(event for event in reversed(events) if event.event == "recalled")
         return f"is being brought back, as {recalled.actor} asked at {recalled.at:%Y-%m-%d %H:%M} UTC"
-    if found.approvals:
-        return f"was approved by {' and '.join(event.actor for event in found.approvals)}"
-    for event in reversed(mine):
+    if epoch_record.approvals:
+        return f"was approved by {' and '.join(event.actor for event in epoch_record.approvals)}"
+    for event in reversed(events):
         if event.event == "rejected":
             break
         if event.event == "reopened":
@@ -136,14 +136,14 @@ class Conclude(ReplayTask):
     """Drops a candidate that is the same as what is live; fails where it differs, and leaves the candidate for a look.
 
     Args:
-        found: what task ``verified`` returned.
+        verification: what task ``verified`` returned.
     """
 
-    template_fields: Sequence[str] = ("found",)
+    template_fields: Sequence[str] = ("verification",)
 
-    def __init__(self, *, found: Any, **kwargs: Any) -> None:
+    def __init__(self, *, verification: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.found = found
+        self.verification = verification
 
     def execute(self, context: Context) -> str:
         """Return the verdict.
@@ -152,15 +152,15 @@ class Conclude(ReplayTask):
             AirflowFailException: the candidate differs from what is live.
         """
 
-        epoch, verdict = int(self.found["epoch"]), self.found["verdict"]
+        epoch, verdict = int(self.verification["epoch"]), self.verification["verdict"]
         if verdict == "same":
             self._drop(epoch)
             return str(verdict)
-        for line in self.found["difference"]:
+        for line in self.verification["difference"]:
             self.log.warning("%s", line)
         raise AirflowFailException(
-            f"Recomputed with the deployed code, {self.topology} differs from live epoch {self.found['live']}: "
-            f"{'; '.join(self.found['difference'])}. Epoch {epoch} stays until the next run replaces it: see "
+            f"Recomputed with the deployed code, {self.topology} differs from live epoch {self.verification['live']}: "
+            f"{'; '.join(self.verification['difference'])}. Epoch {epoch} stays until the next run replaces it: see "
             f"{report_path(self.topology, epoch)}. DAG cutover__{self.topology} moves readers to it; from its question "
             "on, no run replaces it."
         )
@@ -172,11 +172,11 @@ class Conclude(ReplayTask):
 
         config = self._config()
         with terminal_errors_fail():
-            known = record(config, self.topology)
-            moving = "is live" if known.live == epoch else being_moved(known, epoch)
+            topology_record = record(config, self.topology)
+            moving = "is live" if topology_record.live == epoch else being_moved(topology_record, epoch)
             if not moving:
                 try:
-                    premise = Premise.of(known, epoch)
+                    premise = Premise.of(topology_record, epoch)
                     why = "the same as what is live"
                     control.abort(config, self.topology, epoch, actor=AUTHOR, reason=why, premise=premise)
                 except MoveRefusedError as error:
@@ -187,6 +187,6 @@ class Conclude(ReplayTask):
         self.log.info(
             "Epoch %s is the same as live epoch %s and was dropped. Its report is kept: %s",
             epoch,
-            self.found["live"],
-            self.found["report"],
+            self.verification["live"],
+            self.verification["report"],
         )
