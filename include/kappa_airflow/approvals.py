@@ -301,7 +301,7 @@ class Confirm(Question):
 
     Args:
         what: the question, as a headline.
-        lines: what would change, one a line: the result of the task before it.
+        lines: what would change, one per line: the result of the task before it.
         members: topologies and epochs, where it is about several.
         shown: what the lines were made of, by topology, where the task before it says so.
     """

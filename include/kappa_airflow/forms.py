@@ -25,8 +25,8 @@ STARTS = {
     "to_earliest": "the beginning: the first record of the sources",
     "to_latest": "the live epoch's last commit",
     "to_datetime": "a time",
-    "by_duration": "so long ago",
-    "shift_by": "so many offsets from the live epoch's last commit",
+    "by_duration": "a duration ago",
+    "shift_by": "a number of offsets from the live epoch's last commit",
     "to_offset": "offsets",
     "from_savepoint": "a savepoint of the live epoch, by number or name",
     "from_savepoint_at": "the live epoch as it was at a time",
@@ -109,14 +109,14 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Duration",
-            description="For a start so long ago: an ISO 8601 duration, P7D or PT6H.",
+            description="For a start a duration ago: an ISO 8601 duration, P7D or PT6H.",
             section=_DETAILS,
         ),
         "shift": Param(
             None,
             type=["null", "integer"],
             title="Shift",
-            description="For a start so many offsets from the last commit, in each partition: -1000 goes back.",
+            description="For a start by offsets from the last commit, in each partition: -1000 goes back.",
             section=_DETAILS,
         ),
         "offsets": Param(
@@ -200,7 +200,7 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             type=["null", "array"],
             items={"type": "string"},
             title="Thresholds",
-            description="Most that the new epoch may differ, one a line: rewards.keys_removed=0, or a share, "
+            description="Most that the new epoch may differ, one per line: rewards.keys_removed=0, or a share, "
             "rewards.drift.Points=0.1. Exceeded, the verdict is failed and readers are not moved.",
             section=_ADVANCED,
         ),
@@ -264,7 +264,7 @@ def backfill_form() -> dict[str, Param]:
             type="array",
             items={"type": "string"},
             title="Outputs",
-            description="Append outputs whose rows are replaced, one a line; all of them where none is named.",
+            description="Append outputs whose rows are replaced, one per line; all of them where none is named.",
         ),
         "zone": Param(
             None,

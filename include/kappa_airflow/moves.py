@@ -54,7 +54,7 @@ class _Choice(ReplayTask):
         raise NotImplementedError
 
     def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
-        """What would change, one a line."""
+        """What would change, one per line."""
         raise NotImplementedError
 
 
@@ -117,7 +117,7 @@ def waiting_epoch(record: TopologyRecord, number: int | None = None) -> int:
 
 
 def waiting_lines(record: TopologyRecord, epoch: EpochRecord) -> list[str]:
-    """What an epoch that waits is, one a line."""
+    """What an epoch that waits is, one per line."""
     return [f"Epoch {epoch.epoch} of {record.topology} is {epoch.stage}; live is epoch {record.live}. {_origin(epoch)}"]
 
 
@@ -146,7 +146,7 @@ def previous_epoch(record: TopologyRecord, number: int | None = None) -> int:
 
 
 def previous_lines(record: TopologyRecord, epoch: EpochRecord) -> list[str]:
-    """What would change if an epoch came back, one a line."""
+    """What would change if an epoch came back, one per line."""
     lines = [
         f"Readers of {record.topology} go back from epoch {record.live} to epoch {epoch.epoch}. {_origin(epoch)}",
         f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch "

@@ -25,8 +25,10 @@ class Pool:
     what: str
 
 
-STREAMS = Pool(name="kappa_streams", slots=256, what="Kappa: watches of live streams, one task a topology.")
-REPLAYS = Pool(name="kappa_replays", slots=32, what="Kappa: replays, rebuilds, cutovers and rollbacks, one task a run.")
+STREAMS = Pool(name="kappa_streams", slots=256, what="Kappa: watches of live streams, one task per topology.")
+REPLAYS = Pool(
+    name="kappa_replays", slots=32, what="Kappa: replays, rebuilds, cutovers and rollbacks, one task per run."
+)
 BACKFILLS = Pool(name="kappa_backfills", slots=3, what="Kappa: backfills. Each task is a Spark application of its own.")
 POOLS = (STREAMS, REPLAYS, BACKFILLS)
 

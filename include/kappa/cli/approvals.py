@@ -40,9 +40,9 @@ def approve(
     """
     from kappa.record.epochs import Epochs
 
-    chosen = config()
-    number = epoch if epoch is not None else Epochs(chosen.lake).record(topology).candidate_epoch()
-    terms = control.approval_terms(chosen, topology, number)
+    settings = config()
+    number = epoch if epoch is not None else Epochs(settings.lake).record(topology).candidate_epoch()
+    terms = control.approval_terms(settings, topology, number)
     name = hashlib.sha256(json_text.dumps(terms.to_dict(), sort_keys=True).encode()).hexdigest()[:_SHOWN]
     if shown and shown != name:
         raise MoveRefusedError(
@@ -51,24 +51,24 @@ def approve(
         )
 
     def act() -> None:
-        control.approve(chosen, terms, actor=actor(), reason=reason)
+        control.approve(settings, terms, actor=actor(), reason=reason)
 
     if not json:
         replaced = "no epoch" if terms.live is None else f"epoch {terms.live}"
         say(f"Epoch {number} of {topology} would replace {replaced}. Code {terms.code[:12]}, verdict {terms.verdict}.")
-        say(control.diff(chosen, topology, number).render())
+        say(control.diff(settings, topology, number).render())
         say(f"This is {name}: with --shown {name} an approval is refused once any of it changed.")
     if not execute:
         if json:
-            say_json({"topology": topology, "epoch": number, "shown": name, **_state(chosen, topology, number)})
+            say_json({"topology": topology, "epoch": number, "shown": name, **_state(settings, topology, number)})
         else:
             dry_run(act, otherwise=f"epoch {number} has your approval, or all that it needs")
         return
     act()
-    found = _state(chosen, topology, number)
-    by, missing = " and ".join(found["approved_by"]), found["missing"]
+    state = _state(settings, topology, number)
+    by, missing = " and ".join(state["approved_by"]), state["missing"]
     if json:
-        say_json({"topology": topology, "epoch": number, "shown": name, **found})
+        say_json({"topology": topology, "epoch": number, "shown": name, **state})
         return
     say(f"Epoch {number} of {topology} is approved by {by}.")
     way = f"kappa cutover {topology} --execute"
@@ -77,25 +77,25 @@ def approve(
 
 def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Say that a verified epoch is not to go live: its driver stops, and its tables stay for KAPPA_REJECTED_HOURS."""
-    chosen = config()
+    settings = config()
 
     def act() -> None:
-        control.reject(chosen, topology, epoch, actor=actor(), reason=reason)
+        control.reject(settings, topology, epoch, actor=actor(), reason=reason)
 
     if not execute:
         dry_run(act, otherwise=f"epoch {epoch} of {topology} was rejected")
         return
     act()
     say(
-        f"Epoch {epoch} of {topology} is rejected; its tables are kept for {chosen.rejected_hours:g} hours. To take it "
-        f"up again: kappa start {topology} --epoch {epoch} --execute"
+        f"Epoch {epoch} of {topology} is rejected; its tables are kept for {settings.rejected_hours:g} hours. To "
+        f"take it up again: kappa start {topology} --epoch {epoch} --execute"
     )
 
 
-def _state(chosen: Config, topology: str, epoch: int) -> dict[str, Any]:
+def _state(settings: Config, topology: str, epoch: int) -> dict[str, Any]:
     from kappa.control import approval
     from kappa.record.epochs import Epochs
 
-    record = Epochs(chosen.lake).record(topology)
-    given = [event.actor for event in approval.valid_approvals(chosen, record, epoch)]
-    return {"approved_by": given, "missing": max(0, approval.required(chosen, topology) - len(given))}
+    record = Epochs(settings.lake).record(topology)
+    approvers = [event.actor for event in approval.valid_approvals(settings, record, epoch)]
+    return {"approved_by": approvers, "missing": max(0, approval.required(settings, topology) - len(approvers))}

@@ -38,7 +38,7 @@ def start(
     ] = False,
     every: Annotated[float, typer.Option("--every", help="Seconds between two slices while following.")] = 60.0,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on behind records that retention removed before they were archived.")
+        bool, typer.Option("--skip-lost", help="Go on after records that retention removed before they were archived.")
     ] = False,
     execute: Execute = False,
     json: Json = False,
@@ -51,30 +51,30 @@ def start(
     from kappa.archive.writer import Archiver
     from kappa.kafka.broker import Broker
 
-    chosen = config()
-    with Broker(chosen.bootstrap_servers) as broker:
-        found = [overview.outlook(chosen, broker, topic) for topic in dict.fromkeys(topics)]
+    settings = config()
+    with Broker(settings.bootstrap_servers) as broker:
+        outlooks = [overview.outlook(settings, broker, topic) for topic in dict.fromkeys(topics)]
     if not execute:
         if json:
-            say_json({"executed": False, "topics": found})
+            say_json({"executed": False, "topics": outlooks})
         else:
-            say(line for outlook in found for line in _described(outlook))
-        for outlook in found:
-            with closing(Archiver(chosen, outlook.topic, skip_lost=skip_lost)) as one:
+            say(line for outlook in outlooks for line in _described(outlook))
+        for outlook in outlooks:
+            with closing(Archiver(settings, outlook.topic, skip_lost=skip_lost)) as one:
                 first_effect(one.open)
         if json:
             return
         dry(
-            f"archive {sum(outlook.lag for outlook in found):,} offsets of {', '.join(topics)}"
+            f"archive {sum(outlook.lag for outlook in outlooks):,} offsets of {', '.join(topics)}"
             + (" and follow" if follow else "")
         )
         return
-    _run(chosen, found, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
-    done = [overview.status(chosen, outlook.topic) for outlook in found]
+    _run(settings, outlooks, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
+    statuses = [overview.status(settings, outlook.topic) for outlook in outlooks]
     if json:
-        say_json({"executed": True, "topics": done})
+        say_json({"executed": True, "topics": statuses})
         return
-    for status in done:
+    for status in statuses:
         covered = ", ".join(map(str, status.facts.covered)) or "nothing"
         say(f"Archived {covered}: {status.records:,} records.")
 
@@ -88,21 +88,21 @@ def status(
     from kappa.archive import overview
     from kappa.archive.reader import archived_topics
 
-    chosen = config()
-    found = [overview.status(chosen, name) for name in ([topic] if topic else archived_topics(chosen.lake))]
+    settings = config()
+    statuses = [overview.status(settings, name) for name in ([topic] if topic else archived_topics(settings.lake))]
     if json:
-        say_json(found)
+        say_json(statuses)
         return
     rows = [
         [
             s.topic,
             " ".join(f"[{r.partition}]={r.start}..{r.end}" for r in s.facts.covered) or "nothing",
             s.records,
-            "topic recreated" if s.is_same_topic is False else s.lag,
+            "topic recreated" if s.is_same_topic is False else s.left,
             s.archiver,
             s.message,
         ]
-        for s in found
+        for s in statuses
     ]
     table(rows, ["topic", "covered", "records", "behind", "archiver", "doing"])
     if not rows:
@@ -114,16 +114,16 @@ def stop(topics: Topics, execute: Execute = False) -> None:
     """End the archivers of topics, wherever they run, between two slices. What they archived stays."""
     from kappa.archive import overview
 
-    chosen = config()
+    settings = config()
     if not execute:
         dry_run(
-            lambda: [overview.stop(chosen, topic) for topic in topics],
+            lambda: [overview.stop(settings, topic) for topic in topics],
             what=f"end the archiver of {', '.join(topics)}",
             otherwise=f"{', '.join(topics)} has no archiver",
         )
         return
     for topic in topics:
-        is_ended = overview.stop(chosen, topic)
+        is_ended = overview.stop(settings, topic)
         say(f"The archiver of {topic} stops." if is_ended else f"{topic} has no archiver: nothing was changed.")
 
 
@@ -139,7 +139,9 @@ def _described(outlook: Outlook) -> list[str]:
     return lines
 
 
-def _run(chosen: Config, found: list[Outlook], *, follow: bool, every: float, skip_lost: bool, quiet: bool) -> None:
+def _run(
+    settings: Config, outlooks: list[Outlook], *, follow: bool, every: float, skip_lost: bool, quiet: bool
+) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -160,19 +162,21 @@ def _run(chosen: Config, found: list[Outlook], *, follow: bool, every: float, sk
     is_plain = quiet or not sys.stderr.isatty()
     with ExitStack() as stack:
         bar = stack.enter_context(Progress(*columns, console=console, transient=True, disable=is_plain))
-        archivers = [stack.enter_context(Archiver(chosen, outlook.topic, skip_lost=skip_lost)) for outlook in found]
+        archivers = [
+            stack.enter_context(Archiver(settings, outlook.topic, skip_lost=skip_lost)) for outlook in outlooks
+        ]
         tasks = {
             one: bar.add_task(outlook.topic, total=outlook.lag or None, rate="")
-            for one, outlook in zip(archivers, found, strict=True)
+            for one, outlook in zip(archivers, outlooks, strict=True)
         }
-        begun = time.monotonic()
+        start = time.monotonic()
 
-        def told(one: Archiver, offsets: int) -> None:
+        def advance(one: Archiver, offsets: int) -> None:
             bar.advance(tasks[one], offsets)
             task = next(task for task in bar.tasks if task.id == tasks[one])
-            rate = f"{task.completed / (time.monotonic() - begun):,.0f} offsets/s"
+            rate = f"{task.completed / (time.monotonic() - start):,.0f} offsets/s"
             bar.update(tasks[one], rate=rate)
             if is_plain:
                 console.print(f"{task.description}: {task.completed:,.0f} offsets archived, {rate}", highlight=False)
 
-        writer.run(archivers, follow=follow, every_seconds=every, on_slice=told, is_over=stopping.is_set)
+        writer.run(archivers, follow=follow, every_seconds=every, on_slice=advance, is_over=stopping.is_set)

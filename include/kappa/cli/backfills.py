@@ -52,39 +52,39 @@ def backfill(
     from kappa.control.backfills import backfill_plan
     from kappa.spark.session import LazySession
 
-    chosen = config()
+    settings = config()
     first, last = (parsed_time(text) if zone is None else local_time(text, zone) for text in (begin, end))
-    said = (lambda _: None) if json else (lambda line: say(f"  {line}"))
-    with LazySession(config=chosen, name=f"kappa backfill {topology}") as spark:
-        wanted = backfill_plan.propose(chosen, spark, topology, first, last, output or ())
+    progress = (lambda _: None) if json else (lambda line: say(f"  {line}"))
+    with LazySession(config=settings, name=f"kappa backfill {topology}") as spark:
+        proposal = backfill_plan.propose(settings, spark, topology, first, last, output or ())
         if not json:
-            say(wanted.render())
-        if wanted.refusals:
+            say(proposal.render())
+        if proposal.refusals:
             if json:
-                say_json(wanted)
+                say_json(proposal)
             else:
                 say("Nothing will be changed.")
             raise typer.Exit(1)
         if not execute:
             if json:
-                say_json(wanted)
+                say_json(proposal)
                 return
             again = f" --zone {zone}" if zone else ""
             again += "".join(f" --output {name}" for name in output or ())
             say(f"Nothing was changed. To do it: kappa backfill {topology} --from {begin} --to {end}{again} --execute")
             return
-        computed = backfills.compute(chosen, spark, wanted, said)
+        computed = backfills.compute(settings, spark, proposal, progress)
     if not json:
         say(computed.render())
-    asked = backfills.request(chosen, wanted, computed, actor=actor(), reason=reason)
+    request = backfills.request(settings, proposal, computed, actor=actor(), reason=reason)
     if not wait:
         if json:
-            say_json({"epoch": asked.epoch, "asked": asked.n, "is_done": False})
+            say_json({"epoch": request.epoch, "asked": request.n, "is_done": False})
         else:
-            say(f"Asked for; the driver replaces the rows between two slices. Follow it with: kappa history {topology}")
+            say(f"Requested; the driver replaces the rows between two slices. Follow it with: kappa history {topology}")
         return
-    done = backfills.await_replaced(chosen, asked, progress=said)
+    replacement = backfills.await_replaced(settings, request, progress=progress)
     if json:
-        say_json({"epoch": done.epoch, "asked": asked.n, "is_done": True, **done.detail})
+        say_json({"epoch": replacement.epoch, "asked": request.n, "is_done": True, **replacement.detail})
     else:
-        say(backfills.summary(done))
+        say(backfills.summary(replacement))

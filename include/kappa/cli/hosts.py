@@ -33,9 +33,9 @@ def drivers(
     from kappa.driver.processes import host
 
     if check:
-        found = host.check(config())
-        if found:
-            raise DriverNotRunningError("\n".join(found))
+        lines = host.check(config())
+        if lines:
+            raise DriverNotRunningError("\n".join(lines))
         say("Each wanted driver runs.")
         return
     stopping = threading.Event()
@@ -48,11 +48,13 @@ def metrics(json: Json = False) -> None:
     """Show where the drivers answer Prometheus; as JSON, what its file_sd_configs read."""
     from kappa.driver.processes.targets import targets as all_targets
 
-    found = all_targets(config())
+    targets = all_targets(config())
     if json:
-        say_json(found)
+        say_json(targets)
         return
-    rows = [[one["labels"]["topology"], one["labels"]["epoch"], f"http://{one['targets'][0]}/metrics"] for one in found]
+    rows = [
+        [one["labels"]["topology"], one["labels"]["epoch"], f"http://{one['targets'][0]}/metrics"] for one in targets
+    ]
     table(rows, ["topology", "epoch", "endpoint"])
     if not rows:
         say("No driver has an endpoint: set KAPPA_METRICS=0 and start the drivers again.")

@@ -65,45 +65,45 @@ def start(
     """
     from kappa.record.epochs import Epochs
 
-    chosen = config()
+    settings = config()
 
     def act() -> int:
-        return control.start(chosen, topology, epoch=epoch, actor=actor(), reason=reason, allow=allow or ())
+        return control.start(settings, topology, epoch=epoch, actor=actor(), reason=reason, allow=allow or ())
 
     if not execute:
-        is_first = not Epochs(chosen.lake).record(topology).epochs
+        is_first = not Epochs(settings.lake).record(topology).epochs
         what = "build epoch 1 from the beginning of its topics and make it live" if is_first else ""
         dry_run(act, what=what, otherwise="the driver runs")
         return
     started = act()
     if wait:
         watch(
-            chosen,
+            settings,
             topology,
             started,
             until=lambda p: (p.is_live or epoch is not None) and p.driver.is_running,
             quiet=json,
         )
-    found = control.progress(chosen, topology, started)
-    say_json(found) if json else say(found.message)
+    progress = control.progress(settings, topology, started)
+    say_json(progress) if json else say(progress.message)
 
 
 def stop(
     topology: Topology, epoch: OneEpoch = None, reason: Reason = "stop", execute: Execute = False, wait: Wait = True
 ) -> None:
     """Stop a driver at its next slice boundary. Nothing is lost; `kappa start` goes on from there."""
-    chosen = config()
+    settings = config()
 
     def act() -> int:
-        return control.stop(chosen, topology, epoch=epoch, actor=actor(), reason=reason)
+        return control.stop(settings, topology, epoch=epoch, actor=actor(), reason=reason)
 
     if not execute:
         dry_run(act, otherwise="the driver is stopped, or stops, as it was asked to")
         return
     stopped = act()
     if wait:
-        control.await_end(chosen, topology, stopped)
-    say(f"Epoch {stopped} of {topology} is {control.driver_status(chosen, topology, stopped).state}.")
+        control.await_end(settings, topology, stopped)
+    say(f"Epoch {stopped} of {topology} is {control.driver_status(settings, topology, stopped).state}.")
 
 
 def cutover(
@@ -138,20 +138,20 @@ def cutover(
     """
     from kappa.record.epochs import Epochs
 
-    chosen = config()
+    settings = config()
     _check_names(topologies, epoch, "--epoch")
     accepted = accept_verdict or []
     _check_accepted(topologies, accepted)
-    epochs = Epochs(chosen.lake)
-    wanted = {name: epoch if epoch is not None else epochs.record(name).candidate_epoch() for name in topologies}
+    epochs = Epochs(settings.lake)
+    members = {name: epoch if epoch is not None else epochs.record(name).candidate_epoch() for name in topologies}
     if not execute:
         dry_run(
-            lambda: _ask(chosen, wanted, reason, accepted, keep_old_running, override),
-            what=f"hand over {_listed(wanted)}, all in one commit" if len(wanted) > 1 else "",
-            otherwise=f"{_listed(wanted)} is asked for, or done",
+            lambda: _ask(settings, members, reason, accepted, keep_old_running, override),
+            what=f"hand over {_listed(members)}, all in one commit" if len(members) > 1 else "",
+            otherwise=f"{_listed(members)} is requested, or done",
         )
         return
-    _move(chosen, wanted, reason, accepted, keep_old_running, wait, json, override)
+    _move(settings, members, reason, accepted, keep_old_running, wait, json, override)
 
 
 def rollback(
@@ -170,52 +170,52 @@ def rollback(
     """
     from kappa.control import cutover as moves
 
-    chosen = config()
+    settings = config()
     _check_names(topologies, to, "--to")
     named = " ".join(topologies)
 
     def act() -> dict[str, int]:
-        return moves.recall_together(chosen, dict.fromkeys(topologies, to), actor=actor(), reason=reason)
+        return moves.recall_together(settings, dict.fromkeys(topologies, to), actor=actor(), reason=reason)
 
     if not execute:
-        say(_left_behind(chosen, topologies))
+        say(_left_behind(settings, topologies))
         which = f"epoch {to}" if to is not None else "the epoch that was live before"
         many = f"bring back, of {named}, {which} and make them live, all in one commit"
         dry_run(
             act, what=many if len(topologies) > 1 else "", otherwise=f"{which} is live, or on its way: kappa status"
         )
         return
-    live = _live(chosen, topologies)  # to catch up may take hours, and readers be moved meanwhile
-    wanted = act()
-    for name, back in wanted.items():
-        watch(chosen, name, back, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
-    _move(chosen, wanted, reason, [], keep_old_running, True, json, replaces=live)
+    live = _live(settings, topologies)  # to catch up may take hours, and readers be moved meanwhile
+    members = act()
+    for name, back in members.items():
+        watch(settings, name, back, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
+    _move(settings, members, reason, [], keep_old_running, True, json, replaces=live)
 
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Give a candidate up and remove what it left. The live epoch is not touched."""
     from kappa.record.epochs import Epochs
 
-    chosen = config()
+    settings = config()
 
     def act() -> None:
-        control.abort(chosen, topology, epoch, actor=actor(), reason=reason)
+        control.abort(settings, topology, epoch, actor=actor(), reason=reason)
 
     if not execute:
         dry_run(act, otherwise=f"epoch {epoch} of {topology} is gone")
         return
     act()
-    stage = Epochs(chosen.lake).record(topology).epoch(epoch).stage
-    said = "is gone" if stage is Stage.ABORTED else f"was live before: it is {stage} again, with its files"
-    say(f"Epoch {epoch} of {topology} {said}.")
+    stage = Epochs(settings.lake).record(topology).epoch(epoch).stage
+    outcome = "is gone" if stage is Stage.ABORTED else f"was live before: it is {stage} again, with its files"
+    say(f"Epoch {epoch} of {topology} {outcome}.")
 
 
 def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Remove a retired epoch for good: no rollback to it any more. Never a live one."""
-    chosen = config()
+    settings = config()
 
     def act() -> None:
-        control.retire(chosen, topology, epoch, actor=actor(), reason=reason)
+        control.retire(settings, topology, epoch, actor=actor(), reason=reason)
 
     if not execute:
         dry_run(act, otherwise=f"epoch {epoch} of {topology} is gone")
@@ -229,24 +229,24 @@ def housekeeping(execute: Execute = False, json: Json = False) -> None:
 
     Nothing of an epoch that is kept.
     """
-    chosen = config()
-    found = control.housekeeping(chosen)
-    removed = control.clean(chosen, found.leftovers) if execute else ()
+    settings = config()
+    report = control.housekeeping(settings)
+    removed = control.clean(settings, report.leftovers) if execute else ()
     if json:
-        say_json({"leftovers": found.leftovers, "kept": found.lookalikes, "removed": removed})
+        say_json({"leftovers": report.leftovers, "kept": report.lookalikes, "removed": removed})
         return
-    shown = removed if execute else found.leftovers
+    shown = removed if execute else report.leftovers
     if shown:
         table(
             [[item.kind, _size(item.size_bytes), item.name, item.reason] for item in shown],
             ["kind", "size", "name", "why"],
         )
-    say(f"Stays: {item.kind} {item.name}: {item.reason}." for item in found.lookalikes)
+    say(f"Stays: {item.kind} {item.name}: {item.reason}." for item in report.lookalikes)
     total = _size(sum(item.size_bytes or 0 for item in shown))
     if execute:
         say(f"Removed {len(removed)} leftovers, {total}.")
-    elif found.leftovers:
-        dry(f"remove {len(found.leftovers)} leftovers, {total}")
+    elif report.leftovers:
+        dry(f"remove {len(report.leftovers)} leftovers, {total}")
     else:
         say("Nothing is left over.")
 
@@ -255,22 +255,22 @@ def _size(size_bytes: int | None) -> str | None:
     return None if size_bytes is None else f"{size_bytes / 1_000_000:,.1f} MB"
 
 
-def _expiry(chosen: Config) -> Expiry:
+def _expiry(settings: Config) -> Expiry:
     """Withdraws a handover whose time is over while this command waits for it: the driver that should may hang."""
     from kappa.driver.handovers.expiry import Expiry
     from kappa.record.epochs import Epochs
 
     return Expiry(
-        config=chosen,
-        epochs=Epochs(chosen.lake),
+        config=settings,
+        epochs=Epochs(settings.lake),
         actor=actor(),
-        state_of=lambda name, epoch: control.driver_status(chosen, name, epoch).state,
+        state_of=lambda name, epoch: control.driver_status(settings, name, epoch).state,
     )
 
 
 def _move(
-    chosen: Config,
-    wanted: dict[str, int],
+    settings: Config,
+    members: dict[str, int],
     reason: str,
     accepted: list[str],
     keep_old: bool,
@@ -282,32 +282,32 @@ def _move(
     """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
     from kappa.control import cutover as moves
 
-    _ask(chosen, wanted, reason, accepted, keep_old, override, replaces)
-    if wait and len(wanted) == 1:
-        ((name, epoch),) = wanted.items()
-        expiry = _expiry(chosen)
+    _ask(settings, members, reason, accepted, keep_old, override, replaces)
+    if wait and len(members) == 1:
+        ((name, epoch),) = members.items()
+        expiry = _expiry(settings)
 
         def is_live(_: control.Progress) -> bool:
             expiry.look(expiry.epochs.record(name))
-            return moves.is_live(chosen, wanted)
+            return moves.is_live(settings, members)
 
         # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
-        watch(chosen, name, epoch, until=is_live, quiet=json)
+        watch(settings, name, epoch, until=is_live, quiet=json)
     elif wait:
-        watch_together(chosen, wanted, quiet=json)
-    found = [control.progress(chosen, name, epoch) for name, epoch in wanted.items()]
+        watch_together(settings, members, quiet=json)
+    progress = [control.progress(settings, name, epoch) for name, epoch in members.items()]
     if json:
-        say_json(found if len(found) > 1 else found[0])
+        say_json(progress if len(progress) > 1 else progress[0])
         return
-    for one in found:
-        say(one.message if len(found) == 1 else f"{one.topology}: {one.message}")
+    for one in progress:
+        say(one.message if len(progress) == 1 else f"{one.topology}: {one.message}")
         if wait:
-            say(control.certify(chosen, one.topology).render())
+            say(control.certify(settings, one.topology).render())
 
 
 def _ask(
-    chosen: Config,
-    wanted: dict[str, int],
+    settings: Config,
+    members: dict[str, int],
     reason: str,
     accepted: list[str],
     keep_old: bool,
@@ -318,24 +318,24 @@ def _ask(
     from kappa.control import cutover as moves
 
     moves.cut_over_together(
-        chosen,
-        wanted,
+        settings,
+        members,
         actor=actor(),
         reason=reason,
         accept_verdict=accepted,
         keep_old_running=keep_old,
         override=override,
-        replaces=_live(chosen, wanted) if replaces is None else replaces,
+        replaces=_live(settings, members) if replaces is None else replaces,
     )
 
 
-def _live(chosen: Config, topologies: Iterable[str]) -> dict[str, int]:
+def _live(settings: Config, topologies: Iterable[str]) -> dict[str, int]:
     """Topology -> its live epoch, of those that have one."""
     from kappa.record.epochs import Epochs
 
-    epochs = Epochs(chosen.lake)
-    found = {name: epochs.record(name).live for name in topologies}
-    return {name: epoch for name, epoch in found.items() if epoch is not None}
+    epochs = Epochs(settings.lake)
+    live = {name: epochs.record(name).live for name in topologies}
+    return {name: epoch for name, epoch in live.items() if epoch is not None}
 
 
 def _check_names(topologies: list[str], epoch: int | None, option: str) -> None:
@@ -355,19 +355,19 @@ def _check_accepted(topologies: list[str], accepted: list[str]) -> None:
         )
 
 
-def _left_behind(chosen: Config, topologies: list[str]) -> list[str]:
+def _left_behind(settings: Config, topologies: list[str]) -> list[str]:
     """What went live together with those that go back and would stay."""
     from kappa.record.epochs import Epochs
     from kappa.record.moves import others_of
 
-    epochs = Epochs(chosen.lake)
-    found = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}
+    epochs = Epochs(settings.lake)
+    groups = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}
     return [
         f"{name} went live together with {rest_of_group(others, name)}; what is not named here stays where it is."
-        for name, others in found.items()
+        for name, others in groups.items()
         if set(others) - set(topologies)
     ]
 
 
-def _listed(wanted: dict[str, int]) -> str:
-    return ", ".join(f"{name} to epoch {epoch}" for name, epoch in wanted.items())
+def _listed(members: dict[str, int]) -> str:
+    return ", ".join(f"{name} to epoch {epoch}" for name, epoch in members.items())

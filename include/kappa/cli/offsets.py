@@ -61,7 +61,7 @@ def offsets(
             if execute:
                 raise UsageError("Say where to set the group: --to-earliest, --to-datetime, --to-offset or another.")
             if selected:
-                raise UsageError("--topic selects what is set. Say where to, or leave it away to see all of the group.")
+                raise UsageError("--topic selects what is set. Say where to, or leave it out to see all of the group.")
             _show(groups.positions(broker, group), export, json)
             return
         reset = groups.plan_reset(broker, GroupRequest(group=group, start=start, partitions=selected))
@@ -75,10 +75,10 @@ def offsets(
         raise typer.Exit(1)
 
 
-def _show(found: list[groups.GroupPartition], export: Path | None, json: bool) -> None:
+def _show(partitions: list[groups.GroupPartition], export: Path | None, json: bool) -> None:
     if export:
-        export.write_text(offsets_to_csv(Offsets.of(((row.topic, row.partition), row.offset) for row in found)))
-    rows = [[row.topic, row.partition, row.offset, row.low, row.high, row.lag] for row in found]
+        export.write_text(offsets_to_csv(Offsets.of(((row.topic, row.partition), row.offset) for row in partitions)))
+    rows = [[row.topic, row.partition, row.offset, row.low, row.high, row.lag] for row in partitions]
     names = ["topic", "partition", "offset", "low", "high", "lag"]
     say_json([dict(zip(names, row, strict=True)) for row in rows]) if json else table(rows, names)
 

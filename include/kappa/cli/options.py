@@ -138,11 +138,11 @@ def dry_run(act: Callable[[], object], *, what: str = "", otherwise: str) -> Non
     Raises:
         KappaError: what the call refuses.
     """
-    found = first_effect(act)
-    if found is None:
+    effect = first_effect(act)
+    if effect is None:
         say(f"Nothing to do: {otherwise}.")
     else:
-        dry(what or found)
+        dry(what or effect)
 
 
 def table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:

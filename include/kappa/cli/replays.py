@@ -105,11 +105,11 @@ def plan(
     """Show what a replay would do and objections to it. Changes nothing; exit code 1 when it would be refused."""
     from kappa.replay.explain import explain as explain_plan
 
-    made = _plan(
+    plan = _plan(
         topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, bring_in, reason
     )
-    typer.echo(made.to_json()) if json else say(explain_plan(made))
-    if made.is_refused:
+    typer.echo(plan.to_json()) if json else say(explain_plan(plan))
+    if plan.is_refused:
         raise typer.Exit(1)
 
 
@@ -134,15 +134,15 @@ def replay(
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
     from kappa.replay.explain import explain as explain_plan
 
-    made = _plan(
+    plan = _plan(
         topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, bring_in, reason
     )
     if not json:
-        say(explain_plan(made))
+        say(explain_plan(plan))
     if not execute:
-        _dry_run(made, reason, json)
+        _dry_run(plan, reason, json)
         return
-    _run(made, reason, wait, json)
+    _run(plan, reason, wait, json)
 
 
 def rebuild(
@@ -166,63 +166,63 @@ def rebuild(
 
     if not from_changelog:
         raise UsageError("Say what to rebuild from: --from-changelog.")
-    chosen = config()
-    request = control.rebuild_request(chosen, topology, actor=actor(), reason=reason or "rebuild")
+    settings = config()
+    request = control.rebuild_request(settings, topology, actor=actor(), reason=reason or "rebuild")
     request = dataclasses.replace(request, allow=frozenset(allow or ()))
-    made = control.plan(chosen, request)
+    plan = control.plan(settings, request)
     if not json:
-        say(explain_plan(made))
+        say(explain_plan(plan))
     if not execute:
-        _dry_run(made, reason or "rebuild", json)
+        _dry_run(plan, reason or "rebuild", json)
         return
-    if made.live_epoch is None:
-        control.supersede(chosen, made)
-        made = control.plan(chosen, request)  # what the fenced writer committed last counts
-    _run(made, reason or "rebuild", wait, json)
+    if plan.live_epoch is None:
+        control.supersede(settings, plan)
+        plan = control.plan(settings, request)  # what the fenced writer committed last counts
+    _run(plan, reason or "rebuild", wait, json)
 
 
-def _dry_run(made: ReplayPlan, reason: str, json: bool) -> None:
+def _dry_run(plan: ReplayPlan, reason: str, json: bool) -> None:
     """What :func:`_run` does up to its first effect; as JSON the plan."""
     if json:
-        if not made.is_refused:  # its refusals are in the plan
-            first_effect(lambda: _start(made, reason))
-        typer.echo(made.to_json())
-        if made.is_refused:
+        if not plan.is_refused:  # its refusals are in the plan
+            first_effect(lambda: _start(plan, reason))
+        typer.echo(plan.to_json())
+        if plan.is_refused:
             raise typer.Exit(1)
         return
-    way = f"follow it with: kappa status {made.topology}"
-    dry_run(lambda: _start(made, reason), otherwise=f"epoch {made.epoch} is being built by this plan; {way}")
+    way = f"follow it with: kappa status {plan.topology}"
+    dry_run(lambda: _start(plan, reason), otherwise=f"epoch {plan.epoch} is being built by this plan; {way}")
 
 
-def _start(made: ReplayPlan, reason: str) -> int:
-    if made.is_refused:
-        raise RefusedError("The plan is refused; nothing was changed.", findings=[str(f) for f in made.refusals])
-    return control.replay(config(), made, actor=actor(), reason=reason)
+def _start(plan: ReplayPlan, reason: str) -> int:
+    if plan.is_refused:
+        raise RefusedError("The plan is refused; nothing was changed.", findings=[str(f) for f in plan.refusals])
+    return control.replay(config(), plan, actor=actor(), reason=reason)
 
 
-def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
-    chosen = config()
-    epoch = _start(made, reason)
+def _run(plan: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
+    settings = config()
+    epoch = _start(plan, reason)
     if not wait:
         say_json({"epoch": epoch}) if json else say(
-            f"Epoch {epoch} is being built; follow it with: kappa status {made.topology}"
+            f"Epoch {epoch} is being built; follow it with: kappa status {plan.topology}"
         )
         return
-    last = watch(chosen, made.topology, epoch, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
+    last = watch(settings, plan.topology, epoch, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
     if json:
         say_json(last)
         return
     if last.is_live:
         say(f"Epoch {epoch} is live.")
         return
-    say(control.diff(chosen, made.topology, epoch).render())
+    say(control.diff(settings, plan.topology, epoch).render())
     if last.verdict == "failed":
         say(
             f"Epoch {epoch} follows the live one; its verdict is failed and a cutover is refused. "
-            f"To give it up: kappa abort {made.topology} {epoch} --execute"
+            f"To give it up: kappa abort {plan.topology} {epoch} --execute"
         )
         raise typer.Exit(1)
-    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {made.topology} --execute")
+    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {plan.topology} --execute")
 
 
 def _plan(
@@ -242,7 +242,7 @@ def _plan(
     from kappa.replay.request import ReplayRequest
     from kappa.verify.inspection import inspect_deployed
 
-    chosen = config()
+    settings = config()
     request = ReplayRequest(
         topology=topology,
         start=start,
@@ -250,7 +250,7 @@ def _plan(
         reason=reason,
         actor=actor(),
         allow=frozenset(allow or ()),
-        slice_records=chosen.slice_records if slice_records is None else slice_records,
+        slice_records=settings.slice_records if slice_records is None else slice_records,
         thresholds=parsed(threshold or ()),
         archive=archive,
         determinism=determinism,
@@ -258,8 +258,8 @@ def _plan(
         upstream=dict(map(_upstream, upstream or ())),
         bring_in=tuple(bring_in or ()),
     )
-    step = inspect_deployed(chosen, topology) if determinism else ()
-    return control.plan(chosen, request, step=step)
+    step = inspect_deployed(settings, topology) if determinism else ()
+    return control.plan(settings, request, step=step)
 
 
 def _seed(text: str | None) -> Seed | None:
@@ -270,7 +270,7 @@ def _seed(text: str | None) -> Seed | None:
     try:
         return Seed(text)
     except ValueError as error:
-        raise UsageError(f"--seed {text!r} is none of {[seed.value for seed in Seed]}.") from error
+        raise UsageError(f"--seed {text!r} is not one of {[seed.value for seed in Seed]}.") from error
 
 
 def _upstream(text: str) -> tuple[str, int]:

@@ -25,16 +25,16 @@ def restore(
     from kappa.control import restore as restoring
     from kappa.record.foreign_writes import described
 
-    found = restoring.restore(config(), topology, epoch=epoch, actor=actor(), reason=reason, execute=execute)
+    restoration = restoring.restore(config(), topology, epoch=epoch, actor=actor(), reason=reason, execute=execute)
     if json:
-        commits = {place: [commit.version for commit in these] for place, these in found.commits.items()}
-        say_json({"executed": execute, "epoch": found.epoch, "commits": commits, "made": found.versions})
+        commits = {place: [commit.version for commit in these] for place, these in restoration.commits.items()}
+        say_json({"executed": execute, "epoch": restoration.epoch, "commits": commits, "made": restoration.versions})
         return
-    say(f"{place}: {described(commit)}" for place, these in found.commits.items() for commit in these)
-    if not found.commits:
-        say(f"Epoch {found.epoch} of {topology} has no commit that Kappa did not make.")
+    say(f"{place}: {described(commit)}" for place, these in restoration.commits.items() for commit in these)
+    if not restoration.commits:
+        say(f"Epoch {restoration.epoch} of {topology} has no commit that Kappa did not make.")
     elif not execute:
         dry("undo these commits, one new commit for each table")
     else:
-        say(f"{place}: undone by version {version}" for place, version in found.versions.items())
+        say(f"{place}: undone by version {version}" for place, version in restoration.versions.items())
         say(f"To go on: kappa start {topology} --execute")

@@ -34,18 +34,21 @@ def create(
     """Give the live epoch's last commit a name; `kappa replay --from-savepoint NAME` starts there."""
     from kappa.record import savepoints
 
-    chosen = config()
+    settings = config()
     if execute:
-        made = savepoints.create(chosen, topology, name, seq=seq, actor=actor(), reason=reason)
+        savepoint = savepoints.create(settings, topology, name, seq=seq, actor=actor(), reason=reason)
     else:
-        first_effect(lambda: savepoints.create(chosen, topology, name, seq=seq, actor=actor(), reason=reason))
-        made = savepoints.preview(chosen, topology, name, seq=seq)
+        first_effect(lambda: savepoints.create(settings, topology, name, seq=seq, actor=actor(), reason=reason))
+        savepoint = savepoints.preview(settings, topology, name, seq=seq)
     if json:
-        say_json({"executed": execute, "savepoint": made})
+        say_json({"executed": execute, "savepoint": savepoint})
     elif execute:
-        say(f"Savepoint {name} of {topology} is seq {made.seq} of epoch {made.epoch}: {made.offsets.to_json()}")
+        say(
+            f"Savepoint {name} of {topology} is seq {savepoint.seq} of epoch {savepoint.epoch}: "
+            f"{savepoint.offsets.to_json()}"
+        )
     else:
-        dry(f"name seq {made.seq} of live epoch {made.epoch} {name!r}, at {made.offsets.to_json()}")
+        dry(f"name seq {savepoint.seq} of live epoch {savepoint.epoch} {name!r}, at {savepoint.offsets.to_json()}")
 
 
 @group.command("list")
@@ -53,9 +56,9 @@ def list_(topology: AnyTopology = None, json: Json = False) -> None:
     """List the savepoints that have a name, oldest first. Those of the live epoch can be replayed from."""
     from kappa.record import savepoints
 
-    found = savepoints.every(config(), topology)
+    entries = savepoints.every(config(), topology)
     if json:
-        say_json(found)
+        say_json(entries)
         return
     table(
         [
@@ -70,7 +73,7 @@ def list_(topology: AnyTopology = None, json: Json = False) -> None:
                 s.actor,
                 s.reason,
             ]
-            for s in found
+            for s in entries
         ],
         ["topology", "name", "epoch", "stage", "seq", "offsets", "at", "actor", "reason"],
     )
@@ -81,18 +84,18 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
     """Take a savepoint's name away. Its files are no longer kept beyond their time."""
     from kappa.record import savepoints
 
-    chosen = config()
+    settings = config()
     if execute:
-        found = savepoints.drop(chosen, topology, name, actor=actor(), reason=reason)
+        savepoint = savepoints.drop(settings, topology, name, actor=actor(), reason=reason)
     else:
-        first_effect(lambda: savepoints.drop(chosen, topology, name, actor=actor(), reason=reason))
-        found = savepoints.one(chosen, topology, name)
+        first_effect(lambda: savepoints.drop(settings, topology, name, actor=actor(), reason=reason))
+        savepoint = savepoints.one(settings, topology, name)
     if json:
-        say_json({"executed": execute, "savepoint": found})
+        say_json({"executed": execute, "savepoint": savepoint})
     elif execute:
         say(
-            f"Savepoint {name} of {topology} is gone; the files of seq {found.seq} of epoch {found.epoch} go when "
-            "their time has come."
+            f"Savepoint {name} of {topology} is gone; the files of seq {savepoint.seq} of epoch {savepoint.epoch} go "
+            "when their time has come."
         )
     else:
-        dry(f"take the name {name!r} from seq {found.seq} of epoch {found.epoch}")
+        dry(f"take the name {name!r} from seq {savepoint.seq} of epoch {savepoint.epoch}")

@@ -68,13 +68,15 @@ def set_aside(
         raise UsageError("--from and --to bound a listing by --failing; --offset names each record.")
     if unreadable and failing:
         raise UsageError("What cannot be read cannot be tried: name the records by --offset.")
-    chosen = config()
-    about = setting_aside.subject(chosen, topology, epoch, topic, partition)
+    settings = config()
+    about = setting_aside.subject(settings, topology, epoch, topic, partition)
     if offset:
-        listing = set_aside_listings.named(chosen, about, set_asides.listed(offset, limit), is_readable=not unreadable)
+        listing = set_aside_listings.named(
+            settings, about, set_asides.listed(offset, limit), is_readable=not unreadable
+        )
     else:
-        told = (lambda _: None) if json else (lambda line: say(f"  {line}"))
-        listing = set_aside_listings.failing(chosen, about, failing, begin, end, limit=limit, progress=told)
+        progress = (lambda _: None) if json else (lambda line: say(f"  {line}"))
+        listing = set_aside_listings.failing(settings, about, failing, begin, end, limit=limit, progress=progress)
     if not json:
         say(listing.render())
     if not execute:
@@ -83,7 +85,7 @@ def set_aside(
         else:
             dry(f"set {len(listing.offsets):,} records aside")
         return
-    event = setting_aside.set_aside(chosen, listing, actor=actor(), reason=reason)
+    event = setting_aside.set_aside(settings, listing, actor=actor(), reason=reason)
     if json:
         say_json({"executed": True, "decision": event.n, "listing": listing})
     else:

@@ -44,16 +44,16 @@ def new(
     folder = config().topologies
     beside = _tests_beside(folder) if tests is None else tests.absolute()
     file, test = folder / f"{stem(name)}.py", beside / f"test_{stem(name)}.py"
-    made = starter(name, shape, folder=_seen_from(beside, folder))
+    draft = starter(name, shape, folder=_seen_from(beside, folder))
     shown = [_shown(file), _shown(test)]
     if not execute:
-        dry_run(lambda: _write(name, made, file, test), otherwise=f"{' and '.join(shown)} are there")
+        dry_run(lambda: _write(name, draft, file, test), otherwise=f"{' and '.join(shown)} are there")
         return
-    _write(name, made, file, test)
+    _write(name, draft, file, test)
     say([f"Wrote {shown[0]} and {shown[1]}.", f"Run its test: python -m pytest {shlex.quote(shown[1])}"])
 
 
-def _write(name: str, made: Starter, file: Path, test: Path) -> None:
+def _write(name: str, draft: Starter, file: Path, test: Path) -> None:
     """Write both files, the one that deploys last. A crash leaves the test alone, which the next call refuses to
     overwrite.
 
@@ -74,7 +74,7 @@ def _write(name: str, made: Starter, file: Path, test: Path) -> None:
                 f"{_shown(other.file)} declares topology {name!r} already. Choose another name.", file=str(other.file)
             )
     about_to(f"write {_shown(file)} and {_shown(test)}")
-    for path, text in ((test, made.test), (file, made.topology)):
+    for path, text in ((test, draft.test), (file, draft.topology)):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as out:

@@ -81,8 +81,8 @@ def _expanded(command: Command, without: set[str], *, default: Start | None) -> 
 
     @wraps(command)
     def expanded(**arguments: Any) -> None:
-        given = {name: arguments.pop(name) for name in options}
-        command(start=chosen_start(given) or default, **arguments)
+        values = {name: arguments.pop(name) for name in options}
+        command(start=chosen_start(values) or default, **arguments)
 
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
@@ -100,20 +100,20 @@ def _expanded(command: Command, without: set[str], *, default: Start | None) -> 
     return expanded
 
 
-def chosen_start(given: Mapping[str, Any]) -> Start | ToCurrent | None:
+def chosen_start(values: Mapping[str, Any]) -> Start | ToCurrent | None:
     """The start that the options say; None if none is given.
 
     Raises:
         UsageError: several are given, or one is malformed.
     """
-    chosen = [name for name, value in given.items() if value is not None and value is not False and value != []]
-    if len(chosen) > 1:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in chosen)
+    kinds = [name for name, value in values.items() if value is not None and value is not False and value != []]
+    if len(kinds) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
         raise UsageError(f"{names} exclude each other: there is one start.")
-    if not chosen:
+    if not kinds:
         return None
-    [kind] = chosen
-    return _STARTS[kind](given[kind]) if kind in _STARTS else start_from_text(kind, given[kind])
+    [kind] = kinds
+    return _STARTS[kind](values[kind]) if kind in _STARTS else start_from_text(kind, values[kind])
 
 
 def _from_file(path: Path) -> ToOffset:

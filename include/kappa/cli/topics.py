@@ -37,11 +37,11 @@ def list_(json: Json = False) -> None:
     from kappa.control import topics as on_broker
     from kappa.kafka.broker import Broker
 
-    chosen = config()
-    with Broker(chosen.bootstrap_servers) as broker:
-        found = on_broker.topics(broker, list(registry.topologies(chosen.topologies)[0].values()))
+    settings = config()
+    with Broker(settings.bootstrap_servers) as broker:
+        topics = on_broker.topics(broker, list(registry.topologies(settings.topologies)[0].values()))
     if json:
-        say_json(found)
+        say_json(topics)
         return
     rows = [
         [
@@ -53,7 +53,7 @@ def list_(json: Json = False) -> None:
             ", ".join(t.read_by) or None,
             ", ".join(t.written_by) or None,
         ]
-        for t in found
+        for t in topics
     ]
     table(rows, ["topic", "partitions", "offsets", "cleanup", "retention", "read by", "written by"])
     if not rows:
@@ -80,22 +80,27 @@ def create(
     from kappa.control import topics as on_broker
     from kappa.kafka.broker import Broker
 
-    kept = None if retention == "forever" else parsed_duration(retention)
-    settings = dict(map(_setting, setting or ()))
-    chosen = config()
+    duration = None if retention == "forever" else parsed_duration(retention)
+    topic_settings = dict(map(_setting, setting or ()))
+    settings = config()
     if bool(names) == every:
         raise UsageError("Name the topics, or all that topologies need: kappa topics create --all")
-    found, errors = registry.topologies(chosen.topologies)
-    outputs = on_broker.outputs(list(found.values()))
-    with Broker(chosen.bootstrap_servers) as broker:
+    topologies, errors = registry.topologies(settings.topologies)
+    outputs = on_broker.outputs(list(topologies.values()))
+    with Broker(settings.bootstrap_servers) as broker:
         if every:
             for error in errors.values():
                 raise error
-            names = on_broker.missing(broker, list(found.values()))
+            names = on_broker.missing(broker, list(topologies.values()))
 
         def make(name: str) -> bool:
             return on_broker.create(
-                broker, name, partitions=partitions, retention=kept, settings=settings, output=outputs.get(name)
+                broker,
+                name,
+                partitions=partitions,
+                retention=duration,
+                settings=topic_settings,
+                output=outputs.get(name),
             )
 
         missing = [name for name in dict.fromkeys(names or ()) if first_effect(lambda name=name: make(name))]  # type: ignore[misc]

@@ -50,35 +50,35 @@ def upgrade(
     from kappa.control import upgrade as upgrading
     from kappa.record.epochs import Epochs
 
-    chosen = config()
-    wanted = upgrading.propose(chosen, topology, slices=slices)
+    settings = config()
+    proposal = upgrading.propose(settings, topology, slices=slices)
     if not json:
-        say(wanted.render())
+        say(proposal.render())
     if not execute:
         if json:
-            say_json(wanted)
-        elif wanted.refusals:
+            say_json(proposal)
+        elif proposal.refusals:
             say("Nothing will be changed.")
         else:
             say("Nothing was changed. If history stands as it is, and you say so:")
             say(f"  kappa upgrade {topology} --history-stands --reason '...' --execute")
-        if wanted.refusals:
+        if proposal.refusals:
             raise typer.Exit(1)
         return
-    upgrading.upgrade(chosen, wanted, history_stands=history_stands, actor=actor(), reason=reason)
-    is_wanted = Epochs(chosen.lake).record(topology).epoch(wanted.epoch).is_wanted
+    upgrading.upgrade(settings, proposal, history_stands=history_stands, actor=actor(), reason=reason)
+    is_wanted = Epochs(settings.lake).record(topology).epoch(proposal.epoch).is_wanted
     if wait and is_wanted:
-        upgrading.await_switch(chosen, wanted)
-    done = Epochs(chosen.lake).record(topology).epoch(wanted.epoch)
+        upgrading.await_switch(settings, proposal)
+    epoch = Epochs(settings.lake).record(topology).epoch(proposal.epoch)
     if json:
-        say_json({"epoch": wanted.epoch, "code": done.code, "is_made": done.upgrade is None})
-    elif done.upgrade is None:
-        made = done.upgraded[-1].detail
+        say_json({"epoch": proposal.epoch, "code": epoch.code, "is_made": epoch.upgrade is None})
+    elif epoch.upgrade is None:
+        detail = epoch.upgraded[-1].detail
         say(
-            f"Epoch {wanted.epoch} runs version {wanted.to_version} (code {wanted.to_code[:12]}) from slice "
-            f"{made['seq'] + 1} on. The commit before it is savepoint {made['savepoint']}."
+            f"Epoch {proposal.epoch} runs version {proposal.to_version} (code {proposal.to_code[:12]}) from slice "
+            f"{detail['seq'] + 1} on. The commit before it is savepoint {detail['savepoint']}."
         )
     elif is_wanted:
-        say(f"Asked for; the driver goes over at its next slice boundary. Follow it with: kappa history {topology}")
+        say(f"Requested; the driver goes over at its next slice boundary. Follow it with: kappa history {topology}")
     else:
-        say(f"Asked for; its driver is stopped and goes over when it is started: kappa start {topology} --execute")
+        say(f"Requested; its driver is stopped and goes over when it is started: kappa start {topology} --execute")

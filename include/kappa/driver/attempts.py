@@ -38,7 +38,7 @@ from kappa.slices.topics.sending import is_sent
 #: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several
 #: attempts, of which each may cost a JVM.
 SHRINK = 100
-#: For so many commits slices stay below half of the one that failed.
+#: For this many commits slices stay below half of the one that failed.
 CAUTIOUS_COMMITS = 100
 LONGEST_PAUSE_SECONDS = 30.0
 #: What a status says while there is no room.

@@ -25,8 +25,7 @@ from kappa.slices.places import effect_paths, record_files
 from kappa.slices.run import EpochRun
 from kappa.topology import Table
 
-#: Merged versions of a table that may be in use since the last look, with the one of then: each may be a whole
-#: copy.
+#: Merged versions of a table that may be in use since the last look, with that of the look: each may be a whole copy.
 MERGES = 1
 #: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for
 #: a while.
@@ -136,7 +135,7 @@ def is_due(state: LedgerState, config: Config, now: datetime) -> bool:
 
 
 def is_piled_up(state: LedgerState) -> bool:
-    """Whether so many merges were written since the last look that old ones had better go now."""
+    """Whether more merges were written since the last look than may stay."""
     merges: set[tuple[str, int]] = set()
     for commit in reversed(state.commits):
         if state.maintained is None or commit.n < state.maintained.n:

@@ -21,10 +21,10 @@ from kappa.record.ledger_rows import LedgerRow
 _PLACES, _RECORDS = 5, 2
 #: How often a slice is made smaller: sizes differ within what was looked at before.
 _ROUNDS = 4
-#: A slice may be that much larger than allowed: a look at a few records is no more exact.
+#: A slice may be larger than allowed by this factor: a look at a few records is no more exact.
 _SLACK = 1.1
-#: Slices that would be so much smaller than allowed, if their records are like those of the last slices, are looked at
-#: only where the largest records that their topics take would make them larger than allowed so many times.
+#: Slices that would be ``_FAR`` times smaller than allowed, if their records are like those of the last slices, are
+#: looked at only where the largest records that their topics take would make them ``_TIMES`` times larger than allowed.
 _FAR, _TIMES = 100, 8
 
 _UNKNOWN = 2**31

@@ -31,21 +31,21 @@ def dead_letters(
     from kappa.record.ledger import Ledger
     from kappa.serving.dead_letter_reasons import reasons_of
 
-    chosen = config()
-    record = Epochs(chosen.lake).record(topology)
+    settings = config()
+    record = Epochs(settings.lake).record(topology)
     number = epoch if epoch is not None else record.live
     number = record.candidate_epoch() if number is None else record.epoch(number).epoch
-    paths = EpochPaths(lake=chosen.lake, topology=topology, epoch=number)
+    paths = EpochPaths(lake=settings.lake, topology=topology, epoch=number)
     committed = Ledger(paths.ledger).last_commit()
     if committed is None:
         raise UnknownEpochError(f"Epoch {number} of {topology!r} has committed nothing yet.", epoch=number)
-    found = reasons_of(paths, committed, reason=reason, samples=limit)
+    reasons = reasons_of(paths, committed, reason=reason, samples=limit)
     if json:
-        say_json({"topology": topology, "epoch": number, "reasons": found})
+        say_json({"topology": topology, "epoch": number, "reasons": reasons})
         return
-    total = sum(one.count for one in found)
+    total = sum(one.count for one in reasons)
     say(f"Epoch {number} of {topology} has {total:,} dead letters{f' by reasons with {reason!r}' if reason else ''}.")
-    for one in found:
+    for one in reasons:
         say(f"{one.count:>9,}  {one.reason}")
         for letter in one.letters:
             at = f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp is not None else "unread"

@@ -36,14 +36,14 @@ def explain(
 
     A name that is both is taken for the topology; ./NAME is the file.
     """
-    chosen = config()
-    names = {item.name for item in registry.declared(chosen.topologies)}
+    settings = config()
+    names = {item.name for item in registry.declared(settings.topologies)}
     if what not in names and Path(what).is_file():
         _explain_plan(Path(what), json)
         return
     if what not in names and (Path(what).suffix == ".json" or Path(what).name != what):
         raise UsageError(f"There is no file {what}. A plan is written by: kappa plan <topology> --json > {what}")
-    graph = _deployed(chosen, what)
+    graph = _deployed(settings, what)
     say_json(graph) if json else typer.echo(text(graph), nl=False)
 
 
@@ -58,6 +58,6 @@ def _explain_plan(file: Path, json: bool) -> None:
     typer.echo(plan.to_json()) if json else say(explain_plan(plan))
 
 
-def _deployed(chosen: Config, name: str) -> Graph:
+def _deployed(settings: Config, name: str) -> Graph:
     with redirect_stdout(sys.stderr):  # what its file prints is not part of the drawing
-        return graph_of(registry.load(chosen.topologies, name))
+        return graph_of(registry.load(settings.topologies, name))

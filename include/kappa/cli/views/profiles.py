@@ -32,20 +32,20 @@ def profile(
     """
     from kappa.control.profile import profile as profile_of
 
-    found = profile_of(config(), topology, epoch, slices=slices)
+    profile = profile_of(config(), topology, epoch, slices=slices)
     if json:
-        say_json(found)
+        say_json(profile)
         return
-    if not found.slices:
+    if not profile.slices:
         say(
-            f"No slice of {topology} epoch {found.epoch} that is on record was timed. Drivers time those that they "
+            f"No slice of {topology} epoch {profile.epoch} that is on record was timed. Drivers time those that they "
             f"make: kappa status {topology}"
         )
         return
-    first, last = found.slices[0], found.slices[-1]
-    rate = f", {found.records_per_second:,.0f} records/s" if found.records_per_second else ""
-    records = sum(one.records for one in found.slices)
-    say(f"{topology} epoch {found.epoch}, slices {first.seq} to {last.seq}: {records:,} records{rate}")
+    first, last = profile.slices[0], profile.slices[-1]
+    rate = f", {profile.records_per_second:,.0f} records/s" if profile.records_per_second else ""
+    records = sum(one.records for one in profile.slices)
+    say(f"{topology} epoch {profile.epoch}, slices {first.seq} to {last.seq}: {records:,} records{rate}")
     table(
         [
             [
@@ -54,7 +54,7 @@ def profile(
                 f"{times.high:.3f}",
                 "-" if line == "between" else f"{100 * times.share:.0f} %",
             ]
-            for line, times in found.lines.items()
+            for line, times in profile.lines.items()
         ],
         ["line", "p50, s", "p95, s", "share"],
     )

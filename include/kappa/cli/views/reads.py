@@ -35,9 +35,9 @@ def topologies(json: Json = False) -> None:
     """List the deployed topologies, and say which files are broken and why."""
     from kappa.record.epochs import Epochs
 
-    chosen = config()
-    good, broken = deployed(chosen.topologies)
-    epochs = Epochs(chosen.lake)
+    settings = config()
+    good, broken = deployed(settings.topologies)
+    epochs = Epochs(settings.lake)
     rows = [
         {
             "name": topology.name,
@@ -70,11 +70,11 @@ def status(
     """Show the epochs of a topology, how far they are, and their drivers."""
     from kappa.record.epochs import Epochs
 
-    chosen = config()
-    names = [topology] if topology else Epochs(chosen.lake).topologies()
-    found = [control.status(chosen, name) for name in names]
+    settings = config()
+    names = [topology] if topology else Epochs(settings.lake).topologies()
+    statuses = [control.status(settings, name) for name in names]
     if json:
-        say_json(found)
+        say_json(statuses)
         return
     rows = [
         [
@@ -87,28 +87,31 @@ def status(
             p.driver.heartbeat_at and f"{p.driver.heartbeat_at:%H:%M:%S}",
             p.driver.message,
         ]
-        for s in found
+        for s in statuses
         for p in s.epochs
     ]
     table(rows, ["topology", "epoch", "stage", "verdict", "driver", "slice", "heartbeat", "doing"])
-    for one in found:
+    for one in statuses:
         if one.moving_with:
             say(f"{one.topology} waits to go live together with {rest_of_group(one.moving_with, one.topology)}.")
         if one.moved_with:
             others = rest_of_group(one.moved_with, one.topology)
             say(f"{one.topology} epoch {one.live} went live together with {others}.")
-    say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in found for p in s.epochs if p.outcome)
+    say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in statuses for p in s.epochs if p.outcome)
     say(
         f"{s.topology} epoch {p.epoch}: {p.event_time}{_late(p.rows_late)}"
-        for s in found
+        for s in statuses
         for p in s.epochs
         if p.event_time
     )
     say(
-        f"{s.topology} epoch {p.epoch}, {p.last_slice}" for s in found for p in s.epochs if p.last_slice and p.is_wanted
+        f"{s.topology} epoch {p.epoch}, {p.last_slice}"
+        for s in statuses
+        for p in s.epochs
+        if p.last_slice and p.is_wanted
     )
-    say(f"{s.topology}: {name} is now {own}" for s in found for name, own in s.topics.items())
-    say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in found for epoch, topics in s.reads.items())
+    say(f"{s.topology}: {name} is now {own}" for s in statuses for name, own in s.topics.items())
+    say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in statuses for epoch, topics in s.reads.items())
     if not rows:
         say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
 
@@ -118,10 +121,10 @@ def lag(topology: Topology, json: Json = False) -> None:
     from kappa import serving
     from kappa.record.ledger import Ledger
 
-    chosen = config()
-    epoch = serving.resolve(chosen, topology)
-    state = Ledger(EpochPaths(lake=chosen.lake, topology=topology, epoch=epoch).ledger).state()
-    rows, others = _lag(chosen.bootstrap_servers, state.position, state.commits[0].detail["topic_ids"])
+    settings = config()
+    epoch = serving.resolve(settings, topology)
+    state = Ledger(EpochPaths(lake=settings.lake, topology=topology, epoch=epoch).ledger).state()
+    rows, others = _lag(settings.bootstrap_servers, state.position, state.commits[0].detail["topic_ids"])
     behind, held = (sum(row[name] or 0 for row in rows) for name in ("lag", "held"))
     if json:
         answer = {"topology": topology, "epoch": epoch, "partitions": rows, "lag": behind, "held": held}
@@ -180,43 +183,43 @@ def certify(
     from kappa.record.epochs import Epochs
     from kappa.verify.recount import recount
 
-    chosen = config()
-    found, certificate = None, None
+    settings = config()
+    report, certificate = None, None
     if not deep:
-        certificate = control.certify(chosen, topology)
+        certificate = control.certify(settings, topology)
     else:
         from kappa.verify.recount_topics import recount_topics
 
         def tell(what: str) -> None:
             typer.echo(f"reading {what}", err=True)
 
-        number = epoch if epoch is not None else serving.resolve(chosen, topology)
-        Epochs(chosen.lake).record(topology).epoch(number)  # one that there is
-        paths = EpochPaths(lake=chosen.lake, topology=topology, epoch=number)
-        with Broker(chosen.bootstrap_servers) as broker:
-            found = recount(paths, tell).with_more(recount_topics(chosen, paths, broker, tell))
+        number = epoch if epoch is not None else serving.resolve(settings, topology)
+        Epochs(settings.lake).record(topology).epoch(number)  # one that there is
+        paths = EpochPaths(lake=settings.lake, topology=topology, epoch=number)
+        with Broker(settings.bootstrap_servers) as broker:
+            report = recount(paths, tell).with_more(recount_topics(settings, paths, broker, tell))
         try:
-            certificate = control.certify(chosen, topology)
+            certificate = control.certify(settings, topology)
         except LedgerError:
-            if not found.problems:
+            if not report.problems:
                 raise
-            certificate = None  # the ledger cannot be read, or contradicts itself: what was found says so
+            certificate = None  # the ledger cannot be read, or contradicts itself: the recount says so
     if epoch is not None and not deep:
         raise UsageError("--epoch says which epoch to count again: give it with --deep.")
-    if json and found is not None:
+    if json and report is not None:
         proof = None if certificate is None else json_of(certificate.to_json())
-        say_json({"certificate": proof, "recount": found})
+        say_json({"certificate": proof, "recount": report})
     elif json and certificate is not None:
         typer.echo(certificate.to_json())
     elif certificate is not None:
         say(certificate.render())
-    if found is not None and not json:
-        say(f"Read: {what}" for what in found.read)
-        say(f"Not read: {what}" for what in found.unread)
-        say(f"Noticed: {what}" for what in found.noticed)
-        say(f"PROBLEM: {problem}" for problem in found.problems)
-        say("" if found.problems else f"Epoch {found.epoch} is as its ledger says.")
-    if certificate is None or not certificate.complete or (found is not None and found.problems):
+    if report is not None and not json:
+        say(f"Read: {what}" for what in report.read)
+        say(f"Not read: {what}" for what in report.unread)
+        say(f"Noticed: {what}" for what in report.noticed)
+        say(f"PROBLEM: {problem}" for problem in report.problems)
+        say("" if report.problems else f"Epoch {report.epoch} is as its ledger says.")
+    if certificate is None or not certificate.complete or (report is not None and report.problems):
         raise typer.Exit(1)
 
 
@@ -237,11 +240,11 @@ def history(
     """
     from kappa.serving.history import vector
 
-    found = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
+    entries = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
     if json:
-        say_json(found)
+        say_json(entries)
         return
-    is_joint = any(e.together for e in found)  # a column that is there when something is in it
+    is_joint = any(e.together for e in entries)  # a column that is there when something is in it
     table(
         [
             [
@@ -258,7 +261,7 @@ def history(
                 _remark(e),
                 *([rest_of_group(e.together, e.topology) or None] if is_joint else []),
             ]
-            for e in found
+            for e in entries
         ],
         [
             "n",
@@ -275,7 +278,7 @@ def history(
             *(["together with"] if is_joint else []),
         ],
     )
-    if not found:
+    if not entries:
         say("Nothing on record.")
 
 
@@ -297,21 +300,21 @@ def path(
     from kappa import serving
     from kappa.record.epochs import Epochs
 
-    chosen = config()
-    snapshot = serving.snapshot(chosen, topology)
+    settings = config()
+    snapshot = serving.snapshot(settings, topology)
     if topic or not snapshot.has(name):
         # A name that is neither is refused as what was asked for: the list of tables is the longer one.
-        if not topic and name not in Epochs(chosen.lake).record(topology).epoch(snapshot.epoch).sends_to:
+        if not topic and name not in Epochs(settings.lake).record(topology).epoch(snapshot.epoch).sends_to:
             snapshot.place(name)
-        found = serving.topic(chosen, topology, name)
-        turns = serving.turns(chosen, topology, name)
-        say_json({"topic": found, "epoch": snapshot.epoch, "turns": turns}) if json else say(found)
+        topic_name = serving.topic(settings, topology, name)
+        turns = serving.turns(settings, topology, name)
+        say_json({"topic": topic_name, "epoch": snapshot.epoch, "turns": turns}) if json else say(topic_name)
         return
-    found, version = snapshot.place(name)
+    place, version = snapshot.place(name)
     if json:
         say_json(
             {
-                "path": found,
+                "path": place,
                 "delta_version": version,
                 "epoch": snapshot.epoch,
                 "seq": snapshot.seq,
@@ -319,16 +322,16 @@ def path(
             }
         )
     else:
-        say(found)
+        say(place)
 
 
 def _remark(entry: Entry) -> str:
     """Why, and what came of it."""
-    found = [
+    parts = [
         entry.reason or entry.outcome,
         *(f"({more})" for more in (entry.reconciled, entry.interval, entry.set_aside) if more),
     ]
-    return " ".join(filter(None, found))
+    return " ".join(filter(None, parts))
 
 
 def _late(rows: int) -> str:
@@ -343,8 +346,8 @@ def _lag(
 
     with Broker(bootstrap_servers) as broker:
         stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
-        found = recreated_topics(topic_ids, broker.topic_ids(position.topics), "the epoch")
-    others = {finding.numbers["topic"] for finding in found}
+        findings = recreated_topics(topic_ids, broker.topic_ids(position.topics), "the epoch")
+    others = {finding.numbers["topic"] for finding in findings}
     return [
         {
             "topic": topic,
@@ -356,4 +359,4 @@ def _lag(
             "held": None if topic in others else (high.get(topic, partition) or end) - end,
         }
         for (topic, partition), end in stable.items()
-    ], found
+    ], findings

@@ -64,14 +64,14 @@ def sql(
 
     if json and format is RowFormat.CSV:
         raise UsageError("--json and --format csv ask for two forms. Give one of them.")
-    chosen = RowFormat.JSON if json else format
-    found = serving.answer(config(), query, epochs=_numbers("--epoch", epoch), seqs=_numbers("--seq", seq))
-    if chosen is RowFormat.CSV:
-        _write_csv(found.batches.schema.names, _parts(found.batches, limit))
-    elif chosen is RowFormat.JSON:
-        _write_json(found, limit)
+    row_format = RowFormat.JSON if json else format
+    answer = serving.answer(config(), query, epochs=_numbers("--epoch", epoch), seqs=_numbers("--seq", seq))
+    if row_format is RowFormat.CSV:
+        _write_csv(answer.batches.schema.names, _parts(answer.batches, limit))
+    elif row_format is RowFormat.JSON:
+        _write_json(answer, limit)
     else:
-        _write_table(found, _SCREENFUL if limit is None else limit)
+        _write_table(answer, _SCREENFUL if limit is None else limit)
 
 
 def query(
@@ -91,13 +91,13 @@ def query(
 
     epochs, seqs = ({} if number is None else {topology: number} for number in (epoch, seq))
     try:
-        found = serving.answer(config(), selection(topology, name, where, order_by, limit), epochs=epochs, seqs=seqs)
-        rows = found.batches.read_all()
+        answer = serving.answer(config(), selection(topology, name, where, order_by, limit), epochs=epochs, seqs=seqs)
+        rows = answer.batches.read_all()
     except UsageError as error:
         if not (where or order_by):
             raise
         raise UsageError(f"--where {where!r} --order-by {order_by!r}: {error}") from error
-    snapshot = found.snapshots[topology]
+    snapshot = answer.snapshots[topology]
     if json:
         say_json(
             {
@@ -112,33 +112,33 @@ def query(
     say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {rows.num_rows} rows shown")
 
 
-def _numbers(option: str, given: list[str] | None) -> dict[str, int]:
+def _numbers(option: str, words: list[str] | None) -> dict[str, int]:
     """Topology -> number.
 
     Raises:
         UsageError: a word is no ``topology=number``, or names a topology again.
     """
-    found: dict[str, int] = {}
-    for word in given or ():
+    numbers: dict[str, int] = {}
+    for word in words or ():
         topology, _, number = word.rpartition("=")
-        if not topology or not number.isascii() or not number.isdigit() or topology in found:
+        if not topology or not number.isascii() or not number.isdigit() or topology in numbers:
             raise UsageError(
                 f"{option} {word} is not <topology>=<number>, each topology once. Write for example: {option} "
                 "retail.loyalty=7"
             )
-        found[topology] = int(number)
-    return found
+        numbers[topology] = int(number)
+    return numbers
 
 
 def _parts(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
     """Batches up to this many rows; no more is read."""
-    left = limit
-    while left is None or left > 0:
+    rest = limit
+    while rest is None or rest > 0:
         batch = next(batches, None)
         if batch is None:
             return
-        yield batch if left is None else batch.slice(0, left)
-        left = None if left is None else left - batch.num_rows
+        yield batch if rest is None else batch.slice(0, rest)
+        rest = None if rest is None else rest - batch.num_rows
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -159,27 +159,27 @@ def _cell(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _write_json(found: serving.Answer, limit: int | None) -> None:
-    names = found.batches.schema.names
+def _write_json(answer: serving.Answer, limit: int | None) -> None:
+    names = answer.batches.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"The result has several columns named {', '.join(twice)}. Give each a name of its own: AS.")
-    seen = {
+    snapshots = {
         topology: {"epoch": one.epoch, "seq": one.seq, "position": plain(one.position)}
-        for topology, one in found.snapshots.items()
+        for topology, one in answer.snapshots.items()
     }
-    sys.stdout.write(f'{{"snapshots": {orjson.dumps(seen).decode()},\n"rows": [')
+    sys.stdout.write(f'{{"snapshots": {orjson.dumps(snapshots).decode()},\n"rows": [')
     before = "\n"
-    for batch in _parts(found.batches, limit):
+    for batch in _parts(answer.batches, limit):
         for row in _rows(batch):
             sys.stdout.write(before + orjson.dumps(dict(zip(names, row, strict=True))).decode())
             before = ",\n"
     sys.stdout.write("\n]}\n")
 
 
-def _write_table(found: serving.Answer, limit: int) -> None:
-    rows = [row for batch in _parts(found.batches, limit + 1) for row in _rows(batch)]
-    table([[_cell(value) for value in row] for row in rows[:limit]], found.batches.schema.names)
-    say(f"{name}: epoch {one.epoch}, slice {one.seq}" for name, one in found.snapshots.items())
+def _write_table(answer: serving.Answer, limit: int) -> None:
+    rows = [row for batch in _parts(answer.batches, limit + 1) for row in _rows(batch)]
+    table([[_cell(value) for value in row] for row in rows[:limit]], answer.batches.schema.names)
+    say(f"{name}: epoch {one.epoch}, slice {one.seq}" for name, one in answer.snapshots.items())
     shown = f"{min(len(rows), limit)} rows shown"
     say(f"{shown}, and there are more: --limit, or all of them by --format csv" if len(rows) > limit else shown)

@@ -40,33 +40,33 @@ def watch(
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty() or quiet) as bar:
         task = bar.add_task("", total=None, epoch=epoch, stage="", rate="", doing="")
         while True:
-            found = control.progress(config, topology, epoch)
-            if found.driver.state == "stuck":
+            progress = control.progress(config, topology, epoch)
+            if progress.driver.state == "stuck":
                 answered = control.answered_reason(config, topology, epoch)
-                if answered and answered in found.driver.message:
+                if answered and answered in progress.driver.message:
                     time.sleep(PAUSE_SECONDS)
                     continue  # what the heartbeat says is about the attempt before
-            rate = f"{found.records_per_second:,.0f} records/s" if found.records_per_second else ""
+            rate = f"{progress.records_per_second:,.0f} records/s" if progress.records_per_second else ""
             bar.update(
                 task,
-                total=found.total or 1,
-                completed=found.done,
-                stage=found.stage,
+                total=progress.total or 1,
+                completed=progress.done,
+                stage=progress.stage,
                 rate=rate,
-                doing=found.driver.message,
+                doing=progress.driver.message,
             )
-            if not sys.stderr.isatty() and found.message != shown:
-                shown = found.message
+            if not sys.stderr.isatty() and progress.message != shown:
+                shown = progress.message
                 console.print(shown, highlight=False)
-            if until(found):
-                return found
-            if found.driver.state == "stuck":
+            if until(progress):
+                return progress
+            if progress.driver.state == "stuck":
                 raise StuckError(
-                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Its log has the error; after a failed "
-                    f"slice `kappa start {topology} --epoch {epoch} --execute` tries again.",
+                    f"Epoch {epoch} of {topology!r} is {progress.driver.message}. Its log has the error; after a "
+                    f"failed slice `kappa start {topology} --epoch {epoch} --execute` tries again.",
                     epoch=epoch,
                 )
-            if not found.driver.is_running:
+            if not progress.driver.is_running:
                 revival.look()
             time.sleep(PAUSE_SECONDS)
 
@@ -101,13 +101,13 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
     while not cutover.is_live(config, members):
         for name, epoch in members.items():
             expiries[name].look(epochs.record(name))
-            found = control.progress(config, name, epoch)
-            if found.message != shown.get(name):
-                shown[name] = found.message
-                console.print(f"{name}: {found.message}", highlight=False)
-            if found.driver.state == "stuck":
+            progress = control.progress(config, name, epoch)
+            if progress.message != shown.get(name):
+                shown[name] = progress.message
+                console.print(f"{name}: {progress.message}", highlight=False)
+            if progress.driver.state == "stuck":
                 raise StuckError(
-                    f"Epoch {epoch} of {name!r} is {found.driver.message}. Look at its log; none of "
+                    f"Epoch {epoch} of {name!r} is {progress.driver.message}. Look at its log; none of "
                     f"{', '.join(members)} is moved.",
                     epoch=epoch,
                 )
