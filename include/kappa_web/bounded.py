@@ -46,15 +46,15 @@ class Bounded:
             Problem: 503, too many calls run or wait, or this one takes too long.
         """
         loop = asyncio.get_running_loop()
-        begun = loop.create_future()
+        start = loop.create_future()
 
         def work() -> T:
-            loop.call_soon_threadsafe(_settle, begun)
+            loop.call_soon_threadsafe(_settle, start)
             return call()
 
         running = self._submitted(work)
         answer = asyncio.wrap_future(running)
-        await asyncio.wait({begun, answer}, timeout=self._wait, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({start, answer}, timeout=self._wait, return_when=asyncio.FIRST_COMPLETED)
         if running.cancel():
             raise Problem(503, "busy", "Too many queries run at the moment. Ask again later.")
         await asyncio.wait({answer}, timeout=self._seconds)
@@ -92,9 +92,9 @@ class Bounded:
             self._open -= 1
 
 
-def _settle(begun: asyncio.Future[None]) -> None:
-    if not begun.done():
-        begun.set_result(None)
+def _settle(start: asyncio.Future[None]) -> None:
+    if not start.done():
+        start.set_result(None)
 
 
 def _forget(answer: asyncio.Future[Any]) -> None:

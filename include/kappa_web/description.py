@@ -13,8 +13,8 @@ _JSON, _PROBLEM = "application/json", "application/problem+json"
 
 def described(app: FastAPI) -> dict[str, Any]:
     """The document: problems have a media type of their own, and a malformed request gets 400."""
-    found: dict[str, Any] = deepcopy(app.openapi())
-    for path in found["paths"].values():
+    document: dict[str, Any] = deepcopy(app.openapi())
+    for path in document["paths"].values():
         for operation in path.values():
             answers = operation["responses"]
             answers.pop("422", None)  # FastAPI's own answer to a malformed request, for which ours is 400
@@ -22,5 +22,5 @@ def described(app: FastAPI) -> dict[str, Any]:
                 if status >= "400" and _JSON in answer.get("content", {}):
                     answer["content"] = {_PROBLEM: answer["content"][_JSON]}
     for name in ("HTTPValidationError", "ValidationError"):
-        found["components"]["schemas"].pop(name, None)
-    return found
+        document["components"]["schemas"].pop(name, None)
+    return document

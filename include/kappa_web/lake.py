@@ -88,10 +88,10 @@ class Lake:
         events: dict[str, list[Event]] = {}
         for event in self.epochs.events():
             events.setdefault(event.topology, []).append(event)
-        for name, mine in events.items():
-            known = self._records.get(name)
-            if known is None or len(known.events) != len(mine):
-                self._records[name] = record_of(name, mine)
+        for name, topology_events in events.items():
+            record = self._records.get(name)
+            if record is None or len(record.events) != len(topology_events):
+                self._records[name] = record_of(name, topology_events)
         return {name: self._records[name] for name in sorted(events)}
 
     def record(self, topology: str) -> TopologyRecord:
@@ -101,13 +101,13 @@ class Lake:
             UnknownTopologyError: nothing is.
             LakeUnreachableError: the lake is not where it should be.
         """
-        found = self.records().get(topology)
-        if found is None:
+        record = self.records().get(topology)
+        if record is None:
             raise UnknownTopologyError(
                 f"No epoch of topology {topology!r} is on record. Start it: kappa start {topology} --execute",
                 name=topology,
             )
-        return found
+        return record
 
     def ledger(self, topology: str, epoch: int) -> tuple[EpochPaths, LedgerState]:
         """What the ledger of an epoch says now; empty where there is none."""
@@ -142,17 +142,17 @@ class Lake:
         record = self.record(topology)
         if epoch is None and record.live is None:
             raise LedgerError(f"No epoch of {topology!r} is live at the moment. See: kappa status {topology}")
-        chosen = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
-        paths, state = self.ledger(topology, chosen)
+        number = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
+        paths, state = self.ledger(topology, number)
         if state.committed is None:
-            raise LedgerError(f"Epoch {chosen} of {topology!r} has committed nothing yet.", epoch=chosen)
+            raise LedgerError(f"Epoch {number} of {topology!r} has committed nothing yet.", epoch=number)
         if seq is None:
             seq = state.committed.seq if at is None else _seq_at(state, paths, at)
         row, shapes = serving.commit_of(paths, state, seq), state.shapes
         return View(
             snapshot=serving.snapshot_of(paths, row, shapes),
             committed_at=row.at,
-            is_live=chosen == record.live,
+            is_live=number == record.live,
             shapes=shapes,
             masked=state.masked,
         )
@@ -188,7 +188,7 @@ def _seq_at(state: LedgerState, paths: EpochPaths, at: datetime) -> int:
     """The last slice that was committed by a time.
 
     Raises:
-        UnknownEpochError: none was, or the next one is no longer told of, so that it may be another.
+        UnknownEpochError: none was, or the next one is no longer on record, so that it may be another.
     """
     commits = state.commits
     place = next((n for n in reversed(range(len(commits))) if commits[n].at <= at), None)
@@ -220,7 +220,7 @@ class _Ends:
     def __init__(self, connect: Callable[[], Broker]) -> None:
         self._connect = connect
         self._broker: Broker | None = None
-        self._asked: dict[frozenset[str], _Asked] = {}
+        self._answers: dict[frozenset[str], _LastAnswer] = {}
         self._lock = threading.Lock()
 
     def of(self, position: Offsets) -> Offsets | None:
@@ -231,18 +231,18 @@ class _Ends:
         """
         topics = frozenset(position.topics)
         with self._lock:
-            mine = self._asked.setdefault(topics, _Asked())
-        if mine.is_good(position):
-            return mine.ends
-        if not mine.lock.acquire(timeout=_BROKER_SECONDS):
+            answer = self._answers.setdefault(topics, _LastAnswer())
+        if answer.is_good(position):
+            return answer.ends
+        if not answer.lock.acquire(timeout=_BROKER_SECONDS):
             return None
         try:
-            if not mine.is_good(position):  # by the answer that the other thread got
-                mine.ends = self._answer(topics)
-                mine.at = time.monotonic()
-            return mine.ends
+            if not answer.is_good(position):  # by the answer that the other thread got
+                answer.ends = self._answer(topics)
+                answer.at = time.monotonic()
+            return answer.ends
         finally:
-            mine.lock.release()
+            answer.lock.release()
 
     def _answer(self, topics: frozenset[str]) -> Offsets | None:
         try:
@@ -254,7 +254,7 @@ class _Ends:
 
 
 @dataclass
-class _Asked:
+class _LastAnswer:
     """What the broker last answered for some topics."""
 
     ends: Offsets | None = None

@@ -88,8 +88,10 @@ def problem_of(error: Exception) -> Problem:
         return Problem(400, "malformed", f"The request is malformed: {'; '.join(wrong)}.")
     if isinstance(error, UnknownEpochError) and "savepoints" in error.data:
         return Problem(409, "cleaned-up", str(error))
-    found = next(((status, code) for kind, status, code in _ANSWERS if isinstance(error, kind)), (500, "failed"))
-    return Problem(*found, str(error))
+    status_and_code = next(
+        ((status, code) for kind, status, code in _ANSWERS if isinstance(error, kind)), (500, "failed")
+    )
+    return Problem(*status_and_code, str(error))
 
 
 def answered() -> tuple[type[Exception], ...]:

@@ -85,23 +85,23 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     """Routes of the queries."""
     routes = APIRouter(responses=_PROBLEMS)
     bounded = Bounded()
-    given = Depends(access)
+    dependency = Depends(access)
 
     @routes.get("/openapi.json", include_in_schema=False)
-    async def description(request: Request, _: Any = given) -> dict[str, Any]:
+    async def description(request: Request, _: Any = dependency) -> dict[str, Any]:
         return described(request.app)
 
     @routes.get("/metadata", response_model=TopologiesAnswer, summary="Topologies")
     @bounded.route
-    def topologies(caller: Any = given) -> Response:
+    def topologies(caller: Any = dependency) -> Response:
         """The topologies on record that the caller may read."""
         records = [record for name, record in lake.records().items() if caller.may_read(name)]
-        found = [{"name": one.topology, "live_epoch": one.live, "epochs": sorted(one.epochs)} for one in records]
-        return Response(to_json({"topologies": found}), media_type=_JSON)
+        entries = [{"name": one.topology, "live_epoch": one.live, "epochs": sorted(one.epochs)} for one in records]
+        return Response(to_json({"topologies": entries}), media_type=_JSON)
 
     @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="What serves a topology")
     @bounded.route
-    def metadata(topology: _Name, epoch: _Number = None, caller: Any = given) -> Response:
+    def metadata(topology: _Name, epoch: _Number = None, caller: Any = dependency) -> Response:
         """Epoch, slice, offsets, writer, and each table's key, columns, path and Delta version."""
         check_readable(caller, topology)
         view = lake.view(topology, epoch=epoch)
@@ -125,7 +125,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         seq: _Number = None,
         at: _Time = None,
         copies: _Tags = None,
-        caller: Any = given,
+        caller: Any = dependency,
     ) -> Response:
         """Rows in the order of their keys, page by page; all pages are of one slice.
 
@@ -134,21 +134,21 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         window's start. `epoch` and `seq` name a slice, `at` the last one that was committed by a time.
         """
         check_readable(caller, topology)
-        wanted = scans.Scan(
+        selection = scans.Scan(
             key=tuple(key), prefix=prefix, start=start, end=end, window_from=window_from, window_to=window_to
         )
         if cursor is not None:
             if (epoch, seq, at) != (None, None, None):
                 raise Problem(400, "malformed", "A cursor names the slice by itself: leave epoch, seq and at out.")
             place = scans.Cursor.of(cursor)
-            wanted, epoch, seq = scans.resumed(wanted, place), place.epoch, place.seq
+            selection, epoch, seq = scans.resumed(selection, place), place.epoch, place.seq
         view = _view(lake, topology, epoch, seq, at)
         shape, withheld = _shape(view, table, caller)
-        condition = scans.where(wanted, shape)
+        condition = scans.where(selection, shape)
 
         def read() -> tuple[bytes, str | None]:
-            found = view.snapshot.rows(table, condition, order_by=scans.order(shape), limit=limit + 1)
-            return _page(found, shape, withheld, limit, view, wanted)
+            rows = view.snapshot.rows(table, condition, order_by=scans.order(shape), limit=limit + 1)
+            return _page(rows, shape, withheld, limit, view, selection)
 
         return _answer(lake, copies, view, withheld, read, _page_body)
 
@@ -165,7 +165,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         seq: _Number = None,
         at: _Time = None,
         copies: _Tags = None,
-        caller: Any = given,
+        caller: Any = dependency,
     ) -> Response:
         """One row; a key of several columns has their values one after the other, `/` within a value as `%2F`."""
         check_readable(caller, topology)
@@ -175,8 +175,8 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         condition = scans.key_condition(values, shape)
 
         def read() -> bytes:
-            found = view.snapshot.row(table, condition)
-            if not found.num_rows:
+            rows = view.snapshot.row(table, condition)
+            if not rows.num_rows:
                 named = ", ".join(f"{name}={value!r}" for name, value in zip(shape.key, values, strict=True))
                 raise Problem(
                     404,
@@ -184,7 +184,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
                     f"Table {table!r} of epoch {view.snapshot.epoch} of {topology!r} has no row {named} after slice "
                     f"{view.snapshot.seq}.",
                 )
-            return b"".join(_rows(found, shape, withheld))
+            return b"".join(_rows(rows, shape, withheld))
 
         return _answer(lake, copies, view, withheld, read, _row_body)
 
@@ -244,29 +244,29 @@ def _values(request: Request, key: str) -> tuple[str, ...]:
         raise Problem(400, "malformed", "The key is not text in UTF-8, encoded as in a URL.") from error
 
 
-def _rows(found: pa.Table, shape: Shape, withheld: tuple[str, ...]) -> list[bytes]:
+def _rows(rows: pa.Table, shape: Shape, withheld: tuple[str, ...]) -> list[bytes]:
     """Rows as JSON, in the columns of the table."""
     names = list(shape.results)
-    return [to_json({**row, **dict.fromkeys(withheld)}) for row in json_rows(found, names)]
+    return [to_json({**row, **dict.fromkeys(withheld)}) for row in json_rows(rows, names)]
 
 
 def _page(
-    found: pa.Table, shape: Shape, withheld: tuple[str, ...], limit: int, view: View, wanted: scans.Scan
+    table: pa.Table, shape: Shape, withheld: tuple[str, ...], limit: int, view: View, scan: scans.Scan
 ) -> tuple[bytes, str | None]:
     """The rows of a page as a JSON array, and the cursor of the next one."""
     import pyarrow as pa
 
     rows: list[bytes] = []
     size = 0
-    for row in _rows(found.slice(0, limit), shape, withheld):
+    for row in _rows(table.slice(0, limit), shape, withheld):
         if rows and size + len(row) > PAGE_BYTES:
             break
         rows.append(row)
         size += len(row)
     body = b"[" + b",".join(rows) + b"]"
-    if len(rows) == found.num_rows:
+    if len(rows) == table.num_rows:
         return body, None
-    last = found.slice(len(rows) - 1, 1).select(list(shape.key))
+    last = table.slice(len(rows) - 1, 1).select(list(shape.key))
     numbers = {"TIMESTAMP": (pa.timestamp("us", "UTC"), pa.int64()), "DATE": (pa.date32(), pa.int32())}
     for place, name in enumerate(shape.key):
         if shape.columns[name] in numbers:
@@ -275,7 +275,7 @@ def _page(
     (values,) = json_rows(last, shape.key)
     after = tuple(scans.mark(value) for value in values.values())
     snapshot = view.snapshot
-    return body, scans.Cursor(epoch=snapshot.epoch, seq=snapshot.seq, scan=wanted.digest, after=after).text()
+    return body, scans.Cursor(epoch=snapshot.epoch, seq=snapshot.seq, scan=scan.digest, after=after).text()
 
 
 def _answer(
@@ -300,20 +300,20 @@ def _answer(
         headers["Kappa-Stale-Seconds"] = str(stale.seconds)
     if stale.offsets is not None:
         headers["Kappa-Stale-Offsets"] = str(stale.offsets)
-    asked = {tag.strip().removeprefix("W/") for tag in (copies or "").split(",")}
-    if headers["ETag"] in asked:
+    tags = {tag.strip().removeprefix("W/") for tag in (copies or "").split(",")}
+    if headers["ETag"] in tags:
         return Response(status_code=304, headers=headers)
-    found = read()
-    content = body(to_json(_snapshot(view, stale)), to_json(list(withheld)), found)
+    result = read()
+    content = body(to_json(_snapshot(view, stale)), to_json(list(withheld)), result)
     return Response(content, headers=headers, media_type=_JSON)
 
 
-def _row_body(snapshot: bytes, withheld: bytes, found: bytes) -> bytes:
-    return b'{"snapshot":%b,"row":%b,"withheld":%b}' % (snapshot, found, withheld)
+def _row_body(snapshot: bytes, withheld: bytes, row: bytes) -> bytes:
+    return b'{"snapshot":%b,"row":%b,"withheld":%b}' % (snapshot, row, withheld)
 
 
-def _page_body(snapshot: bytes, withheld: bytes, found: tuple[bytes, str | None]) -> bytes:
-    rows, cursor = found
+def _page_body(snapshot: bytes, withheld: bytes, page: tuple[bytes, str | None]) -> bytes:
+    rows, cursor = page
     return b'{"snapshot":%b,"rows":%b,"withheld":%b,"next":%b}' % (snapshot, rows, withheld, to_json(cursor))
 
 

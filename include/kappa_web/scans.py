@@ -27,7 +27,7 @@ WINDOW = "window_start"
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """What rows of a table are wanted.
+    """Rows of a table that a caller asks for.
 
     Attributes:
         key: values of the leading columns of the key.
@@ -50,8 +50,8 @@ class Scan:
     @property
     def digest(self) -> str:
         """What a cursor names of the scan to which it belongs."""
-        wanted = (self.key, self.prefix, self.start, self.end, self.window_from, self.window_to)
-        return hashlib.sha256(orjson.dumps(wanted)).hexdigest()[:16]
+        parts = (self.key, self.prefix, self.start, self.end, self.window_from, self.window_to)
+        return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +113,12 @@ def where(scan: Scan, shape: Shape) -> str | None:
     if len(scan.key) > len(shape.key):
         raise Problem(400, "malformed", f"The key has {len(shape.key)} columns: {', '.join(shape.key)}.")
     names = shape.key[len(scan.key) :]
-    found = [equal(name, _value(text, shape, name)) for name, text in zip(shape.key, scan.key, strict=False)]
-    found += _next_column(scan, shape, names)
-    found += _windows(scan, shape)
+    conditions = [equal(name, _value(text, shape, name)) for name, text in zip(shape.key, scan.key, strict=False)]
+    conditions += _next_column(scan, shape, names)
+    conditions += _windows(scan, shape)
     if scan.after:
-        found.append(f"({_beyond(shape.key, scan.after, shape)})")
-    return " AND ".join(found) or None
+        conditions.append(f"({_beyond(shape.key, scan.after, shape)})")
+    return " AND ".join(conditions) or None
 
 
 def order(shape: Shape) -> str:
@@ -147,24 +147,24 @@ def _value(text: str, shape: Shape, name: str) -> str:
 
 
 def _next_column(scan: Scan, shape: Shape, names: Sequence[str]) -> list[str]:
-    """Conditions on the column of the key behind those whose values are given."""
-    wanted = (scan.prefix, scan.start, scan.end)
-    if wanted == (None, None, None):
+    """Conditions on the column of the key after those whose values are given."""
+    bounds = (scan.prefix, scan.start, scan.end)
+    if bounds == (None, None, None):
         return []
     if not names:
         raise Problem(400, "malformed", "All columns of the key have a value; there is none for prefix, from and to.")
     name, kind = names[0], shape.columns[names[0]]
-    found = []
+    conditions = []
     if scan.prefix is not None:
         if kind != "STRING":
             raise Problem(400, "malformed", f"Column {name!r} is {kind}; prefix asks a STRING. Give from and to.")
-        found.append(f"starts_with({quoted_name(name)}, {_value(scan.prefix, shape, name)})")
-        found.append(f"{quoted_name(name)} >= {_value(scan.prefix, shape, name)}")  # files are left out by it
+        conditions.append(f"starts_with({quoted_name(name)}, {_value(scan.prefix, shape, name)})")
+        conditions.append(f"{quoted_name(name)} >= {_value(scan.prefix, shape, name)}")  # files are left out by it
     if scan.start is not None:
-        found.append(f"{quoted_name(name)} >= {_value(scan.start, shape, name)}")
+        conditions.append(f"{quoted_name(name)} >= {_value(scan.start, shape, name)}")
     if scan.end is not None:
-        found.append(f"{quoted_name(name)} < {_value(scan.end, shape, name)}")
-    return found
+        conditions.append(f"{quoted_name(name)} < {_value(scan.end, shape, name)}")
+    return conditions
 
 
 def _windows(scan: Scan, shape: Shape) -> list[str]:
@@ -173,8 +173,8 @@ def _windows(scan: Scan, shape: Shape) -> list[str]:
     if shape.columns.get(WINDOW) != "TIMESTAMP":
         raise Problem(400, "malformed", f"The table is of no windows: it has no column {WINDOW} TIMESTAMP.")
     name = quoted_name(WINDOW)
-    found = [] if scan.window_from is None else [f"{name} >= {_value(scan.window_from, shape, WINDOW)}"]
-    return found + ([] if scan.window_to is None else [f"{name} < {_value(scan.window_to, shape, WINDOW)}"])
+    conditions = [] if scan.window_from is None else [f"{name} >= {_value(scan.window_from, shape, WINDOW)}"]
+    return conditions + ([] if scan.window_to is None else [f"{name} < {_value(scan.window_to, shape, WINDOW)}"])
 
 
 def _beyond(key: Sequence[str], after: Sequence[str], shape: Shape) -> str:
@@ -208,4 +208,4 @@ def _marked(text: str, kind: str, name: str) -> str:
 
 
 def _no_cursor() -> Problem:
-    return Problem(400, "malformed", "The cursor is none that a page of a scan gave. Begin again without it.")
+    return Problem(400, "malformed", "No page of a scan gave this cursor. Begin again without it.")

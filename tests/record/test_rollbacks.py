@@ -47,10 +47,10 @@ def test_notices_asset_events_and_pages_call_a_move_the_same(n: int) -> None:
     (move,) = (event for event in events if event.n == n)
     (announced,) = (one for one in announcements(events, after=0) if one.n == n)
     assert announced.extra["move"] == wanted
-    (told,) = (one for one in history.told(events, 100) if one.n == n)
+    (line,) = (one for one in history.event_lines(events, 100) if one.n == n)
     notice = notice_of(move, "lake-1", is_rollback=n in rollbacks(events))
     if n == 1:
-        assert (told.what, notice) == ("went live", None), "the first epoch replaces none"
+        assert (line.what, notice) == ("went live", None), "the first epoch replaces none"
     else:
         assert isinstance(notice, Notice)
-        assert (told.what, notice.event) == (wanted, wanted.upper())
+        assert (line.what, notice.event) == (wanted, wanted.upper())

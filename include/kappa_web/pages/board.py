@@ -105,8 +105,8 @@ class Board:
         if not epoch.stage.is_ended:
             if is_read and paths.ledger in self._newer:
                 raise self._newer[paths.ledger]
-            known = self._states.get(paths.ledger) if is_read else None
-            state = known[1] if known is not None else self._state(paths)
+            entry = self._states.get(paths.ledger) if is_read else None
+            state = entry[1] if entry is not None else self._state(paths)
         done = total = 0
         if epoch.planned.detail.get("plan") is not None:
             plan = epoch.plan
@@ -115,19 +115,19 @@ class Board:
         driver = driver_status(self.lake.config, topology, epoch.epoch)
         return BoardFacts(epoch=epoch, driver=driver, state=state, done=max(0, done), total=total)
 
-    def unread(self, wanted: Sequence[tuple[str, int]]) -> int:
+    def unread(self, epochs: Sequence[tuple[str, int]]) -> int:
         """How many of these ledgers were not read yet.
 
         A thread reads them, and those that have grown since. It is waited for, but not for long: what has grown since
         is then on the next page.
 
         Args:
-            wanted: topologies and epochs.
+            epochs: topologies and epochs.
 
         Raises:
             KappaError: one cannot be read.
         """
-        paths = [self._paths(*one) for one in wanted]
+        paths = [self._paths(*one) for one in epochs]
         due = [one for one in paths if not self._is_current(one)]
         if not due:
             return 0
@@ -145,8 +145,8 @@ class Board:
 
     def _is_current(self, paths: EpochPaths) -> bool:
         """Whether no commit came to a ledger since it was read."""
-        known, sign = self._states.get(paths.ledger), _changed(paths)
-        return known is not None and sign is not None and known[0] == sign
+        entry, sign = self._states.get(paths.ledger), _changed(paths)
+        return entry is not None and sign is not None and entry[0] == sign
 
     def _read(self, paths: Sequence[EpochPaths]) -> None:
         try:
@@ -170,9 +170,9 @@ class Board:
     def _state(self, paths: EpochPaths) -> LedgerState:
         """What a ledger says; asked for anew only where a commit came, which changes its log's folder."""
         sign = _changed(paths)
-        known = self._states.get(paths.ledger)
-        if sign is not None and known is not None and known[0] == sign:
-            return known[1]
+        entry = self._states.get(paths.ledger)
+        if sign is not None and entry is not None and entry[0] == sign:
+            return entry[1]
         try:
             state = self.lake.opened(paths).state()
         except LedgerError:
@@ -189,22 +189,22 @@ class Board:
         """
         record.live_epoch()
         paths = [self._paths(record.topology, epoch) for epoch in sorted({move.epoch for move in record.moves})]
-        sign = (len(record.events), *(self._state(found).last for found in paths))
-        known, now = self._certificates.get(record.topology), time.monotonic()
-        if known is None or (known[0] != sign and (known[0][0] != sign[0] or now - known[1] > _PROOF_SECONDS)):
-            ledgers = {found.ledger: self.lake.opened(found) for found in paths}
-            made = certificate_of(self.lake.config.lake, record, ledgers=ledgers, is_brief=True)
-            known = self._certificates[record.topology] = (sign, now, made)
-        return known[2]
+        sign = (len(record.events), *(self._state(one).last for one in paths))
+        entry, now = self._certificates.get(record.topology), time.monotonic()
+        if entry is None or (entry[0] != sign and (entry[0][0] != sign[0] or now - entry[1] > _PROOF_SECONDS)):
+            ledgers = {one.ledger: self.lake.opened(one) for one in paths}
+            certificate = certificate_of(self.lake.config.lake, record, ledgers=ledgers, is_brief=True)
+            entry = self._certificates[record.topology] = (sign, now, certificate)
+        return entry[2]
 
     def last_rows(self, topology: str, epoch: int, last: int, most: int = 120) -> list[LedgerRow]:
         """The last rows of a ledger, oldest first; read anew only where it grew."""
         path = f"{topology}/{epoch}"
-        known = self._anatomies.get(path)
-        if known is None or known[0] != last:
-            known = (last, self.lake.opened(self._paths(topology, epoch)).newest(most))
-            self._anatomies[path] = known
-        return known[1]
+        entry = self._anatomies.get(path)
+        if entry is None or entry[0] != last:
+            entry = (last, self.lake.opened(self._paths(topology, epoch)).newest(most))
+            self._anatomies[path] = entry
+        return entry[1]
 
     def dead_letters(self, topology: str, epoch: int, committed: LedgerRow | None) -> tuple[Reason, ...]:
         """Why records of an epoch are dead letters; read anew only where some came."""
@@ -212,10 +212,10 @@ class Board:
         if committed is None or version < 1:  # version 0 is the table as it was made
             return ()
         paths = self._paths(topology, epoch)
-        known = self._reasons.get(paths.dead_letters)
-        if known is None or known[0] != version:
-            known = self._reasons[paths.dead_letters] = (version, reasons_of(paths, committed))
-        return known[1]
+        entry = self._reasons.get(paths.dead_letters)
+        if entry is None or entry[0] != version:
+            entry = self._reasons[paths.dead_letters] = (version, reasons_of(paths, committed))
+        return entry[1]
 
 
 def _changed(paths: EpochPaths) -> int | None:
@@ -237,7 +237,7 @@ def rates(commits: Iterable[LedgerRow], now: datetime) -> list[float | None]:
     """
     step, begin = CHART / STEPS, now - CHART
     seconds = step.total_seconds()
-    found: list[float | None] = [None] * STEPS
+    values: list[float | None] = [None] * STEPS
     reached = STEPS
     for row in commits:
         index = (row.at - begin) // step
@@ -246,5 +246,5 @@ def rates(commits: Iterable[LedgerRow], now: datetime) -> list[float | None]:
             break
         index = min(index, STEPS - 1)
         reached = min(reached, index)
-        found[index] = (found[index] or 0.0) + row.rows_read / seconds
-    return [value if value is not None or index < reached else 0.0 for index, value in enumerate(found)]
+        values[index] = (values[index] or 0.0) + row.rows_read / seconds
+    return [value if value is not None or index < reached else 0.0 for index, value in enumerate(values)]

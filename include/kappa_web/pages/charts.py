@@ -36,10 +36,10 @@ class Piece:
 
 def line(values: Sequence[float | None], *, title: str, width: int = 132, height: int = 32) -> Markup:
     """A line over equal steps of time, with the area below it; steps without a value are gaps."""
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return Markup()
-    top = max(known) or 1.0
+    top = max(numbers) or 1.0
     step = width / max(1, len(values) - 1)
     runs: list[list[tuple[float, float]]] = [[]]
     for index, value in enumerate(values):
@@ -102,22 +102,22 @@ def timeline(rows: Sequence[tuple[str, Sequence[Piece]]], ticks: Sequence[tuple[
             f"<title>{escape(p.title)}</title></rect>"
             for p in pieces
         )
-        said = "; ".join(piece.title for piece in pieces)
+        label = "; ".join(piece.title for piece in pieces)
         parts.append(
             f'<span class="name">{escape(name)}</span><svg viewBox="0 0 {wide} {step}" height="{step}" '
-            f'preserveAspectRatio="none" role="img" aria-label="{escape(said)}">{lines}{inner}</svg>'
+            f'preserveAspectRatio="none" role="img" aria-label="{escape(label)}">{lines}{inner}</svg>'
         )
-    words = "".join(_tick(share, said) for share, said in ticks)
+    words = "".join(_tick(share, label) for share, label in ticks)
     return _markup(
         f'<div class="timeline" role="group" aria-label="{escape(title)}">{"".join(parts)}'
         f'<span></span><svg height="18" aria-hidden="true">{words}</svg></div>'
     )
 
 
-def _tick(share: float, said: str) -> str:
+def _tick(share: float, label: str) -> str:
     """The text of a place on an axis; those at its ends stay within it, those between go where there is no room."""
     anchor, kind = ("start", "axis") if share < 0.06 else ("end", "axis") if share > 0.94 else ("middle", "axis mid")
-    return f'<text class="{kind}" x="{100 * share:.2f}%" y="14" text-anchor="{anchor}">{escape(said)}</text>'
+    return f'<text class="{kind}" x="{100 * share:.2f}%" y="14" text-anchor="{anchor}">{escape(label)}</text>'
 
 
 def colour(epoch: int) -> str:

@@ -74,8 +74,10 @@ def of_topology(live: BoardFacts | None, candidate: BoardFacts | None) -> Condit
     if live is not None:
         return driver(live)
     if candidate is not None:
-        found = driver(candidate)
-        return found if found.kind != "good" else Condition(word="starting", kind="busy", detail=found.detail)
+        condition = driver(candidate)
+        return (
+            condition if condition.kind != "good" else Condition(word="starting", kind="busy", detail=condition.detail)
+        )
     return Condition(word="nothing live", kind="off")
 
 
@@ -97,12 +99,12 @@ def attention(
 ) -> Iterable[tuple[str, str, int]]:
     """What a person should look at: colour, sentence, and the epoch that it is about."""
     for facts in filter(None, (live, candidate)):
-        found = driver(facts)
-        if found.kind in ("bad", "warn") and facts.driver.state != "never":
+        condition = driver(facts)
+        if condition.kind in ("bad", "warn") and facts.driver.state != "never":
             whose = "live epoch" if facts is live else "epoch"
-            detail = f" {found.detail.removeprefix(f'{facts.driver.state}: ')}" if found.detail else ""
+            detail = f" {condition.detail.removeprefix(f'{facts.driver.state}: ')}" if condition.detail else ""
             yield (
-                found.kind,
+                condition.kind,
                 f"The driver of {whose} {facts.epoch.epoch} {_IS.get(facts.driver.state, 'is down')}.{detail}",
                 facts.epoch.epoch,
             )
@@ -110,8 +112,8 @@ def attention(
         return
     number, stage = candidate.epoch.epoch, candidate.epoch.stage
     if stage is Stage.VERIFIED and record.handover is None:
-        said = _ASKS[str(candidate.epoch.verified.detail["verdict"])]
-        yield verdict_kind(candidate.epoch), f"Epoch {number} is verified and {said}", number
+        advice = _ASKS[str(candidate.epoch.verified.detail["verdict"])]
+        yield verdict_kind(candidate.epoch), f"Epoch {number} is verified and {advice}", number
 
 
 def verdict_kind(epoch: EpochRecord) -> str:

@@ -74,8 +74,8 @@ def view(report: DiffReport, masked: Mapping[str, Sequence[str]], *, may_unmask:
         may_unmask: whether the caller has it.
     """
 
-    def hidden(name: str, said: Sequence[str] = ()) -> frozenset[str]:
-        return frozenset() if may_unmask else frozenset((*masked.get(name, ()), *said))
+    def hidden(name: str, extra: Sequence[str] = ()) -> frozenset[str]:
+        return frozenset() if may_unmask else frozenset((*masked.get(name, ()), *extra))
 
     twice = report.determinism.members if report.determinism is not None else ()
     return {
@@ -130,16 +130,16 @@ def _bar(table: TableDiff, both: int) -> Any:
         ("added", table.keys_added),
         ("removed", table.keys_removed),
     )
-    whole = sum(found for _, found in counts)
+    whole = sum(keys for _, keys in counts)
     pieces, reached = [], 0.0
-    for kind, found in counts:
-        share = found / whole if whole else 0.0
-        if found:
+    for kind, keys in counts:
+        share = keys / whole if whole else 0.0
+        if keys:
             pieces.append(
-                Piece(start=reached, end=reached + share, kind=f"d {kind}", title=f"{kind}: {words.count(found)} keys")
+                Piece(start=reached, end=reached + share, kind=f"d {kind}", title=f"{kind}: {words.count(keys)} keys")
             )
         reached += share
-    return charts.bar(pieces, title=", ".join(f"{words.count(found)} keys {kind}" for kind, found in counts), height=14)
+    return charts.bar(pieces, title=", ".join(f"{words.count(keys)} keys {kind}" for kind, keys in counts), height=14)
 
 
 def _columns(samples: Sequence[Sample], key: Sequence[str]) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def _sample(sample: Sample, key: Sequence[str], others: Sequence[str], hidden: f
 
 def _twice_samples(member: Twice, hidden: frozenset[str]) -> str:
     rows = (
-        ", ".join(f"{name}={WITHHELD if name in hidden else words.text(found)}" for name, found in row.items())
+        ", ".join(f"{name}={WITHHELD if name in hidden else words.text(value)}" for name, value in row.items())
         for row in member.samples
     )
     return "; ".join(rows)

@@ -27,7 +27,7 @@ def page(board: Board, record: TopologyRecord, number: int, caller: Any) -> dict
         "plan": _plan(epoch),
         "difference": _difference(board, record, epoch, caller),
         "verdict": conditions.verdict(epoch.verified.detail["verdict"]) if epoch.verified is not None else None,
-        "events": history.told([e for e in record.events if e.epoch == number], 50),
+        "events": history.event_lines([e for e in record.events if e.epoch == number], 50),
     }
 
 
@@ -58,10 +58,10 @@ def _difference(board: Board, record: TopologyRecord, epoch: EpochRecord, caller
 
 def _masked(board: Board, record: TopologyRecord, report: DiffReport) -> dict[str, list[str]]:
     """Table -> columns that either epoch masks by now: its code may declare more than when the report was made."""
-    found: dict[str, list[str]] = {}
+    columns_by_table: dict[str, list[str]] = {}
     for number in (report.live_epoch, report.candidate_epoch):
         if number in record.epochs:
             state = board.facts(record, number).state
             for place, columns in (state.masked if state.commits else {}).items():
-                found.setdefault(place.partition("/")[2], []).extend(columns)
-    return found
+                columns_by_table.setdefault(place.partition("/")[2], []).extend(columns)
+    return columns_by_table

@@ -14,8 +14,8 @@ from kappa.record.events import Event, records_of
 from kappa.record.moves import others_of, rollbacks
 from kappa.serving.history import vector
 
-#: Event -> what it says, and its colour. Those that are not here are told by their names.
-_SAID = {
+#: Event -> what it says, and its colour. An event that is not here has its name.
+_WORDS = {
     "planned": ("planned", "busy"),
     "rewound": ("consumer group rewound", "off"),
     "seeded": ("seeded", "off"),
@@ -51,7 +51,7 @@ _SAID = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class EventLine:
     """An event in words.
 
     Attributes:
@@ -72,7 +72,7 @@ class Told:
     facts: tuple[str, ...]
 
 
-def told(events: Sequence[Event], most: int, *, before: int | None = None) -> list[Told]:
+def event_lines(events: Sequence[Event], most: int, *, before: int | None = None) -> list[EventLine]:
     """The newest events in words, newest first.
 
     Args:
@@ -81,18 +81,18 @@ def told(events: Sequence[Event], most: int, *, before: int | None = None) -> li
         before: only those whose number is less.
     """
     back = rollbacks(events)
-    wanted = (event for event in reversed(events) if before is None or event.n < before)
-    return [_told(event, is_rollback=event.n in back) for event in islice(wanted, most)]
+    newest_first = (event for event in reversed(events) if before is None or event.n < before)
+    return [_line(event, is_rollback=event.n in back) for event in islice(newest_first, most)]
 
 
-def _told(event: Event, *, is_rollback: bool) -> Told:
-    what, kind = _SAID.get(event.event, (event.event.replace("_", " "), "off"))
+def _line(event: Event, *, is_rollback: bool) -> EventLine:
+    what, kind = _WORDS.get(event.event, (event.event.replace("_", " "), "off"))
     if event.event == "verified":
         word = str(event.detail.get("verdict", ""))
         what, kind = f"verified: {word}", {"same": "good", "differs": "warn", "failed": "bad"}.get(word, "off")
     elif event.event == "moved" and event.detail.get("from") is not None:
         what, kind = ("rollback", "warn") if is_rollback else ("cutover", "good")
-    return Told(
+    return EventLine(
         n=event.n,
         topology=event.topology,
         epoch=event.epoch,

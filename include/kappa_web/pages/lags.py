@@ -46,7 +46,7 @@ class Lag:
 class Lags:
     """Asks the broker for the ends of all topics at once, in a thread of its own, while pages are looked at.
 
-    What it was told is kept for the length of a chart, as long as the server runs.
+    Its answers are kept for the length of a chart, as long as the server runs.
 
     Args:
         connect: makes the client of the broker.
@@ -55,8 +55,8 @@ class Lags:
     def __init__(self, connect: Callable[[], Ends]) -> None:
         self._connect = connect
         self._broker: Ends | None = None
-        self._known = Lag(offsets={})
-        self._wanted: dict[str, Offsets] = {}
+        self._last = Lag(offsets={})
+        self._positions: dict[str, Offsets] = {}
         self._history: dict[str, deque[tuple[datetime, int]]] = {}
         self._lock = threading.Lock()
         self._is_asking = False
@@ -70,43 +70,43 @@ class Lags:
             positions: topology -> what its live epoch reads next.
         """
         with self._lock:
-            self._wanted.update(positions)  # also what another page asked for: an answer has all of them
+            self._positions.update(positions)  # also what another page asked for: an answer has all of them
             is_due = not self._is_asking and time.monotonic() - self._answered_at >= _LAG_SECONDS
             self._is_asking = self._is_asking or is_due
         if is_due:
-            threading.Thread(target=self._refresh, args=(dict(self._wanted),), name="lags", daemon=True).start()
+            threading.Thread(target=self._refresh, args=(dict(self._positions),), name="lags", daemon=True).start()
         self._has_answer.wait(_FIRST_SECONDS)
-        return self._known
+        return self._last
 
     def charted(self, topology: str, now: datetime) -> list[float | None]:
         """The lag at the end of each step of a chart; None where it was not asked for."""
-        found: list[float | None] = [None] * STEPS
+        values: list[float | None] = [None] * STEPS
         begin = now - CHART
         for at, offsets in list(self._history.get(topology, ())):
             if at >= begin:
-                found[min(STEPS - 1, int((at - begin) / (CHART / STEPS)))] = float(offsets)
-        return found
+                values[min(STEPS - 1, int((at - begin) / (CHART / STEPS)))] = float(offsets)
+        return values
 
     def _refresh(self, positions: Mapping[str, Offsets]) -> None:
         try:
-            self._known = self._told(positions)
-            for name, offsets in self._known.offsets.items():
+            self._last = self._lag(positions)
+            for name, offsets in self._last.offsets.items():
                 self._history.setdefault(name, deque(maxlen=2_000)).append((clock.now(), offsets))
         except Transient:
-            self._known = replace(self._known, offsets={}, problem="Kafka does not answer.")
+            self._last = replace(self._last, offsets={}, problem="Kafka does not answer.")
         except Exception as error:  # a setting that is wrong, for example: what was known before is of any age
             words = f"The lag cannot be asked for: {first_line(error)}"
-            self._known = replace(self._known, offsets={}, problem=words)
+            self._last = replace(self._last, offsets={}, problem=words)
         finally:
             with self._lock:
                 self._is_asking, self._answered_at = False, time.monotonic()
             self._has_answer.set()
 
-    def _told(self, positions: Mapping[str, Offsets]) -> Lag:
+    def _lag(self, positions: Mapping[str, Offsets]) -> Lag:
         self._broker = self._broker or self._connect()
         try:
             ends = self._broker.stable_offsets({topic for position in positions.values() for topic, _ in position})
-            found = _known({name: behind(position, ends) for name, position in positions.items()})
+            offsets = _counts({name: behind(position, ends) for name, position in positions.items()})
         except Terminal:  # one topic is gone: the others are asked for by topology
             apart: dict[str, int | None] = {}
             for name, position in positions.items():
@@ -115,10 +115,10 @@ class Lags:
                 except Terminal:
                     continue
                 apart[name] = behind(position, ends)
-            found = _known(apart)
-        return Lag(offsets=found, asked_at=clock.now())
+            offsets = _counts(apart)
+        return Lag(offsets=offsets, asked_at=clock.now())
 
 
-def _known(apart: Mapping[str, int | None]) -> dict[str, int]:
-    """Of lags those that are known: a position beyond the log's end has none."""
+def _counts(apart: Mapping[str, int | None]) -> dict[str, int]:
+    """Lags that are numbers: a position beyond the end of the log has none."""
     return {name: count for name, count in apart.items() if count is not None}

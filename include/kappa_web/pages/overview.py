@@ -48,10 +48,10 @@ class Row:
 def page(board: Board, caller: Any, now: datetime) -> dict[str, Any]:
     """What the page shows."""
     records = {name: record for name, record in board.lake.records().items() if caller.may_read(name)}
-    wanted = [(name, record.live) for name, record in records.items() if record.live is not None]
-    wanted += [(name, record.candidate.epoch) for name, record in records.items() if record.candidate is not None]
-    if unread := board.unread(wanted):
-        return {"unread": unread, "total": len(wanted)}
+    epochs = [(name, record.live) for name, record in records.items() if record.live is not None]
+    epochs += [(name, record.candidate.epoch) for name, record in records.items() if record.candidate is not None]
+    if unread := board.unread(epochs):
+        return {"unread": unread, "total": len(epochs)}
     live = {
         name: board.facts(record, record.live, is_read=True)
         for name, record in records.items()
@@ -62,7 +62,7 @@ def page(board: Board, caller: Any, now: datetime) -> dict[str, Any]:
     for name, record in records.items():
         candidate = board.facts(record, record.candidate.epoch, is_read=True) if record.candidate is not None else None
         rows.append(_row(board, name, live.get(name), candidate, lag, now))
-        asks += [(name, *found) for found in conditions.attention(record, live.get(name), candidate)]
+        asks += [(name, *note) for note in conditions.attention(record, live.get(name), candidate)]
     kinds = [row.state.kind for row in rows]
     return {
         "unread": 0,

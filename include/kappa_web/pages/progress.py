@@ -13,7 +13,7 @@ from kappa_web.pages import words
 from kappa_web.pages.board import BoardFacts
 
 #: What has happened when a stage is reached.
-SAID = {
+MEANINGS = {
     Stage.PLANNED: "plan and code are on record",
     Stage.REWOUND: "its consumer group stands at the start",
     Stage.SEEDED: "its tables hold what it begins with",
@@ -56,7 +56,7 @@ def _steps(record: TopologyRecord, epoch: EpochRecord) -> list[dict[str, Any]]:
     return [
         {
             "name": stage.lower().replace("_", " "),
-            "said": SAID[stage],
+            "meaning": MEANINGS[stage],
             "at": reached.get(stage),
             "kind": "done"
             if index <= last

@@ -12,18 +12,18 @@ from kappa_web.pages.charts import Piece
 _PROBLEMS = 20
 
 
-def page(found: Certificate) -> dict[str, Any]:
+def page(certificate: Certificate) -> dict[str, Any]:
     """What the page shows."""
     topics: dict[str, list[PartitionProof]] = {}
-    for proof in found.partitions:
+    for proof in certificate.partitions:
         topics.setdefault(proof.topic, []).append(proof)
-    epochs = sorted({span.epoch for proof in found.partitions for span in proof.spans})
+    epochs = sorted({span.epoch for proof in certificate.partitions for span in proof.spans})
     return {
-        "certificate": found,
-        "problems": found.problems[:_PROBLEMS],
-        "codes": [(epoch, [code for code in codes if code]) for epoch, codes in found.codes.items()],
+        "certificate": certificate,
+        "problems": certificate.problems[:_PROBLEMS],
+        "codes": [(epoch, [code for code in codes if code]) for epoch, codes in certificate.codes.items()],
         "topics": [(topic, _bars(proofs)) for topic, proofs in topics.items()],
-        "epochs": [(epoch, charts.colour(epoch), _slices(found, epoch)) for epoch in epochs],
+        "epochs": [(epoch, charts.colour(epoch), _slices(certificate, epoch)) for epoch in epochs],
     }
 
 
@@ -45,11 +45,11 @@ def _bars(proofs: list[PartitionProof]) -> list[dict[str, Any]]:
             )
             for span in proof.spans
         ]
-        said = ", ".join(f"{span.start:,} to {span.end:,} by epoch {span.epoch}" for span in proof.spans)
+        summary = ", ".join(f"{span.start:,} to {span.end:,} by epoch {span.epoch}" for span in proof.spans)
         rows.append(
             {
                 "partition": proof.partition,
-                "bar": charts.bar(pieces, title=f"partition {proof.partition}: {said or 'nothing sent'}", height=24),
+                "bar": charts.bar(pieces, title=f"partition {proof.partition}: {summary or 'nothing sent'}", height=24),
                 "spans": proof.spans,
                 "end": words.count(proof.spans[-1].end) if proof.spans else "nothing sent",
             }
@@ -57,6 +57,6 @@ def _bars(proofs: list[PartitionProof]) -> list[dict[str, Any]]:
     return rows
 
 
-def _slices(found: Certificate, epoch: int) -> int:
+def _slices(certificate: Certificate, epoch: int) -> int:
     """Offsets that an epoch sent."""
-    return sum(span.end - span.start for proof in found.partitions for span in proof.spans if span.epoch == epoch)
+    return sum(span.end - span.start for proof in certificate.partitions for span in proof.spans if span.epoch == epoch)

@@ -74,14 +74,14 @@ def page(template: str, values: Mapping[str, Any]) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(
+    environment.filters.update(
         count=words.count,
         short=words.short,
         lasting=words.lasting,
@@ -89,5 +89,5 @@ def _environment() -> Environment:
         text=words.text,
         segment=lambda value: quote(str(value), safe=""),
     )
-    found.globals["ago"] = words.ago
-    return found
+    environment.globals["ago"] = words.ago
+    return environment

@@ -39,69 +39,70 @@ _WAYS_OUT = {
 
 def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     """Routes of the pages."""
-    routes, board, given, bounded = _router(), Board(lake), Depends(access), Bounded()
+    routes, board, dependency, bounded = _router(), Board(lake), Depends(access), Bounded()
 
-    def known(caller: Any, name: str) -> Any:
+    def readable(caller: Any, name: str) -> Any:
         check_readable(caller, name)
         return lake.record(name)
 
     @routes.get("/")
     @bounded.route
-    def all_topologies(request: Request, caller: Any = given) -> Response:
-        found = overview.page(board, caller, clock.now())
-        return rendering.response(request, "overview.html", found, caller=caller)
+    def all_topologies(request: Request, caller: Any = dependency) -> Response:
+        values = overview.page(board, caller, clock.now())
+        return rendering.response(request, "overview.html", values, caller=caller)
 
     @routes.get("/history")
     @bounded.route
-    def whole_history(request: Request, before: int | None = None, caller: Any = given) -> Response:
-        known_records = lake.records().items()
-        events = [event for name, record in known_records if caller.may_read(name) for event in record.events]
+    def whole_history(request: Request, before: int | None = None, caller: Any = dependency) -> Response:
+        records = lake.records().items()
+        events = [event for name, record in records if caller.may_read(name) for event in record.events]
         events.sort(key=lambda event: event.n)
         return rendering.response(request, "history.html", _history(events, before, None), caller=caller)
 
     @routes.get("/topologies/{name}")
     @bounded.route
-    def one_topology(request: Request, name: str, caller: Any = given) -> Response:
-        found = topology.page(board, known(caller, name), clock.now(), caller)
-        return rendering.response(request, "topology.html", found, caller=caller)
+    def one_topology(request: Request, name: str, caller: Any = dependency) -> Response:
+        values = topology.page(board, readable(caller, name), clock.now(), caller)
+        return rendering.response(request, "topology.html", values, caller=caller)
 
     @routes.get("/topologies/{name}/certificate")
     @bounded.route
-    def certificate(request: Request, name: str, caller: Any = given) -> Response:
-        record = known(caller, name)
-        found = {"record": record, **proof.page(board.certificate(record))} if record.live is not None else None
-        values = found or {"record": record, "certificate": None}
+    def certificate(request: Request, name: str, caller: Any = dependency) -> Response:
+        record = readable(caller, name)
+        values: dict[str, Any] = {"record": record, "certificate": None}
+        if record.live is not None:
+            values |= proof.page(board.certificate(record))
         return rendering.response(request, "certificate.html", values, caller=caller)
 
     @routes.get("/topologies/{name}/history")
     @bounded.route
-    def history_of_one(request: Request, name: str, before: int | None = None, caller: Any = given) -> Response:
-        found = _history(list(known(caller, name).events), before, name)
-        return rendering.response(request, "history.html", found, caller=caller)
+    def history_of_one(request: Request, name: str, before: int | None = None, caller: Any = dependency) -> Response:
+        values = _history(list(readable(caller, name).events), before, name)
+        return rendering.response(request, "history.html", values, caller=caller)
 
     @routes.get("/topologies/{name}/{number}")
     @bounded.route
-    def one_epoch(request: Request, name: str, number: int, caller: Any = given) -> Response:
-        found = epoch.page(board, known(caller, name), number, caller)
-        return rendering.response(request, "epoch.html", found, caller=caller)
+    def one_epoch(request: Request, name: str, number: int, caller: Any = dependency) -> Response:
+        values = epoch.page(board, readable(caller, name), number, caller)
+        return rendering.response(request, "epoch.html", values, caller=caller)
 
     @routes.get("/static/{file}")
-    async def static(file: str, caller: Any = given) -> Response:
+    async def static(file: str, caller: Any = dependency) -> Response:
         if file not in rendering.STATIC:
             raise HTTPException(404, f"There is no file {file!r}.")
         content, _ = rendering.static(file)
-        kept = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
-        return Response(content, media_type=rendering.STATIC[file], headers=kept)
+        headers = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+        return Response(content, media_type=rendering.STATIC[file], headers=headers)
 
     @routes.get("/{path:path}")
-    async def nothing(path: str, caller: Any = given) -> Response:
+    async def nothing(path: str, caller: Any = dependency) -> Response:
         raise Problem(404, _NO_PAGE, f"There is no page {path}.")
 
     return routes
 
 
 def _history(events: list[Any], before: int | None, name: str | None) -> dict[str, Any]:
-    shown = history.told(events, _EVENTS, before=before)
+    shown = history.event_lines(events, _EVENTS, before=before)
     return {
         "name": name,
         "events": shown,
@@ -114,7 +115,7 @@ def _history(events: list[Any], before: int | None, name: str | None) -> dict[st
 def _router() -> APIRouter:
     """A router whose errors are pages."""
 
-    known_errors = answered()
+    errors = answered()
 
     class Page(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -125,7 +126,7 @@ def _router() -> APIRouter:
                     return await handle(request)
                 except LoginNeeded as error:
                     return _to_login(request, error)
-                except known_errors as error:
+                except errors as error:
                     problem = problem_of(error)
                     if problem.code == _NO_PAGE and not _is_browser(request):
                         raise
@@ -154,7 +155,7 @@ def _failed(request: Request, problem: Problem) -> Response:
         "detail": problem.detail,
         "way_out": _WAYS_OUT.get(problem.status, ""),
     }
-    found = rendering.response(request, "error.html", values, status=problem.status)
+    response = rendering.response(request, "error.html", values, status=problem.status)
     if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        found.headers["Retry-After"] = str(RETRY_SECONDS)
-    return found
+        response.headers["Retry-After"] = str(RETRY_SECONDS)
+    return response

@@ -85,7 +85,7 @@ def page(board: Board, record: TopologyRecord, now: datetime, caller: Any) -> di
         "verdict": conditions.verdict,
         "driver": conditions.driver,
         "anatomy": anatomy(_last_rows(board, record, live)),
-        "events": history.told(record.events, _EVENTS),
+        "events": history.event_lines(record.events, _EVENTS),
         "moves": len(record.moves),
         "moving_with": others_of(record.topology, record.handover),
         "handover": record.handover,
@@ -113,9 +113,9 @@ def _counts(live: BoardFacts | None) -> dict[str, int]:
 def actions(record: TopologyRecord) -> list[Action]:
     """What can be done now, and what it will change."""
     name, live, candidate = record.topology, record.live, record.candidate
-    found = []
+    choices = []
     if candidate is not None and candidate.stage in (Stage.VERIFIED, Stage.APPROVED) and live is not None:
-        found.append(
+        choices.append(
             Action(
                 label=f"Cut over to epoch {candidate.epoch}",
                 what=f"Readers go from epoch {live} to epoch {candidate.epoch}, in one step, at one offset. "
@@ -126,7 +126,7 @@ def actions(record: TopologyRecord) -> list[Action]:
             )
         )
     if live is not None and (candidate is None or candidate.is_recalled):
-        found.append(
+        choices.append(
             Action(
                 label="Replay",
                 what=f"The deployed code computes history again, beside epoch {live}. Readers keep epoch {live} until "
@@ -138,7 +138,7 @@ def actions(record: TopologyRecord) -> list[Action]:
         )
     back = _previous(record)
     if live is not None and back is not None and candidate is None:
-        found.append(
+        choices.append(
             Action(
                 label=f"Roll back to epoch {back}",
                 what=f"Readers go back from epoch {live} to epoch {back}, which first catches up with its own code.",
@@ -150,7 +150,7 @@ def actions(record: TopologyRecord) -> list[Action]:
     if candidate is not None:
         keeps = f" Readers keep epoch {live}." if live is not None else ""
         is_back = candidate.is_recalled
-        found.append(
+        choices.append(
             Action(
                 label=f"{'Leave' if is_back else 'Abort'} epoch {candidate.epoch}",
                 what=f"Epoch {candidate.epoch} is retired again.{keeps}"
@@ -161,7 +161,7 @@ def actions(record: TopologyRecord) -> list[Action]:
                 kind="risky",
             )
         )
-    return found
+    return choices
 
 
 def _previous(record: TopologyRecord) -> int | None:
@@ -187,9 +187,9 @@ def timeline(record: TopologyRecord, now: datetime) -> Markup:
                 start=share(first),
                 end=share(last or now),
                 kind=kind,
-                title=f"{words.stamp(first)} UTC to {words.stamp(last) + ' UTC' if last else 'now'}: {said}",
+                title=f"{words.stamp(first)} UTC to {words.stamp(last) + ' UTC' if last else 'now'}: {phase}",
             )
-            for first, last, kind, said in _phases(record, epoch)
+            for first, last, kind, phase in _phases(record, epoch)
         ]
         rows.append((f"epoch {epoch.epoch}", pieces))
     style = "%H:%M" if span < 86_400 * 2 else "%b %d"
@@ -205,22 +205,22 @@ def _phases(record: TopologyRecord, epoch: EpochRecord) -> list[tuple[datetime, 
         for move, after in zip(record.moves, (*record.moves[1:], None), strict=False)
         if move.epoch == epoch.epoch
     ]
-    found: list[tuple[datetime, datetime | None, str, str]] = []
+    phases: list[tuple[datetime, datetime | None, str, str]] = []
     first = turns[0][0].at if turns else ended
-    found.append((epoch.planned.at, first, "building", "built"))
+    phases.append((epoch.planned.at, first, "building", "built"))
     if epoch.verified is not None:
         word = str(epoch.verified.detail["verdict"])
         kind = conditions.verdict_kind(epoch)
-        found.append((epoch.verified.at, first, f"verified {kind}", f"verified: {word}"))
+        phases.append((epoch.verified.at, first, f"verified {kind}", f"verified: {word}"))
     reached = first
     for move, after in turns:
         if reached is not None and reached < move.at:
-            found.append((reached, move.at, "kept", "kept for rollback"))
-        found.append((move.at, after.at if after is not None else None, "live", "live"))
+            phases.append((reached, move.at, "kept", "kept for rollback"))
+        phases.append((move.at, after.at if after is not None else None, "live", "live"))
         reached = after.at if after is not None else None
     if turns and reached is not None:
-        found.append((reached, ended, "kept", "kept for rollback"))
-    return found
+        phases.append((reached, ended, "kept", "kept for rollback"))
+    return phases
 
 
 def _last_rows(board: Board, record: TopologyRecord, live: BoardFacts | None) -> list[LedgerRow]:
@@ -247,7 +247,7 @@ def anatomy(rows: Sequence[LedgerRow]) -> dict[str, Any] | None:
             before, marks = row, {}
     if not spent["compute"]:
         return None
-    middles = {part: median(found) if found else 0.0 for part, found in spent.items()}
+    middles = {part: median(seconds) if seconds else 0.0 for part, seconds in spent.items()}
     whole = sum(middles.values()) or 1.0
     pieces, reached, table = [], 0.0, []
     for part, label, what in PARTS:

@@ -56,14 +56,14 @@ def lasting(seconds: float | None) -> str:
         return "–"
     if seconds < 10:
         return f"{seconds:.2g} s" if seconds else "0 s"
-    left = round(seconds)
+    rest = round(seconds)
     parts = []
     for size, unit in _UNITS:
-        if left >= size:
-            parts.append(f"{left // size} {unit}")
-            left %= size
-    if left or not parts:
-        parts.append(f"{left} s")
+        if rest >= size:
+            parts.append(f"{rest // size} {unit}")
+            rest %= size
+    if rest or not parts:
+        parts.append(f"{rest} s")
     return " ".join(parts[:2])
 
 
