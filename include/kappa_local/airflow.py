@@ -67,18 +67,19 @@ def ensure_secrets(config: Config) -> Secrets:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     is_new = not path.is_file()
     if is_new:
-        made = {
+        values = {
             "password": secrets.token_urlsafe(16),
             "fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
             "jwt_secret": secrets.token_urlsafe(48),
             "api_secret": secrets.token_urlsafe(48),
         }
-        _write_private(path, json.dumps(made))
-    values: dict[str, str] = json.loads(path.read_text())
-    known = json.loads(password_file(config).read_text()) if password_file(config).is_file() else {}
-    if not known.keys() >= set(ROLES):  # Airflow would make one, and print it to its log
-        made = {role: values["password"] if role == USER else secrets.token_urlsafe(16) for role in ROLES}
-        _write_private(password_file(config), json.dumps(made | known))
+        _write_private(path, json.dumps(values))
+    else:
+        values = json.loads(path.read_text())
+    passwords = json.loads(password_file(config).read_text()) if password_file(config).is_file() else {}
+    if not passwords.keys() >= set(ROLES):  # Airflow would make one, and print it to its log
+        new_passwords = {role: values["password"] if role == USER else secrets.token_urlsafe(16) for role in ROLES}
+        _write_private(password_file(config), json.dumps(new_passwords | passwords))
     return Secrets(**values, is_new=is_new)
 
 
@@ -95,7 +96,7 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
 
     It has the ``KAPPA_*`` variables too, so that a task sees the settings that the stack was started with.
     """
-    home, kept, url = airflow_home(config), ensure_secrets(config), f"http://{HOST}:{api_port}"
+    home, own_secrets, url = airflow_home(config), ensure_secrets(config), f"http://{HOST}:{api_port}"
     env = {
         **config.to_env(),
         "PYTHONPATH": f"{REPOSITORY / 'include'}{os.pathsep}{Path(__file__).parent / 'airflow_config'}",
@@ -105,7 +106,7 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",
-        "AIRFLOW__CORE__FERNET_KEY": kept.fernet_key,
+        "AIRFLOW__CORE__FERNET_KEY": own_secrets.fernet_key,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{role}:{role}" for role in ROLES),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(password_file(config)),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
@@ -118,8 +119,8 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         "AIRFLOW__API__PORT": str(api_port),
         "AIRFLOW__API__BASE_URL": url,
         "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__API__SECRET_KEY": kept.api_secret,
-        "AIRFLOW__API_AUTH__JWT_SECRET": kept.jwt_secret,
+        "AIRFLOW__API__SECRET_KEY": own_secrets.api_secret,
+        "AIRFLOW__API_AUTH__JWT_SECRET": own_secrets.jwt_secret,
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
         # A killed task is noticed after a minute, not five: nothing here is far enough away to be late by that much.
@@ -176,12 +177,12 @@ def migrate(config: Config, *, api_port: int) -> None:
     """
     stamp = airflow_home(config) / "migrated"
     current = " ".join([version("apache-airflow"), *(pool.name for pool in POOLS)])
-    done = stamp.read_text() if stamp.is_file() else ""
-    if done == current and (airflow_home(config) / "airflow.db").is_file():
+    previous = stamp.read_text() if stamp.is_file() else ""
+    if previous == current and (airflow_home(config) / "airflow.db").is_file():
         return
     env = whole_environment(config, api_port=api_port)
     _run(["db", "migrate"], env)
-    if not done:
+    if not previous:
         stored = subprocess.run(
             [*_AIRFLOW, "connections", "get", SPARK_CONNECTION], env=env, capture_output=True, check=False
         )
@@ -197,9 +198,9 @@ def migrate(config: Config, *, api_port: int) -> None:
 def _run(arguments: list[str], env: dict[str, str], program: Sequence[str] = _AIRFLOW) -> None:
     run = subprocess.run([*program, *arguments], env=env, capture_output=True, text=True, check=False)
     if run.returncode:
-        said = "\n".join((run.stdout + run.stderr).splitlines()[-15:])
+        output = "\n".join((run.stdout + run.stderr).splitlines()[-15:])
         what = " ".join(["airflow", *arguments] if program is _AIRFLOW else [*program, *arguments])
-        raise ConfigError(f"`{what}` ended with code {run.returncode}:\n{said}")
+        raise ConfigError(f"`{what}` ended with code {run.returncode}:\n{output}")
 
 
 def health(api_port: int, timeout_seconds: float = 3.0) -> dict[str, str]:
@@ -242,8 +243,8 @@ def _request(api_port: int, method: str, path: str, body: object = None, token: 
         with urllib.request.urlopen(request, payload, timeout=30) as answer:  # noqa: S310  as above
             text = answer.read()
     except urllib.error.HTTPError as error:
-        said = error.read().decode(errors="replace")[:500]
-        raise Transient(f"Airflow answered {method} {path} with {error.code}: {said}", status=error.code) from error
+        reply = error.read().decode(errors="replace")[:500]
+        raise Transient(f"Airflow answered {method} {path} with {error.code}: {reply}", status=error.code) from error
     except OSError as error:
         raise Transient(
             f"Airflow does not answer on {HOST}:{api_port}: {error}. Run `kappa up`.", status=None

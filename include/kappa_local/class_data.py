@@ -63,8 +63,8 @@ def _make(folder: Path, cache: Path, file: Path) -> None:
     topologies.mkdir()
     partial = file.with_suffix(".partial")
     partial.unlink(missing_ok=True)
-    made = starter(_TOPOLOGY, StarterShape.WINDOW, folder=str(topologies))
-    (topologies / "retail_training.py").write_text(made.topology)
+    draft = starter(_TOPOLOGY, StarterShape.WINDOW, folder=str(topologies))
+    (topologies / "retail_training.py").write_text(draft.topology)
     with KafkaProcess.start(folder / "kafka", cache=cache) as broker:
         config = Config.from_env(
             {
@@ -117,6 +117,6 @@ def _await_slice(config: Config, epoch: int, commits: int) -> None:
         status = control.driver_status(config, _TOPOLOGY, epoch)
         if status.state in ("dead", "stopped", "stuck") or time.monotonic() > deadline:
             log = log_file(config, _TOPOLOGY, epoch)
-            said = log.read_text(errors="replace")[-2000:] if log.is_file() else ""
-            raise KappaError(f"The training stream did not run: its driver is {status.state}. It said:\n{said}")
+            tail = log.read_text(errors="replace")[-2000:] if log.is_file() else ""
+            raise KappaError(f"The training stream did not run: its driver is {status.state}. It said:\n{tail}")
         time.sleep(0.1)

@@ -75,9 +75,9 @@ def down() -> None:
     from kappa.driver.processes import host as drivers_module
     from kappa_local import supervisor
 
-    chosen = config()
-    ended = drivers_module.end_local(chosen) + len(supervisor.down(chosen))
-    ended += drivers_module.end_local(chosen)  # Airflow may have started one again while it was being ended
+    settings = config()
+    ended = drivers_module.end_local(settings) + len(supervisor.down(settings))
+    ended += drivers_module.end_local(settings)  # Airflow may have started one again while it was being ended
     say(f"Ended {ended} processes." if ended else "Nothing was running.")
 
 
@@ -89,9 +89,9 @@ def airflow(context: typer.Context) -> None:
     from kappa_local import airflow as airflow_module
     from kappa_local import supervisor
 
-    chosen = config()
-    port = supervisor.running(chosen).api_port or supervisor.DEFAULT_API_PORT
-    raise typer.Exit(airflow_module.run(chosen, context.args, api_port=port))
+    settings = config()
+    port = supervisor.running(settings).api_port or supervisor.DEFAULT_API_PORT
+    raise typer.Exit(airflow_module.run(settings, context.args, api_port=port))
 
 
 def registry(port: Annotated[int, typer.Option(help="Port on this host's loopback.")] = REGISTRY_PORT) -> None:
@@ -122,17 +122,17 @@ def doctor(json: Json = False) -> None:
     """Use each part once and say what is missing and how to get it. Exit code 3 when something is."""
     from kappa_local import doctor as doctor_module
 
-    found = []
+    proofs = []
     for proof in doctor_module.proofs(config()):
-        found.append(proof)
+        proofs.append(proof)
         if not json:
             state = "MISSING" if not proof.ok else "WARNING" if proof.remedy else "ok     "
             say(f"{state}  {proof.name}: {proof.detail}")
             if proof.remedy:
                 say(f"         {proof.remedy}")
     if json:
-        say_json(found)
-    if not all(proof.ok for proof in found):
+        say_json(proofs)
+    if not all(proof.ok for proof in proofs):
         raise typer.Exit(BrokerUnreachableError.exit_code)
 
 
@@ -155,7 +155,7 @@ def generate(
 
     with Progress(console=Console(stderr=True), transient=True, disable=json) as bar:
         task = bar.add_task(scenario, total=records)
-        made = generator.produce(
+        delivery = generator.produce(
             config(),
             scenario,
             records=records,
@@ -165,17 +165,17 @@ def generate(
             seed=seed,
             partitions=partitions,
             topic=topic,
-            progress=lambda done, _: bar.update(task, completed=done),
+            progress=lambda count, _: bar.update(task, completed=count),
         )
     if json:
-        say_json(made)
+        say_json(delivery)
     else:
         say(
-            f"{made.records:,} records delivered to {made.topic} in {made.seconds:.1f} s, {made.bad:,} of them bad on "
-            "purpose."
+            f"{delivery.records:,} records delivered to {delivery.topic} in {delivery.seconds:.1f} s, "
+            f"{delivery.bad:,} of them bad on purpose."
         )
-        if made.repeated:
+        if delivery.repeated:
             say(
-                f"The topic grew by {made.repeated:,} more: the broker restarted and took a batch twice (its records "
-                "look older than producer.id.expiration.ms), or another process produces to it."
+                f"The topic grew by {delivery.repeated:,} more: the broker restarted and took a batch twice (its "
+                "records look older than producer.id.expiration.ms), or another process produces to it."
             )

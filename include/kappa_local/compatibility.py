@@ -24,9 +24,9 @@ def reads(reader: Any, writer: Any) -> bool:
         return all(reads(reader, part) for part in writer)
     if isinstance(reader, list):
         return any(reads(part, writer) for part in reader)
-    mine, theirs = _kind(reader), _kind(writer)
-    if mine != theirs:
-        return mine in _PROMOTIONS.get(theirs, ())
+    reader_kind, writer_kind = _kind(reader), _kind(writer)
+    if reader_kind != writer_kind:
+        return reader_kind in _PROMOTIONS.get(writer_kind, ())
     checks: dict[str, Callable[[], Any]] = {
         "record": lambda: _reads_fields(reader, writer),
         "array": lambda: reads(reader["items"], writer["items"]),
@@ -34,14 +34,14 @@ def reads(reader: Any, writer: Any) -> bool:
         "enum": lambda: set(writer["symbols"]) <= set(reader["symbols"]) or "default" in reader,
         "fixed": lambda: reader["size"] == writer["size"],
     }
-    return bool(checks.get(mine, lambda: _decimal(reader) == _decimal(writer))())
+    return bool(checks.get(reader_kind, lambda: _decimal(reader) == _decimal(writer))())
 
 
 def _reads_fields(reader: Any, writer: Any) -> bool:
     """Each field of the reader is written, as a type that it reads, or it has a default."""
-    known = {field["name"]: field["type"] for field in writer["fields"]}
+    types = {field["name"]: field["type"] for field in writer["fields"]}
     return all(
-        reads(field["type"], known[field["name"]]) if field["name"] in known else "default" in field
+        reads(field["type"], types[field["name"]]) if field["name"] in types else "default" in field
         for field in reader["fields"]
     )
 
@@ -62,35 +62,38 @@ def _decimal(schema: Any) -> Any:
 
 def reads_json(reader: Any, writer: Any) -> bool:
     """Whether every value of the one JSON Schema is one of the other."""
-    theirs, mine = _parts(writer), _parts(reader)
-    return all(any(_takes(part, other) for part in mine) for other in theirs)
+    writer_parts, reader_parts = _parts(writer), _parts(reader)
+    return all(any(_takes(part, other) for part in reader_parts) for other in writer_parts)
 
 
 def _parts(schema: Any) -> list[Any]:
     """What a value may be, by the schema."""
-    found: list[Any] = schema.get("oneOf", [schema])
-    return found
+    parts: list[Any] = schema.get("oneOf", [schema])
+    return parts
 
 
 def _takes(reader: Any, writer: Any) -> bool:
     if "enum" in writer or "enum" in reader:
         return set(writer.get("enum", [None])) <= set(reader.get("enum", [])) or reader.get("type") == "string"
-    mine, theirs = reader.get("type"), writer.get("type")
-    if mine != theirs:
-        return (mine, theirs) == ("number", "integer")
-    if mine == "array":
+    reader_type, writer_type = reader.get("type"), writer.get("type")
+    if reader_type != writer_type:
+        return (reader_type, writer_type) == ("number", "integer")
+    if reader_type == "array":
         return reads_json(reader.get("items", {}), writer.get("items", {}))
-    return _takes_object(reader, writer) if mine == "object" else True
+    return _takes_object(reader, writer) if reader_type == "object" else True
 
 
 def _takes_object(reader: Any, writer: Any) -> bool:
-    known, written = reader.get("properties", {}), writer.get("properties", {})
+    reader_properties, writer_properties = reader.get("properties", {}), writer.get("properties", {})
     further = reader.get("additionalProperties", True)
     of_map = writer.get("additionalProperties", True)
     if isinstance(further, dict) or isinstance(of_map, dict):
         return isinstance(further, dict) and isinstance(of_map, dict) and reads_json(further, of_map)
     return (
-        all(reads_json(known[name], kind) if name in known else further for name, kind in written.items())
+        all(
+            reads_json(reader_properties[name], kind) if name in reader_properties else further
+            for name, kind in writer_properties.items()
+        )
         and set(reader.get("required", [])) <= set(writer.get("required", []))
         and (not of_map or bool(further))
     )

@@ -180,8 +180,8 @@ def _broker_and_spark(config: Config) -> Iterator[Proof]:
 def far_times(config: Config) -> Proof:
     """Which topics take records with timestamps of the far future: one makes all later ones of its partition late."""
     with Broker(config.bootstrap_servers) as broker:
-        found, _ = registry.topologies(config.topologies) if config.topologies.is_dir() else ({}, {})
-        sources = {source.topic for topology in found.values() for source in topology.sources if source.of is None}
+        topologies, _ = registry.topologies(config.topologies) if config.topologies.is_dir() else ({}, {})
+        sources = {source.topic for topology in topologies.values() for source in topology.sources if source.of is None}
         topics = broker.topic_configs(sorted(topic for topic in sources if topic in broker.topics(topic)))
         default = broker.broker_config()
     takers = sorted(topic for topic, settings in topics.items() if _is_far(settings))

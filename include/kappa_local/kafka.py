@@ -370,9 +370,9 @@ def _format(settings: Path, cache: Path, users: dict[str, str]) -> None:
     if cluster_id.startswith("-"):  # the tool would read it as an option
         cluster_id = "k" + cluster_id[1:]
     java, *arguments = tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings), cache=cache)
-    given = settings.with_name("format.arguments")
-    logins.write_private(given, "".join(f'"{word}"\n' for word in (*arguments, *logins.scram_arguments(users))))
-    run = subprocess.run([java, f"@{given}"], capture_output=True, text=True, check=False)
-    given.unlink()
+    argument_file = settings.with_name("format.arguments")
+    logins.write_private(argument_file, "".join(f'"{word}"\n' for word in (*arguments, *logins.scram_arguments(users))))
+    run = subprocess.run([java, f"@{argument_file}"], capture_output=True, text=True, check=False)
+    argument_file.unlink()
     if run.returncode:
         raise ConfigError(f"Kafka's storage could not be formatted: {(run.stdout + run.stderr).strip()}")

@@ -138,19 +138,19 @@ def grant(bootstrap_servers: str, rights: Iterable[AclBinding]) -> None:
 
     from kappa.kafka.connection import client_settings, explained, unreachable
 
-    wanted, deadline = set(rights), time.monotonic() + _GRANT_SECONDS
+    bindings, deadline = set(rights), time.monotonic() + _GRANT_SECONDS
     no_name: Any = None  # any; its stubs want a text
     every = AclBindingFilter(
         ResourceType.ANY, no_name, ResourcePatternType.ANY, no_name, no_name, AclOperation.ANY, AclPermissionType.ANY
     )
     client = AdminClient(client_settings(bootstrap_servers))
     try:
-        for answer in client.create_acls(list(wanted), request_timeout=_GRANT_SECONDS).values():
+        for answer in client.create_acls(list(bindings), request_timeout=_GRANT_SECONDS).values():
             answer.result()
         # The controller has taken them; the broker hears of them a moment later.
-        while not wanted <= set(client.describe_acls(every, request_timeout=_GRANT_SECONDS).result()):
+        while not bindings <= set(client.describe_acls(every, request_timeout=_GRANT_SECONDS).result()):
             if time.monotonic() > deadline:
-                raise unreachable(bootstrap_servers, f"{len(wanted)} rights after {_GRANT_SECONDS:.0f} s")
+                raise unreachable(bootstrap_servers, f"{len(bindings)} rights after {_GRANT_SECONDS:.0f} s")
             time.sleep(0.02)
     except KafkaException as error:
         raise explained(error, bootstrap_servers, "granting rights") from error

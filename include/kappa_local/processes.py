@@ -63,16 +63,16 @@ def end(identities: Iterable[Identity], *, environment: tuple[str, str], timeout
         environment: a variable and its value that every process of these sessions has inherited.
         timeout_seconds: how long they may take to end in order.
     """
-    wanted = list(identities)
+    leaders = list(identities)
     ended: set[int] = set()
     for number, patience in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, 5.0)):
         deadline = time.monotonic() + patience
-        told: set[int] = set()
-        while members := {pid for identity in wanted for pid in _members(identity, environment)}:
-            for pid in members - told:
+        recipients: set[int] = set()
+        while members := {pid for identity in leaders for pid in _members(identity, environment)}:
+            for pid in members - recipients:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
-            told |= members
+            recipients |= members
             ended |= members
             if time.monotonic() > deadline:
                 break

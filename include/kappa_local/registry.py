@@ -32,9 +32,9 @@ _Answer = tuple[int, Any]
 class _Server(ThreadingHTTPServer):
     """Ends its connections when it is closed: a client that keeps one would still be answered."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self._open: set[Any] = set()
-        super().__init__(*given)
+        super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._open.add(request)
@@ -53,27 +53,27 @@ class _Server(ThreadingHTTPServer):
 
 def server(home: Path, port: int) -> ThreadingHTTPServer:
     """A registry that is bound to its port; ``serve_forever`` answers. Port 0 takes a free one."""
-    kept = Kept(home / "registry.json")
+    store = SchemaStore(home / "registry.json")
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._answer(kept.get(self._parts()))
+            self._answer(store.get(self._parts()))
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             try:
-                given = json.loads(body)
-                schema, kind = given["schema"], given.get("schemaType") or AVRO
+                request = json.loads(body)
+                schema, kind = request["schema"], request.get("schemaType") or AVRO
                 json.loads(schema)
             except (ValueError, KeyError, TypeError):
                 self._answer(_error(422, 42201, "The body holds no schema of Avro or JSON Schema."))
                 return
             if kind not in KINDS:
-                self._answer(_error(422, 42201, f"Schemas of type {kind} are none of this registry's."))
+                self._answer(_error(422, 42201, f"This registry takes no schemas of type {kind}."))
                 return
-            self._answer(kept.post(self._parts(), schema, kind))
+            self._answer(store.post(self._parts(), schema, kind))
 
         def _parts(self) -> list[str]:
             return [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
@@ -93,7 +93,7 @@ def server(home: Path, port: int) -> ThreadingHTTPServer:
     return _Server((HOST, port), Handler)
 
 
-class Kept:
+class SchemaStore:
     """What a registry keeps: schemas by id, and versions by subject.
 
     Args:
@@ -103,11 +103,11 @@ class Kept:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        found = json.loads(path.read_text()) if path.is_file() else {}
-        self._schemas: list[str] = found.get("schemas", [])
-        self._subjects: dict[str, list[int]] = found.get("subjects", {})
+        content = json.loads(path.read_text()) if path.is_file() else {}
+        self._schemas: list[str] = content.get("schemas", [])
+        self._subjects: dict[str, list[int]] = content.get("subjects", {})
         #: Ids of schemas that are not Avro, as text, with their type.
-        self._kinds: dict[str, str] = found.get("types", {})
+        self._kinds: dict[str, str] = content.get("types", {})
 
     def get(self, parts: list[str]) -> _Answer:
         """The answer to a GET of this path."""
@@ -116,8 +116,8 @@ class Kept:
             case ["subjects"]:
                 answer = 200, sorted(self._subjects)
             case ["subjects", subject, "versions"]:
-                known = self._subjects.get(subject)
-                answer = (200, list(range(1, len(known) + 1))) if known else _no_subject(subject)
+                versions = self._subjects.get(subject)
+                answer = (200, list(range(1, len(versions) + 1))) if versions else _no_subject(subject)
             case ["subjects", subject, "versions", version]:
                 answer = self._version(subject, version)
             case ["schemas", "ids", number]:
@@ -135,7 +135,7 @@ class Kept:
         with self._lock:
             match parts:
                 case ["subjects", subject]:
-                    return self._known(subject, schema, kind)
+                    return self._lookup(subject, schema, kind)
                 case ["subjects", subject, "versions"]:
                     return self._register(subject, schema, kind)
                 case ["compatibility", "subjects", subject, "versions", version]:
@@ -145,13 +145,13 @@ class Kept:
         return _error(404, 404, "HTTP 404 Not Found")
 
     def _version(self, subject: str, version: str) -> _Answer:
-        known = self._subjects.get(subject)
-        if not known:
+        versions = self._subjects.get(subject)
+        if not versions:
             return _no_subject(subject)
-        at = len(known) if version == "latest" else int(version) if version.isdigit() else 0
-        if not 1 <= at <= len(known):
+        at = len(versions) if version == "latest" else int(version) if version.isdigit() else 0
+        if not 1 <= at <= len(versions):
             return _error(404, 40402, f"Version {version} not found.")
-        number = known[at - 1]
+        number = versions[at - 1]
         return 200, {"subject": subject, "version": at, "id": number, **self._schema(number)}
 
     def _schema(self, number: int) -> dict[str, str]:
@@ -165,23 +165,25 @@ class Kept:
     def _is(self, number: int, schema: str, kind: str) -> bool:
         return self._kind(number) == kind and json.loads(self._schemas[number - 1]) == json.loads(schema)
 
-    def _known(self, subject: str, schema: str, kind: str) -> _Answer:
-        known = self._subjects.get(subject)
-        if not known:
+    def _lookup(self, subject: str, schema: str, kind: str) -> _Answer:
+        versions = self._subjects.get(subject)
+        if not versions:
             return _no_subject(subject)
-        for at, number in enumerate(known, start=1):
+        for at, number in enumerate(versions, start=1):
             if self._is(number, schema, kind):
                 return 200, {"subject": subject, "version": at, "id": number, **self._schema(number)}
         return _error(404, 40403, "Schema not found.")
 
     def _register(self, subject: str, schema: str, kind: str) -> _Answer:
-        status, found = self._known(subject, schema, kind)
+        status, content = self._lookup(subject, schema, kind)
         if status == 200:
-            return 200, {"id": found["id"]}
+            return 200, {"id": content["id"]}
         status, latest = self._version(subject, "latest")
         if status == 200 and not _is_compatible(schema, kind, latest):
-            said = f"Schema being registered is incompatible with version {latest['version']} of subject {subject!r}."
-            return _error(409, 409, said)
+            message = (
+                f"Schema being registered is incompatible with version {latest['version']} of subject {subject!r}."
+            )
+            return _error(409, 409, message)
         same = [n for n in range(1, len(self._schemas) + 1) if self._is(n, schema, kind)]
         if not same:
             self._schemas.append(schema)

@@ -95,7 +95,7 @@ class Supervision:
 
     def run(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._told_to_end)
+            signal.signal(number, self._on_signal)
         is_ready = False
         try:
             while not self.is_ending:
@@ -110,7 +110,7 @@ class Supervision:
         finally:
             self._end()
 
-    def _told_to_end(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         self.is_ending = True
 
     def _tick(self) -> None:
@@ -151,9 +151,9 @@ def main() -> None:
     parser.add_argument("--api-port", type=int, required=True)
     parser.add_argument("--heap", required=True)
     parser.add_argument("--no-airflow", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     supervision = Supervision(
-        Config.from_env(), with_airflow=not given.no_airflow, api_port=given.api_port, heap=given.heap
+        Config.from_env(), with_airflow=not arguments.no_airflow, api_port=arguments.api_port, heap=arguments.heap
     )
     supervision.run()
 

@@ -168,10 +168,10 @@ def _prepare(config: Config, api_port: int | None, say: Callable[[str], None]) -
     _write_stack(config)
     if api_port is None:
         return None
-    made = airflow.ensure_secrets(config)
+    secrets = airflow.ensure_secrets(config)
     say("Preparing Airflow's database; the first time it takes a while.")
     airflow.migrate(config, api_port=api_port)
-    return made.password if made.is_new else None
+    return secrets.password if secrets.is_new else None
 
 
 def _launch(config: Config, *, with_airflow: bool, api_port: int, heap: str) -> Identity:
@@ -235,14 +235,14 @@ def _broker_port(config: Config) -> int:
 def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | None) -> None:
     """Refuse ports other than those of the stack that runs: they would be ignored."""
     broker = int((before.bootstrap_servers or ":0").rpartition(":")[2])
-    for option, asked, found in (("--kafka-port", kafka_port, broker), ("--api-port", api_port, before.api_port)):
-        if asked is not None and asked != found:
+    for option, port, current in (("--kafka-port", kafka_port, broker), ("--api-port", api_port, before.api_port)):
+        if port is not None and port != current:
             raise ConfigError(
-                f"The stack runs already, and {option} is {found} there, not {asked}. To start it on another port: "
-                f"kappa down, then kappa up {option} {asked}",
+                f"The stack runs already, and {option} is {current} there, not {port}. To start it on another port: "
+                f"kappa down, then kappa up {option} {port}",
                 option=option,
-                found=found,
-                asked=asked,
+                current=current,
+                port=port,
             )
 
 
@@ -277,8 +277,8 @@ def _check_same_logins(config: Config, is_secure: bool) -> None:
 
 
 def _check_ports(config: Config, api_port: int | None) -> None:
-    wanted = {"--kafka-port": (_broker_port(config), "the broker"), "--api-port": (api_port, "Airflow's API")}
-    for option, (port, what) in wanted.items():
+    ports = {"--kafka-port": (_broker_port(config), "the broker"), "--api-port": (api_port, "Airflow's API")}
+    for option, (port, what) in ports.items():
         if port is not None and not kafka.is_port_free(port):
             raise ConfigError(
                 f"Port {port} on {kafka.HOST} is taken by another program; {what} needs it. "
@@ -286,7 +286,7 @@ def _check_ports(config: Config, api_port: int | None) -> None:
                 port=port,
                 option=option,
             )
-    if api_port is not None and api_port == wanted["--kafka-port"][0]:
+    if api_port is not None and api_port == ports["--kafka-port"][0]:
         raise ConfigError(f"Port {api_port} cannot serve the broker and Airflow's API.", port=api_port)
 
 
@@ -299,8 +299,8 @@ def _end_recorded(config: Config, recorded: Running) -> list[int]:
 
 def _write_stack(config: Config) -> None:
     """What other commands must see as this one did; only names of settings are allowed in it."""
-    kept = ("bootstrap_servers", "kafka_client_file", "lake", "topologies", "spark_master")
-    write_json(config.home / "stack.json", {name: str(getattr(config, name)) for name in kept})
+    names = ("bootstrap_servers", "kafka_client_file", "lake", "topologies", "spark_master")
+    write_json(config.home / "stack.json", {name: str(getattr(config, name)) for name in names})
 
 
 @contextmanager

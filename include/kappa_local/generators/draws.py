@@ -141,8 +141,8 @@ class Stream(Course):
     def _block(self, index: Ints) -> Iterator[Generated]:
         times = self._times(index).tolist()
         spoiled = np.where(self._is_bad(index), 1 + part(self._bits(index, 4), 0, 3), 0).tolist()
-        made = self.make(Block(index=index, times=times, bits=self._bits))
-        for (key, value), time, kind in zip(made, times, spoiled, strict=True):
+        pairs = self.make(Block(index=index, times=times, bits=self._bits))
+        for (key, value), time, kind in zip(pairs, times, spoiled, strict=True):
             text = orjson.dumps(value) if isinstance(value, Mapping) else value
             yield key, _spoiled(text or b"{}", 3 if self.is_text else kind) if kind else text, time
 

@@ -142,34 +142,34 @@ def produce(
         TopologyError: the topic exists with another number of partitions, or refuses a record.
         BrokerUnreachableError: Kafka does not answer, or a record was not delivered; then start with a new topic.
     """
-    chosen = scenario_of(scenario)
-    topic = topic or chosen.topic
+    recipe = scenario_of(scenario)
+    topic = topic or recipe.topic
     if records < 0 or (rate is not None and rate <= 0):
         raise UsageError(f"records={records} and rate={rate} must be positive.", records=records, rate=rate)
-    course: dict[str, Any] = {
+    options: dict[str, Any] = {
         "seed": seed,
         "bad_share": bad_share,
         "out_of_order": out_of_order,
         "rogue_future": rogue_future,
         "start_time": start_time,
-        "time_step": chosen.time_step if time_step is None else time_step,
+        "time_step": recipe.time_step if time_step is None else time_step,
     }
-    made: Course
-    if chosen.make is None:
-        made = invoices.Invoices(stores=stores, customers=customers, **course)
+    course: Course
+    if recipe.make is None:
+        course = invoices.Invoices(stores=stores, customers=customers, **options)
     else:
-        made = Stream(make=chosen.make, is_text=chosen.is_text, **course)
+        course = Stream(make=recipe.make, is_text=recipe.is_text, **options)
     with Broker(config.bootstrap_servers) as broker:
         any_time = {_AHEAD: str(2**63 - 1)} if rogue_future else {}
         broker.create_topic(topic, partitions, TOPIC_CONFIG | any_time)
         before = _ends(broker, topic)
         first = before if first is None else first
-        last = start_time + (first + records) * course["time_step"]
+        last = start_time + (first + records) * options["time_step"]
         _check_ahead(broker, config.bootstrap_servers, topic, None if rogue_future else last)
         delivery = _Delivery(config.bootstrap_servers, topic, linger_ms=5 if rate else 50)
-        seconds = delivery.run(made, first, records, rate, progress)
+        seconds = delivery.run(course, first, records, rate, progress)
         repeated = _ends(broker, topic) - before - records
-    bad = made.bad(first, first + records)
+    bad = course.bad(first, first + records)
     return Produced(topic=topic, first=first, records=records, bad=bad, repeated=repeated, seconds=seconds)
 
 
@@ -215,21 +215,21 @@ class _Delivery:
         self._failure: KafkaError | None = None
 
     def run(
-        self, made: Course, first: int, count: int, rate: float | None, progress: Callable[[int, int], None] | None
+        self, course: Course, first: int, count: int, rate: float | None, progress: Callable[[int, int], None] | None
     ) -> float:
         producer, topic, failed = self._producer, self._topic, self._failed
-        produce, begun, reported = producer.produce, time.monotonic(), time.monotonic()
+        produce, start, reported = producer.produce, time.monotonic(), time.monotonic()
         tick = 1000 if rate is None else max(1, int(rate * _TICK_SECONDS))
         try:
-            for done, (key, value, timestamp) in enumerate(made.records(first, first + count)):
-                if done % tick == 0:
+            for number, (key, value, timestamp) in enumerate(course.records(first, first + count)):
+                if number % tick == 0:
                     producer.poll(0)
-                    self._check(done)
+                    self._check(number)
                     now = time.monotonic()
                     if progress and now - reported > _REPORT_SECONDS:
-                        progress(done, count)
+                        progress(number, count)
                         reported = now
-                    if rate is not None and (ahead := begun + done / rate - now) > 0:
+                    if rate is not None and (ahead := start + number / rate - now) > 0:
                         time.sleep(ahead)
                 while True:
                     try:
@@ -237,29 +237,29 @@ class _Delivery:
                         break
                     except BufferError:
                         producer.poll(0.05)
-                        self._check(done)
+                        self._check(number)
         except KafkaException as error:
             raise explained(error, self._bootstrap_servers, f"producing to {topic!r}") from error
         finally:
-            left = producer.flush(_DELIVERY_SECONDS)
+            rest = producer.flush(_DELIVERY_SECONDS)
         self._check(count)
-        if left:
-            raise unreachable(self._bootstrap_servers, f"{left} of {count} records for {topic!r} were not acknowledged")
+        if rest:
+            raise unreachable(self._bootstrap_servers, f"{rest} of {count} records for {topic!r} were not acknowledged")
         if progress:
             progress(count, count)
-        return time.monotonic() - begun
+        return time.monotonic() - start
 
     def _failed(self, error: KafkaError | None, message: Message) -> Any:
         if error is not None:
             self._failures += 1
             self._failure = self._failure or error
 
-    def _check(self, done: int) -> None:
+    def _check(self, count: int) -> None:
         if self._failure is not None:
             raise explained(
                 self._failure,
                 self._bootstrap_servers,
-                f"producing to {self._topic!r}: {self._failures} of {done} records were not delivered",
+                f"producing to {self._topic!r}: {self._failures} of {count} records were not delivered",
             )
 
 

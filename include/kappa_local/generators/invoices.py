@@ -122,7 +122,7 @@ class Invoices(Course):
             c,
             spoiled,
         ) in zip(*(column.tolist() for column in columns), strict=True):
-            chosen = (pieces[a], pieces[b], pieces[c])
+            line_texts = (pieces[a], pieces[b], pieces[c])
             amount = f"{whole}{_CENTS[cents]}"
             gst = f"{tax}{_CENTS[tax_cents]}"
             text = (
@@ -131,7 +131,7 @@ class Invoices(Course):
                 f'"TotalAmount":{amount},"NumberOfItems":{n},"PaymentMethod":"{_PAYMENTS[pay]}","TaxableAmount":{amount},'
                 f'"CGST":{gst},"SGST":{gst},"CESS":{cess}{_CENTS[cess_cents]},'
                 f"{_delivery(delivery, who)},"
-                f'"InvoiceLineItems":[{",".join(chosen[:n])}]}}'
+                f'"InvoiceLineItems":[{",".join(line_texts[:n])}]}}'
             )
             yield keys[at], (_spoiled(text, spoiled) if spoiled else text).encode(), time
 
