@@ -91,30 +91,32 @@ def main() -> int:
         "--results", type=Path, default=Path(__file__).parent / "results", help="folder of the JSON file"
     )
     parser.add_argument("--folder", type=Path, help="where the temporary folders are made")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     # As where Python is not told otherwise: a driver compiles what it imports once, not at each start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     ensure_class_data(Config.from_env().cache)
-    scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, slices=chosen.slices, full=FULL)
-    machine, figures, broken, begun = description(), [], [], time.monotonic()
-    for name in chosen.parts or list(PARTS):
+    scale = Scale(
+        records=arguments.records, rate=arguments.rate, seconds=arguments.seconds, slices=arguments.slices, full=FULL
+    )
+    machine, figures, broken, start = description(), [], [], time.monotonic()
+    for name in arguments.parts or list(PARTS):
         title, measure = PARTS[name]
         print(f"── {name}  {title}", flush=True)
         with tempfile.TemporaryDirectory(
-            prefix=f"kappa-bench-{name}-", dir=chosen.folder, ignore_cleanup_errors=True
+            prefix=f"kappa-bench-{name}-", dir=arguments.folder, ignore_cleanup_errors=True
         ) as folder:
             try:
                 with site(Path(folder), scale) as place:
-                    found = measure(place)
+                    part_figures = measure(place)
             except Exception:  # the other parts are worth having
                 traceback.print_exc()
                 broken.append(name)
                 continue
-        print("\n".join(render(found)), flush=True)
-        figures.extend(found)
-    file = write(chosen.results, machine, scale, figures, broken, seconds=time.monotonic() - begun)
+        print("\n".join(render(part_figures)), flush=True)
+        figures.extend(part_figures)
+    file = write(arguments.results, machine, scale, figures, broken, seconds=time.monotonic() - start)
     print(f"── all\n{machine['summary']}\n" + "\n".join(render(figures)) + f"\nwritten to {file}")
     return 1 if broken else 0
 

@@ -34,17 +34,17 @@ def measure(site: Site) -> list[Figure]:
     site.stop(first)
     site.deploy(2)
     site = site.with_slices(min(site.config.slice_records, -(-site.scale.records // SLICES))).without_launcher()
-    found: dict[bool, list[float]] = {True: [], False: []}
+    rates: dict[bool, list[float]] = {True: [], False: []}
     with site.session("benchmark f") as session:
         archiving = _archive(site, session)
         for _ in range(3):
             balances = {}
             for archive in (True, False):
                 rate, balances[archive] = _replayed(site, session, archive=archive)
-                found[archive].append(rate)
+                rates[archive].append(rate)
                 say(f"replay from {'the archive' if archive else 'Kafka'} {rate:,.0f} records/s")
             assert balances[True] == balances[False]
-    archived, logged = max(found[True][1:]), max(found[False][1:])
+    archived, logged = max(rates[True][1:]), max(rates[False][1:])
     return [
         Figure(
             part="f",
@@ -53,8 +53,8 @@ def measure(site: Site) -> list[Figure]:
             unit="x",
             wanted=">= 2",
             detail={
-                "archive_records_per_second": found[True],
-                "kafka_records_per_second": found[False],
+                "archive_records_per_second": rates[True],
+                "kafka_records_per_second": rates[False],
                 "slice_records": site.config.slice_records,
             },
         ),
@@ -65,10 +65,10 @@ def measure(site: Site) -> list[Figure]:
 
 
 def _archive(site: Site, session: SparkSession) -> float:
-    begun = time.monotonic()
+    start = time.monotonic()
     with Archiver(site.config, SOURCE, session=session) as archiver:
         run([archiver])
-    rate = site.scale.records / (time.monotonic() - begun)
+    rate = site.scale.records / (time.monotonic() - start)
     say(f"archived at {rate:,.0f} records/s")
     return rate
 

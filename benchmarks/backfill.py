@@ -38,21 +38,21 @@ def measure(site: Site) -> list[Figure]:
     site.deploy(1)
     epoch = site.start()
     site.settle(epoch)
-    with watcher(new_commits(site, epoch)) as seen:
+    with watcher(new_commits(site, epoch)) as sightings:
         with feed(site.config.bootstrap_servers, site.scale.rate, first=history) as stream:
-            site.until(lambda: seen, "a first commit is seen")
+            site.until(lambda: sightings, "a first commit is seen")
             time.sleep(WARM_UP_SHARE * site.scale.seconds)
-            begun = time.time()
+            start = time.time()
             time.sleep(site.scale.seconds)
-            alone = [(begun, time.time())]
+            alone = [(start, time.time())]
             beside = list(_backfills(site, history))
-        site.until(lambda: is_all_seen(seen, stream), "all records are seen")
-    found = {
-        name: np.array([took for at, took in latencies(seen, stream) if _is_within(at, spans)])
+        site.until(lambda: is_all_seen(sightings, stream), "all records are seen")
+    delays = {
+        name: np.array([took for at, took in latencies(sightings, stream) if _is_within(at, spans)])
         for name, spans in (("alone", alone), ("beside a backfill", beside))
     }
-    say(", ".join(f"{name}: {len(rows):,} records, median {np.median(rows):.2f} s" for name, rows in found.items()))
-    quiet, busy = found.values()
+    say(", ".join(f"{name}: {len(rows):,} records, median {np.median(rows):.2f} s" for name, rows in delays.items()))
+    quiet, busy = delays.values()
     detail = {
         "rate": site.scale.rate,
         "history": history,
@@ -61,18 +61,18 @@ def measure(site: Site) -> list[Figure]:
     }
     figures = []
     for share in (50, 95):
-        own, mine = float(np.percentile(quiet, share)), float(np.percentile(busy, share))
+        quiet_delay, busy_delay = float(np.percentile(quiet, share)), float(np.percentile(busy, share))
         figures += [
             Figure(
                 part="o",
                 name=f"live latency p{share} beside a backfill, over that without",
-                value=mine / own,
+                value=busy_delay / quiet_delay,
                 unit="x",
                 wanted="<= 3" if share == 95 else "",
                 detail=detail,
             ),
-            Figure(part="o", name=f"live latency p{share} beside a backfill", value=mine, unit="s"),
-            Figure(part="o", name=f"live latency p{share} without one", value=own, unit="s"),
+            Figure(part="o", name=f"live latency p{share} beside a backfill", value=busy_delay, unit="s"),
+            Figure(part="o", name=f"live latency p{share} without one", value=quiet_delay, unit="s"),
         ]
     return figures
 
@@ -83,7 +83,7 @@ def _backfills(site: Site, history: int) -> Iterator[Span]:
     interval = [f"--from={DEFAULT_START.isoformat()}", f"--to={end.isoformat()}"]
     command = [sys.executable, "-m", "kappa", "backfill", TOPOLOGY, *interval, "--execute"]
     deadline = time.time() + site.scale.seconds
-    while (begun := time.time()) < deadline:
+    while (begin := time.time()) < deadline:
         run = subprocess.run(
             command, env={**os.environ, **site.config.to_env()}, capture_output=True, text=True, check=False
         )
@@ -91,8 +91,8 @@ def _backfills(site: Site, history: int) -> Iterator[Span]:
             raise KappaError(
                 f"{' '.join(command)} ended with {run.returncode}: {run.stdout[-2000:]}{run.stderr[-2000:]}"
             )
-        yield begun, time.time()
+        yield begin, time.time()
 
 
 def _is_within(at: float, spans: list[Span]) -> bool:
-    return any(begun <= at <= ended for begun, ended in spans)
+    return any(begin <= at <= end for begin, end in spans)

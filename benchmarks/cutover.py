@@ -48,14 +48,14 @@ def measure(site: Site) -> list[Figure]:
         control.cut_over(site.config, TOPOLOGY, second, **ACTOR)
         site.until(lambda: site.state(second).has_sent, "version 2 sends", second)
         time.sleep(SETTLE_SECONDS + window.total_seconds() / 2)
-    asked, moved = site.at(second, "handover"), site.at(second, "moved")
-    assert asked is not None and moved is not None
+    request, moved = site.at(second, "handover"), site.at(second, "moved")
+    assert request is not None and moved is not None
     times = sent_times(site)
     around = (moved - window / 2, moved + window / 2)
     gaps = {
         name: largest_gap(times, *span) for name, span in (("alone", alone), ("beside", beside), ("around", around))
     }
-    say(f"pointer moved {(moved - asked).total_seconds():.2f} s after it was asked for; largest gaps {gaps}")
+    say(f"pointer moved {(moved - request).total_seconds():.2f} s after the request; largest gaps {gaps}")
     site.stop(second)
     assert site.record().epoch(first).stage is Stage.RETIRED
     return [
@@ -67,7 +67,7 @@ def measure(site: Site) -> list[Figure]:
             wanted="<= 5",
             detail={
                 "gaps_seconds": gaps,
-                "asked_to_moved_seconds": (moved - asked).total_seconds(),
+                "asked_to_moved_seconds": (moved - request).total_seconds(),
                 "window_seconds": window.total_seconds(),
             },
         ),

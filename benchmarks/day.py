@@ -57,24 +57,24 @@ def measure(site: Site) -> list[Figure]:
     try:
         epoch = _Epoch(site, keys)
         peak: dict[str, float] = {"all": 0.0}
-        begun, merges, looks, written, seen = time.monotonic(), 0, 0, 0, {}
+        start, merges, looks, written, sizes = time.monotonic(), 0, 0, 0, {}
         for number in range(slices):
             for _ in range(2):  # nothing comes for half a minute, twice
                 at += timedelta(seconds=30)
                 merges += merge_between(epoch.run)
             epoch.slice(changes)
-            found = epoch.ratios()
-            peak = max(peak, found, key=lambda ratios: ratios["all"])
-            new = {file: file.stat().st_size for file in epoch.files(".parquet") if file not in seen}
-            seen.update(new)
+            current = epoch.ratios()
+            peak = max(peak, current, key=lambda ratios: ratios["all"])
+            new = {file: file.stat().st_size for file in epoch.files(".parquet") if file not in sizes}
+            sizes.update(new)
             written += sum(new.values())
             if is_due(epoch.run.ledger.state(), site.config, at):
                 maintain(epoch.run, site.config, at)
                 looks += 1
             if number % 120 == 119:
                 say(
-                    f"{number + 1} slices in {time.monotonic() - begun:.0f} s: peak {peak['all']:.1f}, now "
-                    f"{epoch.ratios()['all']:.1f}; an hour takes {(time.monotonic() - begun) * 60 / (number + 1):.0f} s"
+                    f"{number + 1} slices in {time.monotonic() - start:.0f} s: peak {peak['all']:.1f}, now "
+                    f"{epoch.ratios()['all']:.1f}; an hour takes {(time.monotonic() - start) * 60 / (number + 1):.0f} s"
                 )
         state = epoch.run.ledger.state()
         detail = {
@@ -86,7 +86,7 @@ def measure(site: Site) -> list[Figure]:
             "readable": len(state.readable),
             "at the peak": peak,
             "table_bytes": epoch.table_bytes(),
-            "seconds of an hour": (time.monotonic() - begun) * 60 / slices,
+            "seconds of an hour": (time.monotonic() - start) * 60 / slices,
         }
         name = f"{slices:,} slices of {changes:,} changes, {keys:,} keys"
         return [

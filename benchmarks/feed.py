@@ -34,11 +34,11 @@ class Feed:
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def _run(self) -> None:
-        begun = time.monotonic()
-        for done, (key, value, _) in enumerate(Invoices().records(self._first, self._first + 10**9)):
+        start = time.monotonic()
+        for number, (key, value, _) in enumerate(Invoices().records(self._first, self._first + 10**9)):
             if self._stopping.is_set():
                 break
-            ahead = begun + done / self._rate - time.monotonic()
+            ahead = start + number / self._rate - time.monotonic()
             if ahead > 0:
                 self._producer.poll(0)
                 time.sleep(ahead)
@@ -70,9 +70,9 @@ def feed(bootstrap_servers: str, rate: float, *, first: int) -> Iterator[Feed]:
         rate: records a second.
         first: index of its first invoice.
     """
-    made = Feed(bootstrap_servers, rate, first=first)
-    made.start()
+    stream = Feed(bootstrap_servers, rate, first=first)
+    stream.start()
     try:
-        yield made
+        yield stream
     finally:
-        made.close()
+        stream.close()

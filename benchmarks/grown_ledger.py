@@ -81,14 +81,15 @@ def grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
                 if number % 10_000 == 0:
                     say(f"{number:,} slices")
             _fill(site, state.position)
-            done = ledger.state().committed
-            assert done is not None
-            found = markers.read(broker, paths)
-            assert found is not None
-            run.sent.turn = found.turn
-            end = ranges_end(done.ranges)
+            commit = ledger.state().committed
+            assert commit is not None
+            last_marker = markers.read(broker, paths)
+            assert last_marker is not None
+            run.sent.turn = last_marker.turn
+            end = ranges_end(commit.ranges)
             sender.append(
-                site.config.bootstrap_servers, marker(run, done.seq, end, done, done.sends, plan=plan_hash(done))
+                site.config.bootstrap_servers,
+                marker(run, commit.seq, end, commit, commit.sends, plan=plan_hash(commit)),
             )
             broker.set_group_offsets(paths.name, end)
     finally:
@@ -97,7 +98,7 @@ def grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
 
 def _committed(commit: LedgerRow, at: datetime, n: int = 0) -> LedgerRow:
     """The commit of the slice after a commit: one record of the first partition."""
-    kept = {name: commit.detail[name] for name in ("folded", "sent") if name in commit.detail}
+    carry_over = {name: commit.detail[name] for name in ("folded", "sent") if name in commit.detail}
     return LedgerRow(
         n=n,
         kind="commit",
@@ -112,7 +113,7 @@ def _committed(commit: LedgerRow, at: datetime, n: int = 0) -> LedgerRow:
         rows_parsed=1,
         max_timestamps=commit.max_timestamps,
         delta_versions=commit.delta_versions,
-        detail={**kept, "started_at": (at - SLICE).isoformat(), "bytes_read": 500},
+        detail={**carry_over, "started_at": (at - SLICE).isoformat(), "bytes_read": 500},
     )
 
 
@@ -148,7 +149,7 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
     commit = state.committed
     assert commit is not None
     since: list[LedgerRow] = []
-    begun = time.monotonic()
+    start = time.monotonic()
     for number in range(slices):
         at += timedelta(seconds=1)
         n += 3
@@ -164,17 +165,17 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
         if number % site.config.rollup_slices == 0 and rollup.is_due(
             state := builder.state(), site.config.rollup_slices
         ):
-            found = rollup.rolled_up(state, writer=WRITER, code=commit.code, at=at)
-            if found is not None:
+            rollup_row = rollup.rolled_up(state, writer=WRITER, code=commit.code, at=at)
+            if rollup_row is not None:
                 n += 1
-                is_kept = stays(state, found.detail["upto"])
-                rolled = replace(found, n=n, detail={**found.detail, "file": "none"})
+                is_kept = stays(state, rollup_row.detail["upto"])
+                rolled = replace(rollup_row, n=n, detail={**rollup_row.detail, "file": "none"})
                 builder.add(rolled)
                 records = {row.n: row for row in [*records.values(), *since] if is_kept(row.n, row.kind, row.seq)}
                 records[n] = rolled
                 since = []
         if number % 1_000_000 == 999_999:
-            say(f"{number + 1:,} slices in memory, {time.monotonic() - begun:.0f} s")
+            say(f"{number + 1:,} slices in memory, {time.monotonic() - start:.0f} s")
     records.update({row.n: row for row in since})
     state = builder.state()
     assert state.rolled is not None
@@ -187,8 +188,8 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
     log.refresh()
     last = records.pop(max(records))
     log._last = last.n - 1
-    kept = [{**_to_record(row), "n": row.n} for row in sorted(records.values(), key=lambda row: row.n)]
-    log.replace(kept, [_to_record(last)], upto)
+    log_rows = [{**_to_record(row), "n": row.n} for row in sorted(records.values(), key=lambda row: row.n)]
+    log.replace(log_rows, [_to_record(last)], upto)
 
 
 def _before(commit: LedgerRow) -> tuple[LedgerRow, LedgerRow]:
@@ -207,12 +208,12 @@ def _before(commit: LedgerRow) -> tuple[LedgerRow, LedgerRow]:
 def _look(builder: StateBuilder, n: int, at: datetime, keeps: Any) -> LedgerRow:
     state = builder.state()
     readable = state.readable
-    kept = set(held([(commit.seq, commit.at) for commit in readable], at, keeps, ()))
-    gone = [commit.seq for commit in readable if commit.seq not in kept]
-    before = max([state.readable_from, *(seq + 1 for seq in gone)])
+    held_seqs = set(held([(commit.seq, commit.at) for commit in readable], at, keeps, ()))
+    dropped_seqs = [commit.seq for commit in readable if commit.seq not in held_seqs]
+    before = max([state.readable_from, *(seq + 1 for seq in dropped_seqs)])
     detail = {
         "readable_from": before,
-        "savepoints": sorted(seq for seq in kept if seq < before),
+        "savepoints": sorted(seq for seq in held_seqs if seq < before),
         "folds": {},
         "recent_from": before,
         "forgotten": {},

@@ -28,7 +28,7 @@ HISTORY = 10_000
 WARM_UP_SHARE = 0.25
 
 #: Partition, first offset, end offset, and when they were seen.
-Seen = tuple[int, int, int, float]
+Sighting = tuple[int, int, int, float]
 
 
 def measure(site: Site) -> list[Figure]:
@@ -43,19 +43,19 @@ def measure(site: Site) -> list[Figure]:
     }
     figures = []
     for share in (50, 95):
-        mine, least = float(np.percentile(ours, share)), float(np.percentile(bare, share))
-        wanted = "<= 1.5" if share == 50 else ""
+        latency, least = float(np.percentile(ours, share)), float(np.percentile(bare, share))
+        target = "<= 1.5" if share == 50 else ""
         figures.append(
             Figure(
                 part="b",
                 name=f"live latency p{share} over the bare append",
-                value=mine / least,
+                value=latency / least,
                 unit="x",
-                wanted=wanted,
+                wanted=target,
                 detail=detail,
             )
         )
-        figures.append(Figure(part="b", name=f"live latency p{share}", value=mine, unit="s"))
+        figures.append(Figure(part="b", name=f"live latency p{share}", value=latency, unit="s"))
         figures.append(Figure(part="b", name=f"bare append p{share}", value=least, unit="s"))
     return figures
 
@@ -77,10 +77,10 @@ def _bare(site: Site) -> list[float]:
         )
         try:
             site.until(lambda: query.lastProgress is not None, "the bare query runs")
-            seen = _watched(site, lambda: _new_versions(table))
+            delays = _watched(site, lambda: _new_versions(table))
         finally:
             query.stop()
-    return seen
+    return delays
 
 
 def _new_versions(table: Path) -> Iterator[list[tuple[int, int, int]]]:
@@ -89,7 +89,7 @@ def _new_versions(table: Path) -> Iterator[list[tuple[int, int, int]]]:
 
     version = -1
     while True:
-        found: list[tuple[int, int, int]] = []
+        spans: list[tuple[int, int, int]] = []
         files = []
         while (entry := table / "_delta_log" / f"{version + 1:020}.json").exists():
             version += 1
@@ -101,8 +101,8 @@ def _new_versions(table: Path) -> Iterator[list[tuple[int, int, int]]]:
         for file in files:
             rows = pq.read_table(file, columns=["partition", "offset"])
             ends = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
-            found += [(row["partition"], row["offset_min"], row["offset_max"] + 1) for row in ends]
-        yield found
+            spans += [(row["partition"], row["offset_min"], row["offset_max"] + 1) for row in ends]
+        yield spans
 
 
 def _kappa(site: Site) -> list[float]:
@@ -115,59 +115,59 @@ def _kappa(site: Site) -> list[float]:
 def new_commits(site: Site, epoch: int) -> Iterator[list[tuple[int, int, int]]]:
     """What each look finds: partition, first and end offset of the slices that are new."""
     ledger = Ledger(site.paths(epoch).ledger)
-    known = ledger.state().seq
+    seq = ledger.state().seq
     while True:
-        commits = [row for row in ledger.state().commits if row.seq > known]
-        known = commits[-1].seq if commits else known
+        commits = [row for row in ledger.state().commits if row.seq > seq]
+        seq = commits[-1].seq if commits else seq
         yield [(range_.partition, range_.start, range_.end) for row in commits for range_ in row.ranges]
 
 
 def _watched(site: Site, looks: Callable[[], Iterator[list[tuple[int, int, int]]]]) -> list[float]:
     """Latencies of the records of a steady stream, in seconds."""
-    with watcher(looks()) as seen:
+    with watcher(looks()) as sightings:
         with feed(site.config.bootstrap_servers, site.scale.rate, first=HISTORY) as stream:
-            site.until(lambda: seen, "a first commit is seen")
+            site.until(lambda: sightings, "a first commit is seen")
             time.sleep(WARM_UP_SHARE * site.scale.seconds)
-            begun = time.time()
+            start = time.time()
             time.sleep(site.scale.seconds)
-            ended = time.time()
-        site.until(lambda: is_all_seen(seen, stream), "all records are seen")
-    found = [latency for at, latency in latencies(seen, stream) if begun <= at <= ended]
-    expected = sum(begun <= at <= ended for times in stream.produced.values() for at in times.values())
-    if len(found) != expected:
-        raise AssertionError(f"{len(found):,} of {expected:,} records were seen")
-    say(f"{len(found):,} records seen, median {np.median(found):.2f} s")
-    return found
+            end = time.time()
+        site.until(lambda: is_all_seen(sightings, stream), "all records are seen")
+    delays = [latency for at, latency in latencies(sightings, stream) if start <= at <= end]
+    expected = sum(start <= at <= end for times in stream.produced.values() for at in times.values())
+    if len(delays) != expected:
+        raise AssertionError(f"{len(delays):,} of {expected:,} records were seen")
+    say(f"{len(delays):,} records seen, median {np.median(delays):.2f} s")
+    return delays
 
 
 @contextmanager
-def watcher(looks: Iterator[list[tuple[int, int, int]]]) -> Iterator[list[Seen]]:
+def watcher(looks: Iterator[list[tuple[int, int, int]]]) -> Iterator[list[Sighting]]:
     """Looks from a thread, every 20 ms; what it saw, with the time before each look's own work."""
-    seen: list[Seen] = []
+    sightings: list[Sighting] = []
     stopping = threading.Event()
 
     def run() -> None:
         while not stopping.wait(LOOK_SECONDS):
             at = time.time()
-            seen.extend((*found, at) for found in next(looks))
+            sightings.extend((*span, at) for span in next(looks))
 
     thread = threading.Thread(target=run, name="watcher", daemon=True)
     thread.start()
     try:
-        yield seen
+        yield sightings
     finally:
         stopping.set()
         thread.join()
 
 
-def is_all_seen(seen: Iterable[Seen], stream: Feed) -> bool:
+def is_all_seen(sightings: Iterable[Sighting], stream: Feed) -> bool:
     """Whether everything that was produced has been seen."""
-    return sum(1 for _ in latencies(list(seen), stream)) >= sum(map(len, stream.produced.values()))
+    return sum(1 for _ in latencies(list(sightings), stream)) >= sum(map(len, stream.produced.values()))
 
 
-def latencies(seen: Iterable[Seen], stream: Feed) -> Iterator[tuple[float, float]]:
+def latencies(sightings: Iterable[Sighting], stream: Feed) -> Iterator[tuple[float, float]]:
     """When each record was produced, and how long it took to be seen."""
-    for partition, start, end, at in seen:
+    for partition, start, end, at in sightings:
         produced = stream.produced.get(partition, {})
         for offset in range(start, end):
             if offset in produced:

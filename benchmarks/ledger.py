@@ -59,7 +59,7 @@ class Costs:
 
 def measure(site: Site) -> list[Figure]:
     """Run it."""
-    found: dict[str, Costs] = {}
+    costs_by_length: dict[str, Costs] = {}
     with ExitStack() as stack:
         places: dict[str, tuple[Site, int]] = {}
         for name, most in LENGTHS.items():
@@ -68,11 +68,11 @@ def measure(site: Site) -> list[Figure]:
             places[name] = place, _grown(place, name, slices)
         # After all have grown, one right after the other: what is compared is measured within minutes.
         for name, (place, epoch) in places.items():
-            found[name] = _costs(place, epoch)
-            say(f"{name}: {found[name]}")
-    base = found.pop("an hour")
+            costs_by_length[name] = _costs(place, epoch)
+            say(f"{name}: {costs_by_length[name]}")
+    base = costs_by_length.pop("an hour")
     figures = []
-    for name, costs in found.items():
+    for name, costs in costs_by_length.items():
         for what, unit in (
             ("start", "driver's start"),
             ("memory", "driver's memory"),
@@ -107,10 +107,10 @@ def _grown(site: Site, name: str, slices: int) -> int:
     epoch = site.start()
     site.settle(epoch)
     site.stop(epoch)
-    begun = time.monotonic()
+    start = time.monotonic()
     grow(site, epoch, slices, remembered=slices - APPENDED if name == "a year" else 0)
     state = site.state(epoch)
-    say(f"{name}: {state.slices:,} slices, {len(site.rows(epoch)):,} rows, in {time.monotonic() - begun:.0f} s")
+    say(f"{name}: {state.slices:,} slices, {len(site.rows(epoch)):,} rows, in {time.monotonic() - start:.0f} s")
     return epoch
 
 
@@ -125,10 +125,10 @@ def _costs(site: Site, epoch: int) -> Costs:
 def _start(site: Site, epoch: int) -> tuple[float, float]:
     """Seconds from a driver's launch to the commit of a record, and what its Python holds then."""
     _invoice(site)
-    begun = time.monotonic()
+    start = time.monotonic()
     control.start(site.config, TOPOLOGY, **ACTOR)
     site.settle(epoch)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     time.sleep(10)  # idle again: what the first slice took is let go
     beat = heartbeat.read(site.paths(epoch).heartbeat)
     assert beat is not None
@@ -149,12 +149,12 @@ def _command(site: Site, what: str) -> float:
     spent = []
     for _ in range(RUNS):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
+        run = subprocess.run(
             [sys.executable, "-m", "kappa", what, TOPOLOGY], env=env, capture_output=True, text=True, check=False
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if done.returncode:
-            raise AssertionError(f"kappa {what} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        if run.returncode:
+            raise AssertionError(f"kappa {what} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return median(spent)
 

@@ -69,10 +69,10 @@ def measure(site: Site) -> list[Figure]:
 def _peak(site: Site, end: Offsets) -> Counter[str]:
     """What a replay's driver held when it held most, in bytes by program; its epoch is aborted."""
     epoch = site.replay(end=end)
-    with _watched(site, epoch) as seen:
+    with _watched(site, epoch) as samples:
         site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=0.5)
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
-    peak = max(seen, key=Counter.total)
+    peak = max(samples, key=Counter.total)
     parts = ", ".join(f"{name} {held / 1e6:,.0f}" for name, held in peak.most_common())
     offsets = sum(offset for _, offset in end.items())
     say(f"peak of a replay of {offsets:,} offsets: {peak.total() / 1e6:,.0f} MB ({parts})")
@@ -82,21 +82,21 @@ def _peak(site: Site, end: Offsets) -> Counter[str]:
 @contextmanager
 def _watched(site: Site, epoch: int) -> Iterator[list[Counter[str]]]:
     """Bytes held by an epoch's driver and its children, by program, looked at again and again."""
-    seen: list[Counter[str]] = []
-    done = threading.Event()
+    samples: list[Counter[str]] = []
+    stopping = threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.5):
+        while not stopping.wait(0.5):
             beat = heartbeat.read(site.paths(epoch).heartbeat)
             if beat is not None:
-                seen.append(_held(beat.pid))
+                samples.append(_held(beat.pid))
 
     thread = threading.Thread(target=watch, name="memory", daemon=True)
     thread.start()
     try:
-        yield seen
+        yield samples
     finally:
-        done.set()
+        stopping.set()
         thread.join()
 
 
@@ -104,7 +104,7 @@ def _held(pid: int) -> Counter[str]:
     held: Counter[str] = Counter()
     with suppress(psutil.NoSuchProcess):  # a worker that ended while it was looked at
         driver = psutil.Process(pid)
-        found = [("driver", driver), *((child.name(), child) for child in driver.children(recursive=True))]
-        for name, process in found:
+        processes = [("driver", driver), *((child.name(), child) for child in driver.children(recursive=True))]
+        for name, process in processes:
             held[name] += process.memory_full_info().pss
     return held

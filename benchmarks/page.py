@@ -92,11 +92,11 @@ def take(measured: Mapping[str, Any], run: Mapping[str, Any], *, conditions: str
     Args:
         conditions: what was beside it.
     """
-    taken = dict(measured)
+    figures = dict(measured)
     on = {"date": run["machine"]["at"][:10], "conditions": conditions}
     parts = {part: [figure for figure in run["figures"] if figure["part"] == part] for part in ("j", "k")}
     if parts["j"]:
-        known = {row["topology"]: row for row in measured.get("topologies", {}).get("rows", [])}
+        rows_by_topology = {row["topology"]: row for row in measured.get("topologies", {}).get("rows", [])}
         rows: dict[str, dict[str, Any]] = {}
         for figure in parts["j"]:
             name, _, what = figure["name"].partition(": ")
@@ -104,44 +104,44 @@ def take(measured: Mapping[str, Any], run: Mapping[str, Any], *, conditions: str
                 rows[name]["state"][what.split()[2]] = figure["detail"]["rows"]
             else:
                 floor = max(figure["detail"]["floor_records_per_second"])
-                found = {"rate": round(figure["detail"]["records_per_second"]), "floor": round(floor)}
-                why = {key: known[name][key] for key in ("why",) if key in known.get(name, {})}
-                rows[name] = {"topology": name, **found, "share": round(figure["value"], 3), "state": {}, **why}
+                rates = {"rate": round(figure["detail"]["records_per_second"]), "floor": round(floor)}
+                why = {key: rows_by_topology[name][key] for key in ("why",) if key in rows_by_topology.get(name, {})}
+                rows[name] = {"topology": name, **rates, "share": round(figure["value"], 3), "state": {}, **why}
         records = next(figure["detail"]["records"] for figure in parts["j"] if "records" in figure["detail"])
         where = {key: value for key, value in measured.get("topologies", {}).items() if key == "where"}
-        taken["topologies"] = {**on, **where, "records": records, "rows": list(rows.values())}
+        figures["topologies"] = {**on, **where, "records": records, "rows": list(rows.values())}
     if parts["k"]:
-        taken["rebuild"] = {**on, **next(figure["detail"] for figure in parts["k"] if "keys" in figure["detail"])}
+        figures["rebuild"] = {**on, **next(figure["detail"] for figure in parts["k"] if "keys" in figure["detail"])}
         others = [row for row in measured["figures"] if row["part"] != "k"]
         names = ("part", "name", "unit", "wanted")
-        found_rows = [
+        new_rows = [
             {**{name: figure[name] for name in names if figure[name]}, "value": round(figure["value"], 2), **on}
             for figure in parts["k"]
         ]
-        taken["figures"] = [*others, *found_rows]
-    return taken
+        figures["figures"] = [*others, *new_rows]
+    return figures
 
 
-def _topologies(found: Mapping[str, Any]) -> str:
-    text = _TOPOLOGIES.format(**found)
-    for row in found["rows"]:
+def _topologies(section: Mapping[str, Any]) -> str:
+    text = _TOPOLOGIES.format(**section)
+    for row in section["rows"]:
         state = ", ".join(f"`{name}` {first:,} → {last:,}" for name, (first, last) in row["state"].items())
         share = f"{row['share']}" if row["share"] >= LEAST else f"**{row['share']}**"
         cells = (f"`{row['topology']}`", f"{row['floor']:,}", f"{row['rate']:,}", share, state)
         text += "".join(f"| {cell} ".replace("  ", " ") for cell in cells) + "|\n"
-    text += f"\n{found['where']}\n" if "where" in found else ""
-    reasons = [f"- `{row['topology']}`, {row['share']}: {row['why']}" for row in found["rows"] if "why" in row]
+    text += f"\n{section['where']}\n" if "where" in section else ""
+    reasons = [f"- `{row['topology']}`, {row['share']}: {row['why']}" for row in section["rows"] if "why" in row]
     return "\n".join([text, *reasons, ""]) if reasons else text
 
 
-def _rebuild(found: Mapping[str, Any]) -> str:
-    rows = [(f"{point['rounds']}, as written", point) for point in found["written"]]
-    rows += [(f"{point['rounds']}, compacted", point) for point in found["compacted"][1:]]
-    for point in found["keys"]:
-        if point not in found["written"]:
+def _rebuild(section: Mapping[str, Any]) -> str:
+    rows = [(f"{point['rounds']}, as written", point) for point in section["written"]]
+    rows += [(f"{point['rounds']}, compacted", point) for point in section["compacted"][1:]]
+    for point in section["keys"]:
+        if point not in section["written"]:
             rows.append(("1" if point["rounds"] == 1 else "compacted, then 1 of each new key", point))
     cells = [(f"{p['keys']:,}", history, f"{p['records']:,}", f"{p['seconds']:.1f}") for history, p in rows]
-    return _REBUILD.format(**found) + "\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n"
+    return _REBUILD.format(**section) + "\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n"
 
 
 def _figure(row: Mapping[str, Any]) -> Figure:

@@ -32,7 +32,7 @@ def measure(site: Site) -> list[Figure]:
     with Broker(site.config.bootstrap_servers) as broker:
         for number in range(TOPOLOGIES):
             broker.create_topic(f"topic-{number}", PARTITIONS, {})
-    made = [_topology(place, number) for number in range(TOPOLOGIES)]
+    topologies = [_topology(place, number) for number in range(TOPOLOGIES)]
     pages, cpu = [], 0.0
     with server(place) as (port, process):
 
@@ -46,11 +46,11 @@ def measure(site: Site) -> list[Figure]:
         while "Reading the lake" in ask():
             time.sleep(0.1)
         for turn in range(WARM_UP + COUNTED):
-            for told in made:
-                told.grow(1)
-            before, begun = _cpu(process.pid), time.perf_counter()
+            for topology in topologies:
+                topology.grow(1)
+            before, start = _cpu(process.pid), time.perf_counter()
             shown = ask()
-            pages.append(time.perf_counter() - begun)
+            pages.append(time.perf_counter() - start)
             cpu += _cpu(process.pid) - before if turn >= WARM_UP else 0.0
             assert shown.count('role="rowheader"') == TOPOLOGIES
     at = quantiles(pages[WARM_UP:], n=100)
@@ -65,17 +65,17 @@ def measure(site: Site) -> list[Figure]:
 
 def _topology(site: Site, number: int) -> Told:
     """A live epoch with its share of the slices, the last ones of now; each second topology has a candidate too."""
-    told = Told(config=site.config, name=f"shop.topology{number}", topic=f"topic-{number}", partitions=PARTITIONS)
+    topology = Told(config=site.config, name=f"shop.topology{number}", topic=f"topic-{number}", partitions=PARTITIONS)
     now, day = clock.now(), timedelta(days=1)
-    told.begin(1, now - day)
-    told.move(1, None, 0, now - day)
-    told.ledger(1, steady(now, SLICES // TOPOLOGIES, seconds=8.0))
-    told.beat(1, seq=SLICES // TOPOLOGIES, records_per_second=80.0)
+    topology.begin(1, now - day)
+    topology.move(1, None, 0, now - day)
+    topology.ledger(1, steady(now, SLICES // TOPOLOGIES, seconds=8.0))
+    topology.beat(1, seq=SLICES // TOPOLOGIES, records_per_second=80.0)
     if number % 2:
-        told.begin(2, now - day / 2, live=1, upto=9_000, stages=CANDIDATE, report=report(told.name))
-        told.ledger(2, steady(now, 10, sends="held"))
-        told.beat(2, seq=10)
-    return told
+        topology.begin(2, now - day / 2, live=1, upto=9_000, stages=CANDIDATE, report=report(topology.name))
+        topology.ledger(2, steady(now, 10, sends="held"))
+        topology.beat(2, seq=10)
+    return topology
 
 
 def _cpu(pid: int) -> float:

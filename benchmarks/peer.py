@@ -39,11 +39,11 @@ def measure(site: Site) -> list[Figure]:
     site.generate(records, partitions=PARTITIONS)
     site = site.with_slices(min(site.config.slice_records, -(-records // replay.SLICES)))
     site.deploy(2)
-    begun = now()
+    start = now()
     first = site.start(pause=LOOK_SECONDS)
     site.settle(first, pause=LOOK_SECONDS)
     (*_, last) = [row for row in site.state(first).commits if row.rows_read]
-    kappa = {"first epoch": (last.at - begun).total_seconds()}
+    kappa = {"first epoch": (last.at - start).total_seconds()}
     say(f"the first epoch has read all of it {kappa['first epoch']:.1f} s after its launch")
     site.stop(first)
     kappa["held replay from Kafka"] = replay.whole_process(site, archive=False)
@@ -63,9 +63,9 @@ def measure(site: Site) -> list[Figure]:
 def _figures(
     site: Site, kappa: dict[str, float], peer: Run, restore: Restore, rebuilt: float, *, keys: int, notifications: int
 ) -> list[Figure]:
-    wanted = {"first epoch": 0.5, "held replay from Kafka": 0.6, "held replay from the archive": 1.0}
+    targets = {"first epoch": 0.5, "held replay from Kafka": 0.6, "held replay from the archive": 1.0}
     if site.scale.records > site.scale.full:  # the start of processes is a smaller part
-        wanted = {"first epoch": 0.8, "held replay from Kafka": 1.0, "held replay from the archive": 2.0}
+        targets = {"first epoch": 0.8, "held replay from Kafka": 1.0, "held replay from the archive": 2.0}
     records = site.scale.records
     detail = {"records": records, "notifications": notifications, "customers": keys}
     rates = [
@@ -74,7 +74,7 @@ def _figures(
             name=f"{name}, whole process, over Kafka Streams",
             value=peer.seconds / seconds,
             unit="x",
-            wanted=f">= {wanted[name]}",
+            wanted=f">= {targets[name]}",
             detail={**detail, "seconds": seconds, "peer_seconds": peer.seconds},
         )
         for name, seconds in kappa.items()
@@ -106,11 +106,11 @@ def _kafka_streams(site: Site, expected: int) -> tuple[Run, Restore]:
         output=PEER_OUTPUT,
         partitions=PARTITIONS,
     )
-    done = peer.run(expected)
-    say(f"Kafka Streams has sent all of it {done.seconds:.1f} s after its launch")
+    peer_run = peer.run(expected)
+    say(f"Kafka Streams has sent all of it {peer_run.seconds:.1f} s after its launch")
     restore = peer.restore()
     say(f"Kafka Streams runs {restore.seconds:.1f} s after its launch, {restore.records:,} records restored")
-    return done, restore
+    return peer_run, restore
 
 
 def _notifications(site: Site, topic: str) -> pl.DataFrame:
@@ -126,28 +126,28 @@ def _notifications(site: Site, topic: str) -> pl.DataFrame:
         "EarnedLoyaltyPoints": pl.Float64,
         "TotalLoyaltyPoints": pl.Float64,
     }
-    found = pl.Series(texts, dtype=pl.String).str.json_decode(pl.Struct(columns)).struct.unnest()
-    return found.with_columns(pl.selectors.float().round(_DIGITS)).sort("InvoiceNumber")
+    rows = pl.Series(texts, dtype=pl.String).str.json_decode(pl.Struct(columns)).struct.unnest()
+    return rows.with_columns(pl.selectors.float().round(_DIGITS)).sort("InvoiceNumber")
 
 
 def _compare(site: Site, ours: pl.DataFrame, theirs: pl.DataFrame) -> int:
-    """Hold both outputs against each other, and the table against the balances that were sent; number of customers."""
+    """Check both outputs against each other, and the table against the balances that were sent; number of customers."""
     import polars as pl
 
     earned = ["InvoiceNumber", "CustomerCardNo", "EarnedLoyaltyPoints"]
     if not ours.select(earned).equals(theirs.select(earned)):
         raise AssertionError(f"Both engines sent other notifications: {len(ours):,} and {len(theirs):,} of them.")
     balances = [
-        found.group_by("CustomerCardNo").agg(pl.col("TotalLoyaltyPoints").max()).sort("CustomerCardNo")
-        for found in (ours, theirs)
+        frame.group_by("CustomerCardNo").agg(pl.col("TotalLoyaltyPoints").max()).sort("CustomerCardNo")
+        for frame in (ours, theirs)
     ]
     snapshot = serving.snapshot(site.config, TOPOLOGY)
     table = pl.from_arrow(
         snapshot.rows(TABLE, select='"CustomerCardNo", CAST("TotalLoyaltyPoints" AS DOUBLE) AS "TotalLoyaltyPoints"')
     )
     assert isinstance(table, pl.DataFrame)
-    for name, found in (("Kafka Streams", balances[1]), ("the table", table.sort("CustomerCardNo"))):
-        if not balances[0].equals(found.with_columns(pl.col("TotalLoyaltyPoints").round(_DIGITS))):
+    for name, frame in (("Kafka Streams", balances[1]), ("the table", table.sort("CustomerCardNo"))):
+        if not balances[0].equals(frame.with_columns(pl.col("TotalLoyaltyPoints").round(_DIGITS))):
             raise AssertionError(f"The balances that were sent are not those of {name}.")
     say(f"{len(ours):,} notifications and {len(balances[0]):,} balances are equal")
     return len(balances[0])

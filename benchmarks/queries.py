@@ -77,12 +77,12 @@ def measure(site: Site) -> list[Figure]:
 
 
 def _seconds(ask: Callable[[str], None], cards: list[str]) -> list[float]:
-    found = []
+    seconds = []
     for card in cards:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         ask(card)
-        found.append(time.perf_counter() - begun)
-    return found
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 @contextmanager
@@ -93,8 +93,8 @@ def server(site: Site) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=environ) as running:
         try:
             assert running.stdout is not None
-            found = re.search(r"http://[^:]+:(\d+)", running.stdout.readline())
-            assert found is not None, "the server did not start"
-            yield int(found[1]), running
+            match = re.search(r"http://[^:]+:(\d+)", running.stdout.readline())
+            assert match is not None, "the server did not start"
+            yield int(match[1]), running
         finally:
             running.kill()

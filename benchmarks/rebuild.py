@@ -61,10 +61,10 @@ def measure(site: Site) -> list[Figure]:
 def whole_process(site: Site) -> tuple[int, float]:
     """Delete the lake and rebuild by a driver process: the epoch, and seconds from the request to live again."""
     shutil.rmtree(site.config.lake)
-    begun = now()
+    start = now()
     epoch = _rebuild(site)
     site.until(lambda: site.record().live == epoch and site.state(epoch).has_sent, "the rebuilt epoch is live", epoch)
-    return epoch, (now() - begun).total_seconds()
+    return epoch, (now() - start).total_seconds()
 
 
 def _rebuild(site: Site) -> int:
@@ -79,9 +79,9 @@ def _fold_seconds(site: Site) -> float:
         session.range(1).count()  # starts what a session starts late
         with site.driver(epoch, session):
             site.until(lambda: site.record().live == epoch, "the rebuilt epoch is live")
-        ended, begun = site.at(epoch, "seeded"), site.at(epoch, "rewound")
-        assert ended is not None and begun is not None
-        return (ended - begun).total_seconds()
+        end, begin = site.at(epoch, "seeded"), site.at(epoch, "rewound")
+        assert end is not None and begin is not None
+        return (end - begin).total_seconds()
 
 
 def _rows(site: Site) -> int:
@@ -89,6 +89,6 @@ def _rows(site: Site) -> int:
 
 
 def _check(site: Site, expected: int) -> None:
-    found = _rows(site)
-    if found != expected:
-        raise AssertionError(f"{found:,} keys came back of {expected:,}")
+    count = _rows(site)
+    if count != expected:
+        raise AssertionError(f"{count:,} keys came back of {expected:,}")

@@ -81,10 +81,10 @@ def measure(site: Site) -> list[Figure]:
         first = compacting.rebuilt("keys", 1)
         by_keys.append(first)
         written, compacted, rounds = [first], [first], 1
-        for wanted in ROUNDS[1:]:
-            for _ in range(wanted - rounds):
+        for goal in ROUNDS[1:]:
+            for _ in range(goal - rounds):
                 _write(streams, range(keys))  # a slice of its own for each round: one that has a key twice logs it once
-            rounds = wanted
+            rounds = goal
             written.append(as_it_was.rebuilt("history, as written", rounds))
             compacting.compact()
             compacted.append(compacting.rebuilt("history, compacted", rounds))
@@ -100,7 +100,7 @@ def measure(site: Site) -> list[Figure]:
             value=last.seconds / first.seconds,
             unit="x",
             wanted="<= 1.5",
-            detail={name: [asdict(point) for point in found] for name, found in points.items()},
+            detail={name: [asdict(point) for point in series] for name, series in points.items()},
         ),
         Figure(
             part="k",
@@ -179,13 +179,13 @@ class _Stream:
         epoch = control.replay(site.config, control.plan(site.config, request), **ACTOR)
         with site.driver(epoch, self._session):
             site.until(lambda: site.at(epoch, "seeded") is not None, "the candidate is seeded")
-        begun, ended = site.at(epoch, "rewound"), site.at(epoch, "seeded")
-        assert begun is not None
-        assert ended is not None
-        if (found := self._rows(epoch)) != keys:
-            raise AssertionError(f"{found:,} keys came back of {keys:,}")
+        begin, end = site.at(epoch, "rewound"), site.at(epoch, "seeded")
+        assert begin is not None
+        assert end is not None
+        if (count := self._rows(epoch)) != keys:
+            raise AssertionError(f"{count:,} keys came back of {keys:,}")
         control.abort(site.config, site.topology, epoch, **ACTOR)
-        return (ended - begun).total_seconds()
+        return (end - begin).total_seconds()
 
 
 def _write(streams: Sequence[_Stream], customers: Iterable[int]) -> None:
@@ -214,7 +214,7 @@ def _produce(server: str, customers: Iterable[int]) -> None:
 
 def _configure(server: str, kind: ResourceType, name: str, settings: dict[str, str]) -> None:
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
-    asked = [ConfigResource(kind, name, incremental_configs=entries)]
+    changes = [ConfigResource(kind, name, incremental_configs=entries)]
     admin = AdminClient({"bootstrap.servers": server})  # it has to live until the answer
-    for answer in admin.incremental_alter_configs(asked).values():
+    for answer in admin.incremental_alter_configs(changes).values():
         answer.result(30)

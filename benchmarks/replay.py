@@ -37,9 +37,9 @@ def measure(site: Site) -> list[Figure]:
     size = min(site.config.slice_records, -(-site.scale.records // SLICES))
     site.deploy(1)
     first = site.start()
-    begun = time.monotonic()
+    start = time.monotonic()
     site.settle(first)
-    say(f"version 1 is live and has read all of it, {time.monotonic() - begun:.0f} s after it went live")
+    say(f"version 1 is live and has read all of it, {time.monotonic() - start:.0f} s after it went live")
     site.stop(first)
     site.deploy(2)
     site = site.with_slices(size)
@@ -74,13 +74,13 @@ def measure(site: Site) -> list[Figure]:
 
 def whole_process(site: Site, *, archive: bool = True) -> float:
     """Seconds of a replay by a driver process, from its launch to stage ``REPLAYED``; its epoch is aborted."""
-    begun = now()
+    start = now()
     epoch = site.replay(archive=archive)
     site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=LOOK_SECONDS)
-    ended = site.at(epoch, "replayed")
-    assert ended is not None
+    end = site.at(epoch, "replayed")
+    assert end is not None
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
-    seconds = (ended - begun).total_seconds()
+    seconds = (end - start).total_seconds()
     say(f"whole process {seconds:.1f} s")
     return seconds
 
@@ -127,10 +127,10 @@ def floor_rate(
     """
     topics = {source.topic: (bound or {}).get(source.topic, source.topic) for source in sources}
     read_and_parse(session, bootstrap_servers, sources, commits[0].ranges, topics)
-    begun = time.monotonic()
+    start = time.monotonic()
     for row in commits[1:]:
         read_and_parse(session, bootstrap_servers, sources, row.ranges, topics)
-    return sum(row.rows_read for row in commits[1:]) / (time.monotonic() - begun)
+    return sum(row.rows_read for row in commits[1:]) / (time.monotonic() - start)
 
 
 def read_and_parse(

@@ -99,8 +99,8 @@ class Site:
 
     def generate(self, records: int, customers: int | None = None, partitions: int = 3) -> None:
         """Produce history; customers grow with the records where their number is not given."""
-        made = generator.produce(self.config, "retail", records=records, customers=customers, partitions=partitions)
-        say(f"{made.records:,} invoices produced in {made.seconds:.0f} s")
+        delivery = generator.produce(self.config, "retail", records=records, customers=customers, partitions=partitions)
+        say(f"{delivery.records:,} invoices produced in {delivery.seconds:.0f} s")
 
     def start(self, *, pause: float = 0.05) -> int:
         """Start the stream with the deployed code, in a driver process."""
@@ -180,8 +180,8 @@ class Site:
         """
         deadline, looked = time.monotonic() + seconds, time.monotonic()
         while time.monotonic() < deadline:
-            if found := condition():
-                return found
+            if answer := condition():
+                return answer
             if epoch is not None and time.monotonic() - looked > 2:
                 looked = time.monotonic()
                 driver = control.driver_status(self.config, self.topology, epoch)
@@ -201,8 +201,8 @@ class Site:
 
     def at(self, epoch: int, event: str) -> datetime | None:
         """When something last happened to an epoch."""
-        found = [e.at for e in self.record().events if e.epoch == epoch and e.event == event]
-        return found[-1] if found else None
+        times = [e.at for e in self.record().events if e.epoch == epoch and e.event == event]
+        return times[-1] if times else None
 
     def paths(self, epoch: int) -> EpochPaths:
         """Where an epoch is."""
@@ -221,22 +221,22 @@ class Site:
         """A session of this process with a driver's settings."""
         from kappa.spark.session import build_session
 
-        made = build_session(self.config, name)
+        session = build_session(self.config, name)
         try:
-            yield made
+            yield session
         finally:
-            made.stop()
+            session.stop()
 
     @contextmanager
     def driver(self, epoch: int, session: Any) -> Iterator[threading.Thread]:
         """An epoch's driver in a thread of this process, on a session of ours; stopped at the end."""
-        made = Driver(self.config, self.topology, epoch, session=session)
-        thread = threading.Thread(target=made.run, name=f"driver-{epoch}", daemon=True)
+        driver = Driver(self.config, self.topology, epoch, session=session)
+        thread = threading.Thread(target=driver.run, name=f"driver-{epoch}", daemon=True)
         thread.start()
         try:
             yield thread
         finally:
-            made.stop("benchmark")
+            driver.stop("benchmark")
             thread.join(DEADLINE_SECONDS)
             # Nobody wants it any more: what ends the drivers of this host would end this process.
             control.stop(self.config, self.topology, epoch=epoch, **ACTOR)
@@ -248,14 +248,14 @@ def site(folder: Path, scale: Scale) -> Iterator[Site]:
     topologies = folder / "home" / "topologies"
     topologies.mkdir(parents=True)
     with KafkaProcess.start(folder / "kafka", heap="1g") as broker:
-        given = {
+        environment = {
             name: value
             for name, value in os.environ.items()
             if name in ("KAPPA_SPARK_MASTER", "KAPPA_SPARK_CONF", "KAPPA_CACHE")
         }
         config = Config.from_env(
             {
-                **given,
+                **environment,
                 "KAPPA_HOME": str(folder / "home"),
                 "KAPPA_TOPOLOGIES": str(topologies),
                 "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,

@@ -51,9 +51,9 @@ def _at(site: Site, keys: int) -> list[Figure]:
     site.deploy(2)
     site.generate(1)  # the topic
     epoch = live(site, keys)
-    begun = time.monotonic()
+    start = time.monotonic()
     produce(site, epoch, keys)
-    say(f"{WARM_UP + COUNTED} slices in {time.monotonic() - begun:.1f} s")
+    say(f"{WARM_UP + COUNTED} slices in {time.monotonic() - start:.1f} s")
     site.stop(epoch)
     rows = [row for row in site.rows(epoch) if row.kind in ("plan", "commit")]
     plans = {row.seq: row for row in rows if row.kind == "plan"}

@@ -56,24 +56,24 @@ def measure(site: Site) -> list[Figure]:
     declared = [one for one in declared if not any(source.time == "wall clock" for source in one.sources)]
     # What reads the topic of another topology comes after that one.
     declared.sort(key=lambda one: any(source.of for source in one.sources))
-    scenarios = {chosen.topic: name for name, chosen in generator.SCENARIOS.items()}
+    scenarios = {scenario.topic: name for name, scenario in generator.SCENARIOS.items()}
     for topic in sorted({source.topic for one in declared for source in one.sources if source.of is None}):
-        made = generator.produce(site.config, scenarios[topic], records=records)
-        say(f"{made.records:,} records of {topic} produced in {made.seconds:.0f} s")
+        delivery = generator.produce(site.config, scenarios[topic], records=records)
+        say(f"{delivery.records:,} records of {topic} produced in {delivery.seconds:.0f} s")
     config = dataclasses.replace(site.config, mask_key=_MASK_KEY)
     site = dataclasses.replace(site, config=config).without_launcher()
     read = {source.of for one in declared for source in one.sources}
-    found = []
+    figures = []
     with site.session("benchmark j") as session:
         for topology in declared:
             here = site.with_topology(topology.name)
             count = records * len(topology.sources)
             try:
                 _go_live(here, topology, session, as_it_is=topology.name in read)
-                found += _one(here.with_slices(-(-count // SLICES)), topology, session)
+                figures += _one(here.with_slices(-(-count // SLICES)), topology, session)
             except Exception:  # the others are worth having
                 traceback.print_exc()
-    return found
+    return figures
 
 
 def _go_live(site: Site, topology: Topology, session: SparkSession, *, as_it_is: bool) -> None:

@@ -213,13 +213,13 @@ def run(case: Case, broker: Broker, folder: Path, topic: str, who: str) -> str:
         if member is not None:
             member.close()
     shown = case.group.replace("POS", "pos").replace("pos.reports", "reports")
-    asked = case.kafka if who == "k" else f"kappa offsets --group {shown} {case.kappa}"
-    asked = asked.replace("POS", "pos").replace("FILE", "offsets.csv")
-    said = words_of(result.stdout + "\n" + result.stderr)
+    call = case.kafka if who == "k" else f"kappa offsets --group {shown} {case.kappa}"
+    call = call.replace("POS", "pos").replace("FILE", "offsets.csv")
+    output = words_of(result.stdout + "\n" + result.stderr)
     for name, plain in ((group, shown), (str(file), "offsets.csv"), (topic, "pos")):
-        said = said.replace(name, plain)
-    did = f"`{asked}`: **{deed(case, after, topic)}**, exit code **{result.returncode}**"
-    return f"{did}; “{said}”" if said else did
+        output = output.replace(name, plain)
+    did = f"`{call}`: **{deed(case, after, topic)}**, exit code **{result.returncode}**"
+    return f"{did}; “{output}”" if output else did
 
 
 def kafka_command(case: Case, broker: Broker, group: str, words: Sequence[str]) -> list[str]:
@@ -259,11 +259,11 @@ def join(broker: Broker, topic: str, group: str) -> Consumer:
 
 def deed(case: Case, after: Offsets, topic: str) -> str:
     """What happened to the group, by the broker."""
-    found = tuple(after.get(topic, partition) for partition in (0, 1))
-    if found == (BEFORE if case.has_offsets else (None, None)):
+    offsets = tuple(after.get(topic, partition) for partition in (0, 1))
+    if offsets == (BEFORE if case.has_offsets else (None, None)):
         others = [name for name in after.topics if name != topic]
         return f"set offsets of {others}" if others else "left the group as it was"
-    return "set it to " + " and ".join("nothing" if offset is None else str(offset) for offset in found)
+    return "set it to " + " and ".join("nothing" if offset is None else str(offset) for offset in offsets)
 
 
 def words_of(output: str) -> str:

@@ -90,8 +90,8 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     call = api(config, stack.api_port or 0)
 
     headline(f"2  {arguments.records:,} invoices, and the live stream, version 1")
-    made = generator.produce(config, "retail", records=arguments.records, bad_share=BAD_SHARE, out_of_order=0.02)
-    print(f"{made.records:,} delivered in {made.seconds:.1f} s, {made.bad} of them bad on purpose")
+    delivery = generator.produce(config, "retail", records=arguments.records, bad_share=BAD_SHARE, out_of_order=0.02)
+    print(f"{delivery.records:,} delivered in {delivery.seconds:.1f} s, {delivery.bad} of them bad on purpose")
     until("Airflow lists the DAGs", lambda: call("GET", f"/dags/stream__{TOPOLOGY}"))
     call("PATCH", f"/dags/stream__{TOPOLOGY}", {"is_paused": False})
     first = until("epoch 1 is live", lambda: Epochs(config.lake).record(TOPOLOGY).live)
@@ -110,12 +110,12 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
         second = replay(config, call, stack.url or "")
         headline("4  Rolled back, and forward again")
         for target in (first, second):
-            chosen = control.rollback(config, TOPOLOGY, actor="demo", reason="to show the way back")
-            assert chosen == target, (chosen, target)
-            follow(config, chosen, lambda p: p.is_live or p.is_caught_up)
-            control.cut_over(config, TOPOLOGY, chosen, actor="demo", reason="to show the way back")
-            follow(config, chosen, lambda p: p.is_live)
-            print(f"epoch {chosen} is live")
+            epoch = control.rollback(config, TOPOLOGY, actor="demo", reason="to show the way back")
+            assert epoch == target, (epoch, target)
+            follow(config, epoch, lambda p: p.is_live or p.is_caught_up)
+            control.cut_over(config, TOPOLOGY, epoch, actor="demo", reason="to show the way back")
+            follow(config, epoch, lambda p: p.is_live)
+            print(f"epoch {epoch} is live")
     finally:
         stopping.set()
         for thread in threads:
@@ -123,8 +123,8 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     await_caught_up(config, second)
     headline("5  What happened")
     for event in control.history(config, TOPOLOGY):
-        said = ": ".join(filter(None, (event.actor, event.reason)))  # what a driver does by itself has no reason
-        print(f"{event.at:%H:%M:%S}  epoch {event.epoch}  {event.event:<10} {said}")
+        byline = ": ".join(filter(None, (event.actor, event.reason)))  # what a driver does by itself has no reason
+        print(f"{event.at:%H:%M:%S}  epoch {event.epoch}  {event.event:<10} {byline}")
     reader.complaints += unproved(reading, "the reader") + unproved(arriving, "the arrival of invoices")
     return proofs(config, reader)
 
@@ -139,9 +139,9 @@ def replay(config: Config, call: Callable[..., Any], url: str) -> int:
     print("\n".join(explain(ReplayPlan.from_json(candidate.planned.detail["plan"]))))
     follow(config, candidate.epoch, lambda p: p.stage is Stage.VERIFIED)
     path = f"/dags/replay__{TOPOLOGY}/dagRuns/{run['dag_run_id']}"
-    asked = until("the approval is asked for", lambda: question(call, path))
+    details = until("the approval is asked for", lambda: question(call, path))
     print(
-        f"\nAirflow asks: {asked['subject']}\n{asked['body']}\nThe report: "
+        f"\nAirflow asks: {details['subject']}\n{details['body']}\nThe report: "
         f"{url}/kappa/topologies/{TOPOLOGY}/{candidate.epoch}"
     )
     stage = until("the answer is taken", lambda: approved(config, call, path, candidate.epoch))
@@ -149,7 +149,9 @@ def replay(config: Config, call: Callable[..., Any], url: str) -> int:
     follow(config, candidate.epoch, lambda p: p.is_live)
     print("\n".join(control.diff(config, TOPOLOGY, candidate.epoch).render()))
     print("\n".join(control.certify(config, TOPOLOGY).render()))
-    state = until("the DAG run ends", lambda: (found := call("GET", path)["state"]) in ("success", "failed") and found)
+    state = until(
+        "the DAG run ends", lambda: (run_state := call("GET", path)["state"]) in ("success", "failed") and run_state
+    )
     tasks = call("GET", f"{path}/taskInstances")["task_instances"]
     print("DAG run: " + state + " (" + ", ".join(f"{task['task_id']} {task['state']}" for task in tasks) + ")")
     if state != "success":
@@ -162,8 +164,8 @@ def question(call: Callable[..., Any], run: str) -> Any:
     path = f"{run}/taskInstances/approve"
     if call("GET", path)["state"] != "awaiting_input":
         return None
-    asked = call("GET", f"{path}/-1/hitlDetails")
-    return None if asked["response_received"] else asked
+    details = call("GET", f"{path}/-1/hitlDetails")
+    return None if details["response_received"] else details
 
 
 def approved(config: Config, call: Callable[..., Any], run: str, epoch: int) -> Stage | None:
@@ -232,10 +234,10 @@ class Reader:
             # Half a slice would show here: what customers earned by their notifications is what their balances add up
             # to.
             earned = snapshot.rows("notifications", select="SUM(EarnedLoyaltyPoints) AS s").to_pylist()[0]["s"]
-            kept = snapshot.rows("rewards", select="SUM(TotalLoyaltyPoints) AS s").to_pylist()[0]["s"]
-            if earned != kept:
+            balance = snapshot.rows("rewards", select="SUM(TotalLoyaltyPoints) AS s").to_pylist()[0]["s"]
+            if earned != balance:
                 self.complaints.append(
-                    f"mixed: epoch {snapshot.epoch} slice {snapshot.seq} earned {earned}, balances {kept}"
+                    f"mixed: epoch {snapshot.epoch} slice {snapshot.seq} earned {earned}, balances {balance}"
                 )
 
 
@@ -320,11 +322,11 @@ def read(config: Config, topic: str) -> Iterator[bytes]:
     )
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-    left = set(partitions)
-    while left:
+    rest = set(partitions)
+    while rest:
         for message in consumer.consume(10_000, 1.0):
             if message.error():
-                left.discard(message.partition())
+                rest.discard(message.partition())
             else:
                 yield message.value() or b""
     consumer.close()
@@ -341,9 +343,9 @@ def group_lag(config: Config, group: str) -> int:
         group,
         cache=config.cache,
     )
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rows = [line.split() for line in found.splitlines() if line.startswith(group)]
-    print("\n".join(line for line in found.splitlines() if line.strip()))
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in output.splitlines() if line.startswith(group)]
+    print("\n".join(line for line in output.splitlines() if line.strip()))
     # The last marker of a transaction takes an offset of its own, after the last record: not read, not lag.
     with Broker(config.bootstrap_servers) as broker:
         end, committed = broker.stable_offsets([SOURCE]), broker.group_offsets(group)
@@ -374,13 +376,13 @@ def follow(config: Config, epoch: int, condition: Callable[[control.Progress], b
     """Print an epoch's progress, as it changes, until a condition holds."""
     shown, deadline = "", time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
-        found = control.progress(config, TOPOLOGY, epoch)
-        line = f"epoch {epoch}  {found.stage:<10} {found.driver.message}"
+        progress = control.progress(config, TOPOLOGY, epoch)
+        line = f"epoch {epoch}  {progress.stage:<10} {progress.driver.message}"
         if line != shown:
             shown = line
-            rate = f"  {found.records_per_second:,.0f} records/s" if found.records_per_second else ""
+            rate = f"  {progress.records_per_second:,.0f} records/s" if progress.records_per_second else ""
             print(f"  {time.strftime('%H:%M:%S')}  {line}{rate}", flush=True)
-        if condition(found):
+        if condition(progress):
             return
         time.sleep(0.3)
     raise KappaError(
@@ -393,8 +395,8 @@ def until(what: str, look: Callable[[], Any]) -> Any:
     deadline, last = time.monotonic() + DEADLINE_SECONDS, None
     while time.monotonic() < deadline:
         try:
-            if found := look():
-                return found
+            if answer := look():
+                return answer
         except KappaError as error:
             last = error
         time.sleep(0.5)

@@ -29,21 +29,21 @@ _TABLE = """\
 def page() -> str:
     """The page as it has to be."""
     sections = (
-        f"## {title}\n\n{_TABLE}{''.join(row(found) for found in declared(modules))}"
+        f"## {title}\n\n{_TABLE}{''.join(row(declaration) for declaration in declared(modules))}"
         for title, modules in SECTIONS.items()
     )
     return "\n".join([_HEAD, *sections])
 
 
-def row(found: Declaration) -> str:
+def row(declaration: Declaration) -> str:
     """The line of a table that tells of one finding."""
-    allowed = "yes" if found.may_be_allowed else ""
+    allowed = "yes" if declaration.may_be_allowed else ""
     cells = (
-        f"`{found.code}`",
-        f"{found.severity}s",
+        f"`{declaration.code}`",
+        f"{declaration.severity}s",
         allowed,
-        without_values(found.message),
-        found.way_out or without_values(found.remedy),
+        without_values(declaration.message),
+        declaration.way_out or without_values(declaration.remedy),
     )
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 

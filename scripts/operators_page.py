@@ -96,7 +96,7 @@ def section(name: str, operator: Callable[..., Any], file: str) -> str:
     """What is said of an operator: signature, what it does, a drawing, its arguments, an example."""
     text, parts = docstring_of(operator)
     drawing = (DRAWINGS / f"{name}.txt").read_text()
-    rows = [f"| `{argument}` | {cell(said, file)} |\n" for argument, said in arguments(parts["Args"])]
+    rows = [f"| `{argument}` | {cell(meaning, file)} |\n" for argument, meaning in arguments(parts["Args"])]
     lines = [
         f"## {name}\n",
         f"```python unrun: a signature\n{signature(name, operator)}\n```\n",
@@ -140,28 +140,28 @@ def docstring_of(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 def arguments(text: str) -> list[tuple[str, str]]:
     """Name and meaning of each argument."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for line in text.splitlines():
         begins = re.match(r"(\w+): (.*)", line)
         if begins:
-            found.append((begins[1], begins[2]))
+            pairs.append((begins[1], begins[2]))
         else:
-            name, said = found.pop()
-            found.append((name, f"{said} {line.strip()}"))
-    return found
+            name, meaning = pairs.pop()
+            pairs.append((name, f"{meaning} {line.strip()}"))
+    return pairs
 
 
 def signature(name: str, operator: Callable[..., Any]) -> str:
     """Name, arguments and result, an argument a line."""
-    made = inspect.signature(operator)
+    signature = inspect.signature(operator)
     lines, is_keyword = [], False
-    for one in made.parameters.values():
+    for one in signature.parameters.values():
         if one.kind is inspect.Parameter.KEYWORD_ONLY and not is_keyword:
             lines.append("    *,")
             is_keyword = True
         default = "" if one.default is inspect.Parameter.empty else f" = {shown(one.default)}"
         lines.append(f"    {one.name}: {one.annotation}{default},")
-    return "\n".join([f"{name}(", *lines, f") -> {made.return_annotation}"])
+    return "\n".join([f"{name}(", *lines, f") -> {signature.return_annotation}"])
 
 
 def shown(value: object) -> str:
@@ -189,10 +189,10 @@ def cell(text: str, file: str) -> str:
 def linked(text: str, file: str) -> str:
     """The text with its references as links."""
 
-    def link(found: re.Match[str]) -> str:
-        name = found[1].rpartition(".")[2]
+    def link(match: re.Match[str]) -> str:
+        name = match[1].rpartition(".")[2]
         if name not in _PAGE_OF:
-            return f"`{found[1].lstrip('~')}`"
+            return f"`{match[1].lstrip('~')}`"
         page = "" if _PAGE_OF[name] == file else _PAGE_OF[name]
         return f"[`{name}`]({page}#{name})"
 

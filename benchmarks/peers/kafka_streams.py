@@ -144,47 +144,49 @@ class KafkaStreams:
             expected: records that it sends at least.
         """
         memory = 0
-        with Broker(self._servers) as broker, self._process() as (process, begun):
-            moved, deadline, counted = begun, begun + _DEADLINE_SECONDS, 0
-            seen = read = broker.low_watermarks([self._output])
+        with Broker(self._servers) as broker, self._process() as (process, start):
+            moved, deadline, counted = start, start + _DEADLINE_SECONDS, 0
+            last_end = read = broker.low_watermarks([self._output])
             while counted < expected or time.monotonic() < moved + _SETTLED_SECONDS:
                 self._check(process, deadline)
                 visible = broker.stable_offsets([self._output])
-                if visible != seen:
-                    seen, moved = visible, time.monotonic()
-                elif seen != read and time.monotonic() >= moved + _SETTLED_SECONDS:
+                if visible != last_end:
+                    last_end, moved = visible, time.monotonic()
+                elif last_end != read and time.monotonic() >= moved + _SETTLED_SECONDS:
                     # Offsets count the ends of transactions too, and one may be open still: the records tell.
-                    counted += sum(map(len, broker.read(read, seen)))
-                    read = seen
+                    counted += sum(map(len, broker.read(read, last_end)))
+                    read = last_end
                 memory = max(memory, psutil.Process(process.pid).memory_info().rss)
                 time.sleep(_POLL_SECONDS)
-        return Run(seconds=moved - begun, memory=memory)
+        return Run(seconds=moved - start, memory=memory)
 
     def restore(self) -> Restore:
         """Take its state away, start it, and wait until it runs again."""
         shutil.rmtree(self._folder / "state")
-        with self._process() as (process, begun):
-            while not self._said("RUNNING"):
-                self._check(process, begun + _DEADLINE_SECONDS)
+        with self._process() as (process, start):
+            while not self._values_of("RUNNING"):
+                self._check(process, start + _DEADLINE_SECONDS)
                 time.sleep(_POLL_SECONDS)
-        return Restore(seconds=float(self._said("RUNNING")[-1]), records=sum(map(int, self._said("RESTORED"))))
+        return Restore(
+            seconds=float(self._values_of("RUNNING")[-1]), records=sum(map(int, self._values_of("RESTORED")))
+        )
 
     @contextmanager
     def _process(self) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-        begun = time.monotonic()
+        start = time.monotonic()
         with (self._folder / "log").open("wb") as log:
             process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            yield process, begun
+            yield process, start
         finally:
             process.terminate()  # it leaves its group, so that the next start is not kept waiting
             process.wait()
 
-    def _said(self, word: str) -> list[str]:
+    def _values_of(self, word: str) -> list[str]:
         lines = (line.split() for line in (self._folder / "log").read_text().splitlines())
         return [line[1] for line in lines if len(line) == 2 and line[0] == word]
 
     def _check(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         if process.poll() is not None or time.monotonic() > deadline:
-            said = "\n".join((self._folder / "log").read_text().splitlines()[-20:])
-            raise AssertionError(f"Kafka Streams ended or did not get on:\n{said}")
+            tail = "\n".join((self._folder / "log").read_text().splitlines()[-20:])
+            raise AssertionError(f"Kafka Streams ended or did not get on:\n{tail}")
