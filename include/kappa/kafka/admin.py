@@ -15,7 +15,7 @@ from kappa.kafka.connection import client_settings, explained, unknown_topic, un
 from kappa.offsets.vector import TopicPartition as At
 
 _SETTLE_SECONDS = 8.0
-#: A topic that was just created, or whose leader moves: it was described, so that it exists.
+#: A topic that was just created, or whose leader moves: it exists, since it was described before.
 _SETTLING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -24,7 +24,7 @@ _SETTLING = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError._NOENT,
 )
-#: The coordinator of a group is moving, or loads what it has to know.
+#: The coordinator of a group is moving, or loads its state.
 _WITHOUT_COORDINATOR = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -73,16 +73,16 @@ class Admin:
         if not names:
             return {}
         answers = self.client.describe_topics(TopicCollection(names), request_timeout=self._timeout)
-        found = {}
+        descriptions = {}
         for name in names:
             try:
-                found[name] = answers[name].result()
+                descriptions[name] = answers[name].result()
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    known = [n for n in self.metadata("listing topics").topics if not n.startswith("__")]
-                    raise unknown_topic(self._bootstrap_servers, name, sorted(known)) from error
+                    listing = [n for n in self.metadata("listing topics").topics if not n.startswith("__")]
+                    raise unknown_topic(self._bootstrap_servers, name, sorted(listing)) from error
                 raise self.explained(error, f"describing topic {name!r}") from error
-        return found
+        return descriptions
 
     def offsets(
         self, described: Mapping[str, Any], spec: OffsetSpec, isolation: IsolationLevel, doing: str
@@ -95,21 +95,21 @@ class Admin:
             isolation: whether records of open transactions count.
             doing: named in errors.
         """
-        asked = {TopicPartition(name, part.id): spec for name, found in described.items() for part in found.partitions}
-        found: dict[At, int] = {}
+        requests = {TopicPartition(name, part.id): spec for name, one in described.items() for part in one.partitions}
+        offsets: dict[At, int] = {}
         deadline = time.monotonic() + self._timeout
-        while asked:
-            left = max(1.0, deadline - time.monotonic())
-            answers = self.client.list_offsets(asked, isolation_level=isolation, request_timeout=left)
+        while requests:
+            seconds = max(1.0, deadline - time.monotonic())
+            answers = self.client.list_offsets(requests, isolation_level=isolation, request_timeout=seconds)
             for at, answer in answers.items():
                 settling = _SETTLING if time.monotonic() < deadline else ()
                 offset = self.answer(answer, f"{doing} of {at.topic}[{at.partition}]", but=settling)
                 if offset is not None:
-                    found[at.topic, at.partition] = offset.offset
-            asked = {at: spec for at in asked if (at.topic, at.partition) not in found}
-            if asked:
+                    offsets[at.topic, at.partition] = offset.offset
+            requests = {at: spec for at in requests if (at.topic, at.partition) not in offsets}
+            if requests:
                 time.sleep(0.02)
-        return found
+        return offsets
 
     def answer(self, answer: Future[Any], doing: str, but: Iterable[int] = ()) -> Any:
         """The result of a future of the client; None for the error codes in ``but``."""
@@ -123,8 +123,8 @@ class Admin:
     def has_coordinator(self, group: str) -> bool:
         """Whether a broker answers for a consumer group.
 
-        To ask for the offsets of a group before ends the process: librdkafka (2.16) looks for a coordinator again
-        through the group of its client, and a client for administration has none.
+        Without one, a question for the group's offsets ends the process: librdkafka (2.16) looks for a coordinator
+        again through the group of its client, and a client for administration has none.
         """
         answers = self.client.describe_consumer_groups([group], request_timeout=self._timeout)
         try:
@@ -137,10 +137,10 @@ class Admin:
         return True
 
     def wait(self, is_done: Callable[[], bool], what: str) -> None:
-        """Wait until something holds that the cluster has promised.
+        """Wait until a change that the cluster has accepted shows.
 
         Raises:
-            BrokerUnreachableError: it does not within some seconds.
+            BrokerUnreachableError: it does not show within some seconds.
         """
         deadline = time.monotonic() + _SETTLE_SECONDS
         while not is_done():

@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def bounded(call: Callable[[], T], seconds: float, name: str) -> T:
-    """What the call returns or raises, made in a thread of its own.
+    """Make a call in a thread of its own; its result, or what it raises.
 
     Args:
-        call: takes nothing. What it holds is not to be used again once it hangs.
+        call: takes no arguments. Use nothing that it holds again once it hangs.
         seconds: how long to wait for it.
         name: of the thread, for a dump of all stacks.
 

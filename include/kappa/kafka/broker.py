@@ -42,7 +42,7 @@ class Broker:
     Args:
         bootstrap_servers: brokers, ``host:port`` separated by commas.
         timeout_seconds: how long one question may take.
-        topic_settings: settings that go over those with which topics are made; an empty one is left to the broker.
+        topic_settings: settings that override those of topics that it creates; an empty one is left to the broker.
     """
 
     def __init__(
@@ -96,16 +96,16 @@ class Broker:
         Raises:
             BrokerUnreachableError: one stays open: another process sends.
         """
-        names, found = list(topics), Offsets()
+        names, ends = list(topics), Offsets()
 
         def is_settled() -> bool:
-            nonlocal found
+            nonlocal ends
             high = self.high_watermarks(names)  # before the other: a transaction may end in between
-            found = self.stable_offsets(names)
-            return found.dominates(high)
+            ends = self.stable_offsets(names)
+            return ends.dominates(high)
 
         self._admin.wait(is_settled, f"a transaction in {', '.join(names)} is open")
-        return found
+        return ends
 
     def decided_ends(self, topics: Iterable[str]) -> Offsets:
         """Ends of topics as of now, once every transaction with records before them has ended; others may go on.
@@ -131,13 +131,13 @@ class Broker:
             since: offsets from which on records count, of partitions where they lie after the beginning. The caller
                 knows that all that it has read before them is earlier than the time.
         """
-        end, found = self._first_records(topics, timestamp_ms, since or Offsets())
-        return end.merge(Offsets.of(found.items()))
+        end, first_offsets = self._first_records(topics, timestamp_ms, since or Offsets())
+        return end.merge(Offsets.of(first_offsets.items()))
 
     def first_at_or_after(self, topics: Iterable[str], timestamp_ms: int) -> dict[At, int | None]:
         """As :meth:`offsets_for_time`, with None where no record reaches the time."""
-        end, found = self._first_records(topics, timestamp_ms, Offsets())
-        return {at: found.get(at) for at in end}
+        end, first_offsets = self._first_records(topics, timestamp_ms, Offsets())
+        return {at: first_offsets.get(at) for at in end}
 
     # Topics
 
@@ -165,15 +165,16 @@ class Broker:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Kafka's id of each topic, as its own tools print it: another id under the same name is another topic."""
-        return {name: str(found.topic_id).translate(_URL_SAFE) for name, found in self._admin.described(topics).items()}
+        described = self._admin.described(topics)
+        return {name: str(one.topic_id).translate(_URL_SAFE) for name, one in described.items()}
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """All settings of each topic, defaults included."""
         names = list(self._admin.described(topics))
         if not names:
             return {}
-        asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        answers = self._admin.client.describe_configs(asked, request_timeout=self._timeout)
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        answers = self._admin.client.describe_configs(resources, request_timeout=self._timeout)
         return {
             resource.name: {
                 key: entry.value
@@ -184,9 +185,9 @@ class Broker:
 
     def broker_config(self) -> dict[str, str]:
         """All settings of one of the brokers, defaults included; of a cluster's brokers, the first."""
-        found = self._admin.metadata("listing brokers").brokers
-        asked = ConfigResource(ConfigResource.Type.BROKER, str(min(found)))
-        (answer,) = self._admin.client.describe_configs([asked], request_timeout=self._timeout).values()
+        brokers = self._admin.metadata("listing brokers").brokers
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
+        (answer,) = self._admin.client.describe_configs([resource], request_timeout=self._timeout).values()
         return {key: entry.value for key, entry in self._admin.answer(answer, "reading settings of a broker").items()}
 
     def create_topic(
@@ -201,8 +202,8 @@ class Broker:
                 refuses the name or the settings.
         """
         about_to(f"create topic {name}")
-        wanted = {key: value for key, value in {**(config or {}), **self._topic_settings}.items() if value}
-        new = NewTopic(name, partitions, -1, config=wanted)
+        settings = {key: value for key, value in {**(config or {}), **self._topic_settings}.items() if value}
+        new = NewTopic(name, partitions, -1, config=settings)
         answers = self._admin.client.create_topics(
             [new], operation_timeout=self._timeout, request_timeout=self._timeout
         )
@@ -210,15 +211,15 @@ class Broker:
             answers[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._admin.explained(error, f"creating topic {name!r} with {wanted}") from error
-            found = self.partitions(name)
-            if found == partitions and exists_ok:
+                raise self._admin.explained(error, f"creating topic {name!r} with {settings}") from error
+            count = self.partitions(name)
+            if count == partitions and exists_ok:
                 return False
             raise TopologyError(
-                f"Topic {name!r} exists with {found} partitions; {partitions} were asked for. Use it as it is, or "
+                f"Topic {name!r} exists with {count} partitions; {partitions} were asked for. Use it as it is, or "
                 "another name.",
                 topic=name,
-                partitions=found,
+                partitions=count,
                 wanted=partitions,
             ) from error
         self._admin.wait(lambda: self._has_leaders(name, partitions), f"topic {name!r} has no leader yet")
@@ -227,16 +228,16 @@ class Broker:
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and wait until they are gone from the listing. Idempotent: missing ones are passed over."""
-        wanted = list(names)
-        if not wanted:
+        topics = list(names)
+        if not topics:
             return
-        about_to(f"delete topics {', '.join(wanted)}")
+        about_to(f"delete topics {', '.join(topics)}")
         answers = self._admin.client.delete_topics(
-            wanted, operation_timeout=self._timeout, request_timeout=self._timeout
+            topics, operation_timeout=self._timeout, request_timeout=self._timeout
         )
         for name, answer in answers.items():
             self._admin.answer(answer, f"deleting topic {name!r}", but={KafkaError.UNKNOWN_TOPIC_OR_PART})
-        self._admin.wait(lambda: not set(wanted) & set(self.topics()), f"{wanted} are still listed")
+        self._admin.wait(lambda: not set(topics) & set(self.topics()), f"{topics} are still listed")
 
     # Consumer groups
 
@@ -253,23 +254,23 @@ class Broker:
             time.sleep(0.05)
 
     def group_offsets(self, group: str) -> Offsets:
-        """What the group has committed; empty for an unknown group. Offsets of an open transaction do not show."""
+        """The committed offsets of the group; empty for an unknown group. Offsets of an open transaction do not show."""
         self._admin.wait(lambda: self._admin.has_coordinator(group), f"group {group!r} has no coordinator")
-        asked = [ConsumerGroupTopicPartitions(group)]
-        answers = self._admin.client.list_consumer_group_offsets(asked, request_timeout=self._timeout)
-        found = self._admin.answer(answers[group], f"reading offsets of group {group!r}").topic_partitions
-        return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
+        request = [ConsumerGroupTopicPartitions(group)]
+        answers = self._admin.client.list_consumer_group_offsets(request, request_timeout=self._timeout)
+        positions = self._admin.answer(answers[group], f"reading offsets of group {group!r}").topic_partitions
+        return Offsets.of(((item.topic, item.partition), item.offset) for item in positions if item.offset >= 0)
 
     def group_position(self, group: str, partitions: Iterable[At]) -> Offsets:
-        """What the group has committed of these partitions.
+        """The committed offsets of the group in these partitions.
 
         As :meth:`group_offsets`, and for drivers: it outlives an outage.
         """
-        asked = [TopicPartition(*at) for at in partitions]
-        found = self._committer.ask(
-            group, f"reading offsets of group {group!r}", lambda c: c.committed(asked, timeout=self._timeout)
+        request = [TopicPartition(*at) for at in partitions]
+        positions = self._committer.ask(
+            group, f"reading offsets of group {group!r}", lambda c: c.committed(request, timeout=self._timeout)
         )
-        return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
+        return Offsets.of(((item.topic, item.partition), item.offset) for item in positions if item.offset >= 0)
 
     def group_members(self, group: str) -> int:
         """How many active members the group has; 0 also for a group that does not exist."""
@@ -278,8 +279,9 @@ class Broker:
     def group_member_names(self, group: str) -> list[str]:
         """Client id and host of each active member of the group."""
         answers = self._admin.client.describe_consumer_groups([group], request_timeout=self._timeout)
-        found = self._admin.answer(answers[group], f"describing group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
-        return [f"client {member.client_id!r} on {member.host}" for member in found.members] if found else []
+        missing = {KafkaError.GROUP_ID_NOT_FOUND}
+        description = self._admin.answer(answers[group], f"describing group {group!r}", but=missing)
+        return [f"client {one.client_id!r} on {one.host}" for one in description.members] if description else []
 
     def set_group_offsets(self, group: str, offsets: Offsets) -> None:
         """Commit offsets for a group without members; creates the group. Idempotent. Partitions not named stay.
@@ -291,10 +293,10 @@ class Broker:
         if not len(offsets):
             return
         about_to(f"set {len(offsets)} partitions of group {group}")
-        wanted = [TopicPartition(*at, offset) for at, offset in offsets.items()]
+        positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
 
         def commit(consumer: Consumer) -> list[TopicPartition]:
-            return consumer.commit(offsets=wanted, asynchronous=False)
+            return consumer.commit(offsets=positions, asynchronous=False)
 
         self._committer.ask(group, f"setting offsets of group {group!r}", commit)
 
@@ -326,7 +328,7 @@ class Broker:
     def sample(self, starts: Iterable[Offsets], end: Offsets, most: int = 50) -> list[dict[At, list[Message]]]:
         """For each start the first few committed records of its partitions; partitions that have none are left out.
 
-        Records that retention removes in this moment are passed over: a sample is no reason to fail.
+        Records that retention removes at this moment are passed over: a sample is not worth a failure.
         """
         sampler = Sampler(self.bootstrap_servers)
         try:
@@ -335,7 +337,7 @@ class Broker:
             sampler.close()
 
     def fold(self, topic: str, upto: Offsets | None = None) -> Iterator[list[tuple[bytes, bytes | None]]]:
-        """Batches of (key, value) of a changelog from its beginning: of a key the last pair counts, None deletes.
+        """Batches of (key, value) of a changelog from its beginning: the last pair per key counts, None deletes.
 
         Args:
             topic: the changelog.
@@ -391,11 +393,11 @@ class Broker:
         answers = self._admin.offsets(described, spec, _COMMITTED, f"asking for time {timestamp_ms}")
         if self._confirmer is None:
             self._confirmer = Confirmer(self.bootstrap_servers)
-        found = {at: o for at, o in answers.items() if o >= 0}
-        return end, self._confirmer.first_records(found, end, timestamp_ms, since)
+        candidates = {at: o for at, o in answers.items() if o >= 0}
+        return end, self._confirmer.first_records(candidates, end, timestamp_ms, since)
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         if name not in self.topics(name):
             return False
-        found = self._admin.described([name])[name].partitions
-        return len(found) == partitions and all(part.leader is not None and part.leader.id >= 0 for part in found)
+        parts = self._admin.described([name])[name].partitions
+        return len(parts) == partitions and all(part.leader is not None and part.leader.id >= 0 for part in parts)

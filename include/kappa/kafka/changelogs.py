@@ -63,8 +63,8 @@ def seq_of(message: Message) -> int:
     """
     headers: Mapping[str, Any] = dict(message.headers() or ())
     check_format(_number(headers.get(FORMAT_HEADER)), str(message.topic()))
-    found = _number(headers.get(SEQ))
-    return -1 if found is None else found
+    seq = _number(headers.get(SEQ))
+    return -1 if seq is None else seq
 
 
 def header(name: str) -> str:
@@ -109,8 +109,8 @@ def newest_values(
 ) -> list[bytes] | None:
     """The newest value of each key of a changelog, deleted keys left out; in no order.
 
-    What is in memory grows with the keys, not with the records. A key is in one partition, and keys are kept of one
-    partition at a time: a key that partitions were added under gives several values.
+    Memory grows with the keys, not with the records. A key is in one partition, and one partition is in memory at a
+    time: a key whose partition changed, because partitions were added, gives several values.
 
     Args:
         broker: Kafka.
@@ -125,7 +125,7 @@ def newest_values(
         NewerFormatError: newer code wrote records in a format that this code does not read.
     """
     values: list[bytes] = []
-    said: Counter[Any] = Counter()
+    headers: Counter[Any] = Counter()
     low = broker.low_watermarks([topic])
     with _no_collection():
         for partition in end.partitions(topic):
@@ -134,21 +134,21 @@ def newest_values(
             for batch in broker.read(low, Offsets({topic: {partition: end[topic, partition]}})):
                 pairs = [(message.key(), message.value()) for message in batch]
                 newest.update(pairs)
-                said.update([header for message in batch for header in message.headers() or ()])
+                headers.update([header for message in batch for header in message.headers() or ()])
                 size += sum(len(value or b"") for _, value in pairs)
                 if size > room:  # some of them were replaced since
                     size = sum(len(value or b"") for value in newest.values())
                 if size > room or len(newest) > most_keys:
                     return None
             values += [value for value in newest.values() if value is not None]
-    check_format(max((number for number, _ in _numbers(said, FORMAT_HEADER)), default=None), topic)
-    check_late(sum(count for number, count in _numbers(said, SEQ) if number > upto_seq), topic, upto_seq)
+    check_format(max((number for number, _ in _numbers(headers, FORMAT_HEADER)), default=None), topic)
+    check_late(sum(count for number, count in _numbers(headers, SEQ) if number > upto_seq), topic, upto_seq)
     return values
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Python looks for no cycles: among millions of pairs that are none it would take a fifth of the time."""
+    """Turn off the search for cycles: among millions of pairs without any it would take a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -159,7 +159,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def changelogs_of(broker: Broker, paths: EpochPaths, tables: Iterable[str]) -> list[str]:
-    """Those changelogs of an epoch's tables that are there."""
+    """The changelogs of an epoch's tables that exist."""
     present = set(broker.topics(f"{paths.name}."))
     return sorted({paths.changelog(name) for name in tables} & present)
 
@@ -177,7 +177,7 @@ def _headers(seq: int) -> list[tuple[str, bytes]]:
 
 
 def _numbers(headers: Mapping[tuple[str, Any], int], name: str) -> list[tuple[int, int]]:
-    """The numbers that a header has, each with how many records have it."""
+    """The numbers in a header, each with its count of records."""
     return [(int(number), count) for (key, number), count in headers.items() if key == name]
 
 

@@ -1,4 +1,4 @@
-"""The file by which Kafka clients log in, and what it says to the clients of Python and of Spark.
+"""The file by which Kafka clients log in, as settings of the clients of Python and of Spark.
 
 It is a properties file in the names of Kafka's Java clients, as Kafka's own tools take it with ``--command-config``.
 librdkafka, under Python's clients, has other names: they are translated here and nowhere else. Spark's clients get
@@ -90,7 +90,7 @@ def for_spark(bootstrap_servers: str) -> dict[str, str]:
     path = client_file_of(bootstrap_servers)
     if not path:
         return {}
-    for_librdkafka(bootstrap_servers)  # what the JVM says of a wrong file is harder to read
+    for_librdkafka(bootstrap_servers)  # the JVM's own errors about a wrong file are harder to read
     referred = {f"kafka.{key}": f"${{file:{path}:{key}}}" for key in read(path)}
     return {"kafka.config.providers": "file", "kafka.config.providers.file.class": _PROVIDER, **referred}
 
@@ -99,7 +99,7 @@ def read(path: str) -> dict[str, str]:
     """The settings in a client file.
 
     Raises:
-        ConfigError: it is missing, has a setting that is not known, or other users may read it.
+        ConfigError: it is missing, has an unknown setting, or other users may read it.
     """
     if not path.startswith("/") or re.search(r"[:{}\n]", path):
         raise ConfigError(
@@ -124,9 +124,9 @@ def read(path: str) -> dict[str, str]:
             path=path,
             mode=mode,
         )
-    found = properties(text)
-    _check_settings(found, path)
-    return found
+    settings = properties(text)
+    _check_settings(settings, path)
+    return settings
 
 
 def check(settings: Mapping[str, str], where: str) -> None:
@@ -143,15 +143,15 @@ def check(settings: Mapping[str, str], where: str) -> None:
     _translated(settings, where)
 
 
-def _check_settings(found: Mapping[str, str], path: str) -> None:
-    for key in found:
+def _check_settings(settings: Mapping[str, str], path: str) -> None:
+    for key in settings:
         if key not in _KNOWN:
             near = difflib.get_close_matches(key, _KNOWN, n=1)
             hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(_KNOWN))}."
             raise ConfigError(f"{path} has the unknown setting {key}.{hint} Correct it, or remove the line.", key=key)
-    _check_choice(found, "security.protocol", _PROTOCOLS, path)
-    if found["security.protocol"].startswith("SASL"):
-        _check_choice(found, "sasl.mechanism", _MECHANISMS, path)
+    _check_choice(settings, "security.protocol", _PROTOCOLS, path)
+    if settings["security.protocol"].startswith("SASL"):
+        _check_choice(settings, "sasl.mechanism", _MECHANISMS, path)
 
 
 def properties(text: str) -> dict[str, str]:
@@ -161,7 +161,7 @@ def properties(text: str) -> dict[str, str]:
         >>> properties("a=1\\n# a comment\\nb : two \\\\\\n  lines")
         {'a': '1', 'b': 'two lines'}
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\n|\r", text))
     for first in lines:
         line = first.lstrip(" \t\f")
@@ -171,8 +171,8 @@ def properties(text: str) -> dict[str, str]:
             line = line[:-1] + next(lines, "").lstrip(" \t\f")
         split = re.match(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*(.*)", line, re.DOTALL)
         assert split is not None
-        found[_unescaped(split[1])] = _unescaped(split[2])
-    return found
+        settings[_unescaped(split[1])] = _unescaped(split[2])
+    return settings
 
 
 def written(settings: Mapping[str, str]) -> str:
@@ -184,8 +184,8 @@ def login(module: str, options: Mapping[str, str]) -> str:
     """The value of ``sasl.jaas.config`` for a login module of Kafka, by its class name without the package."""
     package = "org.apache.kafka.common.security"
     room = {"PlainLoginModule": "plain", "ScramLoginModule": "scram"}.get(module, "oauthbearer")
-    given = " ".join(f'{key}="{_quoted(value)}"' for key, value in options.items())
-    return f"{package}.{room}.{module} required {given};"
+    pairs = " ".join(f'{key}="{_quoted(value)}"' for key, value in options.items())
+    return f"{package}.{room}.{module} required {pairs};"
 
 
 def _quoted(value: str) -> str:
@@ -201,31 +201,31 @@ def _escaped(text: str) -> str:
 def _unescaped(text: str) -> str:
     meaning = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
-    def character(found: re.Match[str]) -> str:
-        return chr(int(found[1], 16)) if found[1] else meaning.get(found[2], found[2])
+    def character(match: re.Match[str]) -> str:
+        return chr(int(match[1], 16)) if match[1] else meaning.get(match[2], match[2])
 
     return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
 
 
-def _check_choice(found: Mapping[str, str], key: str, choices: tuple[str, ...], path: str) -> None:
-    if found.get(key) not in choices:
-        is_there = f"{key}={found[key]}" if key in found else f"no {key}"
+def _check_choice(settings: Mapping[str, str], key: str, choices: tuple[str, ...], path: str) -> None:
+    if settings.get(key) not in choices:
+        is_there = f"{key}={settings[key]}" if key in settings else f"no {key}"
         raise ConfigError(f"{path} has {is_there}. Set it to one of {', '.join(choices)}.", key=key)
 
 
-def _translated(found: Mapping[str, str], path: str) -> dict[str, str]:
-    made = {_SAME[key]: value for key, value in found.items() if key in _SAME}
-    if made.get("ssl.endpoint.identification.algorithm") == "":  # Java's word for no check of the name
-        made["ssl.endpoint.identification.algorithm"] = "none"
-    if found["security.protocol"].startswith("SASL"):
-        made |= _login(found, path)
-    if found["security.protocol"].endswith("SSL"):
-        made |= _trust(found, path) | _identity(found, path)
-    return made
+def _translated(settings: Mapping[str, str], path: str) -> dict[str, str]:
+    translation = {_SAME[key]: value for key, value in settings.items() if key in _SAME}
+    if translation.get("ssl.endpoint.identification.algorithm") == "":  # Java's word for no check of the name
+        translation["ssl.endpoint.identification.algorithm"] = "none"
+    if settings["security.protocol"].startswith("SASL"):
+        translation |= _login(settings, path)
+    if settings["security.protocol"].endswith("SSL"):
+        translation |= _trust(settings, path) | _identity(settings, path)
+    return translation
 
 
-def _login(found: Mapping[str, str], path: str) -> dict[str, str]:
-    mechanism, jaas = found["sasl.mechanism"], found.get("sasl.jaas.config", "")
+def _login(settings: Mapping[str, str], path: str) -> dict[str, str]:
+    mechanism, jaas = settings["sasl.mechanism"], settings.get("sasl.jaas.config", "")
     parsed = _JAAS.fullmatch(jaas)
     if jaas and parsed is None:
         raise ConfigError(
@@ -235,12 +235,12 @@ def _login(found: Mapping[str, str], path: str) -> dict[str, str]:
         )
     options = {name: _unquoted(*values) for name, *values in _OPTION.findall(parsed["options"] if parsed else "")}
     if mechanism == "OAUTHBEARER":
-        if _TOKEN_URL not in found:
+        if _TOKEN_URL not in settings:
             raise ConfigError(f"{path} has no {_TOKEN_URL}, which OAUTHBEARER needs. Add the line.", path=path)
         extensions = [f"{k.removeprefix('extension_')}={v}" for k, v in options.items() if k.startswith("extension_")]
-        made = {_OAUTH[name]: value for name, value in options.items() if name in _OAUTH}
+        credentials = {_OAUTH[name]: value for name, value in options.items() if name in _OAUTH}
         return (
-            made
+            credentials
             | {"sasl.oauthbearer.method": "oidc"}
             | ({"sasl.oauthbearer.extensions": ",".join(extensions)} if extensions else {})
         )
@@ -258,12 +258,12 @@ def _unquoted(double: str, single: str, bare: str) -> str:
     return re.sub(r"\\(.)", r"\1", double or single, flags=re.DOTALL) or bare
 
 
-def _trust(found: Mapping[str, str], path: str) -> dict[str, str]:
+def _trust(settings: Mapping[str, str], path: str) -> dict[str, str]:
     """The certificates that a broker's is checked against; without any those of the system count."""
-    store = found.get("ssl.truststore.location")
+    store = settings.get("ssl.truststore.location")
     if store is None:
         return {}
-    content, kind = _store(store, "ssl.truststore", found, path)
+    content, kind = _store(store, "ssl.truststore", settings, path)
     if kind == "PEM":
         try:
             ssl.create_default_context(cafile=store)
@@ -274,25 +274,25 @@ def _trust(found: Mapping[str, str], path: str) -> dict[str, str]:
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
     try:
-        held = load_pkcs12(content, found.get("ssl.truststore.password", "").encode()).additional_certs
+        certificates = load_pkcs12(content, settings.get("ssl.truststore.password", "").encode()).additional_certs
     except ValueError as error:
         raise _unreadable(store, "ssl.truststore", path, error) from error
-    return {"ssl.ca.pem": "".join(one.certificate.public_bytes(Encoding.PEM).decode() for one in held)}
+    return {"ssl.ca.pem": "".join(one.certificate.public_bytes(Encoding.PEM).decode() for one in certificates)}
 
 
-def _identity(found: Mapping[str, str], path: str) -> dict[str, str]:
+def _identity(settings: Mapping[str, str], path: str) -> dict[str, str]:
     """The certificate that a client shows, where a broker asks for one."""
-    store = found.get("ssl.keystore.location")
+    store = settings.get("ssl.keystore.location")
     if store is None:
         return {}
-    _, kind = _store(store, "ssl.keystore", found, path)
+    _, kind = _store(store, "ssl.keystore", settings, path)
     if kind == "PEM":
         return {"ssl.certificate.location": store, "ssl.key.location": store}
-    password = {"ssl.keystore.password": found["ssl.keystore.password"]} if "ssl.keystore.password" in found else {}
+    password = {key: value for key, value in settings.items() if key == "ssl.keystore.password"}
     return {"ssl.keystore.location": store} | password
 
 
-def _store(store: str, which: str, found: Mapping[str, str], path: str) -> tuple[bytes, str]:
+def _store(store: str, which: str, settings: Mapping[str, str], path: str) -> tuple[bytes, str]:
     """The content of a store, and its kind."""
     try:
         content = Path(store).read_bytes()
@@ -302,7 +302,7 @@ def _store(store: str, which: str, found: Mapping[str, str], path: str) -> tuple
             f"file there, or correct the line: ls -l {store}",
             path=store,
         ) from error
-    kind = found.get(f"{which}.type", "JKS").upper()
+    kind = settings.get(f"{which}.type", "JKS").upper()
     is_pem = b"-----BEGIN " in content
     if content.startswith(b"\xfe\xed\xfe\xed"):
         raise ConfigError(
@@ -323,7 +323,7 @@ def _store(store: str, which: str, found: Mapping[str, str], path: str) -> tuple
 
 def _unreadable(store: str, which: str, path: str, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{store}, {which}.location in {path}, cannot be read ({error}): it is no such file, or {which}.password is "
+        f"{store}, {which}.location in {path}, cannot be read ({error}): it is not such a file, or {which}.password is "
         f"wrong. Look at it: keytool -list -keystore {store}",
         path=store,
     )

@@ -26,8 +26,8 @@ _COORDINATOR_SETTLING = (
 
 def is_settling(error: KafkaException | KafkaError) -> bool:
     """Whether a broker that has just started, or a new group, has its coordinator in a moment."""
-    found = error.args[0] if isinstance(error, KafkaException) else error
-    return bool(found.code() in _COORDINATOR_SETTLING)
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    return bool(cause.code() in _COORDINATOR_SETTLING)
 
 
 class Committer:
@@ -45,7 +45,7 @@ class Committer:
         self._group: str | None = None
 
     def ask(self, group: str, doing: str, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
-        """What a consumer of the group answers; waits for a broker that just started to find its coordinators.
+        """The answer of a consumer of the group; waits for a broker that just started to find its coordinators.
 
         Raises:
             BrokerUnreachableError: no answer in time.
@@ -55,15 +55,15 @@ class Committer:
         while True:
             consumer = self._of(group)
             try:
-                found = bounded(partial(question, consumer), 1.5 * self._timeout, doing)
-                error = next((item.error for item in found if item.error is not None), None)
+                positions = bounded(partial(question, consumer), 1.5 * self._timeout, doing)
+                error = next((item.error for item in positions if item.error is not None), None)
             except KafkaException as raised:
-                found, error = [], raised.args[0]
+                positions, error = [], raised.args[0]
             except TimeoutError as hangs:  # a commit whose coordinator went away; its consumer hangs in close(), too
                 self._consumer = self._group = None
                 raise unreachable(self._bootstrap_servers, hangs) from hangs
             if error is None:
-                return found
+                return positions
             self.close()
             if not is_settling(error) or time.monotonic() > deadline:
                 raise explained(error, self._bootstrap_servers, doing)

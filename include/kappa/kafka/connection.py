@@ -46,7 +46,7 @@ NOT_ALLOWED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-#: How long a client that is asked for a reason tries: brokers that are there refuse a login within a second.
+#: How long the client that learns the reason tries: running brokers refuse a login within a second.
 _REFUSAL_SECONDS = 3.0
 _BUSY = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 
@@ -88,7 +88,7 @@ def producer_settings(bootstrap_servers: str) -> dict[str, Any]:
 def unreachable(bootstrap_servers: str, reason: object) -> KappaError:
     """The error for brokers that do not answer: a :class:`BrokerUnreachableError`, or why they let no client in.
 
-    A client says only that it got no answer, so that one more is made that is asked for the reason.
+    A client reports only that it got no answer, so one more is made to learn the reason.
     """
     refused = _refusal(bootstrap_servers)
     if refused is not None:
@@ -101,7 +101,7 @@ def unreachable(bootstrap_servers: str, reason: object) -> KappaError:
 
 
 def _hint(bootstrap_servers: str) -> str:
-    """What to look at besides, where a process takes connections there and says nothing to a client without a login."""
+    """A hint where a process accepts connections there and never answers a client without a login."""
     host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
     if client_file_of(bootstrap_servers):
         return ""
@@ -117,10 +117,10 @@ def _refusal(bootstrap_servers: str) -> ConfigError | None:
     file = client_file_of(bootstrap_servers)
     if not file:
         return None
-    seen: list[KafkaError] = []
-    client = Producer(client_settings(bootstrap_servers) | {"error_cb": seen.append})
+    errors: list[KafkaError] = []
+    client = Producer(client_settings(bootstrap_servers) | {"error_cb": errors.append})
     deadline = time.monotonic() + _REFUSAL_SECONDS
-    while not seen and time.monotonic() < deadline:
+    while not errors and time.monotonic() < deadline:
         try:
             client.list_topics(timeout=0.3)
         except KafkaException:
@@ -128,7 +128,7 @@ def _refusal(bootstrap_servers: str) -> ConfigError | None:
         else:
             return None
     values = {"bootstrap_servers": str(bootstrap_servers), "client_file": file}
-    for error in seen:
+    for error in errors:
         text = error.str().rpartition("): ")[2] if "): " in error.str() else error.str()
         if error.code() == KafkaError._AUTHENTICATION:
             return ConfigError(
@@ -145,9 +145,9 @@ def _refusal(bootstrap_servers: str) -> ConfigError | None:
     return None
 
 
-def unknown_topic(bootstrap_servers: str, topic: str, known: Iterable[str] = ()) -> TopologyError:
+def unknown_topic(bootstrap_servers: str, topic: str, topics: Iterable[str] = ()) -> TopologyError:
     """The error for a topic that does not exist."""
-    near = get_close_matches(topic, list(known), n=3)
+    near = get_close_matches(topic, list(topics), n=3)
     hint = f" Topics like it: {', '.join(near)}." if near else ""
     return TopologyError(
         f"Topic {topic!r} does not exist on {bootstrap_servers}.{hint} Create it, or correct its name in the topology.",
@@ -188,7 +188,7 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
     way_out = ""
     if code == KafkaError.POLICY_VIOLATION:
         way_out = (
-            " A policy of the broker does. Put other settings over those of topics that are made with "
+            " A policy of the broker does. Override the settings of new topics with "
             'KAPPA_TOPIC_SETTINGS, as JSON: {"retention.ms": ""} leaves one to the broker. Then: '
             "kappa start <topology> --execute"
         )

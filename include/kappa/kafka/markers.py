@@ -1,5 +1,4 @@
-"""Markers: what a slice leaves on the broker, in the transaction of what it sends. Written and read here and nowhere
-else.
+"""Markers: a slice's own record on the broker, in the transaction of its output; written and read nowhere else.
 
 With the changelog a marker is enough to go on after the lake is lost. Field by field: docs/formats.md.
 """
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 KEY = b"marker"
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
-#: A marker is sent with each slice: of more records that were set aside it has the number alone.
+#: A marker is sent with each slice: beyond this many records set aside it holds their number alone.
 MOST_SET_ASIDE = 100
 
 
@@ -54,8 +53,8 @@ class Marker:
         superseded_lake: id of that lake.
         stream_times: topic -> partition -> stream time, epoch milliseconds; of sources with event time.
         set_aside_count: how many records were set aside up to there.
-        set_aside: which; none where they are more than :data:`MOST_SET_ASIDE`.
-        floors: topic -> partition -> frontier behind which it does not go back, epoch milliseconds; of sources whose
+        set_aside: those records; empty where they are more than :data:`MOST_SET_ASIDE`.
+        floors: topic -> partition -> frontier that it does not fall back behind, epoch milliseconds; of sources whose
             grace became longer.
     """
 
@@ -131,10 +130,10 @@ def superseded(broker: Broker, paths: EpochPaths, *, by: int, lake: str) -> Reco
 
 
 def _last(broker: Broker, paths: EpochPaths) -> dict[str, Any] | None:
-    found = broker.last_record(paths.markers, 0, key=KEY)
-    if found is None or found[1] is None:
+    last = broker.last_record(paths.markers, 0, key=KEY)
+    if last is None or last[1] is None:
         return None
-    content: dict[str, Any] = json.loads(found[1])
+    content: dict[str, Any] = json.loads(last[1])
     stored.check_format(content.get("format"), FORMAT, what="marker", where=f"topic {paths.markers}")
     return content
 
@@ -146,7 +145,7 @@ def _marker(content: Mapping[str, Any]) -> Marker:
 
 
 def carried(several: SetAsides) -> SetAsides:
-    """What a marker has of the records that were set aside: all of few, none of many."""
+    """The records set aside that a marker names: all of a few, none of many."""
     return several if set_asides.count(several) <= MOST_SET_ASIDE else ()
 
 

@@ -54,10 +54,10 @@ class Confirmer:
         least = {at: offset for at, offset in (since or Offsets()).items() if answers.get(at, offset) < offset}
         memories = {at: self._scanned_since if at in least else self._scanned for at in answers}
         starts = {
-            at: _known(memories[at].get(at, []), max(offset, least.get(at, 0)), timestamp_ms)
+            at: _furthest(memories[at].get(at, []), max(offset, least.get(at, 0)), timestamp_ms)
             for at, offset in answers.items()
         }
-        found: dict[TopicPartition, int] = {}
+        first_offsets: dict[TopicPartition, int] = {}
         highest = dict.fromkeys(starts, -1)
         passed = dict.fromkeys(starts, 0)
         ends = Offsets.of((at, offset) for at, offset in end.items() if at in starts)
@@ -68,10 +68,10 @@ class Confirmer:
                     message.offset() or 0,
                     message.timestamp()[1],
                 )
-                if at in found:
+                if at in first_offsets:
                     continue
                 if time >= timestamp_ms:
-                    found[at] = offset
+                    first_offsets[at] = offset
                     self._reader.skip(*at)
                     continue
                 highest[at] = max(highest[at], time)
@@ -79,14 +79,14 @@ class Confirmer:
                 if passed[at] % _GRAIN == 0:
                     scanned = memories[at].setdefault(at, [(-1, starts[at])])
                     _remember(scanned, starts[at], highest[at], offset + 1, timestamp_ms)
-        return found
+        return first_offsets
 
     def close(self) -> None:
         """Disconnect."""
         self._reader.close()
 
 
-def _known(scanned: list[tuple[int, int]], offset: int, timestamp_ms: int) -> int:
+def _furthest(scanned: list[tuple[int, int]], offset: int, timestamp_ms: int) -> int:
     """The furthest offset known to have only earlier records before it."""
     if not scanned or offset < scanned[0][1]:
         return offset
@@ -96,8 +96,6 @@ def _known(scanned: list[tuple[int, int]], offset: int, timestamp_ms: int) -> in
 
 def _remember(scanned: list[tuple[int, int]], start: int, highest: int, offset: int, timestamp_ms: int) -> None:
     if scanned[0][1] <= start and scanned[-1][1] < offset:
-        if (
-            start > scanned[-1][1]
-        ):  # of the records in between it is only known that they are earlier than what was asked
+        if start > scanned[-1][1]:  # the records in between are only known to be earlier than the time in question
             highest = timestamp_ms - 1
         scanned.append((max(highest, scanned[-1][0]), offset))

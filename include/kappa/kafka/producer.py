@@ -287,11 +287,11 @@ class Sender:
             bounded(call, limit, "offsets of a transaction")
         except TimeoutError as hangs:
             self._give_up("adding offsets hangs", is_unknown=True)
-            found = unreachable(
+            error = unreachable(
                 self.bootstrap_servers, f"offsets of group {self.group!r} were not taken in {limit:.0f} s"
             )
-            found.data |= {"outcome": "aborted"}
-            raise found from hangs
+            error.data |= {"outcome": "aborted"}
+            raise error from hangs
 
     @property
     def _ready(self) -> Producer:
@@ -319,13 +319,13 @@ class Sender:
         """Why records were not delivered; the open transaction will not be committed."""
         count, records = self._undelivered.count, self._undelivered.records
         if error.code() in REFUSED:
-            found: KappaError
-            found, self.refused = refusal(error, records, self.bootstrap_servers)
+            reason: KappaError
+            reason, self.refused = refusal(error, records, self.bootstrap_servers)
         else:
             first = f"the first one a record of {size_of(records[0])} bytes for topic {records[0].topic!r}"
-            found = self._meaning(error, f"{count} records were not delivered, {first}")
-        found.data |= {"failures": count, "outcome": "aborted"}
-        return found
+            reason = self._meaning(error, f"{count} records were not delivered, {first}")
+        reason.data |= {"failures": count, "outcome": "aborted"}
+        return reason
 
     def _spent(self, error: Exception, step: str) -> Exception:
         """Give up the transaction; Kafka's error as one of Kappa's."""
@@ -339,9 +339,9 @@ class Sender:
         self._give_up(cause.name(), is_unknown=is_unknown)
         if self._undelivered.error is not None and cause.code() not in _FENCED:
             return self._not_delivered(self._undelivered.error)
-        found = self._meaning(cause, step)
-        found.data |= {"failures": self._undelivered.count, "outcome": "unknown" if is_unknown else "aborted"}
-        return found
+        meaning = self._meaning(cause, step)
+        meaning.data |= {"failures": self._undelivered.count, "outcome": "unknown" if is_unknown else "aborted"}
+        return meaning
 
     def _meaning(self, cause: KafkaError, step: str) -> KappaError:
         if cause.code() in _FENCED:
@@ -376,8 +376,8 @@ class Sender:
 
 
 def _cause(error: BaseException) -> KafkaError | None:
-    found = error if isinstance(error, KafkaException) else error.__cause__
-    if not isinstance(found, KafkaException):
+    origin = error if isinstance(error, KafkaException) else error.__cause__
+    if not isinstance(origin, KafkaException):
         return None
-    cause: KafkaError = found.args[0]
+    cause: KafkaError = origin.args[0]
     return cause

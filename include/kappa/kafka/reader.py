@@ -72,48 +72,48 @@ class Reader:
             TopologyError: a topic does not exist.
             BrokerUnreachableError: nothing came for 30 seconds.
         """
-        self._left = {at: offset for at, offset in end.items() if (start.get(*at) or 0) < offset}
-        self._consumer.assign([TopicPartition(*at, start.get(*at) or 0) for at in self._left])
+        self._ends = {at: offset for at, offset in end.items() if (start.get(*at) or 0) < offset}
+        self._consumer.assign([TopicPartition(*at, start.get(*at) or 0) for at in self._ends])
         heard = time.monotonic()
-        while self._left:
+        while self._ends:
             first = self._consumer.poll(0.2)
             if first is None:
                 if time.monotonic() - heard > PATIENCE_SECONDS:
                     raise unreachable(
-                        self._bootstrap_servers, f"no record of {sorted(self._left)} in {PATIENCE_SECONDS:.0f} s"
+                        self._bootstrap_servers, f"no record of {sorted(self._ends)} in {PATIENCE_SECONDS:.0f} s"
                     )
                 continue
             heard = time.monotonic()
-            batch = self._kept([first, *self._consumer.consume(_BATCH, 0)], start)
+            batch = self._records([first, *self._consumer.consume(_BATCH, 0)], start)
             if batch:
                 yield batch
         self._consumer.unassign()
 
     def skip(self, topic: str, partition: int) -> None:
         """Read no further in one partition of the current reading."""
-        if self._left.pop((topic, partition), None) is not None:
+        if self._ends.pop((topic, partition), None) is not None:
             self._consumer.incremental_unassign([TopicPartition(topic, partition)])
 
     def close(self) -> None:
         """Disconnect. Safe twice."""
         self._consumer.close()
 
-    def _kept(self, messages: list[Message], start: Offsets) -> list[Message]:
-        kept: list[Message] = []
-        left = self._left
+    def _records(self, messages: list[Message], start: Offsets) -> list[Message]:
+        records: list[Message] = []
+        ends = self._ends
         for message in messages:
             at, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
-            if (end := left.get(at)) is None:
+            if (end := ends.get(at)) is None:
                 continue
             if (error := message.error()) is not None:
                 self._check(error, at, offset, start.get(*at) or 0, end)
                 self.skip(*at)
                 continue
             if offset < end:
-                kept.append(message)
+                records.append(message)
             if offset >= end - 1:
                 self.skip(*at)
-        return kept
+        return records
 
     def _check(self, error: KafkaError, at: tuple[str, int], offset: int, start: int, end: int) -> None:
         """Pass the end of a partition, raise everything else."""
@@ -160,33 +160,33 @@ class Sampler:
         Raises:
             BrokerUnreachableError: nothing came for 30 seconds.
         """
-        left = {at: end[at] for at in start if at in end and start[at] < end[at]}
-        found: dict[tuple[str, int], list[Message]] = {}
-        self._consumer.assign([TopicPartition(*at, start[at]) for at in left])
+        ends = {at: end[at] for at in start if at in end and start[at] < end[at]}
+        samples: dict[tuple[str, int], list[Message]] = {}
+        self._consumer.assign([TopicPartition(*at, start[at]) for at in ends])
         heard = time.monotonic()
-        while left:
+        while ends:
             # A wait for `most` lasts its full time where there are fewer: only the first one is waited for.
             first = self._consumer.consume(1, 0.05)
             messages = [*first, *(self._consumer.consume(most, 0) if first else ())]
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE_SECONDS:
-                raise unreachable(self._bootstrap_servers, f"no record of {sorted(left)} in {PATIENCE_SECONDS:.0f} s")
-            done = set()
+                raise unreachable(self._bootstrap_servers, f"no record of {sorted(ends)} in {PATIENCE_SECONDS:.0f} s")
+            full = set()
             for message in messages:
                 at, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
-                if at not in left or at in done:
+                if at not in ends or at in full:
                     continue
                 # An error is the end of the partition, or its records are gone.
-                if message.error() is None and offset < left[at]:
-                    found.setdefault(at, []).append(message)
-                if message.error() is not None or offset >= left[at] - 1 or len(found.get(at, ())) >= most:
-                    done.add(at)
-            if done:
-                self._consumer.incremental_unassign([TopicPartition(*at) for at in sorted(done)])
-                left = {at: last for at, last in left.items() if at not in done}
+                if message.error() is None and offset < ends[at]:
+                    samples.setdefault(at, []).append(message)
+                if message.error() is not None or offset >= ends[at] - 1 or len(samples.get(at, ())) >= most:
+                    full.add(at)
+            if full:
+                self._consumer.incremental_unassign([TopicPartition(*at) for at in sorted(full)])
+                ends = {at: last for at, last in ends.items() if at not in full}
         self._consumer.unassign()
-        return found
+        return samples
 
     def close(self) -> None:
         """Disconnect. Safe twice."""

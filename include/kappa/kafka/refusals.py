@@ -1,4 +1,4 @@
-"""What a broker will never take: the record, the topic, and the setting that says so."""
+"""Records that a broker will never take: the record, the topic, and the setting that refuses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED = {
     KafkaError.POLICY_VIOLATION,
 }
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-#: Said of the others, where a batch has several records that are refused.
+#: The code of the other records, where several of a batch are refused.
 _BESIDE_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
 #: Greatest time that is always taken.
 _ANY = 2**63 - 1
@@ -37,13 +37,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Undelivered:
     """Records of a transaction that were not delivered.
 
-    A broker refuses a batch as a whole, for one record of it: all of the batch are here, and :func:`refusal` looks for
-    the one.
+    A broker refuses a batch as a whole, for one record of it: the whole batch is here, and :func:`refusal` looks for
+    that record.
 
     Attributes:
         count: how many.
-        error: what was said of the first one; None where all were delivered.
-        records: those of its topic of which the same was said, in the order in which they were sent.
+        error: why the first one was not; None where all were delivered.
+        records: those of its topic that failed for the same reason, in the order in which they were sent.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Undelivered:
             self.add_at(None, error, message)
 
     def add_at(self, timestamp_ms: int | None, error: KafkaError | None, message: Message) -> None:
-        """Take the delivery report of a record that has a time of its own, which no report says."""
+        """Take the delivery report of a record with a time of its own, which is not in the report."""
         if error is None or error.code() in _PURGED:
             return
         self.count += 1
@@ -80,17 +80,17 @@ def size_of(record: Record) -> int:
 def least_batch(broker: Broker, topics: Iterable[str]) -> int:
     """Largest batch that all of these topics take, in bytes, by their settings; those that are missing are left out."""
     present = set(broker.topics())
-    found = broker.topic_configs(sorted(present & set(topics))).values()
-    return min((int(one[name]) for one in found for name in ("max.message.bytes", "segment.bytes")), default=_ANY)
+    settings = broker.topic_configs(sorted(present & set(topics))).values()
+    return min((int(one[name]) for one in settings for name in ("max.message.bytes", "segment.bytes")), default=_ANY)
 
 
 def refusal(
     cause: KafkaError, records: Sequence[Record], bootstrap_servers: str
 ) -> tuple[RecordRefusedError, Record | None]:
-    """Why a broker takes no such record, by the settings of its topic as they are now, and the record.
+    """Why a broker refuses a record, by the settings of its topic as they are now, and the record.
 
     Args:
-        cause: what the broker, or the client, said.
+        cause: the error of the broker, or of the client.
         records: the batch that was refused; its keys and values are in no message.
         bootstrap_servers: the brokers.
 
@@ -130,14 +130,14 @@ def refusal(
 
 
 def _reason(code: int, records: Sequence[Record], settings: Mapping[str, str]) -> tuple[str, Record | None]:
-    """The setting that refuses a batch, empty where it cannot be told, and the record that does not keep it."""
+    """The setting that refuses a batch, empty where it cannot be told, and the record that breaks it."""
     largest = max(records, key=size_of)
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return "max.message.bytes", largest
     if code == KafkaError.RECORD_LIST_TOO_LARGE:
         return "segment.bytes", largest
-    beyond, name, record = max(_beyond(records, settings), key=lambda found: found[0])
-    if code == KafkaError.INVALID_TIMESTAMP or beyond > 0:  # of several such records the client says INVALID_RECORD
+    excess, name, record = max(_excesses(records, settings), key=lambda one: one[0])
+    if code == KafkaError.INVALID_TIMESTAMP or excess > 0:  # of several such records the client says INVALID_RECORD
         return name, record
     keyless = next((record for record in records if record.key is None), None)
     if "compact" in settings.get("cleanup.policy", "") and keyless is not None:
@@ -145,15 +145,15 @@ def _reason(code: int, records: Sequence[Record], settings: Mapping[str, str]) -
     return "", records[0] if len(records) == 1 else None
 
 
-def _beyond(records: Sequence[Record], settings: Mapping[str, str]) -> list[tuple[float, str, Record]]:
-    """By how many milliseconds times are beyond what a topic takes, by its settings; negative where they are not."""
+def _excesses(records: Sequence[Record], settings: Mapping[str, str]) -> list[tuple[float, str, Record]]:
+    """The milliseconds by which times exceed the limits of a topic, with each limit and record; negative within it."""
     timed = [record for record in records if record.timestamp_ms is not None] or records
     now = clock.now().timestamp() * 1000
-    found = []
+    excesses = []
     for name, pick in (("message.timestamp.before.max.ms", min), ("message.timestamp.after.max.ms", max)):
         record = pick(timed, key=lambda one: one.timestamp_ms or now)
-        found.append((abs((record.timestamp_ms or now) - now) - int(settings.get(name, _ANY)), name, record))
-    return found
+        excesses.append((abs((record.timestamp_ms or now) - now) - int(settings.get(name, _ANY)), name, record))
+    return excesses
 
 
 def _words(cause: KafkaError, name: str, record: Record | None, count: int) -> tuple[str, str, str]:
@@ -176,7 +176,7 @@ def _words(cause: KafkaError, name: str, record: Record | None, count: int) -> t
 
 
 def _settings(bootstrap_servers: str, topic: str) -> dict[str, str]:
-    """A topic's settings; empty where they cannot be told: what was refused is worth saying all the same."""
+    """A topic's settings; empty where they cannot be told: the refusal is worth reporting all the same."""
     try:
         with Broker(bootstrap_servers) as broker:
             return broker.topic_configs([topic]).get(topic, {})

@@ -1,7 +1,7 @@
 """The schema registry, by Confluent's own client: schemas of ids, and ids of schemas.
 
-What the registry does not know is told apart from a registry that does not answer: the one is a fact about a record,
-the other passes.
+A schema that is unknown to the registry is told apart from a registry that does not answer: the first is a fact about
+a record, the second passes.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from kappa.topology.schemas.wire_schemas import WriterSchema
 _SECONDS = 5.0
 #: What a registry answers: a schema it does not know, a subject it does not know.
 _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
-#: What it answers to a schema that it does not take: incompatible, and no schema.
+#: What it answers to a schema that it does not take: incompatible, and not a schema.
 _REFUSED = (409, 422)
 
-_Found = TypeVar("_Found")
+_Answer = TypeVar("_Answer")
 
 
 class Registry:
     """A schema registry.
 
     Args:
-        url: of the registry, several separated by commas; ``https://user:password@host`` for one that asks who asks.
+        url: of the registry, several separated by commas; ``https://user:password@host`` for one that wants a login.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        #: The url, without what only the registry may know.
+        #: The url, without user and password.
         self.name = re.sub(r"//[^/@,]*@", "//", url)
 
     def schema(self, number: int) -> WriterSchema | None:
@@ -50,11 +50,11 @@ class Registry:
             SchemaRefusedError: the registry does not take it, for example as incompatible with those before it.
             RegistryUnreachableError: it does not answer as a registry.
         """
-        found = self._ask(
+        number = self._ask(
             lambda client: client.register_schema(subject, _schema(text, kind)), f"subject {subject!r}", ()
         )
-        assert found is not None
-        return int(found)
+        assert number is not None
+        return int(number)
 
     def is_compatible(self, subject: str, text: str, kind: str = "AVRO") -> bool:
         """Whether the registry would take a schema as the next one of a subject.
@@ -63,12 +63,12 @@ class Registry:
             SchemaRefusedError: it is not a schema to the registry.
             RegistryUnreachableError: it does not answer as a registry.
         """
-        found = self._ask(
+        verdict = self._ask(
             lambda client: client.test_compatibility(subject, _schema(text, kind)),
             f"subject {subject!r}",
             (_NO_SUBJECT, _NO_VERSION),
         )
-        return found is None or bool(found)
+        return verdict is None or bool(verdict)
 
     @cached_property
     def _client(self) -> Any:
@@ -76,7 +76,7 @@ class Registry:
 
         return SchemaRegistryClient({"url": self._url, "timeout": _SECONDS, "max.retries": 0})
 
-    def _ask(self, ask: Callable[[Any], _Found], what: str, unknown: tuple[int, ...]) -> _Found | None:
+    def _ask(self, ask: Callable[[Any], _Answer], what: str, unknown: tuple[int, ...]) -> _Answer | None:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         if not self._url:
@@ -95,33 +95,33 @@ class Registry:
                     f"versions it has: curl {self.name}/subjects",
                     code=error.error_code,
                 ) from error
-            said = f"answers {error.http_status_code} ({error.error_code}), not as a registry"
-            raise self._unreachable(what, said) from error
+            answer = f"answers {error.http_status_code} ({error.error_code}), not as a registry"
+            raise self._unreachable(what, answer) from error
         except Exception as error:  # whatever a connection, or a page that is not a registry's, raises in the client
             raise self._unreachable(what, f"does not answer: {type(error).__name__}") from error
 
-    def _unreachable(self, what: str, said: str) -> RegistryUnreachableError:
+    def _unreachable(self, what: str, answer: str) -> RegistryUnreachableError:
         return RegistryUnreachableError(
-            f"The schema registry {self.name} {said}, and {what} is not in the lake. Nothing is lost: the slice "
+            f"The schema registry {self.name} {answer}, and {what} is not in the lake. Nothing is lost: the slice "
             f"waits. Check KAPPA_SCHEMA_REGISTRY, and the registry: curl {self.name}/subjects",
             registry=self.name,
         )
 
-    def _schema(self, found: Any) -> WriterSchema:
+    def _schema(self, schema: Any) -> WriterSchema:
         texts: dict[tuple[str, int], str] = {}
-        for reference in found.references or ():
+        for reference in schema.references or ():
             self._collect(reference, texts)
-        return WriterSchema(text=found.schema_str, references=tuple(texts.values()), kind=found.schema_type or "AVRO")
+        return WriterSchema(text=schema.schema_str, references=tuple(texts.values()), kind=schema.schema_type or "AVRO")
 
     def _collect(self, reference: Any, texts: dict[tuple[str, int], str]) -> None:
-        """Put the text of a reference behind those that it names itself."""
+        """Add the text of a reference after those that it refers to itself."""
         at = (reference.subject, reference.version)
         if at in texts:
             return
-        found = self._client.get_version(*at).schema
-        for further in found.references or ():
+        schema = self._client.get_version(*at).schema
+        for further in schema.references or ():
             self._collect(further, texts)
-        texts[at] = found.schema_str
+        texts[at] = schema.schema_str
 
 
 def _schema(text: str, kind: str) -> Any:

@@ -38,5 +38,5 @@ def of_output(topic: Topic) -> dict[str, str]:
     How long records with the time of sending are kept is the broker's default.
     """
     policy = "compact" if topic.on_replay == "reconcile" else "delete"
-    kept = _FOR_EVER if topic.time and policy == "delete" else {}
-    return {**OWN_TIME, "cleanup.policy": policy, **kept, **(_ANY_TIME if topic.time else {})}
+    retention = _FOR_EVER if topic.time and policy == "delete" else {}
+    return {**OWN_TIME, "cleanup.policy": policy, **retention, **(_ANY_TIME if topic.time else {})}
