@@ -61,12 +61,12 @@ def test_of_two_decisions_about_one_record_the_first_holds() -> None:
 
 def test_what_is_brought_in_is_not_set_aside() -> None:
     several = (aside(1, 2, decision=3), aside(5, decision=4, partition=1))
-    chosen = set_asides.chosen(several, "pos:0=2,7-9")
+    chosen = set_asides.selection(several, "pos:0=2,7-9")
     assert [sorted(one.offsets) for one in chosen] == [[2]]
     assert set_asides.count(set_asides.without(several, chosen)) == 2
-    assert set_asides.chosen(several, "4") == several[1:]
-    assert set_asides.chosen(several, "all") == several
-    assert set_asides.chosen(several, "5") == ()
+    assert set_asides.selection(several, "4") == several[1:]
+    assert set_asides.selection(several, "all") == several
+    assert set_asides.selection(several, "5") == ()
 
 
 @pytest.mark.parametrize("text", ["", "pos", "pos=1", "pos:x=1", ":0=1", "pos:0=", "pos:0=a", "-1"])

@@ -254,7 +254,7 @@ class Broker:
             time.sleep(0.05)
 
     def group_offsets(self, group: str) -> Offsets:
-        """The committed offsets of the group; empty for an unknown group. Offsets of an open transaction do not show."""
+        """The committed offsets of the group; empty for an unknown group. Those of an open transaction do not show."""
         self._admin.wait(lambda: self._admin.has_coordinator(group), f"group {group!r} has no coordinator")
         request = [ConsumerGroupTopicPartitions(group)]
         answers = self._admin.client.list_consumer_group_offsets(request, request_timeout=self._timeout)

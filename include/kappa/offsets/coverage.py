@@ -1,4 +1,4 @@
-"""What an archive holds of a topic, as numbers: chunks of offset ranges that join, and what can be concluded from them.
+"""The content of an archive of a topic, as numbers: chunks of offset ranges that join, and conclusions from them.
 
 An archive covers a range when chunks of it join end to end. A chunk without holes held one record for each offset when
 it was taken: nothing was compacted away before. A chunk with holes may owe them to transactions or to compaction; a
@@ -15,7 +15,7 @@ from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """What one slice of an archiver took of one partition.
+    """The part of one partition in one slice of an archiver.
 
     Attributes:
         seq: the slice, unique in its archive.
@@ -39,7 +39,7 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveFacts:
-    """An archive, as far as a plan asks.
+    """An archive, as far as a plan needs it.
 
     Attributes:
         topic_id: Kafka's id of the topic that was archived.
@@ -54,27 +54,27 @@ class ArchiveFacts:
 
 
 def joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Ranges in order, those that touch made one; empty ones are left out."""
-    found: list[OffsetRange] = []
+    """Ranges in order, without empty ones; those that touch become one."""
+    joins: list[OffsetRange] = []
     for item in sorted(item for item in ranges if not item.is_empty):
-        last = found[-1] if found else None
+        last = joins[-1] if joins else None
         if last is not None and last.at == item.at and item.start <= last.end:
-            found[-1] = OffsetRange(
+            joins[-1] = OffsetRange(
                 topic=item.topic, partition=item.partition, start=last.start, end=max(last.end, item.end)
             )
         else:
-            found.append(item)
-    return tuple(found)
+            joins.append(item)
+    return tuple(joins)
 
 
 def archive_facts(topic: str, topic_id: str, chunks: Iterable[Chunk]) -> ArchiveFacts:
     """Facts of an archive that consists of these chunks."""
-    held = list(chunks)
+    several = list(chunks)
     return ArchiveFacts(
         topic=topic,
         topic_id=topic_id,
-        covered=joined(chunk.range for chunk in held),
-        whole=joined(chunk.range for chunk in held if chunk.is_whole),
+        covered=joined(chunk.range for chunk in several),
+        whole=joined(chunk.range for chunk in several if chunk.is_whole),
     )
 
 
@@ -82,12 +82,12 @@ def usable(
     archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, list[OffsetRange]]:
     """Covered ranges of those archives that are of the topics that the broker has now, by partition."""
-    found: dict[TopicPartition, list[OffsetRange]] = {}
+    covered: dict[TopicPartition, list[OffsetRange]] = {}
     for topic, archive in archives.items():
         if topic_ids.get(topic) == archive.topic_id:
             for item in archive.covered:
-                found.setdefault(item.at, []).append(item)
-    return found
+                covered.setdefault(item.at, []).append(item)
+    return covered
 
 
 def first_readable(low: Offsets, archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]) -> Offsets:
@@ -106,29 +106,29 @@ def from_archive(
 ) -> tuple[OffsetRange, ...]:
     """The parts of a span that are read from archives: of each partition from the start on, as far as it is covered."""
     covered = usable(archives, topic_ids)
-    found = [
+    parts = [
         OffsetRange(topic=at[0], partition=at[1], start=start[at], end=min(last, item.end))
         for at, last in end.items()
         for item in covered.get(at, ())
         if at in start and item.start <= start[at] < min(last, item.end)
     ]
-    return tuple(sorted(found))
+    return tuple(sorted(parts))
 
 
 def common(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """What two sets of ranges have in common, sorted; neither names an offset twice."""
-    held = list(others)
-    found = [
+    """The overlaps of two sets of ranges, sorted; neither names an offset twice."""
+    second = list(others)
+    overlaps = [
         OffsetRange(topic=a.topic, partition=a.partition, start=max(a.start, b.start), end=min(a.end, b.end))
         for a in ranges
-        for b in held
+        for b in second
         if a.at == b.at and max(a.start, b.start) < min(a.end, b.end)
     ]
-    return tuple(sorted(found))
+    return tuple(sorted(overlaps))
 
 
 def without(ranges: Iterable[OffsetRange], prefixes: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """What is left of ranges behind prefixes of them; ranges of which nothing is left are left out."""
+    """The rest of ranges after prefixes of them; ranges without a rest are left out."""
     ends = {item.at: item.end for item in prefixes}
     rest = [
         OffsetRange(
@@ -142,9 +142,9 @@ def without(ranges: Iterable[OffsetRange], prefixes: Iterable[OffsetRange]) -> t
 
 def is_within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> bool:
     """Whether each range lies within one of the others; empty ones always do."""
-    held = list(others)
+    outer = list(others)
     return all(
-        item.is_empty or any(o.at == item.at and o.start <= item.start and item.end <= o.end for o in held)
+        item.is_empty or any(o.at == item.at and o.start <= item.start and item.end <= o.end for o in outer)
         for item in ranges
     )
 
@@ -152,17 +152,17 @@ def is_within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> b
 def bounded(position: Offsets, end: Offsets, max_records: int) -> tuple[OffsetRange, ...]:
     """Ranges from a position towards an end of at most this many offsets, shared evenly among the partitions.
 
-    Every partition is named, those from which nothing is taken with an empty range.
+    Every partition is named; one without a share has an empty range.
     """
     span = position.span_to(end)
-    taken: dict[TopicPartition, int] = {}
-    left = max_records
+    shares: dict[TopicPartition, int] = {}
+    rest = max_records
     waiting = sorted(span, key=lambda item: item.count)
     for index, item in enumerate(waiting):  # the shortest first: what they leave is the others'
-        taken[item.at] = min(item.count, -(-left // (len(waiting) - index)), left)
-        left -= taken[item.at]
+        shares[item.at] = min(item.count, -(-rest // (len(waiting) - index)), rest)
+        rest -= shares[item.at]
     return tuple(
-        OffsetRange(topic=item.topic, partition=item.partition, start=item.start, end=item.start + taken[item.at])
+        OffsetRange(topic=item.topic, partition=item.partition, start=item.start, end=item.start + shares[item.at])
         for item in span
     )
 
@@ -176,13 +176,13 @@ def carried(
     """
     largest = dict(before)
     spans = {item.partition: item for item in ranges}
-    found: dict[tuple[int, int], int] = {}
+    maxima: dict[tuple[int, int], int] = {}
     for chunk in sorted(chunks, key=lambda chunk: chunk.range):
         partition = chunk.range.partition
         if partition not in spans or not common([chunk.range], [spans[partition]]):
             continue
         if partition in largest:
-            found[partition, chunk.seq] = largest[partition]
+            maxima[partition, chunk.seq] = largest[partition]
         if chunk.max_ms is not None:
             largest[partition] = max(largest.get(partition, chunk.max_ms), chunk.max_ms)
-    return found
+    return maxima

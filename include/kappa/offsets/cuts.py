@@ -20,7 +20,7 @@ TimeIndex = Callable[[int, Offsets], Offsets]
 
 _FIRST_STEP_MS = 60_000
 _END_OF_TIME_MS = 2**63
-#: What a guess aims at, as a share of a whole slice: callers with a slack of a tenth are content with it at once.
+#: Share of a whole slice that a guess aims at: callers with a slack of a tenth are content with it at once.
 _NEARLY = 0.95
 _SOME_TIME_MS = 2**40  # November 2004: a first guess costs a few look-ups when it is wrong
 
@@ -41,7 +41,7 @@ def next_cut(
     millisecond alone exceed that, it lies inside of them, by (topic, partition, offset).
 
     Args:
-        index: looks times up; asked about twenty times, far fewer with ``slack`` and ``near_ms``.
+        index: looks times up; called about twenty times, far fewer with ``slack`` and ``near_ms``.
         position: where the slice starts.
         end: where bounded work ends; it names every partition.
         max_records: most offsets that the slice may span.
@@ -54,7 +54,7 @@ def next_cut(
         A prefix of the order of the records from ``position`` to ``end``; past ``position`` unless that is the end.
 
     Raises:
-        DataLossError: ``end`` is behind ``position``.
+        DataLossError: ``end`` is before ``position``.
         ValueError: ``max_records`` is not positive.
     """
     if max_records < 1:
@@ -147,25 +147,25 @@ def _cut_at(
     # A record of the future may lie before the start of a replay: then it is not a record of this order, and Kafka
     # would answer with it.
     waiting = Offsets.of((at, position.get(*at) or 0) for at, _ in end.items() if reached.get(at, -1) < time_ms)
-    found = index(time_ms, waiting)
+    offsets = index(time_ms, waiting)
 
     def one(at: TopicPartition, last: int) -> int:
         start = position.get(*at) or 0
         if reached.get(at, -1) >= time_ms:
             return start
-        return min(max(found.get(*at) or 0, start), last)
+        return min(max(offsets.get(*at) or 0, start), last)
 
     return Offsets.of((at, one(at, last)) for at, last in end.items())
 
 
 def _inside(position: Offsets, upper: Offsets, max_records: int) -> Offsets:
     """The first ``max_records`` offsets up to ``upper``, one partition after the other."""
-    left = max_records
+    rest = max_records
     offsets = dict(upper.items())
     for range_ in position.span_to(upper):
-        taken = min(left, range_.count)
-        offsets[range_.at] = range_.start + taken
-        left -= taken
+        share = min(rest, range_.count)
+        offsets[range_.at] = range_.start + share
+        rest -= share
     return Offsets.of(offsets.items())
 
 
@@ -183,7 +183,7 @@ def _median_ms(reached: Mapping[TopicPartition, int]) -> int | None:
 
 
 def _bracket(fits: Callable[[int], bool], guess: int) -> tuple[int, int]:
-    """Two times, found in growing steps from the guess: the earlier one fits, the later one does not."""
+    """Two times, by growing steps from the guess: the earlier one fits, the later one does not."""
     step = _FIRST_STEP_MS
     low = high = min(guess, _END_OF_TIME_MS - 1)
     if fits(low):

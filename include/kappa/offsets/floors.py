@@ -1,6 +1,6 @@
-"""Floors: from which offset on the frontier of a partition lies no further back than it lay there before.
+"""Floors: the offset from which on the frontier of a partition lies no further back than it did before.
 
-A longer grace would move frontiers back, behind what operators have closed already. So it takes effect from the old
+A longer grace would move frontiers back, to before what operators have closed already. So it takes effect from the old
 frontier on: the change of code records where the frontier of each partition stood. Floors have the form of releases and
 are input like them: ledgers keep them, and every other run of the same offsets copies them.
 """
@@ -18,7 +18,7 @@ Floors = Mapping[str, Mapping[int, Mapping[int, int]]]
 
 
 def least_frontiers(by_partition: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
-    """What all floors of a topic make the least frontier of each partition, epoch milliseconds."""
+    """The least frontier of each partition by all floors of a topic, epoch milliseconds."""
     return {partition: max(by_offset.values()) for partition, by_offset in by_partition.items() if by_offset}
 
 
@@ -38,7 +38,7 @@ def of_longer_grace(
         after: topic -> its grace from there on.
         floors: those that hold already.
     """
-    found: dict[str, dict[int, dict[int, int]]] = {}
+    new: dict[str, dict[int, dict[int, int]]] = {}
     for topic in sorted(before.keys() & after.keys()):
         if after[topic] <= before[topic]:
             continue
@@ -46,8 +46,8 @@ def of_longer_grace(
         for partition, reached in stream_times.get(topic, {}).items():
             frontier = reached - before[topic]
             at = position.get(topic, partition) or 0
-            found.setdefault(topic, {})[partition] = {at: max(frontier, least.get(partition, frontier))}
-    return found
+            new.setdefault(topic, {})[partition] = {at: max(frontier, least.get(partition, frontier))}
+    return new
 
 
 def of_added(ranges: Sequence[OffsetRange], position: Offsets, floors: Floors) -> dict[str, dict[int, dict[int, int]]]:
@@ -58,15 +58,15 @@ def of_added(ranges: Sequence[OffsetRange], position: Offsets, floors: Floors) -
         position: where the commit before ended, in the partitions that there were.
         floors: those that hold already.
     """
-    found: dict[str, dict[int, dict[int, int]]] = {}
+    new: dict[str, dict[int, dict[int, int]]] = {}
     for range_ in ranges:
-        known = position.partitions(range_.topic)
+        others = position.partitions(range_.topic)
         least = least_frontiers(floors.get(range_.topic, {}))
-        if range_.partition in known or not known or not all(partition in least for partition in known):
+        if range_.partition in others or not others or not all(partition in least for partition in others):
             continue
-        lowest = min(least[partition] for partition in known)
-        found.setdefault(range_.topic, {})[range_.partition] = {range_.start: lowest}
-    return found
+        lowest = min(least[partition] for partition in others)
+        new.setdefault(range_.topic, {})[range_.partition] = {range_.start: lowest}
+    return new
 
 
 def that_hold(
@@ -79,15 +79,15 @@ def that_hold(
         stream_times: of the commit.
         graces: topic -> its grace, milliseconds.
     """
-    found: dict[str, dict[int, int]] = {}
+    effective: dict[str, dict[int, int]] = {}
     for topic, by_partition in floors.items():
         for partition, least in least_frontiers(by_partition).items():
             reached = stream_times.get(topic, {}).get(partition)
             if reached is None or topic not in graces or least > reached - graces[topic]:
-                found.setdefault(topic, {})[partition] = least
-    return found
+                effective.setdefault(topic, {})[partition] = least
+    return effective
 
 
 def floors_detail(floors: Floors) -> dict[str, Any]:
-    """What a ledger row says of them; nothing where there are none."""
+    """Their entry in the detail of a ledger row; empty where there are none."""
     return {"floors": as_dict(floors)} if floors else {}

@@ -27,27 +27,27 @@ def parsed_time(text: str) -> datetime:
     """An ISO 8601 time with a zone, in UTC.
 
     Raises:
-        UsageError: it is none, or has no zone.
+        UsageError: it is not a time, or has no zone.
     """
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"{text!r} is not a time. Write it like 2026-03-01T00:00:00Z.") from error
-    if found.tzinfo is None:
+    if time.tzinfo is None:
         full = text if len(text) > len("2026-03-01") else f"{text}T00:00:00"
         raise UsageError(f"The time {text!r} has no zone. Write it as {full}Z or with an offset like +02:00.")
-    return found.astimezone(UTC)
+    return time.astimezone(UTC)
 
 
 def local_time(text: str, zone: str) -> datetime:
-    """A day or a time of a zone, in UTC; a day is its first instant. A time with an offset is what it says.
+    """A day or a time of a zone, in UTC; a day is its first instant. A time with an offset is taken as it is.
 
     Args:
         text: ISO 8601, like ``2026-03-29`` or ``2026-03-29T06:00``.
         zone: name of the zone.
 
     Raises:
-        UsageError: it is none, the zone is none, or its clock showed that time twice or never.
+        UsageError: it is not a time, the zone does not exist, or its clock showed that time twice or never.
     """
     wrong = zones.objection(zone)
     if wrong:
@@ -86,10 +86,10 @@ def parsed_duration(text: str) -> timedelta:
     """An ISO 8601 duration of weeks, days, hours, minutes and seconds: ``P7D``, ``PT6H``, ``P1DT12H``.
 
     Raises:
-        UsageError: it is none. Months and years are none: how long they are depends on the date.
+        UsageError: it is not one. Nor are months and years: how long they are depends on the date.
     """
-    found = _DURATION.fullmatch(text)
-    parts = {name: float(value) for name, value in (found.groupdict() if found else {}).items() if value}
+    match = _DURATION.fullmatch(text)
+    parts = {name: float(value) for name, value in (match.groupdict() if match else {}).items() if value}
     if not parts or text.endswith("T"):
         raise UsageError(f"{text!r} is not a duration. Write days and times like P7D, PT6H or P1DT12H30M.")
     try:
@@ -115,7 +115,7 @@ def parsed_shift(text: str) -> int:
     """A number of offsets with or without a sign.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a number.
     """
     if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
         raise UsageError(f"{text!r} is not a number of offsets. Write it like -1000 or 1000.")
@@ -123,7 +123,7 @@ def parsed_shift(text: str) -> int:
 
 
 def parsed_offsets(texts: Iterable[str]) -> tuple[Offsets, Mapping[str, int]]:
-    """What ``topic:partition=offset`` and ``topic=offset`` say: offsets of partitions, and of all others of a topic.
+    """Offsets of partitions, ``topic:partition=offset``, and of all others of a topic, ``topic=offset``.
 
     Raises:
         UsageError: one is malformed, negative, or names what another one named.
@@ -131,21 +131,21 @@ def parsed_offsets(texts: Iterable[str]) -> tuple[Offsets, Mapping[str, int]]:
     partitions: dict[TopicPartition, int] = {}
     topics: dict[str, int] = {}
     for text in texts:
-        found = _OFFSET.fullmatch(text)
-        if found is None:
+        match = _OFFSET.fullmatch(text)
+        if match is None:
             raise UsageError(
                 f"{text!r} names no offset. Write topic:partition=offset, like pos:0=1200, or pos=1200 for all "
                 "partitions."
             )
-        topic, offset = found["topic"], int(found["offset"])
+        topic, offset = match["topic"], int(match["offset"])
         if offset < 0:
             raise UsageError(f"{text!r}: offset {offset} is negative, offsets begin at 0.")
-        if found["partition"] is None:
+        if match["partition"] is None:
             if topic in topics:
                 raise UsageError(f"{text!r}: all partitions of {topic!r} were given {topics[topic]} before.")
             topics[topic] = offset
             continue
-        at = topic, int(found["partition"])
+        at = topic, int(match["partition"])
         if at in partitions:
             raise UsageError(f"{text!r}: {topic}[{at[1]}] was given {partitions[at]} before.")
         partitions[at] = offset
@@ -153,15 +153,14 @@ def parsed_offsets(texts: Iterable[str]) -> tuple[Offsets, Mapping[str, int]]:
 
 
 def offsets_from_csv(text: str, file: str) -> Offsets:
-    """What Kafka's tools export: lines of ``TOPIC,PARTITION,OFFSET``, without a header. ``file`` is for messages.
+    """Offsets as Kafka's tools export them: lines of ``TOPIC,PARTITION,OFFSET`` without a header; ``file`` is for messages.
 
     Raises:
         UsageError: a line is malformed, negative, or names what another one named; or there is none.
     """
-    found: dict[TopicPartition, int] = {}
-    for number, line in enumerate(
-        text.removeprefix("\ufeff").splitlines(), start=1
-    ):  # Excel begins a file with its byte order
+    offsets: dict[TopicPartition, int] = {}
+    # Excel begins a file with a byte order mark.
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         if not line.strip():
             continue
         where = f"Line {number} of {file} is {line!r}"
@@ -175,16 +174,16 @@ def offsets_from_csv(text: str, file: str) -> Offsets:
         if int(offset) < 0:
             raise UsageError(f"{where}: offset {offset} is negative, offsets begin at 0.", line=number)
         at = topic, int(partition)
-        if at in found:
-            raise UsageError(f"{where}: {topic}[{partition}] was given {found[at]} before.", line=number)
-        found[at] = int(offset)
-    if not found:
+        if at in offsets:
+            raise UsageError(f"{where}: {topic}[{partition}] was given {offsets[at]} before.", line=number)
+        offsets[at] = int(offset)
+    if not offsets:
         raise UsageError(f"{file} names no offset: it has no line TOPIC,PARTITION,OFFSET.")
-    return Offsets.of(found.items())
+    return Offsets.of(offsets.items())
 
 
 def offsets_to_csv(offsets: Offsets) -> str:
-    """What :func:`offsets_from_csv` and Kafka's tools read."""
+    """Offsets as :func:`offsets_from_csv` and Kafka's tools read them."""
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows(
         [topic, partition, offset] for (topic, partition), offset in offsets.items()
@@ -198,19 +197,19 @@ def parsed_partitions(texts: Iterable[str]) -> dict[str, tuple[int, ...] | None]
     Raises:
         UsageError: one is malformed, or a topic is named twice.
     """
-    found: dict[str, tuple[int, ...] | None] = {}
+    selection: dict[str, tuple[int, ...] | None] = {}
     for text in texts:
         topic, colon, numbers = text.partition(":")
         if not topic or (colon and not re.fullmatch(r"\d+(,\d+)*", numbers, re.ASCII)):
             raise UsageError(f"{text!r} selects no partitions. Write a topic, or a topic with partitions like pos:0,2.")
-        if topic in found:
+        if topic in selection:
             raise UsageError(f"Topic {topic!r} is selected twice. Name its partitions in one place, like {topic}:0,2.")
-        found[topic] = tuple(sorted({int(number) for number in numbers.split(",")})) if colon else None
-    return found
+        selection[topic] = tuple(sorted({int(number) for number in numbers.split(",")})) if colon else None
+    return selection
 
 
 def parsed_savepoint(text: str) -> dict[str, Any]:
-    """Which of the ways to give a savepoint a text is, ``seq``, ``at`` or ``name``, with its value.
+    """A savepoint as a text names it: ``seq``, ``at`` or ``name``, with its value.
 
     Raises:
         UsageError: it is none of them.

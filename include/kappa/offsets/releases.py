@@ -32,9 +32,9 @@ def up_to(releases: Releases, end: Offsets, *, at_end: bool) -> Releases:
     )
 
 
-def unknown(releases: Releases, known: Releases) -> Releases:
-    """Those that the known ones lack, or have with a lesser time."""
-    times = {(at, offset): ms for at, offset, ms in _each(known)}
+def unknown(releases: Releases, others: Releases) -> Releases:
+    """Those that the others lack, or have with a lesser time."""
+    times = {(at, offset): ms for at, offset, ms in _each(others)}
     return _of((at, offset, ms) for at, offset, ms in _each(releases) if ms > times.get((at, offset), ms - 1))
 
 
@@ -45,7 +45,7 @@ def of_live_slice(
     stream_times: Mapping[str, Mapping[int, int]],
     stable: Callable[[], Offsets],
 ) -> Releases:
-    """What a live slice releases: its idle partitions, and those that were added to a topic.
+    """The releases of a live slice: of its idle partitions, and of those that were added to a topic.
 
     Args:
         ranges: what the slice reads.
@@ -53,12 +53,13 @@ def of_live_slice(
         idle_after: topic with event time -> by how much a partition's may be behind, milliseconds; None for a topic
             without idle partitions.
         stream_times: topic -> partition -> stream time after the commit before, epoch milliseconds.
-        stable: looks up the last stable offset of each partition; asked only where one may be idle.
+        stable: looks up the last stable offset of each partition; called only where one may be idle.
     """
     late = behind(ranges, idle_after, stream_times)
     ends = stable() if late else Offsets()
     idle = {at: offset for at, offset in late.items() if ends.get(*at) == offset}
-    return merged([made(ranges, idle, idle_after, stream_times), of_added(ranges, position, idle_after, stream_times)])
+    added = of_added(ranges, position, idle_after, stream_times)
+    return merged([of_idle(ranges, idle, idle_after, stream_times), added])
 
 
 def behind(
@@ -75,18 +76,18 @@ def behind(
         stream_times: topic -> partition -> stream time after the commit before, epoch milliseconds.
     """
     greatest = max((ms for parts in stream_times.values() for ms in parts.values()), default=None)
-    found: dict[TopicPartition, int] = {}
+    late: dict[TopicPartition, int] = {}
     for range_ in ranges:
         most = idle_after.get(range_.topic)
         if range_.count or most is None or greatest is None:
             continue
         own = stream_times.get(range_.topic, {}).get(range_.partition)
         if own is None or greatest - own > most:
-            found[range_.at] = range_.end
-    return found
+            late[range_.at] = range_.end
+    return late
 
 
-def made(
+def of_idle(
     ranges: Sequence[OffsetRange],
     idle: Mapping[TopicPartition, int],
     idle_after: Mapping[str, int | None],
@@ -105,10 +106,10 @@ def made(
         for range_ in ranges
         if range_.topic in idle_after and range_.at not in idle
     ]
-    known = [ms for ms in awake if ms is not None]
-    if not known or len(known) < len(awake):
+    times = [ms for ms in awake if ms is not None]
+    if not times or len(times) < len(awake):
         return {}
-    least = min(known)
+    least = min(times)
     return _of(
         (at, offset, least) for at, offset in idle.items() if stream_times.get(at[0], {}).get(at[1], least - 1) < least
     )
@@ -130,35 +131,35 @@ def of_added(
         idle_after: as for :func:`behind`; topics that it does not name have no event time.
         stream_times: as there.
     """
-    found = []
+    items = []
     for range_ in ranges:
-        known = position.partitions(range_.topic)
-        if range_.topic not in idle_after or range_.partition in known or not known:
+        others = position.partitions(range_.topic)
+        if range_.topic not in idle_after or range_.partition in others or not others:
             continue
-        reached = [stream_times.get(range_.topic, {}).get(partition) for partition in known]
+        reached = [stream_times.get(range_.topic, {}).get(partition) for partition in others]
         times = [ms for ms in reached if ms is not None]
         if len(times) == len(reached):
-            found.append((range_.at, range_.start, min(times)))
-    return _of(found)
+            items.append((range_.at, range_.start, min(times)))
+    return _of(items)
 
 
-def copied(several: Iterable[tuple[Offsets, Releases]], known: Releases, ranges: Sequence[OffsetRange]) -> Releases:
+def copied(several: Iterable[tuple[Offsets, Releases]], earlier: Releases, ranges: Sequence[OffsetRange]) -> Releases:
     """The releases that a slice takes over from another epoch.
 
-    Those before its end are all taken. Of those at its end only what the other epoch had made when it stood there: at
-    equal offsets both have the same.
+    Those before its end are all taken. Of those at its end only the ones that the other epoch had made when it stood
+    there: at equal offsets both have the same.
 
     Args:
         several: where the other epoch stood after each of its slices, with the releases of that slice.
-        known: what earlier slices took over.
+        earlier: those that earlier slices took over.
         ranges: what the slice reads.
     """
     end = ranges_end(ranges)
-    taken = [
+    parts = [
         up_to(releases, end, at_end=end.beside(standing).dominates(standing.beside(end)))
         for standing, releases in several
     ]
-    return unknown(merged(taken), known)
+    return unknown(merged(parts), earlier)
 
 
 def as_of(several: Iterable[Releases], end: Offsets, stream_times: Mapping[str, Mapping[int, int]]) -> Releases:
@@ -169,21 +170,21 @@ def as_of(several: Iterable[Releases], end: Offsets, stream_times: Mapping[str, 
         end: where the commit's slice ended.
         stream_times: of the commit.
     """
-    found = []
+    items = []
     for at, offset, ms in _each(up_to(merged(several), end, at_end=True)):
         reached = ms if offset < _next(end, at) else stream_times.get(at[0], {}).get(at[1])
         if reached is not None:
-            found.append((at, offset, min(ms, reached)))
-    return _of(found)
+            items.append((at, offset, min(ms, reached)))
+    return _of(items)
 
 
-def times_after(stream_times: Mapping[int, int], released: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
+def times_after(stream_times: Mapping[int, int], by_partition: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
     """Stream times of a topic's partitions after all of these releases."""
-    found = dict(stream_times)
-    for partition, by_offset in released.items():
+    times = dict(stream_times)
+    for partition, by_offset in by_partition.items():
         for ms in by_offset.values():
-            found[partition] = max(ms, found.get(partition, ms))
-    return found
+            times[partition] = max(ms, times.get(partition, ms))
+    return times
 
 
 def as_dict(releases: Releases) -> dict[str, dict[str, dict[str, int]]]:
@@ -198,12 +199,12 @@ def as_dict(releases: Releases) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def releases_detail(releases: Releases) -> dict[str, Any]:
-    """What a ledger row says of them; nothing where there are none."""
+    """Their entry in the detail of a ledger row; empty where there are none."""
     return {"releases": as_dict(releases)} if releases else {}
 
 
 def from_dict(values: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, dict[int, dict[int, int]]]:
-    """What :func:`as_dict` gave."""
+    """The inverse of :func:`as_dict`."""
     return {
         topic: {
             int(partition): {int(offset): ms for offset, ms in by_offset.items()}
@@ -226,8 +227,8 @@ def _each(releases: Releases) -> Iterable[tuple[TopicPartition, int, int]]:
 
 
 def _of(items: Iterable[tuple[TopicPartition, int, int]]) -> Releases:
-    found: dict[str, dict[int, dict[int, int]]] = {}
+    releases: dict[str, dict[int, dict[int, int]]] = {}
     for (topic, partition), offset, ms in items:
-        mine = found.setdefault(topic, {}).setdefault(partition, {})
-        mine[offset] = max(ms, mine.get(offset, ms))
-    return found
+        times = releases.setdefault(topic, {}).setdefault(partition, {})
+        times[offset] = max(ms, times.get(offset, ms))
+    return releases

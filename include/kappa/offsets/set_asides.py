@@ -1,6 +1,6 @@
 """Records set aside: input that a step never gets, by a decision on record.
 
-A step that refuses one record would stand still for good. A person then decides that the epoch goes on without it.
+A step that refuses a record would stand still for good, until a person decides that the epoch goes on without it.
 The decision is input like a release: the plan of a slice holds what it sets aside, roll-ups and seeds keep it, and
 every other run of the same offsets copies it. The record becomes a dead letter before the step and moves no stream
 time.
@@ -17,13 +17,13 @@ from typing import Any
 from kappa.errors import UsageError
 from kappa.offsets.vector import OffsetRange, TopicPartition
 
-#: What stands for the hash of a value that is null, and of one that cannot be read at all.
+#: In place of the hash of a value that is null, and of one that cannot be read at all.
 NULL, UNREADABLE = "null", ""
-#: What stands for all that was set aside.
+#: The word for all that was set aside.
 ALL = "all"
-#: Most records that one decision sets aside, whatever cap it is given: it is one row of the record.
+#: Most records that one decision sets aside, whatever its cap: it is one row of the record.
 MOST = 100_000
-#: Of how many offsets a line for people names the first ones.
+#: How many offsets a line for people names.
 _SHOWN = 3
 
 
@@ -59,26 +59,26 @@ class SetAside:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, whose keys are text."""
-        offsets = {str(offset): found for offset, found in sorted(self.offsets.items())}
+        offsets = {str(offset): digest for offset, digest in sorted(self.offsets.items())}
         return {**vars(self), "offsets": offsets}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SetAside:
-        """What :meth:`as_dict` gave."""
-        known = {name: values[name] for name in ("decision", "reason", "topic", "topic_id", "partition")}
-        return cls(**known, offsets={int(offset): found for offset, found in values["offsets"].items()})
+        """The inverse of :meth:`as_dict`."""
+        fields = {name: values[name] for name in ("decision", "reason", "topic", "topic_id", "partition")}
+        return cls(**fields, offsets={int(offset): digest for offset, digest in values["offsets"].items()})
 
 
-#: Those of several decisions and partitions; of each place only one.
+#: Those of several decisions and partitions; at most one per place.
 SetAsides = tuple[SetAside, ...]
 
 
 def value_hash(value: bytes | None, key: str = "") -> str:
-    """What a decision says of a record's value, so that it can be told whether it is that record.
+    """The hash by which a decision recognises the value of a record.
 
     Args:
         value: the value.
-        key: of a sensitive source the key of masked values: without it nobody can try which value it is.
+        key: for a sensitive source the key of masked values: without it nobody can guess the value.
     """
     if value is None:
         return NULL
@@ -91,15 +91,15 @@ def count(several: Iterable[SetAside]) -> int:
 
 
 def merged(several: Iterable[SetAside]) -> SetAsides:
-    """All of them, one for each decision and partition; of several at one place the first decision holds."""
-    taken: set[tuple[TopicPartition, int]] = set()
-    found: dict[tuple[int, TopicPartition], SetAside] = {}
+    """All of them, one per decision and partition; of several at one place the first decision holds."""
+    places: set[tuple[TopicPartition, int]] = set()
+    by_decision: dict[tuple[int, TopicPartition], SetAside] = {}
     for one in sorted(several, key=lambda one: (one.decision, one.at)):
-        own = {offset: value for offset, value in one.offsets.items() if (one.at, offset) not in taken}
-        taken |= {(one.at, offset) for offset in own}
-        before = found.get((one.decision, one.at), replace(one, offsets={}))
-        found[one.decision, one.at] = replace(before, offsets={**before.offsets, **own})
-    return _of(found.values())
+        own = {offset: value for offset, value in one.offsets.items() if (one.at, offset) not in places}
+        places |= {(one.at, offset) for offset in own}
+        before = by_decision.get((one.decision, one.at), replace(one, offsets={}))
+        by_decision[one.decision, one.at] = replace(before, offsets={**before.offsets, **own})
+    return _of(by_decision.values())
 
 
 def within(several: Iterable[SetAside], ranges: Sequence[OffsetRange]) -> SetAsides:
@@ -107,26 +107,26 @@ def within(several: Iterable[SetAside], ranges: Sequence[OffsetRange]) -> SetAsi
     spans: dict[TopicPartition, list[OffsetRange]] = {}
     for item in ranges:
         spans.setdefault(item.at, []).append(item)
-    return _kept(several, lambda at, offset: any(r.start <= offset < r.end for r in spans.get(at, ())))
+    return _filtered(several, lambda at, offset: any(r.start <= offset < r.end for r in spans.get(at, ())))
 
 
 def before(several: Iterable[SetAside], end: Mapping[TopicPartition, int]) -> SetAsides:
     """Those before an end; of partitions that it does not name none."""
-    return _kept(several, lambda at, offset: offset < end.get(at, 0))
+    return _filtered(several, lambda at, offset: offset < end.get(at, 0))
 
 
 def without(several: Iterable[SetAside], others: Iterable[SetAside]) -> SetAsides:
-    """Those that are at no place of the others."""
-    taken = {(one.at, offset) for one in others for offset in one.offsets}
-    return _kept(several, lambda at, offset: (at, offset) not in taken)
+    """Those at places that the others do not have."""
+    places = {(one.at, offset) for one in others for offset in one.offsets}
+    return _filtered(several, lambda at, offset: (at, offset) not in places)
 
 
 def by_partition(several: Iterable[SetAside]) -> dict[TopicPartition, dict[int, SetAside]]:
     """Topic and partition -> offset -> the decision that sets it aside."""
-    found: dict[TopicPartition, dict[int, SetAside]] = {}
+    decisions: dict[TopicPartition, dict[int, SetAside]] = {}
     for one in several:
-        found.setdefault(one.at, {}).update(dict.fromkeys(one.offsets, one))
-    return found
+        decisions.setdefault(one.at, {}).update(dict.fromkeys(one.offsets, one))
+    return decisions
 
 
 def as_list(several: Iterable[SetAside]) -> list[dict[str, Any]]:
@@ -135,12 +135,12 @@ def as_list(several: Iterable[SetAside]) -> list[dict[str, Any]]:
 
 
 def from_list(values: Iterable[Mapping[str, Any]]) -> SetAsides:
-    """What :func:`as_list` gave."""
+    """The inverse of :func:`as_list`."""
     return tuple(map(SetAside.from_dict, values))
 
 
 def detail(several: SetAsides) -> dict[str, Any]:
-    """What a ledger row says of them; nothing where there are none."""
+    """Their entry in the detail of a ledger row; empty where there are none."""
     return {"set_aside": as_list(several)} if several else {}
 
 
@@ -165,13 +165,13 @@ def listed(text: str, most: int) -> tuple[int, ...]:
     """Offsets as they are typed: ``17``, ``17,20`` or ``17-25,30``, both ends of a range included.
 
     Args:
-        text: what was typed.
+        text: the option's value.
         most: how many they may be.
 
     Raises:
         UsageError: the text is something else, a range runs backwards, or they are too many.
     """
-    found: set[int] = set()
+    offsets: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
         if not _is_number(first) or (dash and not _is_number(last)):
@@ -179,16 +179,16 @@ def listed(text: str, most: int) -> tuple[int, ...]:
         begin, end = int(first), int(last or first)
         if end < begin:
             raise UsageError(f"--offset {part!r} runs backwards. Write --offset {end}-{begin}.")
-        if len(found) + end + 1 - begin > most:
+        if len(offsets) + end + 1 - begin > most:
             raise UsageError(
                 f"--offset {text!r} names more than {most:,} offsets. Name fewer, or raise the cap: --limit N."
             )
-        found.update(range(begin, end + 1))
-    return tuple(sorted(found))
+        offsets.update(range(begin, end + 1))
+    return tuple(sorted(offsets))
 
 
 def check_choice(text: str) -> None:
-    """Raise where a text is not a choice of :func:`chosen`.
+    """Raise where a text is not a choice of :func:`selection`.
 
     Raises:
         UsageError: it is none.
@@ -197,7 +197,7 @@ def check_choice(text: str) -> None:
         _place(text)
 
 
-def chosen(several: SetAsides, text: str) -> SetAsides:
+def selection(several: SetAsides, text: str) -> SetAsides:
     """Those that a text names: ``all``, the number of a decision, or ``topic:partition=offsets``.
 
     Raises:
@@ -208,7 +208,7 @@ def chosen(several: SetAsides, text: str) -> SetAsides:
     if _is_number(text):
         return tuple(one for one in several if one.decision == int(text))
     topic, partition, offsets = _place(text)
-    return _kept(several, lambda at, offset: at == (topic, partition) and offset in offsets)
+    return _filtered(several, lambda at, offset: at == (topic, partition) and offset in offsets)
 
 
 def _place(text: str) -> tuple[str, int, frozenset[int]]:
@@ -223,35 +223,35 @@ def _place(text: str) -> tuple[str, int, frozenset[int]]:
 
 
 def ranges_around(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, Iterable[int]]) -> list[OffsetRange]:
-    """What is left of ranges without some offsets: the parts that can be read."""
-    found = []
+    """Ranges without some offsets: the parts that can be read."""
+    parts = []
     for item in ranges:
         start = item.start
         for offset in sorted(o for o in offsets.get(item.at, ()) if item.start <= o < item.end):
-            found.append(replace(item, start=start, end=offset))
+            parts.append(replace(item, start=start, end=offset))
             start = offset + 1
-        found.append(replace(item, start=start))
-    return [item for item in found if item.count]
+        parts.append(replace(item, start=start))
+    return [item for item in parts if item.count]
 
 
 def layers(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, Iterable[int]]) -> list[list[OffsetRange]]:
     """The same in several turns, each with at most one range per partition; all partitions are in the first one."""
-    found: list[list[OffsetRange]] = [[]]
+    turns: list[list[OffsetRange]] = [[]]
     for item in ranges:
         for turn, part in enumerate(ranges_around([item], offsets) or [replace(item, end=item.start)]):
-            if turn == len(found):
-                found.append([])
-            found[turn].append(part)
-    return found
+            if turn == len(turns):
+                turns.append([])
+            turns[turn].append(part)
+    return turns
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
-def _kept(several: Iterable[SetAside], is_kept: Any) -> SetAsides:
+def _filtered(several: Iterable[SetAside], belongs: Any) -> SetAsides:
     return _of(
-        replace(one, offsets={offset: value for offset, value in one.offsets.items() if is_kept(one.at, offset)})
+        replace(one, offsets={offset: value for offset, value in one.offsets.items() if belongs(one.at, offset)})
         for one in several
     )
 

@@ -46,29 +46,29 @@ def placed(records: Sequence[R]) -> list[Placed[R]]:
     """The records at their places; those of one partition in the order given."""
     running: dict[tuple[str, int], int] = {}
     offsets: Counter[tuple[str, int]] = Counter()
-    found = []
+    places = []
     for item in records:
         at = (item.topic, item.partition)
         running[at] = max(time_of(item), running.get(at, time_of(item)))
-        found.append(
+        places.append(
             Placed(running_ms=running[at], topic=item.topic, partition=item.partition, offset=offsets[at], item=item)
         )
         offsets[at] += 1
-    return sorted(found)
+    return sorted(places)
 
 
 def cut_by_time(log: list[Placed[R]], cuts: int, chance: random.Random) -> Iterable[tuple[str, list[list[Placed[R]]]]]:
     """Names of ways to cut, with the slices."""
     yield "one slice per record", [[one] for one in log]
     times = sorted({one.running_ms for one in log})[1:]  # a cut at the first time would give an empty slice
-    seen: set[tuple[int, ...]] = set()
+    earlier: set[tuple[int, ...]] = set()
     for _ in range(cuts if times else 0):
-        chosen = tuple(sorted(chance.sample(times, chance.randint(1, min(4, len(times))))))
-        if chosen in seen:
+        cut = tuple(sorted(chance.sample(times, chance.randint(1, min(4, len(times))))))
+        if cut in earlier:
             continue
-        seen.add(chosen)
-        parts = groupby(log, key=lambda one: sum(one.running_ms >= time for time in chosen))
-        shown = ", ".join((_EPOCH + timedelta(milliseconds=time)).isoformat(timespec="milliseconds") for time in chosen)
+        earlier.add(cut)
+        parts = groupby(log, key=lambda one: sum(one.running_ms >= time for time in cut))
+        shown = ", ".join((_EPOCH + timedelta(milliseconds=time)).isoformat(timespec="milliseconds") for time in cut)
         yield f"cut at {shown}", [list(part) for _, part in parts]
 
 
@@ -81,10 +81,10 @@ def cut_by_arrival(
         last = chance.randint(1, 4)
         slices: list[list[Placed[R]]] = [[] for _ in range(last + 1)]
         for place in places:
-            mine = [one for one in log if (one.topic, one.partition) == place]
-            ends = sorted(chance.randint(0, len(mine)) for _ in range(last))
-            for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(mine)], strict=True)):
-                slices[number] += mine[start:end]
+            own = [one for one in log if (one.topic, one.partition) == place]
+            ends = sorted(chance.randint(0, len(own)) for _ in range(last))
+            for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(own)], strict=True)):
+                slices[number] += own[start:end]
         shown = "; ".join(", ".join(f"{one.topic}[{one.partition}]@{one.offset}" for one in part) for part in slices)
         yield f"as they came ({shown})", [sorted(part) for part in slices if part]
 

@@ -148,9 +148,9 @@ class Offsets:
         return Offsets.of([*self.items(), *other.items()])
 
     def only(self, topics: Iterable[str]) -> Offsets:
-        """The part of the vector that is about these topics."""
-        wanted = set(topics)
-        return Offsets.of((at, offset) for at, offset in self.items() if at[0] in wanted)
+        """The part of the vector about these topics."""
+        names = set(topics)
+        return Offsets.of((at, offset) for at, offset in self.items() if at[0] in names)
 
     def naming(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """The vector with these partitions at 0 where it does not name them: one that appeared later stands there."""
@@ -175,19 +175,19 @@ class Offsets:
         A partition that only ``end`` names appeared later and starts at 0.
 
         Raises:
-            DataLossError: ``end`` is behind, or lacks a partition that is named here.
+            DataLossError: ``end`` is before, or lacks a partition that is named here.
         """
         for (topic, partition), start in self.items():
-            found = end.get(topic, partition)
-            if found is None or found < start:
-                where = "has no such partition" if found is None else f"is at {found}"
+            last = end.get(topic, partition)
+            if last is None or last < start:
+                where = "has no such partition" if last is None else f"is at {last}"
                 raise DataLossError(
                     f"{topic}[{partition}] was read up to {start}, the end {where}: the log is not the one that was "
                     "read. Look whether the topic was recreated or truncated.",
                     topic=topic,
                     partition=partition,
                     start=start,
-                    end=found,
+                    end=last,
                 )
         return tuple(
             OffsetRange(topic=topic, partition=partition, start=self._offsets.get((topic, partition), 0), end=offset)
@@ -210,11 +210,11 @@ class Offsets:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How ranges cover a wanted span.
+    """How ranges cover a span.
 
     Attributes:
         gaps: parts of the span that no range covers.
-        overlaps: parts that a range covers again, once for each time too many.
+        overlaps: parts that are covered again, once per time too many.
         outside: parts of ranges that lie outside the span.
     """
 
@@ -263,19 +263,19 @@ def uncovered(ranges: Iterable[OffsetRange], start: Offsets, end: Offsets) -> Co
     """Compare ranges, in any order, with the span from ``start`` to ``end``.
 
     Raises:
-        DataLossError: ``end`` is behind ``start``.
+        DataLossError: ``end`` is before ``start``.
     """
-    wanted = {range_.at: range_ for range_ in start.span_to(end)}
-    given: dict[TopicPartition, list[OffsetRange]] = {at: [] for at in wanted}
+    spans = {range_.at: range_ for range_ in start.span_to(end)}
+    by_partition: dict[TopicPartition, list[OffsetRange]] = {at: [] for at in spans}
     for range_ in ranges:
-        given.setdefault(range_.at, []).append(range_)
+        by_partition.setdefault(range_.at, []).append(range_)
     gaps: list[OffsetRange] = []
     overlaps: list[OffsetRange] = []
     outside: list[OffsetRange] = []
-    for at in sorted(given):
-        span = wanted.get(at, _part(at, 0, 0))
+    for at in sorted(by_partition):
+        span = spans.get(at, _part(at, 0, 0))
         cursor = span.start
-        for range_ in sorted(given[at]):
+        for range_ in sorted(by_partition[at]):
             outside.append(_part(at, range_.start, min(range_.end, span.start)))
             outside.append(_part(at, max(range_.start, span.end), range_.end))
             inner = _part(at, max(range_.start, span.start), min(range_.end, span.end))
@@ -306,7 +306,7 @@ def ranges_as_dict(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[in
 
 
 def ranges_from_json(text: str | Mapping[str, Mapping[str, list[int]]]) -> tuple[OffsetRange, ...]:
-    """Read what :func:`ranges_to_json` wrote, sorted.
+    """The inverse of :func:`ranges_to_json`, sorted.
 
     Raises:
         ValueError: the text is something else.
@@ -319,12 +319,13 @@ def ranges_from_json(text: str | Mapping[str, Mapping[str, list[int]]]) -> tuple
 
 
 def _one_each(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, OffsetRange]:
-    found: dict[TopicPartition, OffsetRange] = {}
+    by_partition: dict[TopicPartition, OffsetRange] = {}
     for range_ in ranges:
-        if range_.at in found:
-            raise LedgerError(f"One slice names {range_} and {found[range_.at]}: a partition has one range in a slice.")
-        found[range_.at] = range_
-    return found
+        if range_.at in by_partition:
+            first = by_partition[range_.at]
+            raise LedgerError(f"One slice names {range_} and {first}: a partition has one range in a slice.")
+        by_partition[range_.at] = range_
+    return by_partition
 
 
 def _part(at: TopicPartition, start: int, end: int) -> OffsetRange:
@@ -345,13 +346,13 @@ def _nested(items: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str, 
 def _by_partition(text: str | Mapping[str, Any], kind: type) -> dict[str, dict[int, Any]]:
     parsed = json.loads(text) if isinstance(text, str) else text
     try:
-        found = {topic: {int(key): value for key, value in items.items()} for topic, items in parsed.items()}
+        values = {topic: {int(key): value for key, value in items.items()} for topic, items in parsed.items()}
     except AttributeError as error:
         raise ValueError(f"{text!r} is not topic -> partition -> {kind.__name__}.") from error
-    wrong = [value for items in found.values() for value in items.values() if type(value) is not kind]
+    wrong = [value for items in values.values() for value in items.values() if type(value) is not kind]
     if wrong:
         raise ValueError(f"{text!r} is not topic -> partition -> {kind.__name__}: {wrong[0]!r}.")
-    return found
+    return values
 
 
 def _compact(value: Any) -> str:

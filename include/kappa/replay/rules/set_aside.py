@@ -22,7 +22,7 @@ def bring_in_findings(bring_in: Sequence[str], facts: Facts, start: Offsets) -> 
     records = facts.live.set_aside if facts.live is not None else ()
     findings = []
     for text in bring_in:
-        selection = set_asides.chosen(records, text)
+        selection = set_asides.selection(records, text)
         if not selection:
             epoch = (
                 "no epoch is live"
@@ -42,7 +42,7 @@ def bring_in_findings(bring_in: Sequence[str], facts: Facts, start: Offsets) -> 
 
 def brought_in(bring_in: Sequence[str], records: SetAsides) -> SetAsides:
     """Those of the records that a request names."""
-    return set_asides.merged(one for text in bring_in for one in set_asides.chosen(records, text))
+    return set_asides.merged(one for text in bring_in for one in set_asides.selection(records, text))
 
 
 BRING_IN_UNKNOWN = refuses(
