@@ -21,7 +21,7 @@ from kappa.record.chains import links
 from kappa.record.epoch_record import EpochRecord, TopologyRecord, record_of
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
-from kappa.record.moves import asked, ended_by, members_of
+from kappa.record.moves import cutover_request, ended_by, members_of
 from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.rules.chain import move_refusals
 from kappa.replay.rules.cutover import Member, is_asked, is_done, pending_refusal, refusals
@@ -228,7 +228,7 @@ def _recalled(record: TopologyRecord, to: int | None, together: Collection[str])
     if is_theirs and candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
         return candidate.epoch, False
     if handover is not None:
-        raise MoveRefusedError(pending_refusal(record.topology, asked(handover)))
+        raise MoveRefusedError(pending_refusal(record.topology, cutover_request(handover)))
     if to is not None and record.live == to:
         return to, False
     if candidate is not None:
@@ -299,7 +299,7 @@ def _member(
         live=record.live,
         replaces=replaces,
         last_move=f"{move.actor} moved it at {move.at:%H:%M:%S}" if move is not None else "",
-        pending=asked(record.handover) if record.handover is not None else None,
+        pending=cutover_request(record.handover) if record.handover is not None else None,
         verdict=verdict,
         failures="; ".join(DiffReport.from_json(report).failures) if report else "",
         is_accepted=is_accepted,

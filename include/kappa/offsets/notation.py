@@ -153,7 +153,7 @@ def parsed_offsets(texts: Iterable[str]) -> tuple[Offsets, Mapping[str, int]]:
 
 
 def offsets_from_csv(text: str, file: str) -> Offsets:
-    """Offsets as Kafka's tools export them: lines of ``TOPIC,PARTITION,OFFSET`` without a header; ``file`` is for messages.
+    """Offsets as Kafka's tools export them: lines ``TOPIC,PARTITION,OFFSET``, no header; ``file`` is for messages.
 
     Raises:
         UsageError: a line is malformed, negative, or names what another one named; or there is none.

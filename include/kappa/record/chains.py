@@ -1,6 +1,6 @@
-"""Topologies that read each other's versioned topics, from the record: readers, what they read, and what was sent.
+"""Topologies that read each other's versioned topics, from the record: readers, their input, and its ends.
 
-The rules are in :mod:`kappa.replay.rules.chain`; here is where ledgers and the record of epochs are asked.
+The rules are in :mod:`kappa.replay.rules.chain`; this module looks at ledgers and the record of epochs for them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kappa.replay.rules.chain import (
 
 
 def links(events: Sequence[Event]) -> list[Link]:
-    """All epochs that have not ended, with what they read."""
+    """All epochs that have not ended, with their upstream epochs."""
     records = [record_of(name, events) for name in sorted({event.topology for event in events})]
     return [
         Link(
@@ -64,7 +64,7 @@ def check_moves(events: Sequence[Event], moves: Mapping[str, int]) -> None:
     """Refuse moves of pointers after which a live epoch would read one that is not.
 
     Raises:
-        MoveRefusedError: a reader would stop; names it and what to do.
+        MoveRefusedError: a reader would stop; the message names it and the way out.
     """
     reasons = move_refusals(links(events), moves)
     if reasons:
@@ -77,7 +77,7 @@ def check_removal(events: Sequence[Event], topology: str, epoch: int) -> None:
     """Refuse to remove an epoch whose versioned topics another epoch needs.
 
     Raises:
-        RefusedError: another epoch reads it; names what to remove first.
+        RefusedError: another epoch reads it; the message names what to remove first.
     """
     reasons = removal_refusals(links(events), topology, epoch)
     if reasons:
@@ -87,15 +87,15 @@ def check_removal(events: Sequence[Event], topology: str, epoch: int) -> None:
 
 
 def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_first: bool) -> None:
-    """Refuse to put a plan on record whose upstream epochs are not what they were when it was made.
+    """Refuse to put a plan on record whose upstream epochs have changed since it was made.
 
     Raises:
         RefusedError: one has ended; or the epoch would go live by itself, and one is not live any more.
     """
     for topology, epoch in topics_of(bound):
         record = record_of(topology, events)
-        found = record.epochs.get(epoch)
-        if found is None or found.stage.is_ended:
+        upstream = record.epochs.get(epoch)
+        if upstream is None or upstream.stage.is_ended:
             raise RefusedError(
                 f"Epoch {epoch} of {topology!r}, which the plan reads, has ended. Plan again.", findings=()
             )
@@ -108,11 +108,10 @@ def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_
 
 
 def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEnd]:
-    """Up to where an epoch had filled those of its versioned topics, newest commit first.
+    """The ends of an epoch's versioned topics at its commits, newest commit first.
 
-    Commit 0 is left out: what the epoch was seeded with is in its topics after the baseline, which stands at the same
-    place. Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places
-    some way apart.
+    Commit 0 is left out: the seed is in the topics after the baseline, which stands at the same place. Commits of
+    earlier platforms have no ends, and close the list. Of commits that are rolled up, some are in it, well apart.
     """
     upto = 0 if state.rolled is None else state.rolled.detail["upto"]
     early: list[SentEnd] = []
@@ -121,7 +120,7 @@ def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEn
             break
         if "sent" not in row.detail:
             return
-        if row.n <= upto:  # those that are rows still lie between the places that the roll-up names
+        if row.n <= upto:  # those that are still rows lie between the places of the roll-up
             early.append(_sent_end(row, row.standing))
             continue
         yield _of_topics(_sent_end(row, row.standing), topics)
@@ -143,7 +142,7 @@ def _of_topics(one: SentEnd, topics: Collection[str]) -> SentEnd:
 
 
 def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: TopologyFacts | None) -> ChainFacts:
-    """How the sources of a deployed topology would be bound by a plan that is made now."""
+    """The bindings that a plan made now would give the sources of a deployed topology."""
     if topology is None:
         return ChainFacts()
     sources = {source.topic: source for source in topology.sources}
@@ -155,10 +154,10 @@ def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: Topolo
     is_first = epochs.record(topology.name).live is None
     for name, of in sorted(chained.items()):
         record = record_of(of, events)
-        found, binding = _binding(record, name, request.upstream.get(of))
+        refusals, binding = _binding(record, name, request.upstream.get(of))
         if is_first and binding is not None:
-            found += upstream_not_live_yet(of, binding.epoch, record.live)
-        findings += [one for one in found if one not in findings]
+            refusals += upstream_not_live_yet(of, binding.epoch, record.live)
+        findings += [one for one in refusals if one not in findings]
         if binding is not None:
             bound[name] = binding
     findings += upstream_cycle(topology.name, _above(events, bound.values()))
@@ -168,7 +167,7 @@ def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: Topolo
         _facts(lake, record_of(key[0], events), key[1], topics) for key, topics in topics_of(bound).items()
     )
     chain = ChainFacts(bound=bound, upstreams=upstreams, direct=direct)
-    silent = [found for one in upstreams for found in upstream_silent(one.topology, one.epoch, bool(one.sent))]
+    silent = [finding for one in upstreams for finding in upstream_silent(one.topology, one.epoch, bool(one.sent))]
     newest = {(one.topology, one.epoch): one.sent[-1] for one in upstreams if one.sent}
     unheard = [
         finding
@@ -180,28 +179,28 @@ def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: Topolo
     return ChainFacts(bound=bound, upstreams=upstreams, direct=direct, findings=tuple(findings))
 
 
-def _binding(record: TopologyRecord, source: str, wanted: int | None) -> tuple[list[Finding], Binding | None]:
-    known = [epoch.epoch for epoch in record.epochs.values() if not epoch.stage.is_ended]
-    found = upstream_missing(record.topology, source, wanted, known, record.live)
-    epoch = wanted if wanted is not None else record.live
-    if found or epoch is None:
-        return found, None
+def _binding(record: TopologyRecord, source: str, request: int | None) -> tuple[list[Finding], Binding | None]:
+    epochs = [epoch.epoch for epoch in record.epochs.values() if not epoch.stage.is_ended]
+    findings = upstream_missing(record.topology, source, request, epochs, record.live)
+    epoch = request if request is not None else record.live
+    if findings or epoch is None:
+        return findings, None
     topics = record.epoch(epoch).topics
-    found = upstream_without_topic(record.topology, epoch, source, topics)
-    if found:
-        return found, None
+    findings = upstream_without_topic(record.topology, epoch, source, topics)
+    if findings:
+        return findings, None
     return [], Binding(topology=record.topology, epoch=epoch, topic=topics[source])
 
 
 def _above(events: Sequence[Event], bound: Collection[Binding]) -> set[str]:
     """Topologies whose output is read, directly or through others."""
-    found: set[str] = set()
+    topologies: set[str] = set()
     waiting = list(bound)
     while waiting:
         binding = waiting.pop()
-        found.add(binding.topology)
+        topologies.add(binding.topology)
         waiting += record_of(binding.topology, events).epoch(binding.epoch).bound.values()
-    return found
+    return topologies
 
 
 def _facts(lake: str, record: TopologyRecord, epoch: int, topics: tuple[str, ...]) -> UpstreamFacts:

@@ -1,8 +1,8 @@
 """Code by content hash: the topology's own files and the platform's, zipped into the lake.
 
 A driver runs the code that its epoch recorded, not what happens to be deployed, so that a restart or a rollback runs
-what ran before. What is stored, and what is unpacked from it, is checked against the hash before it runs: that finds
-files that were cut short or altered. It does not keep out a writer of the lake, which may record another hash as well.
+the same code. Stored and unpacked files are checked against the hash before they run: that detects files that were
+cut short or altered. It does not keep out a writer of the lake, who may record another hash as well.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _JOBS = _INCLUDE.parent / "jobs"
 
 
 def code_hash(folder: Path, topology: str) -> str:
-    """Content hash of what runs a topology.
+    """Content hash of the code that runs a topology.
 
-    Counted are the file that declares it, the other Python files of the folder that declare no topology (it may import
-    them), the platform and its job files. Equal content gives an equal hash. Left out are files that are not Python, so
-    that a step which reads one does not find it in its driver, and installed packages.
+    It covers the file that declares it, the other Python files of the folder that declare no topology (it may import
+    them), the platform and its job files. Equal content gives an equal hash. Installed packages are not part of it, nor
+    are files that are not Python: a step that reads one does not find it in its driver.
 
     Raises:
         UnknownTopologyError: no file declares the topology.
@@ -45,7 +45,7 @@ def code_hash(folder: Path, topology: str) -> str:
 
 
 def store(lake: str, folder: Path, topology: str) -> str:
-    """Store what runs a topology; idempotent. Returns its content hash.
+    """Store the code that runs a topology; idempotent. Returns its content hash.
 
     A stored file that is torn or altered is replaced, since the same content is at hand.
     """
@@ -69,7 +69,7 @@ def store(lake: str, folder: Path, topology: str) -> str:
 def extract(lake: str, code: str, home: Path) -> Path:
     """Unpack stored code under ``<home>/code/<hash>``; idempotent, safe when several do it at once.
 
-    What is unpacked already is checked against the hash, and unpacked again when it is another by now.
+    Files that are there are checked against the hash, and unpacked again where they differ.
 
     Returns:
         Folder with ``include/``, ``jobs/`` and ``topologies/``.
@@ -99,7 +99,7 @@ def extract(lake: str, code: str, home: Path) -> Path:
 
 
 def check(lake: str, code: str) -> None:
-    """Hold stored code against its hash, without unpacking it.
+    """Check stored code against its hash, without unpacking it.
 
     Raises:
         CodeError: the lake does not hold that code, or holds something else under its name.
@@ -116,15 +116,15 @@ def _stored(lake: str, code: str) -> dict[str, bytes]:
     with filesystem.open_input_file(path) as stream:
         data = stream.read()
     content = _unzipped(data)
-    found = None if content is None else digest(content)
-    if content is None or found != code:
-        what = "is not a zip file, or a torn one" if found is None else f"holds code {found}"
+    other = None if content is None else digest(content)
+    if content is None or other != code:
+        what = "is not a zip file, or a torn one" if other is None else f"holds code {other}"
         raise CodeError(
             f"Stored code {code} {what}: {place} was cut short or altered, and nothing of it is run. Put that file "
             "back from a backup, or deploy the files that it was made of again; the next kappa start, replay or "
             "upgrade then replaces it.",
             code=code,
-            found=found,
+            found=other,
             path=place,
         )
     return content
@@ -162,13 +162,13 @@ def _is_unpacked(target: Path, code: str) -> bool:
 def _open(lake: str, code: str) -> tuple[fs.FileSystem, str]:
     place = code_file(lake, code)
     if "://" in place:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(place)
-        return found
+        filesystem, path = fs.FileSystem.from_uri(place)
+        return filesystem, path
     return fs.LocalFileSystem(), str(Path(place).absolute())
 
 
 def _touch(path: Path) -> bool:
-    """Say that it is needed: housekeeping leaves alone what was touched a moment ago. Whether it is there."""
+    """Mark a path as needed, so that housekeeping leaves it alone for now; whether it exists."""
     try:
         os.utime(path)
     except FileNotFoundError:
@@ -181,11 +181,11 @@ def _content(folder: Path, topology: str) -> dict[str, bytes]:
 
 
 def _files(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
-    known = {item.name: item.file for item in registry.declared(folder)}
-    if topology not in known:
+    files = {item.name: item.file for item in registry.declared(folder)}
+    if topology not in files:
         raise UnknownTopologyError(f"No file in {folder} declares topology {topology!r}.", name=topology)
     folders = {path.parent for path in folder.rglob("*.py")}
-    others = {item.file for one in folders for item in registry.declared(one)} - {known[topology]}
+    others = {item.file for one in folders for item in registry.declared(one)} - {files[topology]}
     for path in folder.rglob("*.py"):
         if path not in others:
             yield f"topologies/{path.relative_to(folder).as_posix()}", path

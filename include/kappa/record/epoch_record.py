@@ -1,4 +1,4 @@
-"""What the record says of topologies and of their epochs, made of events."""
+"""The record of topologies and of their epochs, out of events."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class EpochRecord:
         rejected: the event that rejected it, unless it was taken up again.
         moved: the event that made it live most recently.
         own_topics: the event that took the names of its versioned topics, if it has any.
-        upgrade: an upgrade that was asked for and is neither made nor withdrawn.
-        upgraded: upgrades that were made, oldest first.
-        backfills: backfills that were asked for and are neither done nor withdrawn, oldest first.
+        upgrade: a requested upgrade, neither complete nor withdrawn.
+        upgraded: complete upgrades, oldest first.
+        backfills: requested backfills, neither complete nor withdrawn, oldest first.
         backfilled: backfills that were done, oldest first.
         superseded: the event by which its driver ended because it was rebuilt in another lake.
         set_asides: decisions to set records aside that were not withdrawn, oldest first.
@@ -63,9 +63,9 @@ class EpochRecord:
 
     @property
     def approved(self) -> Event | None:
-        """The first approval of what was approved last; None without one."""
-        found = [event for event in self.approvals if event.detail == self.approvals[-1].detail]
-        return found[0] if found else None
+        """The first approval of the latest approved detail; None without one."""
+        alike = [event for event in self.approvals if event.detail == self.approvals[-1].detail]
+        return alike[0] if alike else None
 
     @property
     def code(self) -> str:
@@ -85,15 +85,15 @@ class EpochRecord:
 
     @property
     def step_findings(self) -> tuple[Finding, ...]:
-        """What its driver found in the plans of its step; none before it is seeded."""
-        found = self.seeded.detail.get("findings", ()) if self.seeded is not None else ()
-        return tuple(map(Finding.from_dict, found))
+        """Findings of its driver about the plans of its step; none before it is seeded."""
+        findings = self.seeded.detail.get("findings", ()) if self.seeded is not None else ()
+        return tuple(map(Finding.from_dict, findings))
 
     @property
     def determinism(self) -> Determinism | None:
-        """What a second run over its range gave, if the plan asked for one."""
-        found = self.replayed.detail.get("determinism") if self.replayed is not None else None
-        return None if found is None else Determinism.from_dict(found)
+        """The outcome of a second run over its range, if the plan has one."""
+        values = self.replayed.detail.get("determinism") if self.replayed is not None else None
+        return None if values is None else Determinism.from_dict(values)
 
     @property
     def topics(self) -> Mapping[str, str]:
@@ -121,12 +121,12 @@ class EpochRecord:
 
     @property
     def brought_in(self) -> SetAsides:
-        """Records that an epoch before it had set aside, and that it computed."""
+        """Records that an earlier epoch had set aside, and that this one computed."""
         return self._plan.brought_in if self._plan is not None else ()
 
     @property
     def bound(self) -> Mapping[str, Binding]:
-        """Source -> the versioned topic of another topology's epoch that it reads as that."""
+        """Source -> the versioned topic of another topology's epoch that it reads for it."""
         return self._plan.bound if self._plan is not None else {}
 
     @property
@@ -172,7 +172,7 @@ class EpochRecord:
 
 @lru_cache(maxsize=128)
 def _parsed(plan: str) -> ReplayPlan:
-    """A record is made anew for each look at it, out of the same events."""
+    """A record is rebuilt for each look at it, out of the same events."""
     return ReplayPlan.from_json(plan)
 
 
@@ -271,7 +271,7 @@ _BUILDING = (
 )
 
 
-#: What people and schedulers want of an epoch, as fields of its record.
+#: Wishes of people and schedulers about an epoch, as fields of its record.
 _WISHES: Mapping[str, Mapping[str, Any]] = {
     "start": {"is_wanted": True},
     "stop": {"is_wanted": False},
@@ -281,14 +281,14 @@ _WISHES: Mapping[str, Mapping[str, Any]] = {
 
 
 def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
-    """What events say of one topology, taken together."""
-    mine = [event for event in events if event.topology == topology]
+    """The record of one topology, out of events."""
+    own = [event for event in events if event.topology == topology]
     epochs: dict[int, dict[str, Any]] = {}
     live: int | None = None
     handover: Event | None = None
     moves = []
     savepoints: dict[str, Event] = {}
-    for event in mine:
+    for event in own:
         if event.event == "planned":
             epochs[event.epoch] = {"epoch": event.epoch, "planned": event}
         entry = epochs[event.epoch]
@@ -338,21 +338,21 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
         topology=topology,
         live=live,
         handover=handover,
-        standing=_standing(mine, handover),
+        standing=_standing(own, handover),
         moves=tuple(moves),
         savepoints=savepoints,
-        events=tuple(mine),
+        events=tuple(own),
         epochs={number: EpochRecord(**entry) for number, entry in epochs.items()},
     )
 
 
 def _backfills(entry: Mapping[str, Any], event: Event) -> dict[str, tuple[Event, ...]]:
-    """Backfills that an epoch was asked for and that it has done, after an event about one."""
-    asked, done = entry.get("backfills", ()), entry.get("backfilled", ())
+    """Pending and finished backfills of an epoch, after an event about one."""
+    pending, finished = entry.get("backfills", ()), entry.get("backfilled", ())
     if event.event == "backfill":
-        return {"backfills": (*asked, event)}
-    rest = tuple(one for one in asked if one.n != event.detail["backfill"])
-    return {"backfills": rest, "backfilled": (*done, event) if event.event == "backfilled" else done}
+        return {"backfills": (*pending, event)}
+    rest = tuple(one for one in pending if one.n != event.detail["backfill"])
+    return {"backfills": rest, "backfilled": (*finished, event) if event.event == "backfilled" else finished}
 
 
 def _set_asides(entry: Mapping[str, Any], event: Event) -> tuple[Event, ...]:
@@ -373,5 +373,5 @@ def _name(savepoints: dict[str, Event], event: Event) -> None:
 def _standing(events: Sequence[Event], handover: Event | None) -> Event | None:
     if handover is None or "together" not in handover.detail:
         return None
-    found = (e for e in reversed(events) if e.event == "standing" and e.detail["handover"] == handover.n)
-    return next(found, None)
+    standings = (e for e in reversed(events) if e.event == "standing" and e.detail["handover"] == handover.n)
+    return next(standings, None)

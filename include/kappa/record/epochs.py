@@ -43,11 +43,11 @@ class Now:
 
     @property
     def record(self) -> TopologyRecord:
-        """What the record says of the topology."""
+        """The record of the topology."""
         return self.of(self.topology)
 
     def of(self, topology: str) -> TopologyRecord:
-        """What the record says of some topology; made of the events once."""
+        """The record of some topology; built from the events once."""
         if topology not in self._records:
             self._records[topology] = record_of(topology, self.events)
         return self._records[topology]
@@ -116,7 +116,7 @@ class Epochs:
         return sorted({event.topology for event in self.events()})
 
     def record(self, topology: str) -> TopologyRecord:
-        """What the record says of a topology now."""
+        """The record of a topology now."""
         return record_of(topology, self.events())
 
     def now(self, topology: str) -> Now:
@@ -124,7 +124,7 @@ class Epochs:
         return Now(topology=topology, events=tuple(self.events()))
 
     def change(self, topology: str, decide: Callable[[Now], Sequence[Event]]) -> list[Event]:
-        """Compare-and-set: append what ``decide`` makes of the present record, in one commit.
+        """Compare-and-set: append the events that ``decide`` returns for the present record, in one commit.
 
         ``decide`` returns the events to append, of this topology or of others: none when there is nothing to do. It
         raises to refuse. After an append by another process it is called again, so that the decision always rests on
@@ -132,7 +132,7 @@ class Epochs:
 
         Args:
             topology: the topology that is decided about.
-            decide: the decision; it looks at nothing of the record but what it is given.
+            decide: the decision; it sees no more of the record than its argument.
 
         Returns:
             The appended events.
@@ -143,21 +143,21 @@ class Epochs:
         while True:
             with self._lock:
                 now = self.now(topology)
-                chosen = list(decide(now))
-                if not chosen:
+                events = list(decide(now))
+                if not events:
                     return []
-                for event in chosen:
+                for event in events:
                     _check(now, event)
-                about_to(" and ".join(map(intent, chosen)))
+                about_to(" and ".join(map(intent, events)))
                 if not self._log.exists():
                     self._log.create()
                     continue  # another process may have created it, and appended, in between
                 try:
-                    written = self._log.append([_to_record(event) for event in chosen])
+                    records = self._log.append([_to_record(event) for event in events])
                 except ConflictError:
                     continue
                 self.events()
-                return [_from_record(record) for record in written]
+                return [_from_record(record) for record in records]
 
     def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""

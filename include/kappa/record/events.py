@@ -13,14 +13,14 @@ from kappa.replay.stages import Stage
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
-#: What happened. The first ten bring an epoch to a stage: :data:`STAGE_OF`. Of the others, as far as their names do not
-#: say it:
-#: ``standing``: a live epoch of several that hand over together sends no further than they agree on. ``own_topics``:
-#: names that
-#: the epoch takes for topics of its own. ``superseded``: rebuilt in another lake. ``restored``: commits of another
-#: program were undone.
-#: ``asked``: an approval is waited for. ``set_aside``: records that the epoch, and those after it, leave out.
-#: ``upgrade``, ``backfill``: asked for; ``upgraded``, ``backfilled``: done.
+#: The first ten bring an epoch to a stage: :data:`STAGE_OF`. Of the others, those whose names need a word:
+#: ``standing``: a live epoch of several that hand over together sends no further than they agree on.
+#: ``own_topics``: names of the topics that the epoch has for itself.
+#: ``superseded``: rebuilt in another lake.
+#: ``restored``: commits of another program were undone.
+#: ``asked``: an approval is pending.
+#: ``set_aside``: records that the epoch, and those after it, leave out.
+#: ``upgrade``, ``backfill``: requested; ``upgraded``, ``backfilled``: done.
 EventKind = Literal[
     "planned",
     "rewound",
@@ -99,15 +99,15 @@ class Event:
 
 
 def records_of(event: Event) -> SetAsides:
-    """The records that an event ``set_aside`` is about."""
-    said = {"decision": event.n, "reason": event.reason}
-    return set_asides.from_list({**one, **said} for one in event.detail["records"])
+    """The records of an event ``set_aside``."""
+    decision = {"decision": event.n, "reason": event.reason}
+    return set_asides.from_list({**one, **decision} for one in event.detail["records"])
 
 
 def intent(event: Event) -> str:
-    """What the append of an event begins, as an infinitive without "to"."""
+    """The act that the append of an event begins, as an infinitive without "to"."""
     epoch = f"epoch {event.epoch} of {event.topology}"
-    known = {
+    intents = {
         "planned": f"build {epoch}",
         "start": f"start the driver of {epoch}",
         "stop": f"stop the driver of {epoch}",
@@ -123,4 +123,4 @@ def intent(event: Event) -> str:
         "released": f"retire {epoch} again",
         "dropped": f"remove retired {epoch}: its files, topics and group",
     }
-    return known.get(event.event, f"put {event.event!r} of {epoch} on record")
+    return intents.get(event.event, f"put {event.event!r} of {epoch} on record")

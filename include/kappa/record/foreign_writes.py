@@ -1,4 +1,4 @@
-"""Commits in an epoch's Delta tables that its driver did not make: found before anything is built on them, and undone.
+"""Commits in an epoch's Delta tables that its driver did not make: detected before anything rests on them, and undone.
 
 A step reads tables at the versions that the ledger names, but what is written next lands on the newest version, and
 readers that know only a path read that one. So a commit of another program stops the epoch until it is undone.
@@ -27,35 +27,35 @@ class Watch:
     paths: EpochPaths
     looked: dict[str, int] = field(default_factory=dict)
 
-    def look(self, known: Mapping[str, int]) -> None:
-        """Look at what is new. Costs one look at a file that is not there for each place, when nothing is.
+    def look(self, versions: Mapping[str, int]) -> None:
+        """Look at new commits. Without any it costs one look per place, at a file that is not there.
 
         Args:
-            known: Delta versions of the last commit of the ledger, by place: all commits up to them were looked at.
+            versions: Delta versions of the last commit of the ledger, by place: all commits up to them were looked at.
 
         Raises:
-            ForeignCommitError: one was not made by Kappa.
+            ForeignCommitError: one of them is not Kappa's.
         """
-        for place, version in known.items():
+        for place, version in versions.items():
             since = self.looked.get(place, version)
-            found = list(delta.commits_after(f"{self.paths.root}/{place}", since))
-            bad = delta.foreign(found)
+            commits = list(delta.commits_after(f"{self.paths.root}/{place}", since))
+            bad = delta.foreign(commits)
             if bad:
                 raise refusal(self.paths, {place: bad})
-            if found:
-                self.looked[place] = found[-1].version
+            if commits:
+                self.looked[place] = commits[-1].version
 
 
-def refusal(paths: EpochPaths, found: Mapping[str, list[Commit]]) -> ForeignCommitError:
+def refusal(paths: EpochPaths, foreign: Mapping[str, list[Commit]]) -> ForeignCommitError:
     """The error that names foreign commits and the way back."""
-    named = "; ".join(f"{place}: {described(commit)}" for place, commits in found.items() for commit in commits)
+    named = "; ".join(f"{place}: {described(commit)}" for place, commits in foreign.items() for commit in commits)
     name = paths.topology
     return ForeignCommitError(
         f"Epoch {paths.epoch} of {name!r} has commits in its Delta tables that Kappa did not make: {named}. Nothing is "
         f"built on them. To undo them: kappa stop {name} --execute, then kappa restore {name} --execute, then kappa "
         f"start {name} --execute",
         epoch=paths.epoch,
-        commits={place: [commit.version for commit in commits] for place, commits in found.items()},
+        commits={place: [commit.version for commit in commits] for place, commits in foreign.items()},
     )
 
 
@@ -67,28 +67,28 @@ def described(commit: Commit) -> str:
 
 def foreign_commits(paths: EpochPaths, state: LedgerState) -> dict[str, list[Commit]]:
     """Commits after the last one of the ledger that Kappa did not make and that are not undone, by place."""
-    known = state.committed.delta_versions if state.committed is not None else {}
-    found = {
+    versions = state.committed.delta_versions if state.committed is not None else {}
+    foreign = {
         place: delta.foreign(list(delta.commits_after(f"{paths.root}/{place}", version)))
-        for place, version in known.items()
+        for place, version in versions.items()
     }
-    return {place: commits for place, commits in found.items() if commits}
+    return {place: commits for place, commits in foreign.items() if commits}
 
 
 def undo(paths: EpochPaths, state: LedgerState) -> dict[str, int]:
-    """Undo every foreign commit, one commit for each place. Idempotent; a crash leaves some places done.
+    """Undo every foreign commit, one commit per place. Idempotent; a crash leaves some places undone already.
 
     Returns:
-        The Delta version that was made, by place.
+        The Delta version of the undo, by place.
 
     Raises:
         LedgerError: one cannot be undone.
     """
-    known = state.committed.delta_versions if state.committed is not None else {}
-    made = {}
-    for place, version in known.items():
+    versions = state.committed.delta_versions if state.committed is not None else {}
+    undo_versions = {}
+    for place, version in versions.items():
         path = f"{paths.root}/{place}"
-        done = delta.undo(path, version, list(delta.commits_after(path, version)))
-        if done is not None:
-            made[place] = done
-    return made
+        undone = delta.undo(path, version, list(delta.commits_after(path, version)))
+        if undone is not None:
+            undo_versions[place] = undone
+    return undo_versions

@@ -53,7 +53,7 @@ class Ledger:
         return [_from_record(record) for record in _log(self.path).refresh()]
 
     def state(self) -> LedgerState:
-        """What the rows say now; only rows that are new are read."""
+        """The state that the rows give now; only new rows are read."""
         with self._lock:
             records = self._log.refresh()
             if self._log.is_anew:
@@ -64,8 +64,8 @@ class Ledger:
 
     def last_commit(self) -> LedgerRow | None:
         """The last commit, without reading the whole ledger."""
-        found = (record for record in self._log.newest_first() if record["kind"] == "commit")
-        record = next(found, None)
+        commits = (record for record in self._log.newest_first() if record["kind"] == "commit")
+        record = next(commits, None)
         return None if record is None else _from_record(record)
 
     def seed(self) -> LedgerRow | None:
@@ -116,10 +116,10 @@ class Ledger:
                 raise
 
     def roll_up(self, row: LedgerRow) -> None:
-        """Put one row in the place of those that it tells of; see :mod:`kappa.record.rollup`.
+        """Replace rows by the one that summarises them; see :mod:`kappa.record.rollup`.
 
-        The rows that go are in a file beside the ledger first, which only auditors read: :meth:`history`. A crash
-        leaves the ledger as it was or rolled up.
+        The rows that go are first written to a file beside the ledger, which only auditors read: :meth:`history`. A
+        crash leaves the ledger as it was or rolled up.
 
         Args:
             row: the roll-up, made from the state that the ledger has now.
@@ -133,9 +133,9 @@ class Ledger:
             upto, name = int(row.detail["upto"]), f"{row.detail['upto']:012d}-{secrets.token_hex(4)}"
             is_kept = stays(self._builder.state(), upto)
             records = self._log.rows()
-            gone = [record for record in records if not is_kept(record["n"], record["kind"], record["seq"])]
-            numbers = {record["n"] for record in gone}
-            row_files.keep(self._history, name, gone, self._log.full_schema())
+            past = [record for record in records if not is_kept(record["n"], record["kind"], record["seq"])]
+            numbers = {record["n"] for record in past}
+            row_files.keep(self._history, name, past, self._log.full_schema())
             crash_point("rollup.history", row.seq)
             try:
                 self._log.replace(
@@ -149,8 +149,7 @@ class Ledger:
             crash_point("rollup", row.seq)
 
     def history(self) -> Iterator[list[LedgerRow]]:
-        """All rows that there ever were, in pieces: those that are there now, then those of each roll-up, the last one
-        first.
+        """All rows ever, in pieces: the present ones, then those of each roll-up, the last roll-up first.
 
         Reads every file there is: for auditors. Each row is in one piece.
         """
@@ -166,9 +165,9 @@ class Ledger:
             piece = [_from_record(record) for record in records]
 
     def past_commits(self) -> Iterator[PastCommits]:
-        """The commits that were rolled up, the newest piece first; a file is read when its piece is asked for.
+        """The commits that were rolled up, the newest piece first; a file is read when its piece is.
 
-        A piece may have a few commits of long before it, whose files were there longer.
+        A piece may have a few much older commits, whose files were kept longer.
         """
         rolled = self.state().rolled
         while rolled is not None:
@@ -233,15 +232,15 @@ def commit_of(paths: EpochPaths, state: LedgerState, seq: int) -> LedgerRow:
         1
     """
     topology, epoch, commits = paths.topology, paths.epoch, state.commits
-    found = state.commit(seq)
+    commit = state.commit(seq)
     is_rolled = state.rolled is not None and commits[0].seq < seq <= state.rolled.detail["seq"]
-    if found is None and not is_rolled:
+    if commit is None and not is_rolled:
         raise UnknownEpochError(
             f"Epoch {epoch} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.",
             epoch=epoch,
             seq=seq,
         )
-    if found is None or not state.is_readable(seq):
+    if commit is None or not state.is_readable(seq):
         raise UnknownEpochError(
             f"The files of slice {seq} of epoch {epoch} of {topology!r} were cleaned up. Readable are "
             f"{sorted(state.savepoints)} and all from {state.readable_from} on; KAPPA_KEEP_MINUTES and "
@@ -251,7 +250,7 @@ def commit_of(paths: EpochPaths, state: LedgerState, seq: int) -> LedgerRow:
             readable_from=state.readable_from,
             savepoints=sorted(state.savepoints),
         )
-    return state.resolved(found)
+    return state.resolved(commit)
 
 
 #: Fields that are times by topic and partition.

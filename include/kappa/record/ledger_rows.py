@@ -22,7 +22,7 @@ from kappa.topology.times.event_time import Frontier, frontier_of, least
 FORMAT = 3
 
 #: Fields of a detail as code before format 3 called them. What they say has another name now, so that a row which has
-#: one would be read as if it said nothing.
+#: one would be read as if it were empty.
 FORMER_FIELDS = frozenset({"folded", "folds"})
 
 Kind = Literal[
@@ -56,7 +56,7 @@ class LedgerRow:
             detail says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are
             gone.
             ``files``: data files came to tables between two slices: changes were merged, or small files.
-            ``rollup``: what the rows up to number ``upto`` in its detail said that are not rows any more.
+            ``rollup``: a summary of former rows up to number ``upto`` in its detail.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.
         ranges: offset ranges of a plan or commit, every partition named.
@@ -124,19 +124,17 @@ class LedgerRow:
 
     @property
     def releases(self) -> Releases:
-        """From which offsets on partitions without new records hold no frontier back: those that its slice made or took
-        over; of a seed and a roll-up all before it.
-        """
+        """Releases that its slice made or took over; of a seed and a roll-up all before it."""
         return releases.from_dict(self.detail.get("releases", {}))
 
     @property
     def frontiers(self) -> dict[str, int]:
-        """Versioned topic that is read and followed -> up to when its rows are final after the slice."""
+        """Versioned topic that is read and followed -> the time up to which its rows are final after the slice."""
         return dict(self.detail.get("frontiers", {}))
 
     @property
     def final(self) -> dict[str, Final]:
-        """Versioned topic of the epoch -> up to when its rows are final after the slice."""
+        """Versioned topic of the epoch -> the time up to which its rows are final after the slice."""
         return final_from_dict(self.detail.get("final", {}))
 
     @property
@@ -146,10 +144,10 @@ class LedgerRow:
 
     @property
     def format(self) -> int:
-        """The least format that says all that the row does.
+        """The lowest format that covers the content of the row.
 
-        Code of before format 3 would read a table without the changes that are not merged. Code of before format 2
-        would compute what is set aside, and open what a floor keeps closed.
+        Code from before format 3 would read a table without its unmerged changes. Code from before format 2 would
+        compute records that are set aside, and open windows that a floor keeps closed.
         """
         if {"merged", "merges"} & self.detail.keys():
             return 3
@@ -157,36 +155,34 @@ class LedgerRow:
 
     @property
     def floors(self) -> Floors:
-        """From which offsets on frontiers lie no further back: those that a change of code made, or that its slice took
-        over; of a seed and a roll-up all before it.
-        """
+        """Floors that a change of code made, or that its slice took over; of a seed and a roll-up all before it."""
         return releases.from_dict(self.detail.get("floors", {}))
 
     @property
     def standing(self) -> Offsets:
-        """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it
-        reads versioned topics.
+        """The end in offsets of root topics after this plan or commit: the end of its ranges, unless the epoch reads
+        versioned topics.
         """
         roots = self.detail.get("roots")
         return ranges_end(self.ranges) if roots is None else Offsets.from_json(roots)
 
 
 def plan_hash(row: LedgerRow) -> str:
-    """A hash of what a slice was planned to be: the same of its plan row and of its commit row, without who and when.
+    """A hash of the plan of a slice: the same for its plan row and its commit row, without who and when.
 
     A slice's number says which one it is in one ledger; where a ledger loses rows, the next slice of that number is
     another.
     """
-    said = {name: row.detail.get(name) for name in ("roots", "archived")}
+    detail = {name: row.detail.get(name) for name in ("roots", "archived")}
     if row.is_replacement:
-        said["backfill"] = row.detail["backfill"]
+        detail["backfill"] = row.detail["backfill"]
     if "frontiers" in row.detail:
-        said["frontiers"] = row.detail["frontiers"]
+        detail["frontiers"] = row.detail["frontiers"]
     if row.releases:
-        said["releases"] = row.detail["releases"]
+        detail["releases"] = row.detail["releases"]
     if "set_aside" in row.detail:
-        said["set_aside"] = row.detail["set_aside"]
+        detail["set_aside"] = row.detail["set_aside"]
     if row.floors:
-        said["floors"] = row.detail["floors"]
-    content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
+        detail["floors"] = row.detail["floors"]
+    content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(detail))]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

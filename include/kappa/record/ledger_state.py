@@ -1,4 +1,4 @@
-"""What the rows of a ledger say."""
+"""The state of an epoch, out of the rows of its ledger."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.ledger_rows import LedgerRow
 from kappa.topology.shapes import Shape, Timing, shapes_from_dict, timings_from_dict
 
-#: Rows that tell of a slice's way to its commit, and of files: auditors read them where rolled-up rows are kept.
+#: Rows about a slice's way to its commit, and about files: auditors read them among the rolled-up rows.
 _OF_SLICES = ("plan", "effects", "abandon", "files")
 
 
 class Commits(Sequence[LedgerRow]):
-    """The first so many rows of a list that only grows: a copy at each slice would cost more the longer a stream
-    runs.
-    """
+    """The first N rows of a list that only grows: a copy per slice would cost more the longer a stream runs."""
 
     def __init__(self, rows: list[LedgerRow], length: int) -> None:
         self._rows = rows
@@ -44,7 +42,7 @@ class Commits(Sequence[LedgerRow]):
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerState:
-    """What the rows of a ledger say.
+    """The state that the rows of a ledger give.
 
     Attributes:
         claim: the row of the driver that has the epoch.
@@ -66,13 +64,13 @@ class LedgerState:
         readable_from: slice from which on every commit is readable.
         savepoints: earlier slices whose commits are readable too.
         maintained: the last maintain row.
-        looks: maintain rows, oldest first: those that commits which are rows can ask for.
+        looks: maintain rows, oldest first: those that commits which are rows refer to.
         upgrades: upgrade rows, oldest first: the code of each runs the epoch from there on.
         rolled: the roll-up of the rows that have gone.
         resumes: numbers of the rows after which the epoch may send.
         last: number of the last row.
-        set_aside: all records that it has set aside, and those that the epochs had that it began with.
-        recorded: place -> Delta version up to which rows say what its files hold: those are on the disk.
+        set_aside: all records that it has set aside, and those of the epochs that it began with.
+        recorded: place -> Delta version up to which rows list its files: those are on the disk.
     """
 
     claim: LedgerRow | None = None
@@ -103,21 +101,21 @@ class LedgerState:
 
     @property
     def rolled_commits(self) -> int:
-        """How many of :attr:`commits` are told by the roll-up as well."""
+        """How many of :attr:`commits` are in the roll-up as well."""
         if self.rolled is None:
             return 0
         return bisect_right(self.commits, self.rolled.detail["upto"], key=lambda row: row.n)
 
     @property
     def recent(self) -> list[LedgerRow]:
-        """The commits that no roll-up tells of, oldest first."""
+        """The commits that are in no roll-up, oldest first."""
         return list(self.commits[self.rolled_commits :])
 
     @property
     def slices(self) -> int:
-        """How many slices were committed; the seed is none."""
-        told = 0 if self.rolled is None else int(self.rolled.detail["commits"])
-        return told + len(self.commits) - self.rolled_commits - 1
+        """How many slices were committed, without the seed."""
+        past = 0 if self.rolled is None else int(self.rolled.detail["commits"])
+        return past + len(self.commits) - self.rolled_commits - 1
 
     @property
     def upgrade(self) -> LedgerRow | None:
@@ -131,22 +129,22 @@ class LedgerState:
 
     @property
     def timings(self) -> dict[str, Timing]:
-        """Time and grace of sources by which rows of its tables come and go; empty where earlier code did not say."""
+        """Time and grace of sources by which rows of its tables come and go; empty in rows of earlier code."""
         if self.upgrade is not None and "times" in self.upgrade.detail:
             return timings_from_dict(self.upgrade.detail["times"])
         return {topic: one for shape in self.shapes.values() for topic, one in (shape.times or {}).items()}
 
     def shapes_at(self, seq: int) -> dict[str, Shape]:
-        """The same as they were at a commit: as they were seeded, with the times and graces of the code that made it.
+        """The same at a commit: those of the seed, with the times and graces of the code that made the commit.
 
         Args:
             seq: its slice.
         """
         shapes = shapes_from_dict(self.commits[0].detail["shapes"])
-        told = [row.detail["times"] for row in self.upgrades if row.seq < seq and "times" in row.detail]
-        if not told:
+        changes = [row.detail["times"] for row in self.upgrades if row.seq < seq and "times" in row.detail]
+        if not changes:
             return shapes
-        times = timings_from_dict(told[-1])
+        times = timings_from_dict(changes[-1])
         return {place: shape if shape.times == {} else replace(shape, times=times) for place, shape in shapes.items()}
 
     @property
@@ -157,13 +155,11 @@ class LedgerState:
 
     @property
     def releases(self) -> tuple[tuple[Offsets, Releases], ...]:
-        """Where the epoch stood, with what was released on the way there, oldest first; slices that released nothing
-        are left out.
-        """
+        """Where the epoch stood, with the releases of the way there, oldest first; slices without any are left out."""
         rolled = [] if self.rolled is None else [self.rolled]
-        told = [(Offsets.from_json(row.detail["standing"]), row.releases) for row in rolled]
-        told += [(row.standing, row.releases) for row in self.commits if "releases" in row.detail]
-        return tuple((standing, releases) for standing, releases in told if releases)
+        entries = [(Offsets.from_json(row.detail["standing"]), row.releases) for row in rolled]
+        entries += [(row.standing, row.releases) for row in self.commits if "releases" in row.detail]
+        return tuple((standing, releases) for standing, releases in entries if releases)
 
     @property
     def released(self) -> Releases:
@@ -173,10 +169,12 @@ class LedgerState:
     @property
     def floors(self) -> tuple[tuple[Offsets, Floors], ...]:
         """Where the epoch stood, with the floors that a change of code made there, or that a slice took over."""
-        told = [] if self.rolled is None else [(Offsets.from_json(self.rolled.detail["standing"]), self.rolled.floors)]
-        told += [(Offsets.from_json(row.detail["at"]), row.floors) for row in self.upgrades]
-        told += [(row.standing, row.floors) for row in self.commits if "floors" in row.detail]
-        return tuple((standing, floors) for standing, floors in told if floors)
+        entries = (
+            [] if self.rolled is None else [(Offsets.from_json(self.rolled.detail["standing"]), self.rolled.floors)]
+        )
+        entries += [(Offsets.from_json(row.detail["at"]), row.floors) for row in self.upgrades]
+        entries += [(row.standing, row.floors) for row in self.commits if "floors" in row.detail]
+        return tuple((standing, floors) for standing, floors in entries if floors)
 
     @property
     def floored(self) -> Floors:
@@ -196,20 +194,20 @@ class LedgerState:
         """The commits whose files are still there, oldest first."""
         return [row for row in self.commits if self.is_readable(row.seq)]
 
-    def serves(self, known: Sequence[int], row: LedgerRow, name: str, own: int) -> bool:
-        """Whether a commit's table can be read from a version: its own, or an earlier one and all changes since.
+    def serves(self, pair: Sequence[int], row: LedgerRow, name: str, own: int) -> bool:
+        """Whether a commit's table can be read from a version: its own, or an earlier one with all changes since.
 
         Args:
-            known: Delta version, and the slice up to which it is merged.
+            pair: Delta version, and the slice up to which it is merged.
             row: the commit.
             name: the table.
             own: the Delta version that the commit names.
         """
-        version, merged = known
+        version, merged = pair
         return version == own or (version < own and merged >= self.forgotten(name, row.n))
 
     def forgotten(self, name: str, n: int | None = None) -> int:
-        """The last slice whose changes had gone from a table's changes when row ``n`` was written; None for now."""
+        """The last slice whose changes were gone from a table when row ``n`` was written; None means now."""
         before = len(self.looks) if n is None else bisect_left(self.looks, n, key=lambda look: look.n)
         if before == 0:
             return 0
@@ -225,13 +223,13 @@ class LedgerState:
         if self.maintained is None or row.n > self.maintained.n:
             return row
         versions, entries = dict(row.delta_versions), dict(row.detail.get("merged", {}))
-        for name, known in self.maintained.detail.get("merges", {}).items():
+        for name, merge in self.maintained.detail.get("merges", {}).items():
             own = versions.get(f"tables/{name}")
-            serving = [] if own is None else [pair for pair in known["kept"] if self.serves(pair, row, name, own)]
+            serving = [] if own is None else [pair for pair in merge["kept"] if self.serves(pair, row, name, own)]
             if not serving or max(serving)[0] == own:
                 continue
             versions[f"tables/{name}"], merged = max(serving)
-            entries[name] = {"seq": merged, "key": known["key"]}
+            entries[name] = {"seq": merged, "key": merge["key"]}
         return replace(
             row, delta_versions=versions, detail={**row.detail, "merged": entries} if entries else row.detail
         )
@@ -266,7 +264,7 @@ class LedgerState:
 
 
 class StateBuilder:
-    """Ledger rows, one after the other, into what they say."""
+    """Ledger rows, one after the other, into a state."""
 
     def __init__(self) -> None:
         self._commits: list[LedgerRow] = []
@@ -328,12 +326,12 @@ class StateBuilder:
 def stays(state: LedgerState, upto: int) -> Callable[[int, str, int], bool]:
     """Whether a row stays when those up to number ``upto`` are rolled up, by its number, kind and slice.
 
-    The writer of a roll-up and all that follow the ledger ask this one function, of the rows before the roll-up.
+    The writer of a roll-up and all readers of the ledger call this one function, on the rows before the roll-up.
     """
     first = state.commits[0].n
     claim = state.claim.n if state.claim is not None else 0
-    kept = [row.n for row in state.commits if row.n > upto or row.n == first or state.is_readable(row.seq)]
-    before = (bisect_left(state.looks, n, key=lambda look: look.n) for n in kept)
+    numbers = [row.n for row in state.commits if row.n > upto or row.n == first or state.is_readable(row.seq)]
+    before = (bisect_left(state.looks, n, key=lambda look: look.n) for n in numbers)
     looks = {state.looks[index - 1].n for index in before if index} | {look.n for look in state.looks[-1:]}
 
     def is_kept(n: int, kind: str, seq: int) -> bool:

@@ -1,8 +1,8 @@
-"""What a table holds after a slice: its last merged version, and the changes of the slices since.
+"""The content of a table after a slice: its last merged version, and the changes of the slices since.
 
 A slice's changes are written once (``changes/<table>``) and merged into the table several slices at a time. Until then
 a commit's rows are those of the Delta table at the version that its ledger row names, and over them the newest change
-of each key. This is the one place that puts the two together: as Arrow, as a Spark DataFrame, and by condition.
+of each key. Only this module puts the two together: as Arrow, as a Spark DataFrame, and by condition.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ ReadTable = Callable[["SparkSession", str, int], "DataFrame"]
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The rows of a table after a slice, by what they are made of.
+    """The rows of a table after a slice, by their parts.
 
     Attributes:
         path: the Delta table.
         version: its Delta version: the last merged one.
         merged: the slice up to which that version holds all changes.
-        seq: the slice after which the rows are wanted.
+        seq: the slice after which the rows are read.
         changes: the Delta table of the table's changes.
         changes_version: a Delta version of it that holds those of the slices after ``merged`` up to ``seq``.
-        key: the table's key; empty where nothing is to be merged.
-        hidden: columns that the rows are to be without: those that an operator keeps for itself, for readers.
+        key: the table's key; empty where there is nothing to merge.
+        hidden: columns that the rows lack: those that an operator keeps for itself, for readers.
     """
 
     path: str
@@ -59,7 +59,7 @@ class Contents:
 
 
 def contents_of(paths: EpochPaths, row: LedgerRow, name: str) -> Contents:
-    """What a table holds after a commit.
+    """The content of a table after a commit.
 
     Raises:
         KeyError: the commit has no table of that name.
@@ -88,9 +88,9 @@ def read_table(session: SparkSession, path: str, delta_version: int) -> DataFram
     """A Delta table as of a version: a small one from memory, where Spark does not list its files first."""
     from pyspark.sql.types import StructType
 
-    found = queries.small(path, delta_version)
-    if found is not None:
-        rows, schema = found
+    content = queries.small(path, delta_version)
+    if content is not None:
+        rows, schema = content
         return session.createDataFrame(rows, schema=StructType.fromJson(json.loads(schema)))
     return read_files(session, path, delta_version)
 
@@ -120,8 +120,8 @@ def frame(session: SparkSession, contents: Contents, read: ReadTable = read_tabl
         .agg(F.max_by(F.struct("_deleted", *names), F.col("_seq")).alias("_newest"))
         .select("_newest.*")
     )
-    kept = base.join(newest.select(*key), on=list(contents.key), how="left_anti").select(*names)
-    return kept.unionByName(newest.where("NOT _deleted").select(*names))
+    unchanged = base.join(newest.select(*key), on=list(contents.key), how="left_anti").select(*names)
+    return unchanged.unionByName(newest.where("NOT _deleted").select(*names))
 
 
 def query(
@@ -146,15 +146,15 @@ def query(
 
 
 def row_of(contents: Contents, key: str) -> pa.Table:
-    """The row of one key, or none: the changes are asked first, and the table only where they have none of the key.
+    """The row of one key, or none: the changes are looked up first, and the table only where they do not have the key.
 
     Args:
         contents: of a table.
-        key: SQL condition that says the value of each key column.
+        key: SQL condition with the value of each key column.
     """
     if not contents.is_merged:
         where = f"{_since(contents)} AND {key}"
-        found = queries.query(
+        change = queries.query(
             contents.changes,
             contents.changes_version,
             where=where,
@@ -162,8 +162,8 @@ def row_of(contents: Contents, key: str) -> pa.Table:
             limit=1,
             without=contents.hidden,
         )
-        if found.num_rows:
-            return found.slice(0, 0 if found["_deleted"][0].as_py() else 1).drop_columns(["_seq", "_deleted"])
+        if change.num_rows:
+            return change.slice(0, 0 if change["_deleted"][0].as_py() else 1).drop_columns(["_seq", "_deleted"])
     return queries.query(contents.path, contents.version, where=key, without=contents.hidden)
 
 
@@ -186,11 +186,11 @@ def changed(contents: Contents) -> pa.Table | None:
 
 
 def changed_rows(contents: Contents) -> int:
-    """How many changes there are since the merge, of a key all."""
+    """How many changes there are since the merge, several per key included."""
     if contents.is_merged:
         return 0
-    found = queries.query(contents.changes, contents.changes_version, select="COUNT(*) AS n", where=_since(contents))
-    return int(found["n"][0].as_py())
+    count = queries.query(contents.changes, contents.changes_version, select="COUNT(*) AS n", where=_since(contents))
+    return int(count["n"][0].as_py())
 
 
 def changes_over(contents: Contents) -> queries.Changes | None:

@@ -18,45 +18,45 @@ ENDS = ("moved", "withdrawn", "aborted", "released", "dropped")
 
 
 def together_of(event: Event | None) -> dict[str, int]:
-    """Topology -> epoch of all that moves in one handover, itself included; empty for a single topology."""
+    """Topology -> epoch of all that move in one handover, itself included; empty for a single topology."""
     return dict(event.detail.get("together", {})) if event is not None else {}
 
 
 def members_of(handover: Event) -> dict[str, int]:
-    """Topology -> epoch of all that a handover or a move is of, of one topology too."""
+    """Topology -> epoch of all members of a handover or a move, of a single topology too."""
     return together_of(handover) or {handover.topology: handover.epoch}
 
 
 def others_of(topology: str, event: Event | None) -> dict[str, int]:
-    """Topology -> epoch of the others that a handover or a move is part of."""
+    """Topology -> epoch of the other members of a handover or a move."""
     return {name: epoch for name, epoch in together_of(event).items() if name != topology}
 
 
 def rollbacks(events: Iterable[Event]) -> frozenset[int]:
-    """Numbers of the moves that bring readers back to an epoch that they had before; all other moves are cutovers.
+    """Numbers of the moves that bring readers back to an earlier epoch of theirs; all other moves are cutovers.
 
     Back from epoch 2 to epoch 1 is a rollback, and so is the way forward to epoch 2 again: both bring a retired epoch
-    back. A cutover to an older epoch that was rejected at first is none.
+    back. A cutover to an older epoch that was rejected at first is not a rollback.
 
     Args:
         events: of one topology or of several, oldest first, from the beginning.
     """
-    found, had = set(), set()
+    numbers, earlier = set(), set()
     for event in events:
         if event.event == "moved":
-            if (event.topology, event.epoch) in had:
-                found.add(event.n)
-            had.add((event.topology, event.epoch))
-    return frozenset(found)
+            if (event.topology, event.epoch) in earlier:
+                numbers.add(event.n)
+            earlier.add((event.topology, event.epoch))
+    return frozenset(numbers)
 
 
-def asked(handover: Event) -> CutoverRequest:
-    """A pending handover, as the rules want it."""
+def cutover_request(handover: Event) -> CutoverRequest:
+    """A pending handover, in the form that the rules take."""
     return CutoverRequest(epoch=handover.epoch, actor=handover.actor, at=handover.at, together=together_of(handover))
 
 
 def waiting(events: Sequence[Event], handover: Event) -> dict[str, TopologyRecord]:
-    """Those whose handover is pending, by topology: of a group's members, or of the one topology."""
+    """Topologies whose handover is pending: members of a group, or the one topology."""
     records = {name: record_of(name, events) for name in sorted(together_of(handover) or [handover.topology])}
     return {name: record for name, record in records.items() if is_of(record, handover)}
 
@@ -81,10 +81,10 @@ def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason:
 
 def ended_by(record: TopologyRecord, handover: int) -> str:
     """How a topology's handover ended, with actor and time; empty while it is pending."""
-    found = [e for e in record.events if e.n > handover and e.event in ENDS]
-    if not found:
+    ends = [e for e in record.events if e.n > handover and e.event in ENDS]
+    if not ends:
         return ""
-    end = found[0]
+    end = ends[0]
     why = f": {end.reason}" if end.reason else ""
     return f"{record.topology!r} epoch {end.epoch} {end.event} by {end.actor} at {end.at:%H:%M:%S}{why}"
 
@@ -98,14 +98,14 @@ def moved(
     *,
     at: datetime,
 ) -> Event:
-    """The row of a move that a handover asked for, alone or in a group.
+    """The row of a move after its handover, alone or in a group.
 
     Args:
         record: the topology, before the move.
         handover: the request, with its actor and the epoch that becomes live.
         state: the ledger of that epoch.
         certificate: the proof.
-        extras: what else it says of topics.
+        extras: further fields of its detail, about topics.
         at: when.
     """
     detail = {
@@ -131,7 +131,7 @@ def moved(
 
 
 def _group_of(handover: Event) -> dict[str, Any]:
-    """What a row says of the group that it belongs to; nothing where it is of one topology."""
+    """The fields of a row about its group; empty for a single topology."""
     return {name: handover.detail[name] for name in ("group", "together") if name in handover.detail}
 
 

@@ -11,7 +11,7 @@ from kappa.record.ledger_rows import LedgerRow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What becomes true of commits at one of them and stays so, or what becomes false.
+#: True of commits from one of them on, or up to one of them.
 Condition = Callable[[LedgerRow], bool]
 
 
@@ -21,7 +21,7 @@ class PastCommits(Sequence[LedgerRow]):
     Args:
         records: the file's rows of commits, by number.
         parse: makes a row of a record.
-        reaches_back_to: the last slice that earlier files tell of; -1 where there are none.
+        reaches_back_to: the last slice of earlier files; -1 where there are none.
     """
 
     def __init__(
@@ -50,18 +50,18 @@ class PastCommits(Sequence[LedgerRow]):
 
 
 def newest_of(commits: Sequence[LedgerRow], is_early: Condition) -> LedgerRow | None:
-    """The last commit of which a condition holds that no later one meets again; None where it holds of none."""
+    """The last commit that meets a condition which no later one meets; None where none meets it."""
     at = bisect_left(commits, True, key=lambda row: not is_early(row))
     return commits[at - 1] if at else None
 
 
 def oldest_of(commits: Sequence[LedgerRow], is_late: Condition) -> LedgerRow | None:
-    """The first commit of which a condition holds that later ones meet too; None where it holds of none."""
+    """The first commit that meets a condition which all later ones meet too; None where none meets it."""
     at = bisect_left(commits, True, key=is_late)
     return commits[at] if at < len(commits) else None
 
 
 def commit_with(seq: int, pieces: Iterable[Sequence[LedgerRow]]) -> LedgerRow | None:
-    """The commit of a slice, in pieces of which each has its commits by number."""
-    found = (newest_of(piece, lambda row: row.seq <= seq) for piece in pieces)
-    return next((row for row in found if row is not None and row.seq == seq), None)
+    """The commit of a slice, out of pieces that each have their commits by number."""
+    candidates = (newest_of(piece, lambda row: row.seq <= seq) for piece in pieces)
+    return next((row for row in candidates if row is not None and row.seq == seq), None)

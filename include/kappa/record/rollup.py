@@ -1,8 +1,8 @@
-"""The roll-up of a ledger: one row in the place of those that tell of slices long done.
+"""The roll-up of a ledger: one row in the place of those about slices long past.
 
-What the product asks of old slices is in the roll-up: what they read and sent, as runs of slices; how many they were.
-Rows that something still needs stay rows: commits whose files are there, claims, baselines, yields, upgrades. See
-docs/decisions/ledgers-are-rolled-up.md.
+It holds the facts about old slices that the product still needs: their input and output, as runs of slices, and their
+number. Rows that something still needs stay rows: commits whose files are there, claims, baselines, yields, upgrades.
+See docs/decisions/ledgers-are-rolled-up.md.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     from kappa.record.ledger_rows import LedgerRow
     from kappa.record.ledger_state import LedgerState
 
-#: So many of the last slices keep all their rows.
+#: How many of the last slices keep all their rows.
 RECENT = 10
-#: Places that an epoch with versioned topics keeps for those that read it from early on, and how far they lie apart at
-#: least.
+#: How many places an epoch with versioned topics keeps for readers that begin early, and their least distance.
 PLACES, PLACE_OFFSETS = 10_000, 100_000
 
 
 def is_due(state: LedgerState, slices: int) -> bool:
-    """Whether so many slices were committed since the last roll-up, those left out that keep their rows."""
+    """Whether this many slices were committed since the last roll-up, without those that keep their rows."""
     return state.open_plan is None and len(state.commits) - state.rolled_commits >= slices + RECENT
 
 
@@ -44,24 +43,24 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
     """
     recent = state.recent
     since = state.rolled.n if state.rolled is not None else 0
-    done = recent[:-RECENT]
-    if state.open_plan is not None or not done or done[-1].n <= since:
+    past = recent[:-RECENT]
+    if state.open_plan is not None or not past or past[-1].n <= since:
         return None
-    runs = extended(_rolled_runs(state), _single_runs(done, _reached(state), state.resumes))
+    runs = extended(_rolled_runs(state), _single_runs(past, _reached(state), state.resumes))
     rolled = [] if state.rolled is None else [state.rolled]
-    ends = _thinned([*(state.rolled.detail.get("sent", ()) if state.rolled else ()), *_sent(done)])
+    ends = _thinned([*(state.rolled.detail.get("sent", ()) if state.rolled else ()), *_sent(past)])
     detail: dict[str, Any] = {
-        "upto": done[-1].n,
-        "seq": done[-1].seq,
+        "upto": past[-1].n,
+        "seq": past[-1].seq,
         "commits": sum(run.slices for run in runs),
-        "standing": done[-1].standing.as_dict(),
+        "standing": past[-1].standing.as_dict(),
         "runs": [run.as_dict() for run in runs],
         **({"sent": ends} if ends else {}),
         **releases.releases_detail(
-            releases.merged([*(row.releases for row in rolled), *(row.releases for row in done)])
+            releases.merged([*(row.releases for row in rolled), *(row.releases for row in past)])
         ),
-        **set_asides.detail(set_asides.merged(one for row in (*rolled, *done) for one in row.set_aside)),
-        **floors.floors_detail(releases.merged([*(row.floors for row in rolled), *(row.floors for row in done)])),
+        **set_asides.detail(set_asides.merged(one for row in (*rolled, *past) for one in row.set_aside)),
+        **floors.floors_detail(releases.merged([*(row.floors for row in rolled), *(row.floors for row in past)])),
     }
     from kappa.record.ledger_rows import LedgerRow
 
@@ -79,17 +78,17 @@ def is_cut_by_arrival(state: LedgerState) -> bool:
 
 
 def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> tuple[SliceFacts, ...]:
-    """Committed slices; of an epoch that reads versioned topics of others by the root topics that those are made of.
+    """Committed slices; of an epoch that reads versioned topics of others, by the root topics of those.
 
     Args:
         commits: the commits.
         before: where the epoch stood before the first of them; None where that is the seed.
     """
-    found = []
+    facts = []
     for row in commits:
         is_chained = "roots" in row.detail
         ranges = (before or row.standing).span_to(row.standing) if is_chained else row.ranges
-        found.append(
+        facts.append(
             SliceFacts(
                 seq=row.seq,
                 ranges=ranges,
@@ -105,19 +104,19 @@ def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> 
             )
         )
         before = row.standing
-    return tuple(found)
+    return tuple(facts)
 
 
 def sent_before(state: LedgerState) -> list[SentEnd]:
-    """Where an epoch had filled its versioned topics, of rolled-up commits, newest first."""
-    told = state.rolled.detail.get("sent", ()) if state.rolled is not None else ()
+    """The ends of an epoch's versioned topics at rolled-up commits, newest first."""
+    places = state.rolled.detail.get("sent", ()) if state.rolled is not None else ()
     return [
         SentEnd(
             ends=Offsets.from_json(ends),
             standing=Offsets.from_json(standing),
             final=final_from_dict(final[0] if final else {}),
         )
-        for ends, standing, *final in reversed(told)
+        for ends, standing, *final in reversed(places)
     ]
 
 
@@ -157,21 +156,18 @@ def _sent(commits: Iterable[LedgerRow]) -> Iterable[list[Mapping[str, Any]]]:
 
 
 def _thinned(places: Iterable[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Places some way behind one another, at most this many: every second one is left out.
-
-    The last stays.
-    """
-    found: list[Sequence[Mapping[str, Any]]] = []
+    """Places at some distance from one another; of too many, every second one. The last one stays."""
+    rest: list[Sequence[Mapping[str, Any]]] = []
     reached: int | None = None
     last: Sequence[Mapping[str, Any]] | None = None
     for place in places:
         filled = sum(offset for partitions in place[0].values() for offset in partitions.values())
         if reached is None or filled - reached >= PLACE_OFFSETS:
-            found.append(place)
+            rest.append(place)
             reached = filled
         last = place
-    while len(found) > PLACES:
-        found = found[::2]
-    if last is not None and found[-1] is not last:
-        found.append(last)
-    return found
+    while len(rest) > PLACES:
+        rest = rest[::2]
+    if last is not None and rest[-1] is not last:
+        rest.append(last)
+    return rest

@@ -29,17 +29,17 @@ def keep(folder: str, name: str, rows: Sequence[Mapping[str, Any]], schema: pa.S
 
 def read(folder: str, name: str) -> list[dict[str, Any]]:
     """The rows of a file, by number."""
-    found: list[dict[str, Any]] = table(folder, name).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = table(folder, name).to_pylist()
+    return rows
 
 
 def table(folder: str, name: str) -> pa.Table:
-    """The same in Arrow, where only some are looked at."""
+    """The same in Arrow, for callers that need only some of them."""
     import pyarrow.parquet as pq
 
     place = f"{folder}/{name}.parquet"
-    found = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
-    return found.sort_by("n")
+    rows = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
+    return rows.sort_by("n")
 
 
 def of_kind(rows: pa.Table, kind: str) -> pa.Table:

@@ -83,7 +83,7 @@ def create(
 
 
 def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = "") -> Savepoint:
-    """Take a savepoint's name away; its files go when their time has come. Returns what it was.
+    """Remove a savepoint's name; its files go when their time has come. Returns the savepoint.
 
     Raises:
         SavepointError: the topology has no savepoint of that name.
@@ -92,10 +92,10 @@ def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = 
     dropped: list[Savepoint] = []
 
     def decide(now: Now) -> Sequence[Event]:
-        found = _one(now.record, name)
-        dropped.append(found)
-        detail = {"name": name, "seq": found.seq}
-        return [now.event("savepoint_dropped", found.epoch, actor=actor, reason=reason, detail=detail)]
+        savepoint = _one(now.record, name)
+        dropped.append(savepoint)
+        detail = {"name": name, "seq": savepoint.seq}
+        return [now.event("savepoint_dropped", savepoint.epoch, actor=actor, reason=reason, detail=detail)]
 
     epochs.change(topology, decide)
     return dropped[-1]
@@ -121,7 +121,7 @@ def every(config: Config, topology: str | None = None) -> list[Savepoint]:
 def _event(
     config: Config, record: TopologyRecord, name: str, seq: int | None, *, actor: str, reason: str
 ) -> Event | None:
-    """The event that makes the savepoint; None if it is there already."""
+    """The event that makes the savepoint; None if the savepoint exists."""
     savepoint_name(name)
     if record.live is None:
         raise UnknownTopologyError(
@@ -129,19 +129,19 @@ def _event(
             f"kappa start {record.topology} --execute",
             name=record.topology,
         )
-    taken = record.savepoints.get(name)
-    if taken is not None and taken.epoch == record.live and seq in (None, taken.detail["seq"]):
+    namesake = record.savepoints.get(name)
+    if namesake is not None and namesake.epoch == record.live and seq in (None, namesake.detail["seq"]):
         row = _commit(config, record, seq)
-        if row.seq == taken.detail["seq"]:
+        if row.seq == namesake.detail["seq"]:
             return None
-    if taken is not None:
+    if namesake is not None:
         raise SavepointError(
-            f"Topology {record.topology!r} has a savepoint {name!r} already: seq {taken.detail['seq']} of epoch "
-            f"{taken.epoch}, named {taken.at:%Y-%m-%d %H:%M:%S} by {taken.actor}. Choose another name, or `kappa "
-            "savepoint drop` it.",
+            f"Topology {record.topology!r} has a savepoint {name!r} already: seq {namesake.detail['seq']} of epoch "
+            f"{namesake.epoch}, named {namesake.at:%Y-%m-%d %H:%M:%S} by {namesake.actor}. Choose another name, or "
+            "`kappa savepoint drop` it.",
             name=name,
-            epoch=taken.epoch,
-            seq=taken.detail["seq"],
+            epoch=namesake.epoch,
+            seq=namesake.detail["seq"],
         )
     row = _commit(config, record, seq)
     return Event(
@@ -173,15 +173,16 @@ def _commit(config: Config, record: TopologyRecord, seq: int | None) -> LedgerRo
         return row
     state = ledger.state()
     commits = state.readable
-    found = next((row for row in commits if row.seq == seq), None)
-    if found is None:
-        kept = f"{len(commits)}, from {commits[0].seq} to {commits[-1].seq}" if commits else "none"
+    commit = next((row for row in commits if row.seq == seq), None)
+    if commit is None:
+        readable = f"{len(commits)}, from {commits[0].seq} to {commits[-1].seq}" if commits else "none"
         raise SavepointError(
-            f"Live epoch {record.live} of {record.topology!r} has no commit {seq} whose files are kept; it has {kept}.",
+            f"Live epoch {record.live} of {record.topology!r} has no commit {seq} whose files are kept; it has "
+            f"{readable}.",
             epoch=record.live,
             seq=seq,
         )
-    return found
+    return commit
 
 
 def _one(record: TopologyRecord, name: str) -> Savepoint:

@@ -1,7 +1,7 @@
-"""Schemas that were used, kept in the lake: what was read once, or sent, is read again without a registry.
+"""Schemas in use, kept in the lake: records that were read or sent once are read again without a registry.
 
-One file a schema, ``_kappa/schemas/<topic>/<id>.json``, written before the slice that uses it has effects. A schema is
-never replaced: the lake is right where the registry says something else later.
+One file per schema, ``_kappa/schemas/<topic>/<id>.json``, written before the slice that uses it has effects. A schema
+is never replaced: where the registry has another one later, the lake is right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kappa.replay import stored
 from kappa.topology.schemas.wire_schemas import WriterSchema
 
 FORMAT = 1
-#: The kind of an id that the registry did not know.
+#: The kind of an id that is not in the registry.
 UNKNOWN = "UNKNOWN"
 
 
@@ -32,7 +32,7 @@ class StoredSchema:
     Attributes:
         id: the id that stands before the values.
         text: the schema.
-        references: texts of the schemas whose types it names, those that are named by others first.
+        references: texts of the schemas whose types it uses, each after those that it uses itself.
         kind: the registry's word for its language; ``UNKNOWN`` where it had no schema of that id.
         subject: the subject under which an epoch registered it; empty where it was only read.
     """
@@ -45,7 +45,7 @@ class StoredSchema:
 
     @property
     def schema(self) -> WriterSchema:
-        """What decodes a value."""
+        """The schema that decodes a value."""
         return WriterSchema(text=self.text, references=self.references, kind=self.kind)
 
 
@@ -57,12 +57,12 @@ def load(lake: str, topic: str) -> dict[int, StoredSchema]:
     """
     filesystem, folder = _open(schemas_of(lake, topic))
     listed = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    found = (from_json(_read(filesystem, item.path), item.path) for item in listed if item.path.endswith(".json"))
-    return {one.id: one for one in found}
+    schemas = (from_json(_read(filesystem, item.path), item.path) for item in listed if item.path.endswith(".json"))
+    return {one.id: one for one in schemas}
 
 
 def store(lake: str, topic: str, schema: StoredSchema) -> None:
-    """Store a schema; idempotent. A crash leaves it there, or a file that none reads.
+    """Store a schema; idempotent. A crash leaves it there, or a file that nothing reads.
 
     Raises:
         SchemaRefusedError: another schema is stored under its id.
@@ -70,10 +70,10 @@ def store(lake: str, topic: str, schema: StoredSchema) -> None:
     filesystem, folder = _open(schemas_of(lake, topic))
     path = f"{folder}/{schema.id}.json"
     if filesystem.get_file_info(path).type != fs.FileType.NotFound:
-        known = from_json(_read(filesystem, path), path)
-        if known.kind != UNKNOWN and not is_same(known.schema, schema.schema):
+        earlier = from_json(_read(filesystem, path), path)
+        if earlier.kind != UNKNOWN and not is_same(earlier.schema, schema.schema):
             raise other_schema(topic, schema.id)
-        if known.kind != UNKNOWN and (known.subject or not schema.subject):
+        if earlier.kind != UNKNOWN and (earlier.subject or not schema.subject):
             return
     filesystem.create_dir(folder, recursive=True)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -94,7 +94,7 @@ def to_json(schema: StoredSchema) -> str:
 
 
 def from_json(text: str, where: str) -> StoredSchema:
-    """What :func:`to_json` wrote.
+    """The inverse of :func:`to_json`.
 
     Raises:
         NewerFormatError: newer code wrote it in a format that this code does not read.
@@ -109,15 +109,15 @@ def subject_of(topic: str) -> str:
     return f"{topic}-value"
 
 
-def registered(known: Mapping[int, StoredSchema], topic: str, schema: WriterSchema) -> StoredSchema | None:
-    """Of the schemas of a topic the one that was registered for its values and says this; None where none was."""
+def registered(schemas: Mapping[int, StoredSchema], topic: str, schema: WriterSchema) -> StoredSchema | None:
+    """The equal schema among those registered for the values of a topic; None where there is none."""
     return next(
-        (one for one in known.values() if one.subject == subject_of(topic) and is_same(one.schema, schema)), None
+        (one for one in schemas.values() if one.subject == subject_of(topic) and is_same(one.schema, schema)), None
     )
 
 
 def is_same(one: WriterSchema, other: WriterSchema) -> bool:
-    """Whether two schemas say the same, however they are written."""
+    """Whether two schemas are the same, however they are written."""
     return (one.kind, _content(one)) == (other.kind, _content(other))
 
 
@@ -133,13 +133,13 @@ def other_schema(topic: str, number: int) -> SchemaRefusedError:
 
 
 def _content(schema: WriterSchema) -> list[object]:
-    found: list[object] = []
+    content: list[object] = []
     for text in (*schema.references, schema.text):
         try:
-            found.append(json.loads(text))
+            content.append(json.loads(text))
         except ValueError:
-            found.append(text.strip())
-    return found
+            content.append(text.strip())
+    return content
 
 
 def _read(filesystem: fs.FileSystem, path: str) -> str:
@@ -149,6 +149,6 @@ def _read(filesystem: fs.FileSystem, path: str) -> str:
 
 def _open(place: str) -> tuple[fs.FileSystem, str]:
     if "://" in place:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(place)
-        return found
+        filesystem, path = fs.FileSystem.from_uri(place)
+        return filesystem, path
     return fs.LocalFileSystem(), str(Path(place).absolute())

@@ -1,4 +1,4 @@
-"""Runs of slices: what a ledger's roll-up keeps of slices whose rows have gone, exact wherever something can change.
+"""Runs of slices: a roll-up's facts about slices whose rows have gone, exact wherever something can change.
 
 Pure.
 """
@@ -19,12 +19,12 @@ class Run:
     """Consecutive slices that read on from one another, sent alike and ran the same code; at first one slice.
 
     Attributes:
-        facts: what a certificate asks of them.
+        facts: what a certificate needs to know of them.
         slices: how many they are.
         logged: whether they wrote the changelog.
         turn: number of the ledger's last row ``resume`` before them; 0 before the first.
         seconds: how long they took together.
-        bytes_read: keys and values of those slices that say it.
+        bytes_read: keys and values of those slices that have their size on record.
         sized_records: records of those slices.
         sized: number of those slices.
     """
@@ -59,7 +59,7 @@ class Run:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Run:
-        """Read what :meth:`as_dict` wrote."""
+        """The inverse of :meth:`as_dict`."""
         rows_read, rows_parsed, rows_dead, rows_late, rows_set_aside = (*values["rows"], 0, 0)[:5]
         bytes_read, sized_records, sized = values["bytes"]
         facts = SliceFacts(
@@ -89,18 +89,18 @@ class Run:
 
 
 def extended(runs: Sequence[Run], more: Iterable[Run]) -> tuple[Run, ...]:
-    """Runs and those that follow them, with neighbours made one where nothing is lost by it.
+    """Runs and those that follow them, with neighbours joined where nothing is lost by it.
 
     A slice that a certificate would complain of, or that does not join the one before it, stays apart: its number and
     its ranges are what the complaint names. So does the seed, and each turn in which an epoch may send.
     """
-    found = list(runs)
+    joint = list(runs)
     for run in more:
-        if found and _is_continued(found[-1], run):
-            found[-1] = _joined(found[-1], run)
+        if joint and _is_continued(joint[-1], run):
+            joint[-1] = _joined(joint[-1], run)
         else:
-            found.append(run)
-    return tuple(found)
+            joint.append(run)
+    return tuple(joint)
 
 
 def _is_continued(run: Run, following: Run) -> bool:
