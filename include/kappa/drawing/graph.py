@@ -1,4 +1,4 @@
-"""What a topology consists of, and where its rows go, as values that can be drawn."""
+"""The parts of a topology, and the ways of its rows, as values that can be drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kappa.topology.times.event_time import LATE_RECORDS
 
 
 class Kind(StrEnum):
-    """What a box stands for."""
+    """The kind of a box."""
 
     SOURCE = "source"
     STEP = "step"
@@ -26,10 +26,10 @@ class Box:
     """One part of a topology.
 
     Attributes:
-        kind: what it is.
+        kind: its kind.
         name: its name.
-        details: what else is to be said of it, a phrase each.
-        leads_to: where its rows go. Rows of a table go back to the step, too, in the next slice.
+        details: further facts, a phrase each.
+        leads_to: the boxes to which its rows go. Rows of a table go back to the step, too, in the next slice.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Graph:
     Attributes:
         name: the topology's name.
         version: its version.
-        sources: what the step reads.
+        sources: the input of the step.
         center: the step; it leads to tables and append outputs, and those to their topics.
     """
 
@@ -75,8 +75,8 @@ def graph_of(topology: Topology) -> Graph:
 
 
 def _source(source: Source) -> Box:
-    said = {"json": "JSON", "avro": "Avro", "json_schema": "JSON of a schema registry"}.get(source.format)
-    details = [f"{said} with {_columns(source.columns)}" if said else f"format {source.format}"]
+    form = {"json": "JSON", "avro": "Avro", "json_schema": "JSON of a schema registry"}.get(source.format)
+    details = [f"{form} with {_columns(source.columns)}" if form else f"format {source.format}"]
     if source.of is not None:
         details.append(f"the versioned topic of {source.of}")
     if source.grace is not None:
@@ -130,7 +130,7 @@ def _columns(columns: Sequence[object]) -> str:
 
 
 def _summary(step: object) -> tuple[str, ...]:
-    """The first sentence that a step says of itself."""
-    said = (inspect.getdoc(step) or "") if hasattr(step, "__name__") else ""
-    first = " ".join(said.partition("\n\n")[0].split())
+    """The first sentence of a step's docstring."""
+    doc = (inspect.getdoc(step) or "") if hasattr(step, "__name__") else ""
+    first = " ".join(doc.partition("\n\n")[0].split())
     return (first,) if first else ()

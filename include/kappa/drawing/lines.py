@@ -1,4 +1,4 @@
-"""Text of a drawing: what cannot be seen is written out, and lines end where the drawing does."""
+"""Lines of a drawing: their width, and texts broken to fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a topology whose file was read and not imported: what its literals say."""
+"""The graph of a topology whose file was read and not imported: from its literals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kappa.topology.declaration import step_of
 from kappa.topology.registry import Declared
 from kappa.topology.times.event_time import LATE_RECORDS
 
-#: What stands for a name that is not a literal.
+#: In place of a name that is not a literal.
 UNREAD = "…"
 
 
@@ -57,12 +57,12 @@ def _source(node: ast.expr) -> Box:
 
 def _tables_of(operator: ast.expr) -> Sequence[Box]:
     words = _words(operator)
-    callee, given = _callee(operator), [words[w] for w in ("table", "tables", "deletions", "parts") if w in words]
-    names = [_literal(node) for node in given if not (isinstance(node, ast.Constant) and node.value is None)]
+    callee, nodes = _callee(operator), [words[w] for w in ("table", "tables", "deletions", "parts") if w in words]
+    names = [_literal(node) for node in nodes if not (isinstance(node, ast.Constant) and node.value is None)]
     each = [name for one in names for name in ([one] if isinstance(one, str) else one or [UNREAD])]
     if callee == "cdc_table":
         each = [f"{name}{end}" for name in each for end in ("", "_deleted", "_truncated")]
-    if callee == "lookup" and not given:
+    if callee == "lookup" and not nodes:
         return ()  # it reads the table of a running total
     details = (f"state of {callee}",) if callee else ()
     return [Box(kind=Kind.TABLE, name=str(name), details=details) for name in each or [UNREAD]]
@@ -86,8 +86,8 @@ def _key(words: Mapping[str, ast.expr]) -> tuple[str, ...]:
 
 
 def _name(node: ast.expr, word: str) -> str:
-    found = _literal(_words(node).get(word))
-    return found if isinstance(found, str) else UNREAD
+    name = _literal(_words(node).get(word))
+    return name if isinstance(name, str) else UNREAD
 
 
 def _items(node: ast.expr | None, values: Mapping[str, ast.expr]) -> Sequence[ast.expr]:
@@ -98,7 +98,7 @@ def _items(node: ast.expr | None, values: Mapping[str, ast.expr]) -> Sequence[as
 
 
 def _named(node: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
-    """What a name stands for."""
+    """The expression behind a name."""
     return values.get(node.id, node) if isinstance(node, ast.Name) else node
 
 
@@ -115,7 +115,7 @@ def _literal(node: ast.expr | None) -> str | Sequence[object] | None:
     if node is None:
         return None
     try:
-        found = ast.literal_eval(node)
+        value = ast.literal_eval(node)
     except ValueError:
         return None
-    return found if isinstance(found, str | list | tuple) else None
+    return value if isinstance(value, str | list | tuple) else None

@@ -21,10 +21,10 @@ def text(graph: Graph) -> str:
     begins = min(_LATEST, 2 + max(width(label) for label, _, _ in rows))
     lines = [visible(graph.title), ""]
     for label, rest, details in rows:
-        said = wrapped("; ".join(details), _WIDE - begins)
-        beside = said.pop(0) if width(label) < begins else ""
+        right = wrapped("; ".join(details), _WIDE - begins)
+        beside = right.pop(0) if width(label) < begins else ""
         lines.append(f"{label}{' ' * (begins - width(label))}{beside}")
-        lines += [f"{rest}{' ' * (begins - width(rest))}{line}" for line in said]
+        lines += [f"{rest}{' ' * (begins - width(rest))}{line}" for line in right]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

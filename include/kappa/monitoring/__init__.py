@@ -1,1 +1,1 @@
-"""What a driver tells others about itself: metrics for Prometheus, notices for a webhook."""
+"""Signs of a driver to the outside: metrics for Prometheus, notices for a webhook."""

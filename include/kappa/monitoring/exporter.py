@@ -1,7 +1,7 @@
 """The endpoint at which Prometheus asks a driver for its measures.
 
-Nothing here stops or delays a slice: what fails is counted and said once in the log. What costs a look at the broker or
-the disk is done by a thread of its own.
+Nothing here stops or delays a slice: failures are counted and logged once. Looks at the broker or the disk are made by
+a thread of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EVERY = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not bound
 
 
 def _measured(method: Callable[Concatenate[Exporter, _P], None]) -> Callable[Concatenate[Exporter, _P], None]:
-    """Nothing where there is no endpoint; an error goes no further."""
+    """A method that does nothing without an endpoint, and whose errors go no further."""
 
     @wraps(method)
     def measured(self: Exporter, /, *args: _P.args, **named: _P.kwargs) -> None:
@@ -41,7 +41,7 @@ def _measured(method: Callable[Concatenate[Exporter, _P], None]) -> Callable[Con
             return
         try:
             method(self, *args, **named)
-        except Exception as error:  # a measure that is missing stops no stream
+        except Exception as error:  # a missing measure stops no stream
             self.metrics.unmeasured()
             self.complain(method.__name__, error)
 
@@ -53,7 +53,7 @@ class Exporter:
 
     Attributes:
         address: ``host:port`` of the endpoint; empty while there is none.
-        metrics: what it shows; None while there is none.
+        metrics: its content; None while there is none.
     """
 
     def __init__(self, config: Config, paths: EpochPaths) -> None:
@@ -73,22 +73,22 @@ class Exporter:
         """Listen, if the settings ask for it.
 
         Args:
-            metrics: makes what is to be shown.
-            state: the driver's state, asked at each look.
+            metrics: makes the measures.
+            state: gives the driver's state, at each look.
             committed: the epoch's last commit.
             is_live: whether it is the live one.
         """
         if self._config.metrics_endpoint is None:
             return
         try:
-            made = metrics()
-            made.watch(state)
-            made.started(committed, is_live=is_live)
-            self._listen(made, *self._config.metrics_endpoint)
-        except Exception as error:  # a driver that nothing measures works as well
+            measures = metrics()
+            measures.watch(state)
+            measures.started(committed, is_live=is_live)
+            self._listen(measures, *self._config.metrics_endpoint)
+        except Exception as error:  # a driver without measures works as well
             self.complain("open", error)
             return
-        self.metrics = made
+        self.metrics = measures
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
         self._log.info("metrics", address=self.address)
@@ -129,7 +129,7 @@ class Exporter:
         self.metrics.failed("wait" if isinstance(error, Transient | ConflictError) else "failure", in_a_row)
 
     def complain(self, what: str, error: Exception) -> None:
-        """Say once what cannot be measured."""
+        """Log once that something cannot be measured."""
         if what not in self._complaints:
             self._complaints.add(what)
             self._log.error("not measured", what=what, error=f"{type(error).__name__}: {first_line(error)}")
@@ -142,7 +142,7 @@ class Exporter:
         except OSError as error:
             if port == 0:
                 raise
-            # Two epochs on one host ask for the same port, as during each replay.
+            # Two epochs on one host want the same port, as during each replay.
             self._log.warning("port taken", port=port, error=error.strerror or type(error).__name__)
             server, thread = start_http_server(0, host, metrics.registry)
         self._server = server, thread
@@ -171,7 +171,7 @@ class Exporter:
         try:
             ends = self._broker.stable_offsets(position.topics)
         except KappaError:
-            self.metrics.lag(None)  # what the driver itself meets then is in its log
+            self.metrics.lag(None)  # the driver's own error is in its log
             return
         self.metrics.lag(position.count_to(position.merge(ends)))
 

@@ -1,6 +1,6 @@
-"""What a driver measures of its epoch, in the terms of Prometheus.
+"""The measures of an epoch, in the terms of Prometheus.
 
-Every series has the labels ``topology`` and ``epoch``. What else labels one is declared in the topology's file, or is a
+Every series has the labels ``topology`` and ``epoch``. Any other label is declared in the topology's file, or is a
 fixed word: the number of series does not grow with the stream.
 """
 
@@ -28,16 +28,16 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 1
 class Metrics:
     """The measures of one epoch, in a registry of their own.
 
-    What rests on a commit has no value before the first one. Counters begin at 0 in each process.
+    Measures of commits have no value before the first one. Counters begin at 0 in each process.
 
     Args:
-        bound: source -> what its topic is called in Kafka, where that is another name.
+        bound: source -> the name of its topic in Kafka, where that is another one.
         start: where the plan of the epoch begins.
         end: where its bulk work ends.
         clock: monotonic seconds.
 
     Attributes:
-        registry: what the endpoint shows.
+        registry: the content of the endpoint.
         position: next offset of each partition; None before the first commit.
     """
 
@@ -61,8 +61,8 @@ class Metrics:
         self._seconds: dict[str, float] = {}
         self._at = {"topology": topology.name, "epoch": str(epoch)}
 
-        def one(kind: Any, name: str, said: str, *labels: str, **options: Any) -> Any:
-            return kind(name, said, ["topology", "epoch", *labels], registry=self.registry, **options)
+        def one(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+            return kind(name, text, ["topology", "epoch", *labels], registry=self.registry, **options)
 
         self._state = one(
             Gauge, "kappa_driver_state", "1 for the state that the driver is in, 0 for the others.", "state"
@@ -120,21 +120,21 @@ class Metrics:
                 self._rows.labels(**self._at, kind=kind, name=member.name)
 
     def watch(self, state: Callable[[], str]) -> None:
-        """Ask for the driver's state whenever it is shown."""
+        """Take the driver's state from this function at each look."""
         for name in STATES:
             self._state.labels(**self._at, state=name).set_function(lambda name=name: float(state() == name))
 
     def started(self, committed: LedgerRow | None, *, is_live: bool) -> None:
-        """Where the epoch's last driver left it."""
+        """The state in which the epoch's last driver left it."""
         self._is_live.labels(**self._at).set(is_live)
         if committed is not None:
             self.stands_at(committed)
 
     def begin(self, line: str) -> None:
-        """A line begins, and the one before it has ended; what is not a line of the protocol is not measured.
+        """A line begins, and the one before it has ended; other lines than the protocol's are not measured.
 
         Args:
-            line: its name, or that followed by what it is at: ``effects of slice 7``.
+            line: its name, alone or with more after it: ``effects of slice 7``.
         """
         now = self._clock()
         if self._line is not None:
@@ -148,8 +148,8 @@ class Metrics:
     def committed(self, row: LedgerRow, seconds: float) -> None:
         """A slice was committed."""
         self.begin("")
-        for line, taken in self._seconds.items():
-            self._lines.labels(**self._at, line=line).observe(taken)
+        for line, duration in self._seconds.items():
+            self._lines.labels(**self._at, line=line).observe(duration)
         self._seconds = {}
         self._slices.labels(**self._at).observe(seconds)
         self._records.labels(**self._at).inc(row.rows_read)
@@ -161,7 +161,7 @@ class Metrics:
         self.stands_at(row)
 
     def failed(self, kind: str, in_a_row: int) -> None:
-        """An error was weighed; what the slice at hand took is not counted.
+        """An error was weighed; the time of the present slice is not counted.
 
         Args:
             kind: ``failure``, or ``wait`` for one that passes by itself.
@@ -191,17 +191,17 @@ class Metrics:
         self.position = ranges_end(row.ranges)
         self._seq.labels(**self._at).set(row.seq)
         self._at_seconds.labels(**self._at).set(row.at.timestamp())
-        done, total = self._start.processed(self.position, self._end)
-        self._progress.labels(**self._at).set(done / total if total else 1.0)
+        offsets, total = self._start.processed(self.position, self._end)
+        self._progress.labels(**self._at).set(offsets / total if total else 1.0)
         for source in self._sources:
             topic = self._bound.get(source.topic, source.topic)
             times = row.stream_times.get(topic, {})
             partitions = [item.partition for item in row.ranges if item.topic == topic]
-            found = frontier_of(times, partitions, source.grace_ms or 0)
-            if found.ms is not None:
-                self._frontier.labels(**self._at, source=source.topic).set(found.ms / 1000)
+            frontier = frontier_of(times, partitions, source.grace_ms or 0)
+            if frontier.ms is not None:
+                self._frontier.labels(**self._at, source=source.topic).set(frontier.ms / 1000)
             if times:
-                known = [times[partition] for partition in partitions if partition in times]
-                behind = (max(known) - min(known)) / 1000 if len(known) == len(partitions) else math.inf
-                self._furthest.labels(**self._at, source=source.topic).set(max(known) / 1000)
+                own_times = [times[partition] for partition in partitions if partition in times]
+                behind = (max(own_times) - min(own_times)) / 1000 if len(own_times) == len(partitions) else math.inf
+                self._furthest.labels(**self._at, source=source.topic).set(max(own_times) / 1000)
                 self._skew.labels(**self._at, source=source.topic).set(behind)

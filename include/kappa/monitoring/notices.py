@@ -1,8 +1,8 @@
-"""Notices to a webhook: what needs a decision, and each move of the live pointer.
+"""Notices to a webhook: pending decisions, and each move of the live pointer.
 
-A notice is made of an event on record, so that it is made once whichever process wrote the event. A file beside the
-heartbeat says up to which event the receiver has answered: a driver that dies before that leaves the rest to the next
-one. The receiver may get a notice twice then, with the same id.
+A notice comes from an event on record: once, whichever process wrote the event. A file beside the heartbeat holds the
+last event that the receiver has answered: a driver that dies before leaves the rest to the next one, and the receiver
+may then get a notice twice, with the same id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kappa.replay.proof.verdict import DiffReport, Verdict
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
-#: How long a receiver may take for a step of its answer, and how long a driver that ends waits for what is on its way.
+#: Time for each step of a receiver's answer, and for open notices when a driver ends.
 TIMEOUT_SECONDS = 5.0
 #: Pauses between tries: from the first on they double.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
@@ -38,16 +38,16 @@ log = structlog.get_logger("kappa.monitoring.notices")
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """What the receiver gets, as JSON.
+    """A notice as the receiver gets it, as JSON.
 
     Attributes:
-        id: the same for each try: a receiver that has seen it may drop it.
+        id: the same for each try: a receiver that has it may drop it.
         event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``APPROVAL``, ``CUTOVER`` or ``ROLLBACK``.
         message: what happened, for people.
-        command: what to type next.
+        command: the next command.
         at: when it happened, ISO 8601, UTC.
-        verdict: of the epoch's verification, where an answer is waited for.
-        link: where the answer is given.
+        verdict: of the epoch's verification, where an answer is pending.
+        link: the page for the answer.
     """
 
     id: str
@@ -67,7 +67,7 @@ def notice_of(event: Event, lake: str, *, is_rollback: bool = False) -> Notice |
     Args:
         event: of the record of epochs.
         lake: id of the lake.
-        is_rollback: whether it is a move to an epoch that readers had before: :func:`kappa.record.moves.rollbacks`.
+        is_rollback: whether it is a move back to an earlier epoch: :func:`kappa.record.moves.rollbacks`.
     """
     name, epoch = event.topology, event.epoch
     verdict = link = ""
@@ -108,13 +108,13 @@ def notice_of(event: Event, lake: str, *, is_rollback: bool = False) -> Notice |
 
 
 def _question(event: Event) -> str:
-    """What is waited for, in a sentence or two."""
-    asked = event.detail
-    until = f"{datetime.fromisoformat(asked['until']):%Y-%m-%d %H:%M} UTC"
-    person = f"Approval {asked['nth']} of {asked['needed']}. " if asked["needed"] > 1 else ""
+    """The pending approval, in a sentence or two."""
+    request = event.detail
+    until = f"{datetime.fromisoformat(request['until']):%Y-%m-%d %H:%M} UTC"
+    person = f"Approval {request['nth']} of {request['needed']}. " if request["needed"] > 1 else ""
     return (
-        f"Waits for approval to replace epoch {asked['terms']['live']}, which is live. Verdict: "
-        f"{asked['terms']['verdict']}. {person}Without an answer until {until} it is rejected."
+        f"Waits for approval to replace epoch {request['terms']['live']}, which is live. Verdict: "
+        f"{request['terms']['verdict']}. {person}Without an answer until {until} it is rejected."
     )
 
 
@@ -127,7 +127,7 @@ class Notices:
     def __init__(self, config: Config, paths: EpochPaths) -> None:
         self._config, self._paths = config, paths
         self._log = log.bind(topology=paths.topology, epoch=paths.epoch)
-        self._seen: int | None = None
+        self._last: int | None = None
         self._lake = ""
         self._waiting: list[tuple[int | None, Notice]] = []
         self._changed = threading.Condition()
@@ -136,7 +136,7 @@ class Notices:
         self._is_on = bool(config.webhook_url or config.webhook_url_file)
 
     def open(self, events: Sequence[Event], lake: str) -> None:
-        """Begin after the last event that was told; the first driver begins after those that there are.
+        """Begin after the last event of the bookmark; the first driver begins after the present ones.
 
         Args:
             events: of the topology, oldest first.
@@ -145,11 +145,11 @@ class Notices:
         if not self._is_on:
             return
         try:
-            told = self._told()
+            last = self._bookmark()
             self._lake = lake
-            self._seen = told if told is not None else max((event.n for event in events), default=0)
-            if told is None:
-                self._keep(self._seen)
+            self._last = last if last is not None else max((event.n for event in events), default=0)
+            if last is None:
+                self._set_bookmark(self._last)
         except (OSError, ValueError, NewerFormatError) as error:
             self._is_on = False
             self._log.error("no notices", error=f"{type(error).__name__}: {error}")
@@ -158,19 +158,21 @@ class Notices:
         self._thread.start()
 
     def look(self, events: Sequence[Event]) -> None:
-        """Take up the epoch's events that are new, of all events of the topology."""
-        if self._thread is None or self._seen is None:
+        """Take up the new events of the epoch, out of all events of the topology."""
+        if self._thread is None or self._last is None:
             return
-        if not events or events[-1].n <= self._seen:
+        if not events or events[-1].n <= self._last:
             return
-        new = [event for event in events if event.n > self._seen]
-        self._seen = new[-1].n
+        new = [event for event in events if event.n > self._last]
+        self._last = new[-1].n
         back = rollbacks(events)
-        found = [(e.n, notice_of(e, self._lake, is_rollback=e.n in back)) for e in new if e.epoch == self._paths.epoch]
-        self._add([(n, notice) for n, notice in found if notice is not None])
+        notices = [
+            (e.n, notice_of(e, self._lake, is_rollback=e.n in back)) for e in new if e.epoch == self._paths.epoch
+        ]
+        self._add([(n, notice) for n, notice in notices if notice is not None])
 
     def hangs(self, line: Line, seq: int, at: str) -> None:
-        """A line of the driver has not ended for too long; that is on no record."""
+        """A line of the driver takes too long; that is on no record."""
         if self._thread is None or line.level != "stuck":
             return
         name, epoch = self._paths.topology, self._paths.epoch
@@ -186,23 +188,23 @@ class Notices:
         self._add([(None, notice)])
 
     def close(self) -> None:
-        """Wait a little for what is on its way; the next driver posts the rest."""
+        """Wait a little for notices on their way; the next driver posts the rest."""
         if self._thread is None:
             return
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting, TIMEOUT_SECONDS)
-            left = [notice.id for _, notice in self._waiting]
+            rest = [notice.id for _, notice in self._waiting]
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
         self._thread.join(TIMEOUT_SECONDS)
-        if left:
-            self._log.error("notices left", ids=left)
+        if rest:
+            self._log.error("notices left", ids=rest)
 
-    def _add(self, found: Sequence[tuple[int | None, Notice]]) -> None:
-        if found:
+    def _add(self, notices: Sequence[tuple[int | None, Notice]]) -> None:
+        if notices:
             with self._changed:
-                self._waiting.extend(found)
+                self._waiting.extend(notices)
                 self._changed.notify_all()
 
     def _run(self) -> None:
@@ -226,7 +228,7 @@ class Notices:
     def _done(self, n: int | None) -> None:
         if n is not None:
             try:
-                self._keep(n)
+                self._set_bookmark(n)
             except OSError as error:  # of an epoch that was removed meanwhile, for example
                 self._log.warning("notice told, not kept", error=f"{type(error).__name__}: {error.strerror}")
         with self._changed:
@@ -242,7 +244,7 @@ class Notices:
             headers = {"Idempotency-Key": notice.id}
             with httpx2.stream("POST", url, json=asdict(notice), headers=headers, timeout=TIMEOUT_SECONDS) as answer:
                 return "" if answer.is_success else f"HTTP {answer.status_code}"
-        except Exception as error:  # also a URL that is none, and a file that is gone
+        except Exception as error:  # also a malformed URL, and a missing file
             return type(error).__name__
 
     def _url(self) -> str:
@@ -251,8 +253,8 @@ class Notices:
             return Path(self._config.webhook_url_file).read_text().strip()
         return self._config.webhook_url
 
-    def _told(self) -> int | None:
-        """Number of the last event that was told; None where no driver kept one."""
+    def _bookmark(self) -> int | None:
+        """Number of the last event whose notice was answered; None before the first driver."""
         try:
             values = json.loads(Path(self._paths.notices).read_text())
         except FileNotFoundError:
@@ -260,5 +262,5 @@ class Notices:
         stored.check_format(values.get("format"), FORMAT, what="file of notices", where=self._paths.notices)
         return int(values["told"])
 
-    def _keep(self, n: int) -> None:
+    def _set_bookmark(self, n: int) -> None:
         replace_text(Path(self._paths.notices), json.dumps({"format": FORMAT, "told": n}))

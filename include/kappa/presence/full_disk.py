@@ -1,18 +1,18 @@
-"""Errors of a disk that has no room left, by whichever library they come."""
+"""Errors of a full disk, from whichever library they come."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
 
-#: What the system says of a disk, or of a user's part of one, that has no room.
+#: The system's numbers for a full disk, or a user's full quota of one.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-#: The same in the words of engines that tell no number: Delta's writer, Arrow, the JVM.
+#: The same in the words of engines that give no number: Delta's writer, Arrow, the JVM.
 _WORDS = ("No space left on device", "Disk quota exceeded", "os error 28", "os error 122", "[Errno 28]", "[Errno 122]")
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error, or what it came of, is that a disk has no room."""
+    """Whether an error, or one of its causes, is a full disk."""
     return any(
         (isinstance(one, OSError) and one.errno in NO_SPACE) or any(word in str(one) for word in _WORDS)
         for one in _chain(error)
@@ -20,9 +20,9 @@ def is_full(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    ids: set[int] = set()
     one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
+    while one is not None and id(one) not in ids:
+        ids.add(id(one))
         yield one
         one = one.__cause__ or one.__context__

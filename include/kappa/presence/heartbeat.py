@@ -30,7 +30,7 @@ _LOOKS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat:
-    """What a driver says of itself.
+    """The state of a driver in its own words.
 
     Attributes:
         writer: the driver's claim.
@@ -40,14 +40,14 @@ class Heartbeat:
         at: when it was written, UTC.
         seq: last committed slice.
         role: ``candidate``, ``live`` or ``retired``.
-        message: what it is doing, for people.
+        message: its present work, for people.
         state: ``running``, ``slow``, ``stuck`` or ``stopped``.
         records_per_second: rate of the last slices.
         code: content hash of the code that it runs.
         boot: id of the host's boot to which ``started`` belongs; empty where the system has none.
         monotonic: when it was written, by that kernel's monotonic clock, in seconds.
-        line: what the thread that is at it longest is at.
-        line_seconds: for how long, by the driver's own clock.
+        line: the oldest line of its threads.
+        line_seconds: the age of that line, by the driver's own clock.
         metrics: ``host:port`` where it answers Prometheus; empty where it does not.
     """
 
@@ -78,13 +78,13 @@ class Heartbeat:
     def may_be_ended(self) -> bool:
         """Whether its process may be sent a signal: a driver's, on this host, and another than the caller.
 
-        A heartbeat is a file in the lake. What it names is ended only if its command line says that it is a driver.
+        A heartbeat is a file in the lake: the process in it is ended only if its command line is a driver's.
         """
         return self.is_process and self.pid != os.getpid() and "run_epoch.py" in _command_line(self.pid)
 
 
 def read(path: str) -> Heartbeat | None:
-    """The heartbeat at a path, or None when there is none; fields as :mod:`kappa.replay.stored` says.
+    """The heartbeat at a path, or None when there is none; fields as in :mod:`kappa.replay.stored`.
 
     Raises:
         NewerFormatError: newer code wrote it in a format that this code does not read.
@@ -99,20 +99,20 @@ def read(path: str) -> Heartbeat | None:
 def _values(path: str) -> dict[str, Any] | None:
     for _ in range(_LOOKS):  # one that is written in place may be seen half written
         try:
-            found: dict[str, Any] = json.loads(Path(path).read_text())
+            values: dict[str, Any] = json.loads(Path(path).read_text())
         except FileNotFoundError:
             return None
         except ValueError:
             continue
-        return found
+        return values
     return None
 
 
 def write(path: str, beat: Heartbeat) -> None:
     """Replace the heartbeat in one step. Its folder must exist: an epoch that was removed is not brought back.
 
-    On a full disk it is written over the old one, whose place on the disk it has: a driver that waits for room is not
-    dead, and says what it waits for.
+    On a full disk it is written over the old one, in its place on the disk: a driver that waits for room is not dead,
+    and its message says so.
 
     Raises:
         OSError: it cannot be written; no other file is left.
@@ -128,7 +128,7 @@ def write(path: str, beat: Heartbeat) -> None:
 
 
 def _overwrite(path: str, text: bytes) -> None:
-    """Write over a file in place, padded with blanks to what it has been, so that no reader sees the rest of it."""
+    """Write over a file in place, padded with blanks to its old size: no reader sees the rest of the old text."""
     file = os.open(path, os.O_WRONLY)
     try:
         old = os.fstat(file).st_size
@@ -172,15 +172,15 @@ def is_process(pid: int, started: int) -> bool:
 class Beating:
     """Writes a heartbeat every few seconds from a thread, until closed.
 
-    One that cannot be written is told in the log, once, and the next one is tried: a driver whose heartbeats end counts
-    as dead, and another one is started beside it.
+    A failure is logged once, and the next heartbeat is tried: a driver whose heartbeats end counts as dead, and another
+    one is started beside it.
 
     Args:
         path: where.
         beat: the first one.
         seconds: pause between two.
-        has_claim: asked before each; a driver that lost its claim stops beating.
-        watchdog: says which line the threads are at; None where there is nothing to watch.
+        has_claim: called before each; a driver that lost its claim stops beating.
+        watchdog: gives the lines of the threads; None where there is nothing to watch.
         alarm: called once when a line becomes slow or stuck.
     """
 
@@ -216,18 +216,18 @@ class Beating:
 
     @property
     def state(self) -> str:
-        """What the driver would say of itself now: ``running``, ``slow``, ``stuck`` or ``stopped``."""
+        """The present state: ``running``, ``slow``, ``stuck`` or ``stopped``."""
         line = self._watchdog.worst() if self._watchdog is not None else Line()
-        said = self._beat.state
-        return line.level if line.level and said == "running" else said
+        state = self._beat.state
+        return line.level if line.level and state == "running" else state
 
     @property
     def seq(self) -> int:
-        """The last committed slice that was said; -1 where there is none."""
+        """The last committed slice in the heartbeat; -1 where there is none."""
         return self._beat.seq
 
     def say(self, **changes: Any) -> None:
-        """Change what the heartbeat says, and write it at once."""
+        """Change fields of the heartbeat, and write it at once."""
         with self._lock:
             self._beat = replace(self._beat, **changes)
         self._write()
@@ -242,7 +242,7 @@ class Beating:
         while not self._closed.wait(self._seconds) and not self._lost.is_set():
             self._write()
 
-    def _is_mine(self) -> bool:
+    def _is_own(self) -> bool:
         """Whether no other driver has written since."""
         try:
             current = read(self._path)
@@ -254,7 +254,7 @@ class Beating:
         """Write it, if it can be written now."""
         try:
             self._write_once()
-        except Exception as error:  # whatever it is: without this thread the driver counts as dead
+        except Exception as error:  # of any kind: without this thread the driver counts as dead
             self._report(f"{type(error).__name__}: {first_line(error)}")
         else:
             self._report("")
@@ -274,7 +274,7 @@ class Beating:
 
     def _write_once(self) -> None:
         # A driver that was superseded must not overwrite its successor's heartbeat.
-        if not self._is_mine() and not self._has_claim():
+        if not self._is_own() and not self._has_claim():
             self._lost.set()
             return
         line = self._watchdog.worst() if self._watchdog is not None else Line()
@@ -295,7 +295,7 @@ class Beating:
             try:
                 write(self._path, beat)
             except FileNotFoundError:
-                if Path(self._path).parent.is_dir():  # its own new file is gone, of whatever reason
+                if Path(self._path).parent.is_dir():  # its own new file is gone, for whatever reason
                     raise
                 self._lost.set()
 

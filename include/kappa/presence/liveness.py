@@ -1,8 +1,8 @@
 """Whether the process behind a heartbeat is alive, judged by this process's own monotonic clock.
 
 Clocks of two hosts are never compared, and a wall clock that is set back or forward changes nothing. Under the kernel
-that a heartbeat was written under, its age is exact: both sides read one monotonic clock. Of any other heartbeat only a
-change that is seen proves life, so that the first look at it proves nothing yet.
+that a heartbeat was written under, its age is exact: both sides read one monotonic clock. Of any other heartbeat only
+an observed change proves life: the first look at it proves nothing yet.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kappa.presence.heartbeat import Heartbeat
 #: ``unconfirmed``: the heartbeat is of another host and was not seen to change yet.
 State = Literal["absent", "alive", "dead", "stopped", "unconfirmed"]
 
-#: Pause between two looks while a judgement is waited for.
+#: Pause between two looks until there is a judgement.
 LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """A heartbeat, and what is known of the process that wrote it.
+    """A heartbeat, and a judgement of the process that wrote it.
 
     Attributes:
         beat: the heartbeat; None where there is none.
@@ -48,19 +48,19 @@ class Sign:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Seen:
+class _Sight:
     beat: Heartbeat
     since: float
     looked: float
     has_changed: bool
 
 
-_seen: dict[str, _Seen] = {}
+_sights: dict[str, _Sight] = {}
 _lock = threading.Lock()
 
 
 def look(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> Sign:
-    """Look at a heartbeat once; at one of another host as often as it takes to see it change.
+    """Look at a heartbeat once; for one of another host, call it until the heartbeat is seen to change.
 
     Args:
         path: where it is.
@@ -73,7 +73,7 @@ def look(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.m
     if beat.state == "stopped":
         return Sign(beat=beat, state="stopped")
     is_boot = beat.boot != "" and beat.boot == heartbeat.boot_id()
-    # Without a boot id (earlier code) the process is asked all the same, as long as the names of the hosts agree.
+    # Without a boot id (earlier code) the process is checked all the same, as long as the names of the hosts agree.
     is_here = beat.host == socket.gethostname() and (is_boot or not beat.boot)
     if is_here and not heartbeat.is_process(beat.pid, beat.started):
         return Sign(beat=beat, state="dead")
@@ -86,22 +86,22 @@ def look(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.m
 def settled(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> Sign:
     """The same, after as many looks as it takes to know: at most ``stale_seconds``."""
     while True:
-        found = look(path, stale_seconds, clock=clock)
-        if found.state != "unconfirmed":
-            return found
+        sign = look(path, stale_seconds, clock=clock)
+        if sign.state != "unconfirmed":
+            return sign
         time.sleep(LOOK_SECONDS)
 
 
 def _watched(path: str, beat: Heartbeat, stale_seconds: float, now: float) -> State:
     with _lock:
-        before = _seen.get(path)
+        before = _sights.get(path)
         if before is None or before.beat != beat:
             # After a long while without a look a change proves that it lived at some time since, not that it lives now.
             has_changed = before is not None and now - before.looked <= stale_seconds
-            found = _Seen(beat=beat, since=now, looked=now, has_changed=has_changed)
+            sight = _Sight(beat=beat, since=now, looked=now, has_changed=has_changed)
         else:
-            found = _Seen(beat=beat, since=before.since, looked=now, has_changed=before.has_changed)
-        _seen[path] = found
-    if now - found.since > stale_seconds:
+            sight = _Sight(beat=beat, since=before.since, looked=now, has_changed=before.has_changed)
+        _sights[path] = sight
+    if now - sight.since > stale_seconds:
         return "dead"
-    return "alive" if found.has_changed else "unconfirmed"
+    return "alive" if sight.has_changed else "unconfirmed"

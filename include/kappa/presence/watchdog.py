@@ -1,4 +1,4 @@
-"""What each thread of a driver is at, and for how long: a heartbeat that beats on while nothing moves says so.
+"""The present line of each thread of a driver, with its age: a heartbeat that goes on while nothing moves shows it.
 
 Each thread names the line that it begins. The oldest of them goes with every heartbeat, with its age by the driver's
 own monotonic clock; past the limits the driver counts as ``slow``, then as ``stuck``, and the stacks of its threads are
@@ -16,17 +16,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: What the JVM is asked, over and over: one that is frozen does not answer.
+#: The question to the JVM, over and over: a frozen one does not answer.
 JVM_LINE = "asking the JVM for the time"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What one thread is at.
+    """The present line of a thread.
 
     Attributes:
         name: the line.
-        seconds: for how long.
+        seconds: its age.
         level: ``""``, ``slow`` or ``stuck``.
     """
 
@@ -36,7 +36,7 @@ class Line:
 
     @property
     def message(self) -> str:
-        """What is wrong, for people."""
+        """The problem, for people."""
         return f"{self.level}: {self.name!r} has not ended for {self.seconds / 60:.1f} min"
 
 
@@ -58,17 +58,17 @@ class Watchdog:
         self._lock = threading.Lock()
 
     def begin(self, line: str, *, is_long: bool = False) -> None:
-        """The calling thread begins a line; whatever it was at has ended.
+        """The calling thread begins a line; its line before has ended.
 
         Args:
-            line: what it is, for people.
+            line: its name, for people.
             is_long: whether it may take as long as it takes: it is slow after a while, and never stuck.
         """
         with self._lock:
             self._lines[threading.get_ident()] = (line, self._clock(), is_long)
 
     def end(self) -> None:
-        """The calling thread is at nothing."""
+        """The calling thread has no line any more."""
         with self._lock:
             self._lines.pop(threading.get_ident(), None)
 
@@ -94,12 +94,12 @@ class Watchdog:
 
 
 def stacks() -> str:
-    """What every thread of this process is at, as Python sees it."""
+    """The stack of every thread of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = []
+    texts = []
     for number, frame in sys._current_frames().items():
-        found.append(f"Thread {names.get(number, number)}:\n{''.join(traceback.format_stack(frame))}")
-    return "\n".join(found)
+        texts.append(f"Thread {names.get(number, number)}:\n{''.join(traceback.format_stack(frame))}")
+    return "\n".join(texts)
 
 
 class JvmProbe:
@@ -107,7 +107,7 @@ class JvmProbe:
 
     Args:
         watchdog: learns how long an answer takes.
-        session: gives the session, or None while there is none.
+        session: gives the session; None while there is none.
         seconds: pause between two questions.
     """
 
@@ -119,7 +119,7 @@ class JvmProbe:
         threading.Thread(target=self._run, name="jvm probe", daemon=True).start()
 
     def close(self) -> None:
-        """Ask no more; a question that is open is left to itself."""
+        """Ask no more; an open question is left to itself."""
         self._closed.set()
 
     def _run(self) -> None:

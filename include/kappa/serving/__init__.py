@@ -77,7 +77,7 @@ def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: in
 def snapshots(config: Config, topologies: Iterable[str]) -> dict[str, Snapshot]:
     """Consistent cuts of the live epochs of several topologies, resolved by one read of the record.
 
-    Of topologies that are cut over together all are seen before the move, or all after it. Each snapshot is the last
+    Topologies that are cut over together are all seen before the move, or all after it. Each snapshot is the last
     commit of its own epoch: between moves the streams run by themselves, and their offsets differ.
 
     Raises:
@@ -86,8 +86,8 @@ def snapshots(config: Config, topologies: Iterable[str]) -> dict[str, Snapshot]:
     Examples:
         >>> from kappa import serving
         >>> from kappa.config import Config
-        >>> found = serving.snapshots(Config.from_env(), ["retail.loyalty"])
-        >>> {name: one.epoch for name, one in found.items()}
+        >>> cuts = serving.snapshots(Config.from_env(), ["retail.loyalty"])
+        >>> {name: one.epoch for name, one in cuts.items()}
         {'retail.loyalty': 1}
     """
     events = Epochs(config.lake).events()
@@ -96,17 +96,17 @@ def snapshots(config: Config, topologies: Iterable[str]) -> dict[str, Snapshot]:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a query gave.
+    """The result of a query.
 
     Attributes:
-        snapshots: topology -> what was read of it.
+        snapshots: topology -> the snapshot that was read.
         batches: the rows, to be read once.
 
     Examples:
         >>> from kappa import serving
         >>> from kappa.config import Config
-        >>> found = serving.answer(Config.from_env(), "SELECT COUNT(*) AS n FROM retail.loyalty.rewards")
-        >>> found.snapshots["retail.loyalty"].seq, [batch.to_pylist() for batch in found.batches]
+        >>> answer = serving.answer(Config.from_env(), "SELECT COUNT(*) AS n FROM retail.loyalty.rewards")
+        >>> answer.snapshots["retail.loyalty"].seq, [batch.to_pylist() for batch in answer.batches]
         (2, [[{'n': 2}]])
     """
 
@@ -148,7 +148,7 @@ def sql(
 def answer(
     config: Config, query: str, *, epochs: Mapping[str, int] | None = None, seqs: Mapping[str, int] | None = None
 ) -> Answer:
-    """As :func:`sql`, the rows as a stream, and with the snapshots that they are of.
+    """As :func:`sql`, with the rows as a stream, and with their snapshots.
 
     Examples:
         >>> from kappa import serving
@@ -159,32 +159,32 @@ def answer(
     """
     epochs, seqs, checked = epochs or {}, seqs or {}, statement(query)
     events = Epochs(config.lake).events()
-    wanted, known = {name.topology for name in checked.names}, {event.topology for event in events}
-    unread = sorted({*epochs, *seqs} - wanted)
+    topologies, on_record = {name.topology for name in checked.names}, {event.topology for event in events}
+    unread = sorted({*epochs, *seqs} - topologies)
     if unread:
-        raise UsageError(f"An epoch or slice is given for {unread}, and the query reads {sorted(wanted)} only.")
-    found = {
+        raise UsageError(f"An epoch or slice is given for {unread}, and the query reads {sorted(topologies)} only.")
+    cuts = {
         name: _snapshot(config, record_of(name, events), epochs.get(name), seqs.get(name))
-        for name in sorted(wanted & known)
+        for name in sorted(topologies & on_record)
     }
     for name in checked.names:
-        if name.topology not in known or not found[name.topology].has(name.table):
+        if name.topology not in on_record or not cuts[name.topology].has(name.table):
             raise unknown(name, config.lake, events)
-    contents = {name: found[name.topology].contents(name.table) for name in checked.names}
+    contents = {name: cuts[name.topology].contents(name.table) for name in checked.names}
     try:
-        return Answer(snapshots=found, batches=run(checked, contents))
+        return Answer(snapshots=cuts, batches=run(checked, contents))
     except Exception:
-        now = {name: found[name.topology].contents_now(name.table) for name in checked.names}
+        now = {name: cuts[name.topology].contents_now(name.table) for name in checked.names}
         if now == contents:
             raise
-        return Answer(snapshots=found, batches=run(checked, now))
+        return Answer(snapshots=cuts, batches=run(checked, now))
 
 
 def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: int | None) -> Snapshot:
-    chosen = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
-    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=chosen)
+    number = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=number)
     ledger = Ledger(paths.ledger)
     row = ledger.last_commit()
     if row is None:
-        raise LedgerError(f"Epoch {chosen} of {record.topology!r} has committed nothing yet.", epoch=chosen)
+        raise LedgerError(f"Epoch {number} of {record.topology!r} has committed nothing yet.", epoch=number)
     return snapshot_of(paths, row if seq in (None, row.seq) else commit_of(paths, ledger.state(), seq))

@@ -26,7 +26,7 @@ class Letter:
         offset: its offset.
         timestamp: Kafka's time of it; None where it could not be read.
         size: bytes of the value; None for a null value.
-        value: the beginning of the value as text; of a sensitive source what is kept in its place.
+        value: the beginning of the value as text; for a sensitive source its stand-in.
     """
 
     topic: str
@@ -39,10 +39,10 @@ class Letter:
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Dead letters that have one reason.
+    """Dead letters with one reason.
 
     Attributes:
-        reason: why they are.
+        reason: the reason.
         count: how many they are.
         letters: the newest of them, by slice and offset.
     """
@@ -55,10 +55,10 @@ class Reason:
 def reasons_of(
     paths: EpochPaths, committed: LedgerRow, *, reason: str = "", samples: int = 3, with_values: bool = True
 ) -> tuple[Reason, ...]:
-    """Dead letters of an epoch as of a commit by reason, the most frequent first. Without Spark.
+    """Dead letters of an epoch as of a commit, by reason, the most frequent first. Without Spark.
 
     Args:
-        reason: text that the reason holds; all where it is empty.
+        reason: text within the reason; all where it is empty.
         samples: how many are shown of each.
         with_values: whether their values are shown.
     """

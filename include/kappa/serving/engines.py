@@ -30,11 +30,11 @@ class RowStream:
         self._schema = schema
 
     def __arrow_c_schema__(self) -> object:
-        """The columns, without a reading."""
+        """The columns, without a read."""
         return self._schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows, in the table's columns; another schema that is asked for is not made."""
+        """The rows, in the table's columns; another requested schema is ignored."""
         return self._read(None, None).__arrow_c_stream__()
 
 
@@ -76,7 +76,7 @@ def duckdb_view(read: Read, schema: pa.Schema, connection: DuckDBPyConnection, v
         raise _missing("duckdb", error) from error
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         raise UsageError(
-            f"A connection of DuckDB is needed, and {type(connection).__name__} is none. Make one: duckdb.connect()"
+            f"A connection of DuckDB is needed, and {type(connection).__name__} is not one. Make one: duckdb.connect()"
         )
     return connection.register(view, RowStream(read, schema)).view(view)
 

@@ -1,7 +1,7 @@
-"""Columns that an operator keeps for itself: which of them readers do not get, and what a query that names one is told.
+"""Columns that an operator keeps for itself: readers do not get them, and a query that names one is refused.
 
-Which these are is on record in the epoch's ledger: readers need no code of the topology, and get all columns of an
-epoch that was begun by code which did not tell them apart.
+They are on record in the epoch's ledger: readers need no code of the topology. Where the code that began the epoch did
+not record them, readers get all columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kappa.names import EpochPaths
 from kappa.record.ledger import Ledger
 from kappa.topology.shapes import Shape, shapes_from_dict, tables_only
 
-#: What the query engine says of a name that no relation has; parts of a name are divided by dots, and quoted at need.
+#: The query engine's words for an unknown name; its parts are separated by dots, and quoted where necessary.
 _UNKNOWN = re.compile(r"No field named (.+?)\.(?:\s|$)", re.DOTALL)
 _PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
 
@@ -29,13 +29,13 @@ def hidden_of(shapes: Mapping[str, Shape]) -> dict[str, tuple[str, ...]]:
 
 
 def hidden_in(paths: EpochPaths) -> dict[str, tuple[str, ...]]:
-    """The same of an epoch, read from the beginning of its ledger."""
+    """The same for an epoch, read from the beginning of its ledger."""
     seed = Ledger(paths.ledger).seed()
     return hidden_of(shapes_from_dict({} if seed is None else seed.detail.get("shapes", {})))
 
 
 def named_in(error: Exception, hidden: Sequence[str]) -> str | None:
-    """The hidden column that the query engine was asked for; None where it ended a query for another reason.
+    """The hidden column in an error of the query engine; None where the error has another reason.
 
     Examples:
         >>> named_in(Exception('Schema error: No field named t.total__sum.\\nValid fields are t.id.'), ["total__sum"])

@@ -1,4 +1,4 @@
-"""What the record of epochs says, for people and auditors: every move and decision with all that belongs to it.
+"""The record of epochs for people and auditors: every move and decision with its plan, report and certificate.
 
 Pure.
 """
@@ -25,22 +25,21 @@ _DOCUMENTS = ("plan", "report", "certificate")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One event with what is known of it.
+    """One event with its documents.
 
     Attributes:
         n: position in the record, from 1.
         event: what happened; see :class:`kappa.record.epochs.Event`.
-        actor: the person or program that asked for it.
+        actor: the person or program behind it.
         plan_id: id of the epoch's plan.
-        offsets: the offset vector that belongs to it: the start of a plan, where a verification compared, where a move
-            took place; ``None`` for other events.
+        offsets: its offset vector: the start of a plan, the place of a verification or a move; ``None`` for others.
         verdict: of a verification; of a handover or move the failed verdict that the request accepted.
         is_complete: whether the certificate of a move is complete; ``None`` for other events.
         plan: the plan, with the event that made it.
         report: the report of a verification.
         certificate: the certificate of a move.
         together: topology -> epoch of the others that it belongs to, of a handover, move or withdrawal of several.
-        detail: whatever else was recorded.
+        detail: all other fields.
     """
 
     n: int
@@ -62,14 +61,14 @@ class Entry:
 
     @property
     def outcome(self) -> str:
-        """Of the event that ended a replay's bulk work: what was estimated and what it was; empty otherwise."""
+        """Estimate and measurement, for the event that ended a replay's bulk work; empty otherwise."""
         if self.event != "replayed" or not {"measured", "estimate"} <= self.detail.keys():
             return ""
         return comparison(stored.read(Estimate, self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
 
     @property
     def interval(self) -> str:
-        """Of a backfill the interval and the outputs; empty for other events."""
+        """Interval and outputs of a backfill; empty for other events."""
         if not self.event.startswith("backfill"):
             return ""
         begin, end = (datetime.fromisoformat(self.detail[name]) for name in ("from", "to"))
@@ -77,19 +76,19 @@ class Entry:
 
     @property
     def set_aside(self) -> str:
-        """Of a decision to set records aside, which; empty for other events."""
+        """The records of a decision to set some aside; empty for other events."""
         if self.event != "set_aside":
             return ""
-        said = {"decision": self.n, "reason": ""}
-        return set_asides.described(set_asides.from_list({**one, **said} for one in self.detail["records"]))
+        decision = {"decision": self.n, "reason": ""}
+        return set_asides.described(set_asides.from_list({**one, **decision} for one in self.detail["records"]))
 
     @property
     def reconciled(self) -> str:
-        """What a move sent to topics of tables, in words; empty where it sent nothing."""
+        """Records that a move sent to topics of tables, in words; empty where it sent none."""
         counts: Mapping[str, Mapping[str, int]] = self.detail.get("reconciled", {})
         return "; ".join(
-            f"{topic}: {found['upserts']:,} changed rows and {found['tombstones']:,} tombstones sent"
-            for topic, found in counts.items()
+            f"{topic}: {count['upserts']:,} changed rows and {count['tombstones']:,} tombstones sent"
+            for topic, count in counts.items()
         )
 
 
@@ -99,25 +98,25 @@ def entries(
     """Entries of a record, oldest first.
 
     Args:
-        events: the whole record: an event names its plan only by the one that made its epoch.
+        events: the whole record: the plan of an event is in the event that made its epoch.
         topology: only of this topology.
         epoch: only of epochs of this number.
         since: only from this time on.
     """
     plans: dict[tuple[str, int], str] = {}
     accepted: dict[int, str] = {}
-    found = []
+    selection = []
     for event in events:
         of = (event.topology, event.epoch)
         if event.event == "planned" and "plan_id" in event.detail:
             plans[of] = event.detail["plan_id"]
         if "accepted_verdict" in event.detail:
             accepted[event.n] = event.detail["accepted_verdict"]
-        is_wanted = topology in (None, event.topology) and epoch in (None, event.epoch)
-        if is_wanted and (since is None or event.at >= since):
+        is_match = topology in (None, event.topology) and epoch in (None, event.epoch)
+        if is_match and (since is None or event.at >= since):
             handover = event.detail.get("handover") if event.event == "moved" else event.n
-            found.append(_entry(event, plans.get(of), accepted.get(handover) if handover is not None else None))
-    return tuple(found)
+            selection.append(_entry(event, plans.get(of), accepted.get(handover) if handover is not None else None))
+    return tuple(selection)
 
 
 def vector(offsets: Offsets, most: int = 4) -> str:
@@ -131,8 +130,8 @@ def _entry(event: Event, plan_id: str | None, accepted: str | None) -> Entry:
     documents = {name: _document(event.detail.get(name)) for name in _DOCUMENTS}
     report, certificate = documents["report"], documents["certificate"]
     # A move's "plan" is the plan's id, which the epoch has too.
-    known = ("plan_id", "together")
-    rest = {name: value for name, value in event.detail.items() if documents.get(name) is None and name not in known}
+    fields = ("plan_id", "together")
+    rest = {name: value for name, value in event.detail.items() if documents.get(name) is None and name not in fields}
     return Entry(
         n=event.n,
         at=event.at,
@@ -154,16 +153,16 @@ def _entry(event: Event, plan_id: str | None, accepted: str | None) -> Entry:
 def _document(text: Any) -> Mapping[str, Any] | None:
     if not isinstance(text, str) or not text.startswith("{"):
         return None
-    found: dict[str, Any] = json.loads(text)
-    return found
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 def _offsets(event: Event, report: Mapping[str, Any] | None) -> Offsets | None:
     match event.event:
         case "planned":
-            found = event.detail.get("start")
+            offsets = event.detail.get("start")
         case "verified":
-            found = report["at"] if report is not None else None
+            offsets = report["at"] if report is not None else None
         case _:
-            found = event.detail.get("at")
-    return None if found is None else Offsets.from_json(found)
+            offsets = event.detail.get("at")
+    return None if offsets is None else Offsets.from_json(offsets)

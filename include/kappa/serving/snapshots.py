@@ -32,9 +32,9 @@ class Snapshot:
 
     Attributes:
         seq: the slice.
-        position: offsets of the log that the rows are made from.
+        position: the offsets of the log up to which the rows go.
         versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version; of a table that of its last merge.
-        tables: table -> what its rows are made of: the merged version, and the changes of slices since.
+        tables: table -> the parts of its rows: the merged version, and the changes of slices since.
 
     Examples:
         >>> from kappa import serving
@@ -62,7 +62,7 @@ class Snapshot:
         """Path and Delta version of a table or append output.
 
         Of a table, the rows at that version may lack the changes of the last slices: :meth:`rows` has them,
-        :meth:`merged` says up to which slice they are there.
+        :meth:`merged` gives the slice up to which they are there.
 
         Raises:
             UnknownTableError: the epoch has none of that name.
@@ -101,7 +101,7 @@ class Snapshot:
     ) -> pa.Table:
         """Rows of a table or append output, by an SQL condition.
 
-        Of a table that an operator keeps, they have the columns of its results.
+        Rows of a table that an operator keeps have the columns of its results.
 
         Raises:
             UnknownTableError: the epoch has none of that name.
@@ -114,7 +114,7 @@ class Snapshot:
 
         Args:
             name: the table.
-            key: SQL condition that says the value of each key column.
+            key: SQL condition with the value of each key column.
 
         Raises:
             UnknownTableError: the epoch has no table of that name.
@@ -145,7 +145,7 @@ class Snapshot:
         return self._batches(name).read_all()
 
     def polars(self, name: str) -> pl.LazyFrame:
-        """All rows of a table or append output as a lazy frame: each ``collect`` reads this slice's columns it needs.
+        """All rows of a table or append output as a lazy frame: each ``collect`` reads the columns it needs.
 
         Raises:
             UnknownTableError: the epoch has none of that name.
@@ -177,7 +177,7 @@ class Snapshot:
         return self._read(name, partial(engines.spark_frame, session))
 
     def contents(self, name: str) -> Contents:
-        """What the rows of a table or append output are made of."""
+        """The parts of the rows of a table or append output."""
         path, version = self.place(name)
         whole = Contents(path=path, version=version, merged=self.seq, seq=self.seq, changes="", changes_version=0)
         return self.tables.get(name, whole)
@@ -198,13 +198,13 @@ class Snapshot:
             column = named_in(error, contents.hidden)
             if column is not None:
                 raise refusal(column, self.topology, name) from error
-            found = self.contents_now(name)
-            if found == contents:
+            now = self.contents_now(name)
+            if now == contents:
                 raise
-            return read(found)
+            return read(now)
 
     def contents_now(self, name: str) -> Contents:
-        """What the rows are made of by now: where a merged version has gone, an older one with more changes.
+        """The present parts of the rows: where a merged version has gone, an older one with more changes.
 
         Raises:
             UnknownEpochError: the files of the slice were cleaned up.
@@ -226,12 +226,12 @@ class Snapshot:
 
 
 def snapshot_of(paths: EpochPaths, row: LedgerRow, shapes: Mapping[str, Shape] | None = None) -> Snapshot:
-    """The cut of an epoch that one of its commits names.
+    """The cut of an epoch at one of its commits.
 
     Args:
         paths: where the epoch is.
         row: the commit.
-        shapes: what its ledger says of its tables; None to read it.
+        shapes: shapes of its tables; None to read them from its ledger.
 
     Examples:
         >>> from kappa import serving

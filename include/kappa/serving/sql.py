@@ -1,7 +1,7 @@
-"""SQL over tables of several topologies: the names that a query reads, and the query over what they stand for.
+"""SQL over tables of several topologies: the names in a query, and the query over the relations in their place.
 
-The query engine may also write files and read any file of the host. What it gets here is one query, made of the words
-that were checked: comments are gone, and every text and quoted name is written anew.
+The query engine may also write files and read any file of the host. Here it gets one query, made of checked words:
+comments are gone, and every text and quoted name is written again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Statement:
 
     @cached_property
     def own(self) -> str:
-        """The beginning of names that the query does not know."""
+        """A prefix that is in no name of the query."""
         number = 0
         while f"_kappa{number}" in self.query:
             number += 1
@@ -119,7 +119,7 @@ class Statement:
 
 
 def statement(query: str) -> Statement:
-    """The tables that a query reads, and that it does nothing else.
+    """A query after its check: it reads tables, and does nothing else.
 
     Raises:
         UsageError: it is not a single query, or reads something that is not a table of a topology.
@@ -138,7 +138,7 @@ def statement(query: str) -> Statement:
         raise UsageError(f"The query has several statements, and one is run. {_ADVICE}, and one at a time.")
     if words[0] not in ("SELECT", "WITH", "VALUES", "L_PAREN"):
         raise UsageError(
-            f"{query.split(maxsplit=1)[0].upper()!r} begins no query; tables are only read here, and "
+            f"{query.split(maxsplit=1)[0].upper()!r} does not begin a query; tables are only read here, and "
             f"changed by their topology. {_ADVICE}."
         )
     strange = next((token for token in tokens if token.token_type.name in _STRANGE), None)
@@ -152,18 +152,18 @@ def statement(query: str) -> Statement:
     except (SqlglotError, RecursionError) as error:
         raise UsageError(f"The query is not SQL: {first_line(error).rstrip('.')}. {_ADVICE}.") from error
     tree = trees[0]
-    written = tree.find(exp.DML, exp.DDL, exp.Command, exp.Into, exp.Lock)
-    if not isinstance(tree, exp.Query | exp.Values) or (written is not None and not isinstance(written, exp.Query)):
-        what = (written or tree).key.upper()
+    effect = tree.find(exp.DML, exp.DDL, exp.Command, exp.Into, exp.Lock)
+    if not isinstance(tree, exp.Query | exp.Values) or (effect is not None and not isinstance(effect, exp.Query)):
+        what = (effect or tree).key.upper()
         raise UsageError(f"The query holds {what}, and tables are only read here. {_ADVICE}.")
     return Statement(query=query, places=tuple(_places(tree)))
 
 
 def selection(topology: str, table: str, where: str | None, order_by: str | None, limit: int) -> str:
-    """The query of a table's rows by one condition and one order over its columns, neither of which holds more.
+    """The query of a table's rows by one condition and one order over its columns, and nothing beyond.
 
     Raises:
-        UsageError: one of them is no such SQL, has something after it, or holds a query of its own.
+        UsageError: one of them is not such SQL, has something after it, or holds a query of its own.
     """
     import sqlglot
     from sqlglot import exp
@@ -192,7 +192,7 @@ def selection(topology: str, table: str, where: str | None, order_by: str | None
 
 
 def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatchReader:
-    """The result of a query, batch by batch, over the rows of these tables; the first batch is read already.
+    """The result of a query, batch by batch, over the rows of these tables; the first batch is read at once.
 
     Raises:
         UsageError: the engine refuses the query, or ends it at a later batch.
@@ -202,27 +202,27 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
     from deltalake import DeltaTable, QueryBuilder
 
     builder, sources = QueryBuilder(), {}
-    for number, (name, made_of) in enumerate(contents.items()):
+    for number, (name, parts) in enumerate(contents.items()):
         base, changes = f"{checked.own}_{number}", f"{checked.own}_{number}_changes"
-        table = DeltaTable(made_of.path, version=made_of.version)
+        table = DeltaTable(parts.path, version=parts.version)
         builder.register(base, table)
-        over = changes_over(made_of)
+        over = changes_over(parts)
         if over is not None:
             builder.register(changes, DeltaTable(over.path, version=over.delta_version))
-        sources[name] = relation(table, over, made_of.hidden, base=base, changes=changes)
+        sources[name] = relation(table, over, parts.hidden, base=base, changes=changes)
     try:
-        found = builder.execute(checked.text(sources))
-        first = next(found, None)
+        results = builder.execute(checked.text(sources))
+        first = next(results, None)
     except Exception as error:  # the engine's own errors have no class of their own
         raise _ended(error, checked, contents) from error
-    schema = pa.schema([field.with_type(_plain(field.type)) for field in pa.schema(found.schema)])
+    schema = pa.schema([field.with_type(_plain(field.type)) for field in pa.schema(results.schema)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         batch = first
         while batch is not None:
             yield pa.record_batch(batch).cast(schema)
             try:
-                batch = next(found, None)
+                batch = next(results, None)
             except Exception as error:
                 raise _ended(error, checked, contents) from error
 
@@ -230,16 +230,16 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
 
 
 def unknown(name: Name, lake: str, events: Sequence[Event]) -> UnknownTableError:
-    """The error of a name that no live epoch has, with those that are like it."""
-    known = []
+    """The error of a name that is in no live epoch, with similar ones."""
+    candidates = []
     for topology in sorted({event.topology for event in events}):
         live = record_of(topology, events).live
         row = (
             None if live is None else Ledger(EpochPaths(lake=lake, topology=topology, epoch=live).ledger).last_commit()
         )
         places = [] if row is None else [place.partition("/") for place in row.delta_versions]
-        known += [f"{topology}.{table}" for kind, _, table in places if kind in ("tables", "outputs")]
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.3)
+        candidates += [f"{topology}.{table}" for kind, _, table in places if kind in ("tables", "outputs")]
+    near = difflib.get_close_matches(str(name), candidates, n=3, cutoff=0.3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return UnknownTableError(
         f"There is no table {str(name)!r}: tables and append outputs are named <topology>.<table>.{hint} What each "
@@ -250,8 +250,8 @@ def unknown(name: Name, lake: str, events: Sequence[Event]) -> UnknownTableError
 
 
 def _ended(error: Exception, checked: Statement, contents: Mapping[Name, Contents]) -> KappaError:
-    for name, made_of in contents.items():
-        column = named_in(error, made_of.hidden)
+    for name, parts in contents.items():
+        column = named_in(error, parts.hidden)
         if column is not None:
             return refusal(column, name.topology, name.table)
     if "Object Store error" in str(error):
@@ -288,7 +288,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def _places(tree: Any) -> Iterator[_Place]:
     from sqlglot import exp
 
-    made = {cte.alias for cte in tree.find_all(exp.CTE)}
+    subqueries = {cte.alias for cte in tree.find_all(exp.CTE)}
     for function in tree.find_all(exp.Func):
         called = _function(function)
         is_source = isinstance(function.parent, exp.Table | exp.Lateral)
@@ -298,14 +298,14 @@ def _places(tree: Any) -> Iterator[_Place]:
                 function=called,
             )
     whole: set[Name] = set()
-    for found in tree.find_all(exp.Table):
-        if isinstance(found.this, exp.Func):
+    for node in tree.find_all(exp.Table):
+        if isinstance(node.this, exp.Func):
             continue
-        parts = found.parts
+        parts = node.parts
         name = _named([part.name for part in parts])
-        if len(parts) == 1 and name.table in made:
+        if len(parts) == 1 and name.table in subqueries:
             continue
-        alias = found.args.get("alias")
+        alias = node.args.get("alias")
         has_alias = alias is not None and alias.this is not None
         if not has_alias:
             whole.add(name)

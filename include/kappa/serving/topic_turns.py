@@ -1,4 +1,4 @@
-"""Which topic holds a topic output for which part of history: what readers of a versioned topic follow."""
+"""The topics that hold a topic output in turn, each for a part of history: readers of a versioned topic follow them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Turn:
 
 
 def topic(config: Config, topology: str, name: str) -> str:
-    """The topic to which the live epoch sends a topic output: of a versioned one that of the epoch.
+    """The topic to which the live epoch sends a topic output; of a versioned one, the epoch's own.
 
     Raises:
         UnknownTopologyError: the topology has no live epoch, or that epoch no such topic output.
@@ -50,16 +50,16 @@ def topic(config: Config, topology: str, name: str) -> str:
     """
     record = Epochs(config.lake).record(topology)
     epoch = record.epoch(record.live_epoch())
-    found = epoch.topic(name)
-    if found is None:
+    place = epoch.topic(name)
+    if place is None:
         raise UnknownTopologyError(
             f"Epoch {epoch.epoch} of {topology!r} has no topic {name!r}; it sends to {list(epoch.sends_to)}.", name=name
         )
-    return found
+    return place
 
 
 def turns(config: Config, topology: str, name: str) -> tuple[Turn, ...]:
-    """Which epoch's topic holds a topic output for which part of history, oldest turn first; the last one goes on.
+    """The topics that hold a topic output in turn, oldest turn first; the last one goes on.
 
     Raises:
         UnknownTopologyError: as :func:`topic`.

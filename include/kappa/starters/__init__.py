@@ -1,6 +1,6 @@
 """The first files of a topology and of its test, for a few common shapes. Pure.
 
-What is written reads the invoices of ``kappa generate retail``, so that it runs before it is changed.
+They read the invoices of ``kappa generate retail``, so that they run before any change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kappa.topology import Append, Source, Topic, Topology
 
 
 class StarterShape(StrEnum):
-    """What a first topology can look like."""
+    """The shape of a first topology."""
 
     STATELESS = "stateless"
     RUNNING_TOTAL = "running-total"
@@ -30,7 +30,7 @@ _MODULES: dict[StarterShape, ModuleType] = {
     StarterShape.WINDOW: window,
     StarterShape.JOIN: join,
 }
-#: What each test begins with, after the imports of Python's own library.
+#: The beginning of each test, after the imports of Python's own library.
 _HEAD = '''
 import pytest
 from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ def starter(name: str, shape: StarterShape, *, folder: str) -> Starter:
 
     Args:
         name: its name.
-        shape: what it looks like.
+        shape: its shape.
         folder: the folder of the topology's file as seen from that of the test's file, with ``/``.
 
     Raises:
@@ -95,7 +95,7 @@ def stem(name: str) -> str:
 
 
 def _check(name: str) -> None:
-    """Refuse what the written file would be refused for."""
+    """Refuse a name for which the file would be refused."""
     rows = Append(name="rows", schema="id STRING")
     topic = Topic(name=name, of="rows", key="id")
     sources = [Source(topic=read, format="string") for read in ("pos", "payments")]
