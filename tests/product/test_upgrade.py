@@ -21,7 +21,7 @@ from kappa.record.code import extract
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
 from kappa.topology.registry import load, load_apart
-from kappa.verify.trial import chosen, evidence
+from kappa.verify.trial import evidence, trial_range
 
 if TYPE_CHECKING:
     from support.epochs import Lab
@@ -274,4 +274,4 @@ def test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_leaves_noth
     assert nothing is None
     assert why.code == "upgrade-fails" and "ZeroDivisionError" in why.message
     state = stream.ledger(epoch).state()
-    assert [len(chosen(state, n)[1]) for n in (1, 2, 1000)] == [1, 2, len(state.commits) - 1]
+    assert [len(trial_range(state, n)[1]) for n in (1, 2, 1000)] == [1, 2, len(state.commits) - 1]

@@ -290,7 +290,7 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
         "Rows of rows were both added and removed. What depends on the order of records across partitions is the same "
         "only along the same cuts.",
     )
-    later = verify(session, topology, sides[0], sides[1], limits=limits, begun=Offsets({"pos": {0: 2}}))
+    later = verify(session, topology, sides[0], sides[1], limits=limits, since=Offsets({"pos": {0: 2}}))
     assert later.notes[0] == "1 records are dead letters of this epoch alone: 1 (n is absent)."
     elsewhere = (OffsetRange(topic="pos.v2", partition=0, start=0, end=3),)
     sides[1][1].ranges, sides[1][1].standing = elsewhere, ranges_end(elsewhere)

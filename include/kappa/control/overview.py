@@ -28,7 +28,7 @@ from kappa.replay.stages import Stage
 from kappa.serving.history import Entry, entries
 from kappa.topology.times import event_time
 from kappa.topology.times.event_time import LATE_RECORDS
-from kappa.verify.attestation import attested_if_asked
+from kappa.verify.attestation import attested_if_reachable
 from kappa.verify.certificate import certificate_of
 from kappa.verify.measurements import outcome
 
@@ -169,7 +169,7 @@ def certify(config: Config, topology: str) -> Certificate:
     """
     record = Epochs(config.lake).record(topology)
     live = record.live_epoch()
-    certificate = attested_if_asked(certificate_of(config.lake, record), config, topology)
+    certificate = attested_if_reachable(certificate_of(config.lake, record), config, topology)
     reason = stuck_reason(record, live)
     if not reason:
         return certificate

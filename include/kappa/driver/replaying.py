@@ -247,7 +247,7 @@ class Replay:
             keys=keys,
             by_origin=by_origin,
             unjudged=self._unjudged(theirs),
-            begun=later(ranges_end(theirs.commits[0].ranges), ranges_end(state.commits[0].ranges)),
+            since=later(ranges_end(theirs.commits[0].ranges), ranges_end(state.commits[0].ranges)),
         )
         alone = set_asides.without(state.set_aside, theirs.set_aside)
         notes = (

@@ -1,7 +1,7 @@
-"""What the broker says of an epoch, checked against what the lake says of it.
+"""The markers of an epoch on the broker, checked against its ledger in the lake.
 
 A marker vouches for a slice by number, end and the hash of its plan. A lake that was put back from a copy, or that lost
-its last commits, tells of fewer slices than were sent, and gives their numbers to others: nothing may be sent from it.
+its last commits, has fewer slices than were sent, and would give their numbers to others: nothing may be sent from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kappa.slices.topics.turns import last_live_marker
 
 
 def way_out(topology: str) -> str:
-    """What to do where broker and lake tell of different slices, for people."""
+    """The way out where broker and lake have different slices, for people."""
     return (
         "put the newest copy of the lake back, or go on from the broker's last marker with an empty lake: "
         f"KAPPA_LAKE=<new folder> kappa rebuild {topology} --from-changelog --execute (append outputs begin anew)"
@@ -36,9 +36,9 @@ def way_out(topology: str) -> str:
 
 
 def unknown_to_ledger(marker: Marker | None, state: LedgerState) -> str:
-    """What a marker vouches for and the ledger does not know; empty where the ledger explains the marker.
+    """The claim of a marker that is not in the ledger, in words; empty where the ledger explains the marker.
 
-    Rows that came after the marker was read take nothing away: a state that is newer than the marker explains it too.
+    A state that is newer than the marker explains it too.
     """
     if marker is None:
         return ""
@@ -51,32 +51,32 @@ def unknown_to_ledger(marker: Marker | None, state: LedgerState) -> str:
     if marker.plan is None:  # of a baseline, or of going live: no slice comes with it
         end = ranges_end(commit.ranges)
         is_there = marker.end == end
-        said = f"its marker of slice {marker.seq} is at {marker.end.to_json()}, the ledger at {end.to_json()}"
-        return "" if is_there else said
+        difference = f"its marker of slice {marker.seq} is at {marker.end.to_json()}, the ledger at {end.to_json()}"
+        return "" if is_there else difference
     if commit.seq != marker.seq:
         return f"its last marker is of slice {marker.seq}, which the ledger abandoned"
     return _other_plan(marker, commit)
 
 
 def unknown_to_broker(marker: Marker | None, state: LedgerState) -> str:
-    """What the ledger says was sent and no marker vouches for; empty where the marker is at least as far.
+    """The slice that was sent by the ledger and has no marker, in words; empty where the marker is at least as far.
 
-    To be asked with a marker that is newer than the state.
+    The marker must be newer than the state.
     """
     committed = state.committed
     vouched = committed.seq if committed is not None and committed.logged else state.baseline_seq
     if vouched is None or (marker is not None and marker.seq >= vouched):
         return ""
-    found = "there is no marker" if marker is None else f"the last marker is of slice {marker.seq}"
-    return f"the ledger says that slice {vouched} was sent, {found}"
+    last = "there is no marker" if marker is None else f"the last marker is of slice {marker.seq}"
+    return f"the ledger says that slice {vouched} was sent, {last}"
 
 
 def check(epoch: EpochPaths, marker: Marker | None, state: LedgerState, *, is_settled: bool) -> None:
-    """Raise unless the broker and an epoch's ledger tell of the same slices.
+    """Raise unless the broker and an epoch's ledger have the same slices.
 
     Args:
         marker: its last marker.
-        state: its ledger's rows.
+        state: the state of its ledger.
         is_settled: whether the marker of every transaction that ended is readable: its writer is fenced.
 
     Raises:
@@ -95,75 +95,77 @@ def check(epoch: EpochPaths, marker: Marker | None, state: LedgerState, *, is_se
 
 
 def check_tables(epoch: EpochPaths, state: LedgerState) -> None:
-    """Raise unless an epoch's Delta tables are where its ledger says, by their newest versions and slices.
+    """Raise unless an epoch's Delta tables agree with its ledger, by their newest versions and slices.
 
     Raises:
-        DisagreementError: a table lacks versions that the ledger names, or holds slices that it does not know.
+        DisagreementError: a table lacks versions that the ledger names, or holds slices that are not in it.
     """
     rows = [row for row in (state.committed, state.open_effects) if row is not None]
     for place, version in {place: v for row in rows for place, v in row.delta_versions.items()}.items():
         path = f"{epoch.root}/{place}"
-        found, seq = tables.merged(path) if tables.exists(path) else (-1, None)
-        if found < version:
-            said = (
-                f"table is older than the ledger: {path} is at version {found}, slice {state.seq} names version "
+        newest, seq = tables.merged(path) if tables.exists(path) else (-1, None)
+        if newest < version:
+            disagreement = (
+                f"table is older than the ledger: {path} is at version {newest}, slice {state.seq} names version "
                 f"{version}"
             )
         elif seq is not None and seq > state.seq:
-            said = f"ledger is older than its tables: {path} holds slice {seq}, the ledger's last slice is {state.seq}"
+            disagreement = (
+                f"ledger is older than its tables: {path} holds slice {seq}, the ledger's last slice is {state.seq}"
+            )
         else:
             continue
         raise DisagreementError(
-            f"The {said}. Nothing is sent. Way out: {way_out(epoch.topology)}", path=path, seq=state.seq
+            f"The {disagreement}. Nothing is sent. Way out: {way_out(epoch.topology)}", path=path, seq=state.seq
         )
 
 
 def check_others(config: Config, broker: Broker, record: TopologyRecord, state: LedgerState) -> None:
-    """Raise where another epoch sent further than the live one has read, or went live after it: the record of epochs is
+    """Raise where another epoch sent beyond the live one's position, or went live after it: the record of epochs is
     older than the broker.
 
     Args:
-        state: what the live epoch's ledger says.
+        state: the state of the live epoch's ledger.
 
     Raises:
         DisagreementError: one did; the record would let the live epoch send the same again.
     """
-    said = _later(config, broker, record, state)
-    if said:
+    act = _later(config, broker, record, state)
+    if act:
         raise DisagreementError(
-            f"The lake is older than the broker: {said}. Nothing is sent. Way out: {way_out(record.topology)}",
+            f"The lake is older than the broker: {act}. Nothing is sent. Way out: {way_out(record.topology)}",
             live=record.live,
         )
 
 
-def attested(found: Certificate, config: Config, topology: str) -> Certificate:
-    """A certificate with what the broker says of the live epoch: it is complete only where they agree.
+def attested(certificate: Certificate, config: Config, topology: str) -> Certificate:
+    """A certificate with the broker's word on the live epoch: it is complete only where they agree.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
     record = Epochs(config.lake).record(topology)
     if record.live is None:
-        return found  # the first epoch, about to go live: nothing was ever sent
+        return certificate  # the first epoch, about to go live: nothing was ever sent
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=record.live)
     with Broker(config.bootstrap_servers) as broker:
-        said, problems = _asked(config, broker, record, paths)
+        statement, problems = _attestation(config, broker, record, paths)
     if problems:
-        return replace(found, complete=False, problems=(*found.problems, *problems))
-    return replace(found, attested=said)
+        return replace(certificate, complete=False, problems=(*certificate.problems, *problems))
+    return replace(certificate, attested=statement)
 
 
-def attested_if_asked(found: Certificate, config: Config, topology: str) -> Certificate:
-    """As :func:`attested`; where Kafka could not be asked the certificate says so, and is not complete."""
+def attested_if_reachable(certificate: Certificate, config: Config, topology: str) -> Certificate:
+    """As :func:`attested`; where Kafka does not answer the certificate says so, and is not complete."""
     try:
-        return attested(found, config, topology)
+        return attested(certificate, config, topology)
     except KappaError as error:
-        said = f"Kafka was not asked whether it has what the ledgers say: {error}"
-        return replace(found, complete=False, problems=(*found.problems, said))
+        problem = f"Kafka was not asked whether it has what the ledgers say: {error}"
+        return replace(certificate, complete=False, problems=(*certificate.problems, problem))
 
 
-def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochPaths) -> tuple[str, list[str]]:
-    """What the broker attests, and what it does not. The stream goes on: a marker is read before and after."""
+def _attestation(config: Config, broker: Broker, record: TopologyRecord, paths: EpochPaths) -> tuple[str, list[str]]:
+    """The broker's statement, and its problems. The stream goes on: a marker is read before and after."""
     before = markers.read(broker, paths)
     state = Ledger(paths.ledger).state()
     missing = unknown_to_broker(markers.read(broker, paths), state)
@@ -171,12 +173,12 @@ def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochP
         broker.settled_ends([paths.markers] if paths.markers in broker.topics(paths.markers) else [])
         missing = unknown_to_broker(markers.read(broker, paths), state)
     problems = [
-        f"The {older}: of epoch {paths.epoch} {said}. Way out: {way_out(paths.topology)}"
-        for older, said in (
+        f"The {older}: of epoch {paths.epoch} {difference}. Way out: {way_out(paths.topology)}"
+        for older, difference in (
             ("lake is older than the broker", unknown_to_ledger(before, state)),
             ("broker is older than the lake", missing),
         )
-        if said
+        if difference
     ]
     later = _later(config, broker, record, state)
     if later and Epochs(config.lake).record(record.topology).live == record.live:  # no cutover came in between
@@ -188,17 +190,17 @@ def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochP
 
 
 def _recreated(broker: Broker, state: LedgerState) -> list[Finding]:
-    """Sources whose topic is not the one that the epoch read; one that is gone is not a problem of the past."""
+    """Sources whose topic is another one than the epoch read; a missing topic is not a problem of the past."""
     ids: dict[str, str] = state.commits[0].detail.get("topic_ids", {}) if state.commits else {}
     return recreated_topics(ids, broker.topic_ids(set(ids) & set(broker.topics())), "the epoch")
 
 
 def _later(config: Config, broker: Broker, record: TopologyRecord, state: LedgerState) -> str:
-    """What another epoch did after the live one, as its marker says; empty where none did."""
-    found = last_live_marker(config, broker, record.topology)
-    if found is None or found[0] == record.live:
+    """The act of another epoch after the live one, by its marker, in words; empty where there is none."""
+    last = last_live_marker(config, broker, record.topology)
+    if last is None or last[0] == record.live:
         return ""
-    epoch, marker = found
+    epoch, marker = last
     standing = state.standing
     theirs = marker.standing.only(set(marker.standing.topics) & set(standing.topics))
     live = f"and the record says that epoch {record.live} is live, which has read up to {standing.to_json()}"

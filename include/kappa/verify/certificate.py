@@ -1,4 +1,4 @@
-"""The certificate of a topology, from what is in the lake."""
+"""The certificate of a topology, from its lake."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ def certificate_of(
     ledgers: MutableMapping[str, Ledger] | None = None,
     is_brief: bool = False,
 ) -> Certificate:
-    """Of which offsets the served tables are a view, and that each was sent by exactly one epoch.
+    """The offsets that the served tables are a view of, with the proof that each was sent by exactly one epoch.
 
     Args:
         candidate: an epoch about to go live: its ledger must hold as well.
-        ledgers: path -> ledger, of those that were opened before: of them only what came since is read. Others are
-            added.
-        is_brief: take slices that read on from one another as one, as roll-ups do: quicker, and a problem then names
-            all of them.
+        ledgers: path -> ledger, those that are open already: only their new rows are read. Others are added.
+        is_brief: take consecutive slices as one, as roll-ups do: quicker, and a problem then names all of them.
     """
     facts, starts, read_starts = {}, {}, {}
     for epoch, ledger in ledgers_of(lake, record, candidate, {} if ledgers is None else ledgers).items():
@@ -48,17 +46,17 @@ def certificate_of(
             starts[epoch], read_starts[epoch] = root_start, starts[epoch]
     moves = tuple(move_facts(record))
     if not moves and candidate is not None:
-        # Nothing was ever live: what can be shown is that the candidate's own ledger holds.
+        # Nothing was ever live: the proof is of the candidate's own ledger.
         at = Offsets.of((r.at, r.end) for r in facts[candidate][-1].ranges)
         moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
-    found = certify(record.topology, moves, facts, starts=starts, read_starts=read_starts)
+    certificate = certify(record.topology, moves, facts, starts=starts, read_starts=read_starts)
     notes = (note for epoch in sorted(facts) for note in _notes(record.epoch(epoch)))
-    backfilled = {epoch: tuple(map(interval_said, record.epoch(epoch).backfilled)) for epoch in sorted(facts)}
+    backfilled = {epoch: tuple(map(backfill_text, record.epoch(epoch).backfilled)) for epoch in sorted(facts)}
     return replace(
-        found,
+        certificate,
         notes=(*notes, *_moved_together(record)),
         approved=dict(_approved(record, facts)),
-        backfilled={epoch: said for epoch, said in backfilled.items() if said},
+        backfilled={epoch: texts for epoch, texts in backfilled.items() if texts},
         brought_in={
             epoch: set_asides.count(many) for epoch in sorted(facts) if (many := record.epoch(epoch).brought_in)
         },
@@ -68,13 +66,13 @@ def certificate_of(
 def _approved(record: TopologyRecord, epochs: Iterable[int]) -> Iterable[tuple[int, str]]:
     """Approvals of epochs, with actor and time."""
     for epoch in sorted(epochs):
-        given = [f"{event.actor} at {event.at:%Y-%m-%d %H:%M:%S} UTC" for event in record.epoch(epoch).approvals]
-        if given:
-            yield epoch, " and by ".join(given)
+        approvals = [f"{event.actor} at {event.at:%Y-%m-%d %H:%M:%S} UTC" for event in record.epoch(epoch).approvals]
+        if approvals:
+            yield epoch, " and by ".join(approvals)
 
 
-def interval_said(event: Event) -> str:
-    """A backfill that was done, in words.
+def backfill_text(event: Event) -> str:
+    """A finished backfill, in words.
 
     Args:
         event: the event ``backfilled``.
@@ -89,25 +87,25 @@ def interval_said(event: Event) -> str:
 
 
 def backfill_notes(epoch: EpochRecord, seq: int) -> tuple[str, ...]:
-    """What a reader of a comparison with an epoch must know of it: intervals that it had computed again by a commit."""
-    done = (event for event in epoch.backfilled if event.detail["seq"] <= seq)
-    return tuple(f"Live epoch {epoch.epoch} had {interval_said(event)}." for event in done)
+    """Notes for readers of a comparison with an epoch: the intervals that it had computed again by a commit."""
+    backfills = (event for event in epoch.backfilled if event.detail["seq"] <= seq)
+    return tuple(f"Live epoch {epoch.epoch} had {backfill_text(event)}." for event in backfills)
 
 
 def ledgers_of(
-    lake: str, record: TopologyRecord, candidate: int | None, opened: MutableMapping[str, Ledger]
+    lake: str, record: TopologyRecord, candidate: int | None, ledgers: MutableMapping[str, Ledger]
 ) -> dict[int, Ledger]:
-    """The ledgers that a certificate is made from, by epoch: of all that were ever live, and the candidate's."""
-    found = {}
+    """The ledgers behind a certificate, by epoch: of all that were ever live, and the candidate's."""
+    by_epoch = {}
     for epoch in sorted({move.epoch for move in record.moves} | ({candidate} if candidate is not None else set())):
         if record.epoch(epoch).stage is not Stage.DROPPED:
             path = EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger
-            found[epoch] = opened.setdefault(path, Ledger(path))
-    return found
+            by_epoch[epoch] = ledgers.setdefault(path, Ledger(path))
+    return by_epoch
 
 
 def _moved_together(record: TopologyRecord) -> Iterable[str]:
-    """Which moves were of several topologies at once."""
+    """Moves of several topologies at once, in words."""
     for move in record.moves:
         others = rest_of_group(move.detail.get("together", {}), record.topology)
         if others:
@@ -115,7 +113,7 @@ def _moved_together(record: TopologyRecord) -> Iterable[str]:
 
 
 def _notes(epoch: EpochRecord) -> Iterable[str]:
-    """What is known of whether an epoch's step gives the same again."""
+    """Findings about whether an epoch's step gives the same again."""
     if epoch.determinism is not None:
         yield f"Epoch {epoch.epoch}: its plan's range was {epoch.determinism.summary}"
     for finding in epoch.step_findings:

@@ -37,30 +37,30 @@ def _checked(check: Check, run: Callable[[], int | bool], is_masked: bool) -> Ch
     from py4j.protocol import Py4JNetworkError
 
     try:
-        found = run()
+        outcome = run()
     except (Py4JNetworkError, ConnectionError):
-        raise  # Spark is gone: that says nothing about the check, and the driver tries again
-    except Exception as error:  # whatever a user's check raises is a reason not to trust the candidate
+        raise  # Spark is gone, which is not about the check: the driver tries again
+    except Exception as error:  # any error of a user's check is a reason not to trust the candidate
         return CheckResult(name=check.name, ok=False, detail=f"raised {_error(error, is_masked)}")
-    if isinstance(found, bool):
-        return CheckResult(name=check.name, ok=found, detail="" if found else "it says that it does not hold")
-    return CheckResult(name=check.name, ok=found == 0, detail=f"{found} rows contradict it" if found else "")
+    if isinstance(outcome, bool):
+        return CheckResult(name=check.name, ok=outcome, detail="" if outcome else "it says that it does not hold")
+    return CheckResult(name=check.name, ok=outcome == 0, detail=f"{outcome} rows contradict it" if outcome else "")
 
 
 def _contradicting(session: SparkSession, check: Check, tables: Mapping[str, DataFrame]) -> int | bool:
     """Number of rows that contradict a check, or whether it holds."""
     if check.function is None:
         return session.sql(check.sql).count()
-    found = check.function(tables)
-    if isinstance(found, bool):
-        return found
-    if not callable(getattr(found, "count", None)) or not hasattr(found, "schema"):
-        raise TypeError(f"its function returned {type(found).__name__}, not a DataFrame or a bool")
-    return found.count()
+    outcome = check.function(tables)
+    if isinstance(outcome, bool):
+        return outcome
+    if not callable(getattr(outcome, "count", None)) or not hasattr(outcome, "schema"):
+        raise TypeError(f"its function returned {type(outcome).__name__}, not a DataFrame or a bool")
+    return outcome.count()
 
 
 def _error(error: Exception, is_masked: bool) -> str:
-    """Class and first line of an error; a message may hold values, of which some must not be seen."""
+    """Class and first line of an error; without its message where that may hold masked values."""
     line, kind = first_line(error), type(error).__name__
     if not is_masked:
         return f"{kind}: {line}" if line else kind

@@ -1,4 +1,4 @@
-"""Hashes of what a table or output holds, and what differs between two that should be equal."""
+"""Hashes of the content of a table or output, and the differences between two that should be equal."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SAMPLES = 5
 
 
 def twice(member: Table | Append, first: DataFrame, again: DataFrame, mask: Mask) -> Twice:
-    """Whether two runs gave a table or append output the same rows; where not, in which columns, with sample keys.
+    """Whether two runs gave a table or append output the same rows; if not, the columns that differ, with sample keys.
 
-    Rows of outputs are compared with the topic, partition and offset that they come from; the order time, which depends
+    Rows of outputs are compared with their topic, partition and offset of origin; the order time, which depends
     on where a slice began, is left out. One pass over each when they are equal.
 
     Args:
@@ -54,7 +54,7 @@ def twice(member: Table | Append, first: DataFrame, again: DataFrame, mask: Mask
 
 
 def _output(names: Sequence[str], first: DataFrame, again: DataFrame) -> tuple[list[str], list[dict[str, str]]]:
-    """Columns that differ, and where some of the rows come from that only one run has."""
+    """Columns that differ, and the origins of some rows that only one run has."""
     from pyspark.sql import functions as F
 
     groups = {name: [name, *ORIGIN] for name in names}
@@ -62,13 +62,13 @@ def _output(names: Sequence[str], first: DataFrame, again: DataFrame) -> tuple[l
     compared = [*names, *ORIGIN]
     sides = [frame.select(*ORIGIN, *row_hashes(frame, compared)) for frame in (first, again)]
     odd = sides[0].exceptAll(sides[1]).unionByName(sides[1].exceptAll(sides[0]))
-    found = odd.select(*ORIGIN).where(F.col("_offset").isNotNull()).distinct().orderBy(*ORIGIN).limit(_SAMPLES)
-    samples = [{"record": f"{row[0]}[{row[1]}] at {row[2]}"} for row in found.collect()]
+    origins = odd.select(*ORIGIN).where(F.col("_offset").isNotNull()).distinct().orderBy(*ORIGIN).limit(_SAMPLES)
+    samples = [{"record": f"{row[0]}[{row[1]}] at {row[2]}"} for row in origins.collect()]
     return [name for name in names if was[name] != now[name]], samples
 
 
 def _hashes(frame: DataFrame, groups: Mapping[str, Sequence[str]]) -> tuple[int, dict[str, str]]:
-    """Number of rows, and of each group of columns a hash that the order of rows does not change."""
+    """Number of rows, and a hash per group of columns that does not depend on the order of rows."""
     from pyspark.sql import functions as F
 
     sums = [F.sum(part.cast("decimal(38,0)")) for names in groups.values() for part in row_hashes(frame, names)]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _SAMPLES = 5
-#: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice
-#: began.
+#: The topic and offset that a row came from, where it has them. The order time is not among them: it depends on where
+#: a slice began.
 ORIGIN = ("_topic", "_partition", "_offset")
 _MASK = "***"
 
@@ -38,13 +38,13 @@ def verify(
     session: SparkSession,
     topology: Topology,
     live: tuple[EpochPaths, LedgerRow],
-    mine: tuple[EpochPaths, LedgerRow],
+    candidate: tuple[EpochPaths, LedgerRow],
     *,
     limits: Mapping[str, Limit] | None = None,
     keys: Mapping[str, Sequence[str]] | None = None,
     by_origin: bool = True,
     by_state: bool = False,
-    begun: Offsets | None = None,
+    since: Offsets | None = None,
     unjudged: Collection[str] = (),
 ) -> DiffReport:
     """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
@@ -55,21 +55,21 @@ def verify(
     Args:
         topology: the candidate's code.
         live: paths of the live epoch and its commit.
-        mine: paths of the epoch and its commit, whose slice ended at the same offsets.
+        candidate: paths of the epoch and its commit, whose slice ended at the same offsets.
         limits: thresholds by the full names of their measures.
-        keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
-        by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different
+        keys: table -> its key in the live epoch; a table whose key has changed is not compared.
+        by_origin: whether equal rows of outputs must come from the same offsets; False where both epochs read different
             topics.
-        by_state: whether what operators keep for themselves is compared too: where one is to go on from the other's
-            state.
-        unjudged: tables and outputs whose rows depend on cuts that both did not share: a difference is shown, and no
-            part of the verdict.
-        begun: where the reading of the later of both begins; dead letters from before are not compared.
+        by_state: whether columns that operators keep for themselves are compared too: one epoch is to go on from the
+            state of the other.
+        unjudged: tables and outputs whose rows depend on cuts that both did not share: a difference is shown, and is
+            not part of the verdict.
+        since: where the later of both begins to read; earlier dead letters are not compared.
     """
-    paths, row = mine
+    paths, row = candidate
     places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
-    gone = sorted(p for p in live[1].delta_versions.keys() - set(places) if p.startswith(("tables/", "outputs/")))
-    before = {place: _frame(session, *live, place) for place in [*places, *gone]}
+    removed = sorted(p for p in live[1].delta_versions.keys() - set(places) if p.startswith(("tables/", "outputs/")))
+    before = {place: _frame(session, *live, place) for place in [*places, *removed]}
     after = {place: _frame(session, paths, row, place) for place in places}
     mask = Mask()
     rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
@@ -83,7 +83,7 @@ def verify(
         output_diff(a, before[f"outputs/{a.name}"], _there(after[f"outputs/{a.name}"]), by_origin=by_origin)
         for a in topology.appends
     ]
-    for place in gone:
+    for place in removed:
         kind, _, name = place.partition("/")
         rows = _there(before[place]).count()
         if kind == "tables":
@@ -106,7 +106,7 @@ def verify(
         is_level=has_common_topic(live[1].standing, row.standing),
         notes=(
             *topic_notes(live[1].standing, row.standing),
-            *dead_letter_notes(*_dead_alone(session, live, mine, begun)),
+            *dead_letter_notes(*_dead_alone(session, live, candidate, since)),
             *_notes(tables, outputs),
             *_unjudged_notes(topology.name, tables, outputs),
             *(
@@ -122,7 +122,7 @@ def verify(
 class Mask:
     """Stands in for values that must not be seen: equal values of one report get equal hashes.
 
-    The key of the hashes is forgotten with the mask: they tell rows of one report apart and lead back to no value.
+    The key of the hashes is forgotten with the mask: they tell rows of one report apart, and reveal no value.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ def _frame(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str)
 
 
 def _shown(live: DataFrame, hidden: Sequence[str]) -> DataFrame:
-    """Rows of the live epoch without what its operator keeps for itself: another one keeps something else."""
+    """Rows of the live epoch without the columns that its operator keeps for itself: another one keeps others."""
     return live.select(*quoted(name for name in live.columns if name not in hidden)) if hidden else live
 
 
@@ -150,48 +150,48 @@ def _there(frame: DataFrame | None) -> DataFrame:
 def table_diff(
     table: Table,
     live: DataFrame | None,
-    mine: DataFrame,
+    candidate: DataFrame,
     mask: Mask | None = None,
     *,
     columns: Sequence[str] | None = None,
 ) -> TableDiff:
-    """How a table differs, in one pass over both, and a second one for samples where there is something to show.
+    """How a table differs, in one pass over both, and a second one for samples where rows differ.
 
     Args:
         table: the table.
-        live: the rows that it is compared with; None where there are none.
-        mine: its rows.
+        live: rows of the live epoch; None where there are none.
+        candidate: rows of the epoch.
         mask: stands in for masked values.
-        columns: those in which it is compared; None for all. Of others nothing is said.
+        columns: those in which it is compared; None for all. The others are not in the result.
     """
     from pyspark.sql import functions as F
 
     key, masked = list(table.key), tuple(table.masked)
     if live is None or not set(key) <= set(live.columns):
-        rows = mine.count()
+        rows = candidate.count()
         return TableDiff(name=table.name, rows_live=None, rows_candidate=rows, keys_added=rows, masked=masked)
     declared = [column.name for column in table.columns]
     names = [name for name in (declared if columns is None else columns) if name not in key]
     left_out = set(declared) - {*key, *names}
     compared = [name for name in names if name in live.columns]
-    types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
+    types = {name: (live.schema[name].dataType, candidate.schema[name].dataType) for name in compared}
 
     def side(frame: DataFrame, name: str) -> DataFrame:
         row = F.struct(*quoted(compared)) if compared else F.struct(F.lit(True).alias("here"))
         return frame.select(*quoted(key), F.struct(row.alias("row")).alias(name))
 
-    both = side(live, "l").join(side(mine, "c"), on=key, how="full_outer")
-    in_both = F.col("l").isNotNull() & F.col("c").isNotNull()
-    sides = {name: (F.col(f"l.row.{quote(name)}"), F.col(f"c.row.{quote(name)}")) for name in compared}
+    both = side(live, "live").join(side(candidate, "candidate"), on=key, how="full_outer")
+    in_both = F.col("live").isNotNull() & F.col("candidate").isNotNull()
+    sides = {name: (F.col(f"live.row.{quote(name)}"), F.col(f"candidate.row.{quote(name)}")) for name in compared}
     changed = {name: in_both & ~equal(*sides[name], *types[name]) for name in compared}
-    any_changed = reduce(lambda left, right: left | right, changed.values(), F.lit(False))
+    any_changed = reduce(lambda one, other: one | other, changed.values(), F.lit(False))
     drifting = [name for name in compared if all(map(is_number, types[name])) and name not in masked]
     # One pass: numbered aliases, since a column of the table may have any name.
     totals = both.agg(
-        F.count("l").alias("rows_live"),
-        F.count("c").alias("rows_candidate"),
-        F.count_if(F.col("l").isNull()).alias("added"),
-        F.count_if(F.col("c").isNull()).alias("removed"),
+        F.count("live").alias("rows_live"),
+        F.count("candidate").alias("rows_candidate"),
+        F.count_if(F.col("live").isNull()).alias("added"),
+        F.count_if(F.col("candidate").isNull()).alias("removed"),
         F.count_if(any_changed).alias("changed"),
         *(F.count_if(changed[name]).alias(f"changed_{i}") for i, name in enumerate(compared)),
         *(part for i, name in enumerate(drifting) for part in _drift_columns(i, *sides[name], changed[name], in_both)),
@@ -199,7 +199,7 @@ def table_diff(
     assert totals is not None
     samples: Sequence[Any] = ()
     if totals["added"] or totals["removed"] or totals["changed"]:
-        differs = any_changed | F.col("l").isNull() | F.col("c").isNull()
+        differs = any_changed | F.col("live").isNull() | F.col("candidate").isNull()
         samples = both.where(differs).orderBy(*quoted(key)).limit(_SAMPLES).collect()
     counts = {name: totals[f"changed_{i}"] for i, name in enumerate(compared)}
     return TableDiff(
@@ -219,16 +219,16 @@ def table_diff(
     )
 
 
-def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_origin: bool = True) -> OutputDiff:
+def output_diff(append: Append, live: DataFrame | None, candidate: DataFrame, *, by_origin: bool = True) -> OutputDiff:
     """How the rows of an append output differ as multisets, in one pass over both."""
     from pyspark.sql import functions as F
 
     if live is None:
-        return OutputDiff(name=append.name, rows_live=None, rows_candidate=mine.count())
+        return OutputDiff(name=append.name, rows_live=None, rows_candidate=candidate.count())
     declared = [column.name for column in append.columns]
     before = [name for name in live.columns if name not in (*ORIGIN, "_order_timestamp", "_seq")]
     compared = [*(name for name in declared if name in before), *(ORIGIN if by_origin else ())] or [*ORIGIN]
-    types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
+    types = {name: (live.schema[name].dataType, candidate.schema[name].dataType) for name in compared}
 
     def side(frame: DataFrame, sign: int) -> DataFrame:
         parts: list[Column] = []
@@ -239,17 +239,17 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_o
             parts.append(column.alias(f"c{len(parts)}"))
         return frame.select(*parts, F.lit(sign).alias("sign"))
 
-    rows = side(live, -1).unionByName(side(mine, 1))
-    # Sixteen bytes a row instead of the row go through the shuffle.
+    rows = side(live, -1).unionByName(side(candidate, 1))
+    # Sixteen bytes per row go through the shuffle, not the row.
     grouped = (
         rows.select(*row_hashes(rows, [f"c{i}" for i in range(len(compared))]), "sign")
         .groupBy("_hash_0", "_hash_1")
-        .agg(F.count_if(F.col("sign") < 0).alias("live"), F.count_if(F.col("sign") > 0).alias("mine"))
+        .agg(F.count_if(F.col("sign") < 0).alias("live"), F.count_if(F.col("sign") > 0).alias("candidate"))
     )
-    more = F.col("mine") - F.col("live")
+    more = F.col("candidate") - F.col("live")
     totals = grouped.agg(
         F.sum("live").alias("live"),
-        F.sum("mine").alias("mine"),
+        F.sum("candidate").alias("candidate"),
         F.sum(F.greatest(more, F.lit(0))).alias("added"),
         F.sum(F.greatest(-more, F.lit(0))).alias("removed"),
     ).first()
@@ -257,7 +257,7 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_o
     return OutputDiff(
         name=append.name,
         rows_live=totals["live"] or 0,
-        rows_candidate=totals["mine"] or 0,
+        rows_candidate=totals["candidate"] or 0,
         rows_added=totals["added"] or 0,
         rows_removed=totals["removed"] or 0,
         columns_added=tuple(name for name in declared if name not in before),
@@ -266,24 +266,27 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_o
 
 
 def _dead_alone(
-    session: SparkSession, live: tuple[EpochPaths, LedgerRow], mine: tuple[EpochPaths, LedgerRow], begun: Offsets | None
+    session: SparkSession,
+    live: tuple[EpochPaths, LedgerRow],
+    candidate: tuple[EpochPaths, LedgerRow],
+    since: Offsets | None,
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Reason -> dead letters of the live epoch alone and of the other one alone, of topics that both read."""
+    """Reason -> dead letters in the live epoch alone, and in the other one alone, of topics that both read."""
     from pyspark.sql import functions as F
 
-    both = sorted(set(live[1].standing.topics) & set(mine[1].standing.topics))
+    both = sorted(set(live[1].standing.topics) & set(candidate[1].standing.topics))
     place = ["topic", "partition", "offset"]
 
-    def letters(paths: EpochPaths, row: LedgerRow) -> DataFrame | None:
+    def dead_letters(paths: EpochPaths, row: LedgerRow) -> DataFrame | None:
         if "dead_letters" not in row.delta_versions or not both:
             return None
-        found = frame_at(session, paths, row, "dead_letters").where(F.col("topic").isin(*both))
-        for (topic, partition), offset in begun.items() if begun else ():
+        letters = frame_at(session, paths, row, "dead_letters").where(F.col("topic").isin(*both))
+        for (topic, partition), offset in since.items() if since else ():
             is_there = (F.col("topic") == topic) & (F.col("partition") == partition)
-            found = found.where(~is_there | (F.col("offset") >= offset))
-        return found.select(*place, "reason")
+            letters = letters.where(~is_there | (F.col("offset") >= offset))
+        return letters.select(*place, "reason")
 
-    theirs, ours = letters(*live), letters(*mine)
+    theirs, ours = dead_letters(*live), dead_letters(*candidate)
     if theirs is None or ours is None:
         return {}, {}
 
@@ -330,7 +333,7 @@ def _sample(row: Any, key: Sequence[str], compared: Sequence[str], masked: Seque
         return {k: _MASK if k in masked else None if v is None else str(v) for k, v in values.items()}
 
     keys = {name: mask.key(row[name]) if name in masked else str(row[name]) for name in key}
-    return Sample(key=keys, live=side("l"), candidate=side("c"))
+    return Sample(key=keys, live=side("live"), candidate=side("candidate"))
 
 
 def _drift_columns(i: int, was: Column, now: Column, changed: Column, in_both: Column) -> list[Column]:
@@ -340,7 +343,7 @@ def _drift_columns(i: int, was: Column, now: Column, changed: Column, in_both: C
     difference = F.when(changed, F.abs(after - before))
     return [
         F.sum(F.when(changed, before)).alias(f"live_{i}"),
-        F.sum(F.when(changed, after)).alias(f"mine_{i}"),
+        F.sum(F.when(changed, after)).alias(f"candidate_{i}"),
         F.sum(difference).alias(f"difference_{i}"),
         F.max(difference).alias(f"most_{i}"),
         F.sum(F.when(in_both, F.abs(before))).alias(f"total_{i}"),
@@ -356,7 +359,7 @@ def _drift(totals: Any, i: int, keys: int) -> Drift:
     return Drift(
         keys=keys,
         sum_live=finite("live"),
-        sum_candidate=finite("mine"),
+        sum_candidate=finite("candidate"),
         max_difference=finite("most"),
         mean_difference=None if difference is None else difference / keys,
         share=difference / total if difference is not None and total else None,

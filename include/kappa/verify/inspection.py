@@ -1,4 +1,4 @@
-"""What a step computes, without records: its plans are analysed and searched for what may differ from run to run."""
+"""The plans of a step, without records: analysed and searched for parts that may differ from run to run."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 
 def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
-    """What may differ when a topology's step is run again on the same slice; see :mod:`kappa.replay.rules.step`.
+    """Parts that may differ when a topology's step is run again on the same slice; see :mod:`kappa.replay.rules.step`.
 
     The step is called once on DataFrames without rows that have the right columns. Nothing is computed or written. A
     step that raises there is a finding, not an error: with records it may work.
     """
     try:
         effects = step_effects(topology, _without_rows(session, topology))
-        found = [suspect for name, frame in effects.items() for suspect in suspects(name, frame)]
-    except Exception as error:  # whatever a step does without rows is no reason not to replay it
+        occurrences = [suspect for name, frame in effects.items() for suspect in suspects(name, frame)]
+    except Exception as error:  # an error without rows is not a reason against a replay
         return (step_not_inspected(f"{type(error).__name__}: {first_line(error)}"),)
-    return tuple(step_findings(found))
+    return tuple(step_findings(occurrences))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dependence:
-    """What the rows of an append output depend on beside one record each.
+    """The dependence of the rows of an append output on more than one record each.
 
     Attributes:
-        words: in words; empty where on nothing.
+        words: in words; empty where there is none.
         tables: names of the tables.
         sources: topics of the records.
         beside: other tables whose rows are made from the same ones: a total over windows that are emitted, for example.
-        is_open: whether something in the plan is neither a record nor a row of a table.
+        is_open: whether the plan has a part that is neither a record nor a row of a table.
     """
 
     words: tuple[str, ...] = ()
@@ -59,38 +59,38 @@ class Dependence:
 
 
 def dependencies(session: SparkSession, topology: Topology) -> dict[str, Dependence]:
-    """Of each append output, and each operator's table, what its rows depend on beside one record each.
+    """The dependence of each append output and each operator's table on more than one record per row.
 
     The step is called once on DataFrames without rows. Nothing is computed or written.
 
     Raises:
-        Exception: whatever the step raises there.
+        Exception: any that the step raises there.
     """
-    given = _without_rows(session, topology)
-    effects, has_jobs = called(session, lambda: step_effects(topology, given))
-    taken = _taken(topology, given, effects) if has_jobs else ()
-    reads = {table.name: set(read_from(effects[table.name], given.tables)) for table in topology.tables}
-    found = {}
+    empty = _without_rows(session, topology)
+    effects, has_jobs = called(session, lambda: step_effects(topology, empty))
+    jobs = _collected(topology, empty, effects) if has_jobs else ()
+    reads = {table.name: set(read_from(effects[table.name], empty.tables)) for table in topology.tables}
+    by_member = {}
     members: list[Append | Table] = [*topology.appends, *(t for t in topology.tables if t.reach is not None)]
     for member in members:
-        words = across_records(effects[member.name], given.records, given.tables)
-        tables = read_from(effects[member.name], given.tables)
-        found[member.name] = Dependence(
-            words=(*words, *taken),
+        words = across_records(effects[member.name], empty.records, empty.tables)
+        tables = read_from(effects[member.name], empty.tables)
+        by_member[member.name] = Dependence(
+            words=(*words, *jobs),
             tables=tables,
             beside=tuple(sorted(n for n, of in reads.items() if n not in (member.name, *tables) and of & {*tables})),
-            sources=read_from(effects[member.name], given.records),
-            is_open=bool(taken) or not {SUBQUERY, FROM_NO_RECORD}.isdisjoint(words),
+            sources=read_from(effects[member.name], empty.records),
+            is_open=bool(jobs) or not {SUBQUERY, FROM_NO_RECORD}.isdisjoint(words),
         )
-    return found
+    return by_member
 
 
-def _taken(topology: Topology, given: Slice, effects: Mapping[str, DataFrame]) -> tuple[str, ...]:
-    """That a step takes rows to itself while it is called, in words: what it does with them no plan shows.
+def _collected(topology: Topology, empty: Slice, effects: Mapping[str, DataFrame]) -> tuple[str, ...]:
+    """A note that a step collects rows while it is called: no plan shows its use of them.
 
     Tables that no plan reads are named: the rows are theirs, or the slice's.
     """
-    read = {name for frame in effects.values() for name in read_from(frame, given.tables)}
+    read = {name for frame in effects.values() for name in read_from(frame, empty.tables)}
     unread = [repr(table.name) for table in topology.tables if table.name not in read]
     of = f" of table {' or '.join(unread)}" if unread else ""
     return (f"takes rows{of} to itself while it is called, by collect, count or the like",)

@@ -1,4 +1,4 @@
-"""What replays took, put on record when they are done, so that the next plan of the topology estimates from it."""
+"""Measurements of replays, put on record at their end: the next plan of the topology estimates from them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import LedgerState
 from kappa.record.rollup import runs_of
 from kappa.record.slice_runs import Run
-from kappa.replay.estimates import Measured, comparison
+from kappa.replay.estimates import Measured, told
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What earlier work of a topology took for one record; ``None`` where it was not measured.
+    """Rates of earlier work of a topology; ``None`` where there is no measurement.
 
     Attributes:
         records_per_second: of the last replay that finished its bulk work.
         records_per_offset: how many offsets were records, in that replay or in the live epoch's slices.
         bytes_per_record: keys and values, in that replay or in the live epoch's slices.
-        disk_per_record: what the lake takes, in that replay if its tables began empty, or for the live epoch.
+        disk_per_record: bytes in the lake, in that replay if its tables began empty, or for the live epoch.
         epoch: the epoch of that replay.
-        records: how many records it was measured on.
-        live_bytes: what the live epoch's tables and outputs hold.
+        records: how many records were measured.
+        live_bytes: size of the live epoch's tables and outputs.
     """
 
     records_per_second: float | None = None
@@ -46,17 +46,17 @@ class Rates:
 
 
 def replayed(paths: EpochPaths, plan: ReplayPlan, state: LedgerState) -> dict[str, Any]:
-    """What the bulk work of an epoch was and how far its estimate was off, for the event that ends it."""
-    found = measured(paths, runs_of(state), state.commits[-1].delta_versions if state.slices > 0 else {})
+    """Measurement and estimate of an epoch's bulk work, for the event that ends it."""
+    measurement = measured(paths, runs_of(state), state.commits[-1].delta_versions if state.slices > 0 else {})
     return {
         "estimate": plan.estimate.as_dict(),
-        "measured": found.as_dict(),
-        "by_estimate": found.ratios(plan.estimate),
+        "measured": measurement.as_dict(),
+        "by_estimate": measurement.ratios(plan.estimate),
     }
 
 
 def folded(broker: Broker, paths: EpochPaths, plan: ReplayPlan, seconds: float) -> dict[str, Any]:
-    """How fast a changelog was folded, for the event that ends a seed; nothing where none was."""
+    """The speed of a changelog's fold, for the event that ends a seed; empty where there was none."""
     if plan.seed is not Seed.FROM_CHANGELOG or plan.seed_epoch is None:
         return {}
     topics = changelogs_of(broker, replace(paths, epoch=plan.seed_epoch), plan.tables)
@@ -64,7 +64,7 @@ def folded(broker: Broker, paths: EpochPaths, plan: ReplayPlan, seconds: float) 
 
 
 def measured(paths: EpochPaths, runs: Iterable[Run], delta_versions: Mapping[str, int]) -> Measured:
-    """What these slices of an epoch were, the last of which left these versions; the seed is none of them."""
+    """The measurement of these slices of an epoch, without the seed; the last of them left these versions."""
     slices = [run for run in runs if run.facts.seq > 0]
     return Measured(
         offsets=sum(item.count for run in slices for item in run.facts.offsets),
@@ -76,44 +76,45 @@ def measured(paths: EpochPaths, runs: Iterable[Run], delta_versions: Mapping[str
 
 
 def outcome(epoch: EpochRecord) -> str:
-    """What was estimated of an epoch's bulk work and what it was, in one line; empty until it is done."""
-    found = _measured_of(epoch)
-    if found is None:
+    """Estimate and measurement of an epoch's bulk work, in one line; empty until it is done."""
+    measurement = _measured_of(epoch)
+    if measurement is None:
         return ""
-    return comparison(epoch.plan.estimate, found)
+    return comparison(epoch.plan.estimate, measurement)
 
 
 def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = None) -> Rates:
-    """What is known of a topology: from the record, which outlives its epochs, then from ledgers that are still there.
+    """The rates of a topology: from the record, which outlives its epochs, then from the remaining ledgers.
 
     Args:
         live_state: the ledger of its live epoch.
     """
     live = _live_rates(lake, record, live_state)
-    done = [epoch for epoch in record.epochs.values() if epoch.replayed is not None]
-    for epoch in sorted(done, key=lambda epoch: epoch.epoch, reverse=True):
-        found = _measured_of(epoch) or _from_ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch.epoch))
-        if found is None or not found.records or not found.seconds:
+    epochs = [epoch for epoch in record.epochs.values() if epoch.replayed is not None]
+    for epoch in sorted(epochs, key=lambda epoch: epoch.epoch, reverse=True):
+        paths = EpochPaths(lake=lake, topology=record.topology, epoch=epoch.epoch)
+        past = _measured_of(epoch) or _from_ledger(paths)
+        if past is None or not past.records or not past.seconds:
             continue
         is_from_nothing = epoch.plan.seed is Seed.EMPTY
-        disk = found.disk_bytes if is_from_nothing else None
+        disk = past.disk_bytes if is_from_nothing else None
         return replace(
             live,
-            records_per_second=found.records / found.seconds,
-            records_per_offset=found.records / found.offsets if found.offsets else live.records_per_offset,
-            bytes_per_record=live.bytes_per_record if found.bytes is None else found.bytes / found.records,
-            disk_per_record=live.disk_per_record if disk is None else disk / found.records,
+            records_per_second=past.records / past.seconds,
+            records_per_offset=past.records / past.offsets if past.offsets else live.records_per_offset,
+            bytes_per_record=live.bytes_per_record if past.bytes is None else past.bytes / past.records,
+            disk_per_record=live.disk_per_record if disk is None else disk / past.records,
             epoch=epoch.epoch,
-            records=found.records,
+            records=past.records,
         )
     return live
 
 
 def disk_bytes(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
-    """What an epoch takes in the lake: its folder, or where that is remote its tables' files at these versions."""
+    """Bytes of an epoch in the lake: of its folder, or where that is remote of its tables' files at these versions."""
     root = Path(paths.root)
     if not root.is_dir():
-        return _held(paths, delta_versions)
+        return _size_of(paths, delta_versions)
     second = Path(paths.recomputed("any").lake).parent  # goes when the epoch has been replayed
     total = 0
     for folder, folders, files in os.walk(root):  # passes over folders that go meanwhile
@@ -130,36 +131,36 @@ def _size(file: Path) -> int:
 
 
 def _measured_of(epoch: EpochRecord) -> Measured | None:
-    found = epoch.replayed.detail.get("measured") if epoch.replayed is not None else None
-    return None if found is None else Measured.from_dict(found)
+    values = epoch.replayed.detail.get("measured") if epoch.replayed is not None else None
+    return None if values is None else Measured.from_dict(values)
 
 
 def _live_rates(lake: str, record: TopologyRecord, state: LedgerState | None) -> Rates:
     if record.live is None or state is None or state.committed is None:
         return Rates()
-    held = _held(EpochPaths(lake=lake, topology=record.topology, epoch=record.live), state.committed.delta_versions)
+    size = _size_of(EpochPaths(lake=lake, topology=record.topology, epoch=record.live), state.committed.delta_versions)
     runs = runs_of(state)
     offsets = sum(item.count for run in runs for item in run.facts.offsets)
     records = sum(run.facts.rows_read for run in runs)
     if not records:
-        return Rates(live_bytes=held)
-    # A seed's rows came from records that this epoch never read: what they take says nothing of one record.
+        return Rates(live_bytes=size)
+    # A seed's rows came from records that this epoch never read: their size is not the size per record.
     is_from_nothing = record.epoch(record.live).plan.seed is Seed.EMPTY
     counted = sum(run.sized_records for run in runs)
     return Rates(
         records_per_offset=records / offsets,
-        disk_per_record=held / records if is_from_nothing else None,
-        live_bytes=held,
+        disk_per_record=size / records if is_from_nothing else None,
+        live_bytes=size,
         bytes_per_record=sum(run.bytes_read for run in runs) / counted if counted else None,
     )
 
 
-def _held(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
+def _size_of(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
     return sum(table_files.size_bytes(f"{paths.root}/{place}", version) for place, version in delta_versions.items())
 
 
 def _from_ledger(paths: EpochPaths) -> Measured | None:
-    """Of a replay that earlier code ran, which put no measurement on record."""
+    """The measurement of a replay by earlier code, which put none on record."""
     ledger = Ledger(paths.ledger)
     if not ledger.exists():
         return None

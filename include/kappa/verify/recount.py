@@ -1,4 +1,4 @@
-"""What an epoch's ledger says, checked against every file and every commit of its Delta tables."""
+"""The ledger of an epoch, checked against every file and every commit of its Delta tables."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from kappa.slices.places import FILES
 #: Rows of dead letters that are looked at together.
 _ROWS = 100_000
 
-_Looked = TypeVar("_Looked")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recount:
-    """What was found.
+    """The outcome of a count.
 
     Attributes:
-        problems: what does not agree with the ledger, each with the way back.
-        read: what was read.
-        unread: what could not be, and why.
+        problems: contradictions of the ledger, each with the way back.
+        read: the parts that were read.
+        unread: the parts that could not be, and why.
         noticed: commits that Kappa did not make and that change no rows: nothing has to be undone.
     """
 
@@ -44,7 +44,7 @@ class Recount:
     noticed: tuple[str, ...] = ()
 
     def with_more(self, more: Recount) -> Recount:
-        """Two parts of one counting."""
+        """Two parts of one count."""
         return Recount(
             epoch=self.epoch,
             problems=(*self.problems, *more.problems),
@@ -57,42 +57,42 @@ class Recount:
 def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None) -> Recount:
     """Count an epoch again: the commits of its Delta tables, the files that they name, and its dead letters.
 
-    Whatever is damaged is a problem of its place; the counting goes on with the next.
+    Damage is a problem of its place; the count goes on with the next one.
 
     Args:
-        progress: told what is read next.
+        progress: called with the next part to be read.
     """
-    found = _Found(paths=paths)
-    state = found.tried("ledger", lambda: Ledger(paths.ledger).state())
+    count = _Count(paths=paths)
+    state = count.tried("ledger", lambda: Ledger(paths.ledger).state())
     if state is None:
-        return found.recount()
+        return count.recount()
     versions = dict(state.committed.delta_versions) if state.committed is not None else {}
     for place, version in sorted(versions.items()):
         progress(place)
-        found.tried(place, partial(found.place, place, version, state.seq))
-    if found.files:
+        count.tried(place, partial(count.place, place, version, state.seq))
+    if count.files:
         progress("content of files")
-        found.tried("content of files", found.contents)
-    if "dead_letters" in versions and not any(problem.startswith("dead_letters") for problem in found.problems):
+        count.tried("content of files", count.contents)
+    if "dead_letters" in versions and not any(problem.startswith("dead_letters") for problem in count.problems):
         progress("dead letters")
-        found.tried("dead_letters", partial(found.dead_letters, state, versions["dead_letters"]))
-    return found.recount()
+        count.tried("dead_letters", partial(count.dead_letters, state, versions["dead_letters"]))
+    return count.recount()
 
 
 @dataclass(kw_only=True)
-class _Found:
-    """What was found so far, as :class:`Recount` has it."""
+class _Count:
+    """The outcome so far, with the fields of :class:`Recount`."""
 
     paths: EpochPaths
     problems: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     noticed: list[str] = field(default_factory=list)
-    #: place -> data files with as many rows and bytes as the log says.
+    #: place -> data files whose rows and bytes are as in the log.
     files: dict[str, list[str]] = field(default_factory=dict)
 
     def recount(self) -> Recount:
-        """All of it."""
+        """The outcome as a value."""
         return Recount(
             epoch=self.paths.epoch,
             problems=tuple(self.problems),
@@ -101,8 +101,8 @@ class _Found:
             noticed=tuple(self.noticed),
         )
 
-    def tried(self, place: str, look: Callable[[], _Looked]) -> _Looked | None:
-        """What a look gives; None where the place cannot be read, which is a problem like any other."""
+    def tried(self, place: str, look: Callable[[], _T]) -> _T | None:
+        """The result of a look; None where the place cannot be read, which is a problem like any other."""
         try:
             return look()
         except Exception as error:  # a file may be damaged in any way, and each library has errors of its own
@@ -165,7 +165,7 @@ class _Found:
         self.read.append(f"{place}: {len(commits)} commits from version {first}, {len(good) + len(bad)} files")
 
     def contents(self) -> None:
-        """Hold what every file holds against what the ledger says that was written."""
+        """Check the content of every file against its hash in the ledger."""
         recorded = _recorded_hashes(Ledger(self.paths.ledger), self.files)
         for place, names in self.files.items():
             hashes = recorded.get(place, {})
@@ -200,7 +200,7 @@ def _first_in_log(path: str) -> int:
 
 
 def _recorded_hashes(ledger: Ledger, files: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
-    """Place -> data file -> hash of what it held when it was written, of some files; the oldest row that says it
+    """Place -> data file -> hash of its content when it was written, of some files; the oldest row that has it
     counts, since a later one may have been written after a change.
     """
     names_at = {place: set(names) for place, names in files.items()}
@@ -216,7 +216,7 @@ def _recorded_hashes(ledger: Ledger, files: Mapping[str, Sequence[str]]) -> dict
 
 
 def _files(path: str, versions: list[int]) -> tuple[list[str], list[str]]:
-    """The files that versions name which are as the log says, by name; and what is wrong with the others."""
+    """Names of the files of some versions that are as in the log, and the problems of the others."""
     import pyarrow.parquet as pq
     from deltalake import DeltaTable
 
@@ -229,7 +229,7 @@ def _files(path: str, versions: list[int]) -> tuple[list[str], list[str]]:
     for name, (rows, size) in expected.items():
         file = Path(path, unquote(name))
         try:
-            length, found = file.stat().st_size, pq.read_metadata(file).num_rows
+            length, count = file.stat().st_size, pq.read_metadata(file).num_rows
         except FileNotFoundError:
             bad.append(f"data file {name} is gone, with {rows} rows.")
         except Exception as error:  # bytes may be damaged in any way
@@ -237,26 +237,26 @@ def _files(path: str, versions: list[int]) -> tuple[list[str], list[str]]:
         else:
             if length != size:
                 bad.append(f"data file {name} has {length} bytes, its log says {size}.")
-            elif rows is not None and found != rows:
-                bad.append(f"data file {name} has {found} rows, its log says {rows}.")
+            elif rows is not None and count != rows:
+                bad.append(f"data file {name} has {count} rows, its log says {rows}.")
             else:
                 good.append(unquote(name))
     return good, bad
 
 
 def _dead_letters(paths: EpochPaths, state: LedgerState, version: int) -> Iterator[str]:
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for part in queries.chunks(paths.dead_letters, version, ["_seq"], _ROWS):
-        found.update(part["_seq"].to_pylist())
+        counts.update(part["_seq"].to_pylist())
     for commit in state.commits:
-        kept = commit.rows_dead + commit.rows_set_aside
-        if commit.rows_read != commit.rows_parsed + kept:
+        dead = commit.rows_dead + commit.rows_set_aside
+        if commit.rows_read != commit.rows_parsed + dead:
             yield (
                 f"slice {commit.seq} read {commit.rows_read} records by the ledger; {commit.rows_parsed} parsed, "
                 f"{commit.rows_dead} are dead letters and {commit.rows_set_aside} are set aside."
             )
-        if found[commit.seq] != kept:
+        if counts[commit.seq] != dead:
             yield (
-                f"slice {commit.seq} has {kept} dead letters by the ledger, {found[commit.seq]} are in "
+                f"slice {commit.seq} has {dead} dead letters by the ledger, {counts[commit.seq]} are in "
                 f"dead_letters. Compute it again: kappa replay {paths.topology}"
             )

@@ -1,7 +1,7 @@
 """A range of an epoch computed again: into a folder of its own within the epoch's, without sending, removed afterwards.
 
 It goes through the slice protocol like everything else, with a ledger of its own: killed in the middle it goes on from
-there, and what is not resumed goes with the epoch, or by ``kappa housekeeping``.
+there; a run that is never resumed is removed with the epoch, or by ``kappa housekeeping``.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def beside(
     code: str,
     archived: tuple[OffsetRange, ...] = (),
 ) -> EpochRun:
-    """An epoch as another process than its driver holds it, to compute a range of it apart by :func:`opened`.
+    """An epoch in another process than its driver, to compute a range of it apart by :func:`opened`.
 
     Args:
         paths: the epoch; it is seeded.
         topology: the code, the epoch's or another.
         writer: the id that claims the ledgers of ranges computed apart; the epoch's own is only read.
-        code: what these ledgers name as the code.
+        code: the code in these ledgers.
         archived: the ranges that are read from archives.
     """
     engines = Engines(
@@ -93,24 +93,24 @@ def beside(
 
 
 def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> EpochRun:
-    """A run into a folder of its own, claimed and seeded; what an earlier one of that name did is kept.
+    """A run into a folder of its own, claimed and seeded; the slices of an earlier one of that name stay.
 
     Args:
         run: the epoch; its sender is not taken along.
         name: of the folder.
-        source: what the tables hold at the start. Append outputs start empty.
+        source: the content of the tables at the start. Append outputs start empty.
         start: offsets to begin with.
     """
     paths = run.paths.recomputed(name)
-    made = replace(run, paths=paths, ledger=Ledger(paths.ledger), copied=run.ledger, sent=Sent(), scratch=Scratch())
-    made.ledger.create()
-    made.ledger.claim(made.writer, made.code, made.ledger.state())
-    seed(made, replace(source, lake=source.lake or run.paths.lake, outputs=False), start)
-    return made
+    second = replace(run, paths=paths, ledger=Ledger(paths.ledger), copied=run.ledger, sent=Sent(), scratch=Scratch())
+    second.ledger.create()
+    second.ledger.claim(second.writer, second.code, second.ledger.state())
+    seed(second, replace(source, lake=source.lake or run.paths.lake, outputs=False), start)
+    return second
 
 
 def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
-    """One slice of a run that :func:`opened` gave."""
+    """One slice of a run of :func:`opened`."""
     releases: Releases = {}
     floors: Floors = {}
     aside: SetAsides = ()
@@ -131,7 +131,7 @@ def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
 
 
 def _frontiers(run: EpochRun, copied: Ledger, end: Offsets) -> dict[str, int]:
-    """Up to when rows of followed topics are final by an offset, as the slices of the epoch took it over."""
+    """The time up to which rows of followed topics are final at an offset, from the slices of the epoch."""
     frontiers: dict[str, int] = {}
     for piece in copied.history() if run.followed else ():
         for row in reversed(piece):
@@ -150,7 +150,7 @@ def advance(
     *,
     check: Callable[[Sequence[OffsetRange]], None] = lambda _: None,
 ) -> bool:
-    """Compute one more slice of a run that :func:`opened` gave; False when it has reached the end.
+    """Compute one more slice of a run of :func:`opened`; False when it has reached the end.
 
     Idempotent: a run that was killed goes on with its own ledger.
 
@@ -159,7 +159,7 @@ def advance(
         end: where it ends.
         index: looks times up, for the cuts.
         size: most offsets of a slice.
-        check: raises when the records of a slice are no longer in the log; without it the reading of the slice does.
+        check: raises when the records of a slice are no longer in the log; without it, reading the slice raises.
     """
     state = run.ledger.state()
     if state.open_plan is not None:
@@ -213,7 +213,7 @@ class SecondRun:
             check: raises when the records of a slice are no longer in the log.
 
         Returns:
-            What both runs gave; None while there is more to compute.
+            The comparison of both runs; None while there is more to compute.
         """
         if self._again is None:
             source = SeedSource(kind=self._plan.seed, epoch=self._plan.seed_epoch, seq=self._plan.seed_seq)
@@ -225,7 +225,7 @@ class SecondRun:
         return self._compared(state)
 
     def close(self) -> None:
-        """Free what is in memory and remove the folder. Idempotent."""
+        """Free the memory and remove the folder. Idempotent."""
         if self._again is not None:
             for state in self._again.scratch.states.values():
                 state.forget()
@@ -237,7 +237,7 @@ class SecondRun:
         assert self._again is not None and first.committed is not None and state.committed is not None
         mask = Mask()
         topology = self._run.topology
-        found = Determinism(
+        outcome = Determinism(
             slice_records=self._plan.request.slice_records,
             slice_records_again=self._size,
             slices=first.slices,
@@ -249,11 +249,11 @@ class SecondRun:
             ),
         )
         crash_point("recomputed")
-        return found
+        return outcome
 
 
 def _finish(run: EpochRun, state: LedgerState, size: int) -> None:
-    """Finish a slice that was planned, or give it up when it was too large."""
+    """Finish a planned slice, or abandon it when it is too large."""
     plan = state.open_plan
     assert plan is not None
     if state.open_effects is None and sum(r.count for r in plan.ranges) > size:

@@ -1,4 +1,4 @@
-"""What new code would have done with the last slices of a live epoch, beside what its running code does with them."""
+"""The last slices of a live epoch, computed with new code and, for comparison, with its running code."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def evidence(
 ) -> tuple[DiffReport | None, tuple[Finding, ...]]:
     """The last slices of an epoch computed with two codes, from one savepoint and over the same ranges, and compared.
 
-    Sends nothing; what it writes within the epoch's folder is removed at the end. Killed, it leaves that for
+    Sends nothing; its files within the epoch's folder are removed at the end, or, if it is killed, by
     ``kappa housekeeping``. Of append outputs only the rows of those slices are compared; checks and thresholds, which
-    speak of the whole state, are left out.
+    are about the whole state, are left out.
 
     Args:
         paths: the live epoch.
@@ -48,11 +48,11 @@ def evidence(
         The comparison, with the running code in the place of the live epoch and the new one in the candidate's; None
         where there is none, and then the findings say why.
     """
-    found = inspected(session, after)
+    findings = inspected(session, after)
     state = Ledger(paths.ledger).state()
-    base, rows = chosen(state, slices)
+    base, rows = trial_range(state, slices)
     if base is None or not rows:
-        return None, (*found, *without_evidence(f"epoch {paths.epoch} has no earlier commit whose files are kept."))
+        return None, (*findings, *without_evidence(f"epoch {paths.epoch} has no earlier commit whose files are kept."))
     name = f"upgrade-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         with Broker(config.bootstrap_servers) as broker:
@@ -60,20 +60,20 @@ def evidence(
             def run(code: str, topology: Topology) -> tuple[EpochPaths, LedgerRow]:
                 epoch = beside(config, session, broker, paths, topology, writer=f"{name}-{code}", code=code)
                 source = SeedSource(kind="from-savepoint", epoch=paths.epoch, seq=base.seq)
-                made = opened(epoch, f"{name}-{code}", source, ranges_end(base.ranges))
-                done = [compute(made, row.ranges) for row in rows]
-                for table in made.scratch.states.values():
+                second = opened(epoch, f"{name}-{code}", source, ranges_end(base.ranges))
+                commits = [compute(second, row.ranges) for row in rows]
+                for table in second.scratch.states.values():
                     table.forget()
-                return made.paths, done[-1]
+                return second.paths, commits[-1]
 
             try:
                 old = run("old", before)
-            except Exception as error:  # records that are gone, mostly: then there is nothing to compare with
-                return None, (*found, *without_evidence(f"the running code could not do it again: {_said(error)}"))
+            except Exception as error:  # mostly missing records: then there is nothing to compare with
+                return None, (*findings, *without_evidence(f"the running code could not do it again: {_text(error)}"))
             try:
                 new = run("new", after)
-            except Exception as error:  # whatever the new step raises here it would raise in the live stream
-                return None, (*found, *fails_on_real_records(_said(error)))
+            except Exception as error:  # the new step would raise the same in the live stream
+                return None, (*findings, *fails_on_real_records(_text(error)))
             report = verify(session, replace(after, checks=()), old, new, by_state=True)
     finally:
         for code in ("old", "new"):
@@ -83,12 +83,12 @@ def evidence(
         "running code (as live) and with the deployed one (as candidate). Of outputs only the rows of those slices are "
         "compared."
     )
-    at = {"live_seq": rows[-1].seq, "candidate_seq": rows[-1].seq, "notes": (note, *report.notes), "findings": found}
-    return replace(report, **at), found  # type: ignore[arg-type]  # each of its own type
+    at = {"live_seq": rows[-1].seq, "candidate_seq": rows[-1].seq, "notes": (note, *report.notes), "findings": findings}
+    return replace(report, **at), findings  # type: ignore[arg-type]  # each of its own type
 
 
-def chosen(state: LedgerState, slices: int) -> tuple[LedgerRow | None, list[LedgerRow]]:
-    """The commit to start from and those to compute again: the last ones, as many as wanted and as can be reached."""
+def trial_range(state: LedgerState, slices: int) -> tuple[LedgerRow | None, list[LedgerRow]]:
+    """The commit to start from, and those to compute again: the last ones, at most this many, as far as readable."""
     commits = [row for row in state.commits if not row.is_replacement]  # those read nothing
     for first in range(max(1, len(commits) - slices), len(commits)):
         if state.is_readable(commits[first - 1].seq):
@@ -96,5 +96,5 @@ def chosen(state: LedgerState, slices: int) -> tuple[LedgerRow | None, list[Ledg
     return None, []
 
 
-def _said(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return str(error) if isinstance(error, KappaError) else f"{type(error).__name__}: {first_line(error)}"

@@ -1,4 +1,4 @@
-"""When two values are the same: those of any depth, and of columns that have another type by now."""
+"""Equality of values of any depth, and of columns whose type has changed."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def as_text(column: Column, kind: DataType) -> Column:
 
     if not _is_nested(kind):
         return column.cast("string")
-    return F.to_json(F.struct(_told_apart(column, kind).alias("v")))
+    return F.to_json(F.struct(_canonical(column, kind).alias("v")))
 
 
-def _told_apart(column: Column, kind: DataType) -> Column:
-    """A value of which JSON says all: entries of maps in the order of their keys, and times in whole microseconds, of
-    which Spark's JSON has the milliseconds alone; at any depth.
+def _canonical(column: Column, kind: DataType) -> Column:
+    """A value whose JSON is complete: entries of maps in the order of their keys, and times in whole microseconds, of
+    which Spark's JSON has only the milliseconds; at any depth.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
@@ -66,9 +66,9 @@ def _told_apart(column: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampType):
         return F.unix_micros(column)
     if isinstance(kind, ArrayType):
-        return F.transform(column, lambda item: _told_apart(item, kind.elementType))
+        return F.transform(column, lambda item: _canonical(item, kind.elementType))
     if isinstance(kind, StructType):
-        fields = [_told_apart(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+        fields = [_canonical(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
         return F.when(column.isNotNull(), F.struct(*fields))
     if isinstance(kind, MapType):
         entries = F.array_sort(
@@ -78,8 +78,7 @@ def _told_apart(column: Column, kind: DataType) -> Column:
         return F.transform(
             entries,
             lambda entry: F.struct(
-                _told_apart(entry["key"], kind.keyType).alias("k"),
-                _told_apart(entry["value"], kind.valueType).alias("v"),
+                _canonical(entry["key"], kind.keyType).alias("k"), _canonical(entry["value"], kind.valueType).alias("v")
             ),
         )
     return column
