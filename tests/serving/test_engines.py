@@ -149,7 +149,7 @@ def test_a_view_of_duckdb_is_read_as_often_as_it_is_asked(lake: Snapshot) -> Non
 
 
 def test_a_stranger_is_no_connection(lake: Snapshot) -> None:
-    with pytest.raises(UsageError, match=r"str is none. Make one: duckdb.connect\(\)"):
+    with pytest.raises(UsageError, match=r"str is not one. Make one: duckdb.connect\(\)"):
         lake.duckdb("items", "items")  # type: ignore[arg-type]
 
 
