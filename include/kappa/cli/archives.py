@@ -98,7 +98,7 @@ def status(
             s.topic,
             " ".join(f"[{r.partition}]={r.start}..{r.end}" for r in s.facts.covered) or "nothing",
             s.records,
-            "topic recreated" if s.is_same_topic is False else s.left,
+            "topic recreated" if s.is_same_topic is False else s.lag,
             s.archiver,
             s.message,
         ]

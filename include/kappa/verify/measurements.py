@@ -17,7 +17,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import LedgerState
 from kappa.record.rollup import runs_of
 from kappa.record.slice_runs import Run
-from kappa.replay.estimates import Measured, told
+from kappa.replay.estimates import Measured, comparison
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 
