@@ -228,7 +228,7 @@ def shown_lines(config: Config, shown: Terms) -> list[str]:
 
 
 def keep_terms(context: Context, shown: Mapping[str, Any]) -> None:
-    """Keep what a question shows until it is answered: of that an answer is, and of nothing else."""
+    """Keep what a question shows until it is answered: the answer is about that, and nothing else."""
     store = context.get("task_state_store")
     if store is not None:
         store.set(TERMS_KEY, dict(shown))
@@ -262,7 +262,7 @@ def _max_tries(context: Context) -> int:
 
 
 def kept_rejection(context: Context) -> str | None:
-    """The author of a rejection that an earlier try was given, unless the task was cleared since."""
+    """The author of a rejection in an earlier try, unless the task was cleared since."""
     store = context.get("task_state_store")
     rejection = store.get(_REJECTION_KEY) if store is not None else None
     if not isinstance(rejection, dict) or rejection["max_tries"] != _max_tries(context):

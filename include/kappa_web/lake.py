@@ -226,7 +226,7 @@ class _Ends:
     def of(self, position: Offsets) -> Offsets | None:
         """Last stable offsets of the topics of a position; None where the broker does not answer.
 
-        What is known is given where it is young and not behind the position; else the broker is asked. Where another
+        A recent answer that is not behind the position is returned; else the broker is asked. Where another
         thread is asking for the same, its answer is waited for as long as the broker may take.
         """
         topics = frozenset(position.topics)

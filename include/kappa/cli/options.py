@@ -78,7 +78,7 @@ def say(lines: str | Iterable[str]) -> None:
 
 
 def write_file(file: Path, text: str, what: str) -> None:
-    """Put what a command was asked for into a file, which it replaces.
+    """Write a command's answer into a file, which it replaces.
 
     Raises:
         UsageError: it cannot be written.

@@ -128,11 +128,11 @@ class Attempts:
         return self._error
 
     def succeeded(self) -> None:
-        """An act ended well."""
+        """An act succeeded."""
         self._waits = 0
 
     def committed(self) -> None:
-        """A slice was committed: what failed is behind."""
+        """A slice was committed: earlier failures no longer count."""
         self._failures, self._failed_at, self._unsent, self._waits = 0, None, 0, 0
         self._is_whole, self._error, self._headline, self.cause = False, "", "", None
 

@@ -54,9 +54,9 @@ class Replacements:
         self._attempts = attempts
 
     def next(self, epoch: EpochRecord, state: LedgerState) -> LedgerRow | None:
-        """Replace the rows of the oldest interval asked for; the commit row, or None where nothing was replaced.
+        """Replace the rows of the oldest requested interval; the commit row, or None where nothing was replaced.
 
-        What cannot be done is withdrawn, and the stream goes on.
+        A request that cannot be met is withdrawn, and the stream goes on.
 
         Raises:
             StaleWriterError: another driver claimed the epoch.
@@ -75,7 +75,7 @@ class Replacements:
             check(context.slice_run, request)
         except (StaleWriterError, Transient):
             raise
-        except Exception as error:  # whatever it is, it is no reason to stop the stream
+        except Exception as error:  # no error is a reason to stop the stream
             self._withdraw(request, str(error))
             return None
         return self.finish(plan(context.slice_run, state, request))
@@ -215,7 +215,7 @@ def plan(run: EpochRun, state: LedgerState, request: Event) -> LedgerRow:
 
 
 def finish(run: EpochRun, planned: LedgerRow) -> LedgerRow:
-    """Make a planned replacement. Idempotent: what is done of it already is used as it is.
+    """Make a planned replacement. Idempotent: finished steps are used as they are.
 
     Returns:
         The commit row.

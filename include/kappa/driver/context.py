@@ -157,10 +157,10 @@ class Context:
         return SecondRun(self.slice_run, self.plan)
 
     def open_sender(self, timeout: timedelta | None = None) -> None:
-        """Fence earlier senders of this epoch, then read what was sent: in this order.
+        """Fence earlier senders of this epoch, then read the sent records, in this order.
 
         Raises:
-            DisagreementError: the broker and the ledger do not tell of the same slices.
+            DisagreementError: the broker and the ledger disagree about the slices.
             RefusedError: the epoch's names on the broker belong to another lake.
             SupersededError: the epoch was rebuilt in another lake.
         """
@@ -250,7 +250,7 @@ class Context:
         return any(clock.now() - at >= age for at in unmerged_since(committed))
 
     def merge(self, *, is_asked: bool = False) -> None:
-        """Bring changes into the tables without a slice: those that waited long enough, or all where that is asked for.
+        """Bring changes into the tables without a slice: those that waited long enough, or all of them on request.
 
         Raises:
             StaleWriterError: another driver claimed the epoch.
@@ -278,7 +278,7 @@ class Context:
             run.sent.sender = None
 
     def close(self) -> None:
-        """Close everything, each of it whatever becomes of the one before."""
+        """Close everything; an error in one part does not keep the others open."""
         with ExitStack() as ending:  # the last one first
             if "broker" in self.__dict__:
                 ending.callback(self.broker.close)
@@ -396,7 +396,7 @@ class Context:
         crash_point(event)
 
     def say(self, message: str) -> None:
-        """Tell people what is done at the moment."""
+        """Show people the current activity."""
         self.watchdog.begin(message, is_long=True)
         if message != self.doing:
             self.doing = message

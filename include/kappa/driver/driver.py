@@ -328,7 +328,7 @@ class Driver:
         time.sleep(IDLE_SECONDS)
 
     def _leave(self, record: TopologyRecord, state: LedgerState) -> None:
-        """Close the slice at which the epoch is stuck, so that another can go on; what was sent has to be finished."""
+        """Close the slice at which the epoch is stuck, so that another can go on; a sent one has to be finished."""
         context = self.context
         assert state.open_plan is not None
         context.open_sender()

@@ -1,4 +1,4 @@
-"""The live epoch: it follows the log, replaces intervals when that is asked for, and yields."""
+"""The live epoch: it follows the log, replaces intervals on request, and yields."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Live:
             self._serve(state)
 
     def _backfill(self, record: TopologyRecord, state: LedgerState) -> None:
-        """Replace the rows of an interval for which that is asked, if any. Between two slices only."""
+        """Replace the rows of the oldest requested interval, if any. Between two slices only."""
         started = time.monotonic()
         row = self._replacements.next(record.epoch(self._context.paths.epoch), state)
         if row is not None:

@@ -21,7 +21,7 @@ from kappa.record.ledger_rows import LedgerRow
 _PLACES, _RECORDS = 5, 2
 #: How often a slice is made smaller: sizes differ within what was looked at before.
 _ROUNDS = 4
-#: A slice may be larger than allowed by this factor: a look at a few records is no more exact.
+#: A slice may be larger than allowed by this factor: a sample of a few records is no more exact.
 _SLACK = 1.1
 #: Slices that would be ``_FAR`` times smaller than allowed, if their records are like those of the last slices, are
 #: looked at only where the largest records that their topics take would make them ``_TIMES`` times larger than allowed.
@@ -47,7 +47,7 @@ class SliceSizes:
         self._fitting: dict[tuple[OffsetRange, ...], int] = {}
 
     def bounded(self, cut: Callable[[int], AnyCut], most: int, position: Offsets, last: Sequence[LedgerRow]) -> AnyCut:
-        """The next slice of at most this many offsets, or of fewer, so that its bytes are not too many either.
+        """The next slice of at most this many offsets, and of fewer where their bytes would be too many.
 
         Args:
             cut: makes one of at most this many offsets.
@@ -66,7 +66,7 @@ class SliceSizes:
         return next_cut
 
     def fitting(self, ranges: Sequence[OffsetRange], last: Sequence[LedgerRow]) -> int | None:
-        """How many of the offsets of a slice it may have by their sizes; None where all of them.
+        """How many offsets of a slice fit by their sizes; None where all of them do.
 
         Args:
             ranges: what it would read.

@@ -138,7 +138,7 @@ class StartReplay(ReplayTask):
         self.plan = plan
 
     def final(self, context: Context, plan: ReplayPlan) -> ReplayPlan:
-        """The plan that is recorded: what was planned."""
+        """The plan that is recorded: the one that was made."""
         return plan
 
     def author(self, context: Context) -> str:

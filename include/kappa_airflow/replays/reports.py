@@ -1,4 +1,4 @@
-"""What a verification found, in a task's log, as its XCom, and as a link to its page."""
+"""The report of a verification: in a task's log, as its XCom, and as a link to its page."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ReportLink(BaseOperatorLink):
 
 
 class Verify(AwaitStage):
-    """Waits for the verification, logs what it found, and returns it: verdict, difference, checks and thresholds.
+    """Waits for the verification, logs its report, and returns it: verdict, difference, checks and thresholds.
 
     A failed verdict fails the task after its report was logged.
     """

@@ -227,7 +227,7 @@ def send(run: EpochRun, handover: int) -> None:
 
 
 def forget(paths: EpochPaths) -> None:
-    """Remove differences that were sent, and what was compared for them; their number is on record.
+    """Remove the sent differences and the rows compared for them; their number is on record.
 
     Idempotent.
     """
