@@ -64,9 +64,9 @@ class EpochPaths:
         """What a topic gets when the epoch goes live: rows that differ from those of the epoch before."""
         return f"{self.root}/reconciled/{topic}"
 
-    def suspects(self, table: str) -> str:
-        """Comparisons of a table with that of the live epoch: keys whose rows may differ."""
-        return f"{self.root}/suspects/{table}"
+    def key_comparisons(self, table: str) -> str:
+        """Comparisons of a table with that of the live epoch: the keys whose rows differed."""
+        return f"{self.root}/key_comparisons/{table}"
 
     def recomputed(self, name: str) -> EpochPaths:
         """Where a range is computed again: the same epoch in a small lake within its folder."""

@@ -22,7 +22,7 @@ from kappa.presence import heartbeat
 from kappa.record.schemas import load
 from kappa.replay.stages import Stage
 from kappa.verify.recount import recount
-from kappa.verify.recount_topics import recount_topics
+from kappa.verify.topic_recount import recount_topics
 from kappa_local import registry
 from kappa_local.kafka import free_port
 

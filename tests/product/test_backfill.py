@@ -25,7 +25,7 @@ from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime
 from kappa.verify.recount import recount
-from kappa.verify.recount_topics import recount_topics
+from kappa.verify.topic_recount import recount_topics
 
 if TYPE_CHECKING:
     from conftest_spark import TopicFactory

@@ -19,7 +19,7 @@ from support.epochs import TOPOLOGY, Lab, lab
 from kappa.delta import queries
 from kappa.record.schemas import load
 from kappa.replay.stages import Stage
-from kappa.verify.recount_topics import recount_topics
+from kappa.verify.topic_recount import recount_topics
 from kappa_local import registry
 from kappa_local.kafka import free_port
 

@@ -19,7 +19,7 @@ from kappa import control, faults
 from kappa.cli import app
 from kappa.driver.handovers.reconciliation import _marked_by
 from kappa.topology import Table
-from kappa.verify import suspects
+from kappa.verify import key_comparison
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -136,19 +136,19 @@ def test_a_reconciled_topic_gets_the_keys_that_differ_and_holds_the_served_table
     assert control.certify(stream.config, stream.name).complete
 
 
-@pytest.mark.parametrize("most", [suspects.MOST, 0], ids=["of suspects", "of whole tables"])
+@pytest.mark.parametrize("most", [key_comparison.MOST, 0], ids=["of candidates", "of whole tables"])
 def test_at_a_handover_only_keys_are_compared_that_differed_before_or_changed_since(
     stream_of: Reconciled, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     stream, compared = stream_of, []
-    between = suspects.among
+    between = key_comparison.among
 
-    def spied(rows: DataFrame, chosen: DataFrame | None, table: Table) -> DataFrame:
-        compared.append(None if chosen is None else {row["id"] for row in chosen.collect()})
-        return between(rows, chosen, table)
+    def spied(rows: DataFrame, keys: DataFrame | None, table: Table) -> DataFrame:
+        compared.append(None if keys is None else {row["id"] for row in keys.collect()})
+        return between(rows, keys, table)
 
-    monkeypatch.setattr(suspects, "among", spied)
-    monkeypatch.setattr(suspects, "MOST", most)
+    monkeypatch.setattr(key_comparison, "among", spied)
+    monkeypatch.setattr(key_comparison, "MOST", most)
     first = stream.first()
     stream.tell([("f", 1), ("g", 1), ("h", 2)], minute=1)
     stream.deploy(2)
@@ -162,7 +162,7 @@ def test_at_a_handover_only_keys_are_compared_that_differed_before_or_changed_si
     assert compared == ([{"a", "b", "d", "h", "q", "z"}] * 2 if most else [None] * 2)
     assert stream.sent_to_balances() - before == Counter([("a", 22), ("z", 51), ("d", None)])
     assert stream.folded_topic() == stream.balances()
-    stream.wait(lambda: not Path(stream.paths(second).root, "suspects").exists(), "what was compared is removed")
+    stream.wait(lambda: not Path(stream.paths(second).root, "key_comparisons").exists(), "comparisons are removed")
 
     compared.clear()
     stream.tell([("c", 1), ("d", 1)], minute=3)

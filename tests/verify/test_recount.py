@@ -23,7 +23,7 @@ from kappa.record import foreign_writes, rollup
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger import Ledger
 from kappa.slices.merging import merge_between
-from kappa.verify import recount_topics
+from kappa.verify import topic_recount
 from kappa.verify.recount import Recount, recount
 
 
@@ -179,7 +179,7 @@ def test_the_command_says_what_it_found_and_fails(
     monkeypatch.setattr(serving, "resolve", lambda *_: 1)
     monkeypatch.setattr(TopologyRecord, "epoch", lambda *_: None)
     topics = Recount(epoch=1, problems=(), read=("topic moves",), unread=())
-    monkeypatch.setattr(recount_topics, "recount_topics", lambda *_: topics)
+    monkeypatch.setattr(topic_recount, "recount_topics", lambda *_: topics)
     reads.certify("sums", deep=True, json=as_json)
     printed = capsys.readouterr().out
     assert ('"problems": []' if as_json else "Epoch 1 is as its ledger says.") in printed

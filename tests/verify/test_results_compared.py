@@ -13,6 +13,7 @@ from support.internal_columns import AT
 from support.slices import Epoch
 
 from kappa import Source, Topology
+from kappa.driver.handovers.reconciliation import as_sent
 from kappa.names import EpochPaths
 from kappa.operators import agg, aggregate, newest_by
 from kappa.operators.agg import Aggregate
@@ -25,8 +26,8 @@ from kappa.topology import Topic
 from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask, verify
+from kappa.verify.key_comparison import differing
 from kappa.verify.report import Format, rendered
-from kappa.verify.suspects import as_sent, differing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -188,7 +188,7 @@ def certify(
     if not deep:
         certificate = control.certify(settings, topology)
     else:
-        from kappa.verify.recount_topics import recount_topics
+        from kappa.verify.topic_recount import recount_topics
 
         def tell(what: str) -> None:
             typer.echo(f"reading {what}", err=True)

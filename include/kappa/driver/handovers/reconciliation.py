@@ -3,14 +3,14 @@
 A fold of the topic, the newest record of each key, then gives the table of the live epoch. The differences are written
 once, before the pointer moves, while both epochs stand at the same offsets; then they are sent in one Kafka transaction
 with a marker that names the handover, before the new epoch sends its first slice. Most of the comparison is made
-earlier: :mod:`kappa.verify.suspects`.
+earlier: :mod:`kappa.verify.key_comparison`.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,14 +22,15 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import frame_at
+from kappa.replay.rules.topic import has_same_key
 from kappa.slices.run import EpochRun
 from kappa.slices.topics.registered_topics import encoder_of
 from kappa.slices.topics.sending import marker
 from kappa.topology import Table, Topic, Topology
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.shapes import Shape
-from kappa.verify import suspects
-from kappa.verify.suspects import ComparedSide
+from kappa.verify import key_comparison
+from kappa.verify.key_comparison import ComparedSide
 from kappa.wire.encoding import Record, topic_records
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Predecessor:
 
     def holds(self, topic: Topic, table: Table) -> bool:
         """Whether a topic holds what its table of this name holds, by the same key: only differing rows are sent."""
-        is_there = topic.name in self.topics and suspects.is_alike(self.shapes, table)
+        is_there = topic.name in self.topics and is_alike(self.shapes, table)
         return is_there and self.reconciled.get(topic.name) == table.name and self.unsent is None
 
 
@@ -122,12 +123,12 @@ def get_ready(run: EpochRun, before: Predecessor | None) -> None:
     Raises:
         StaleWriterError: another driver claimed the epoch.
     """
-    topics = [(topic, suspects.as_sent(run.topology, topic.of)) for topic in run.topology.reconciled_topics]
+    topics = [(topic, as_sent(run.topology, topic.of)) for topic in run.topology.reconciled_topics]
     for table in {
         table.name: table for topic, table in topics if before is not None and before.holds(topic, table)
     }.values():
         assert before is not None
-        suspects.compare(run, before.side, table)
+        key_comparison.compare(run, before.side, table)
 
 
 def write_differences(run: EpochRun, before: Predecessor | None, handover: int) -> dict[str, dict[str, int]]:
@@ -147,7 +148,7 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
     assert committed is not None
     topic_counts = {}
     for topic in run.topology.reconciled_topics:
-        table = suspects.as_sent(run.topology, topic.of)
+        table = as_sent(run.topology, topic.of)
         path = run.paths.reconciled(topic.name)
         loose = [
             Column(name=c.name, type=c.type, nullable=c.name not in table.key, delta=c.delta) for c in table.columns
@@ -182,7 +183,7 @@ def differences(
     place, key = f"tables/{table.name}", list(table.key)
     names = [column.name for column in table.columns]
     after = frame_at(run.engines.session, run.paths, committed, place).select(*quoted(names))
-    if before is None or topic.name not in before.topics or not suspects.is_alike(before.shapes, table):
+    if before is None or topic.name not in before.topics or not is_alike(before.shapes, table):
         return _marked(after, handover)
     earlier_rows = frame_at(run.engines.session, before.paths, before.committed, place)
     if not before.holds(topic, table):
@@ -196,8 +197,8 @@ def differences(
         return _marked(after, handover).unionByName(
             _marked(removed_keys, handover, deleted=True), allowMissingColumns=True
         )
-    suspect_keys = suspects.keys(run, before.side, table)
-    ours, theirs = (suspects.among(rows, suspect_keys, table) for rows in (after, earlier_rows))
+    candidates = key_comparison.candidate_keys(run, before.side, table)
+    ours, theirs = (key_comparison.among(rows, candidates, table) for rows in (after, earlier_rows))
     return _marked_by(ours, theirs, table, handover)
 
 
@@ -232,7 +233,20 @@ def forget(paths: EpochPaths) -> None:
     Idempotent.
     """
     shutil.rmtree(Path(paths.reconciled("x")).parent, ignore_errors=True)
-    suspects.forget(paths)
+    key_comparison.forget(paths)
+
+
+def as_sent(topology: Topology, name: str) -> Table:
+    """A table whose columns are not internal where its topics send them."""
+    table = topology.table(name)
+    topics = [topic for topic in topology.topics if topic.of == name]
+    sent = {column for topic in topics for column in (*topic.key, *topic.columns, topic.time)}
+    return replace(table, internal=tuple(column for column in table.internal if column not in sent))
+
+
+def is_alike(shapes: Mapping[str, Shape], table: Table) -> bool:
+    """Whether an epoch, by its shapes, has the table with the same key."""
+    return has_same_key(shapes.get(f"tables/{table.name}"), Shape.of(table))
 
 
 def _marked(rows: DataFrame, handover: int, *, deleted: bool = False) -> DataFrame:
@@ -246,9 +260,9 @@ def _marked_by(after: DataFrame, earlier_rows: DataFrame, table: Table, handover
 
     key, names = list(table.key), [column.name for column in table.columns if column.name not in table.key]
     columns = [F.col(f"now.{q}").alias(name) for name, q in zip(names, quoted(names), strict=True)]
-    differing_rows = suspects.differing(after, earlier_rows, table)
+    differing_keys = key_comparison.differing(after, earlier_rows, table)
     return _marked(
-        differing_rows.select(*quoted(key), *columns, F.col("now").isNull().alias("_gone")), handover
+        differing_keys.select(*quoted(key), *columns, F.col("now").isNull().alias("_gone")), handover
     ).select(*quoted([*key, *names]), F.col("_gone").alias("_deleted"), HANDOVER.name)
 
 

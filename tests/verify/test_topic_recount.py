@@ -1,4 +1,4 @@
-"""What an epoch sent, counted again: records that lack, differ, are there twice or are strangers."""
+"""Topics of an epoch, counted again: missing, changed, repeated and foreign records."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from support.epochs import lab, read_messages
 from support.kills import OUTPUT, Mortal
 
 from kappa import control, faults
-from kappa.verify import recount_topics
+from kappa.verify import topic_comparison
 from kappa.verify.recount import Recount
+from kappa.verify.topic_recount import recount_topics
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -43,7 +44,7 @@ def stream(
 
 
 def counted(stream: Mortal, kafka: Broker, epoch: int) -> Recount:
-    return recount_topics.recount_topics(stream.config, stream.paths(epoch), kafka)
+    return recount_topics(stream.config, stream.paths(epoch), kafka)
 
 
 def columns_of_values(stream: Mortal, topic: str) -> set[tuple[str, ...]]:
@@ -58,11 +59,11 @@ def send(stream: Mortal, topic: str, key: bytes, value: bytes | None, seq: int |
     assert producer.flush(30) == 0
 
 
-@pytest.mark.parametrize("records", [recount_topics.RECORDS, 3], ids=["in one reading", "in several"])
-def test_what_lacks_differs_is_there_twice_or_does_not_belong_is_named(
+@pytest.mark.parametrize("records", [topic_comparison.RECORDS, 3], ids=["in one reading", "in several"])
+def test_missing_changed_repeated_and_foreign_records_are_reported(
     stream: Mortal, kafka: Broker, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
-    monkeypatch.setattr(recount_topics, "RECORDS", records)
+    monkeypatch.setattr(topic_comparison, "RECORDS", records)
     first = stream.live_first()
     moves, story = f"{stream.topic}.moves", stream.paths(first).versioned(f"{stream.topic}.story")
     found = counted(stream, kafka, first)

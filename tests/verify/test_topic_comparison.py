@@ -1,0 +1,110 @@
+"""A topic compared with the records of rows, key by key and as a multiset: records in memory, no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from kappa.kafka.broker import Broker
+from kappa.offsets.vector import Offsets
+from kappa.verify import topic_comparison
+from kappa.verify.topic_comparison import (
+    KeyDifferences,
+    RecordDifferences,
+    key_differences,
+    record_differences,
+    span_of,
+)
+from kappa.wire.encoding import Record
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record of the topic, as the client of Kafka gives it."""
+
+    the_key: bytes | None
+    the_value: bytes | None
+    seq: int | None = None
+
+    def key(self) -> bytes | None:
+        return self.the_key
+
+    def value(self) -> bytes | None:
+        return self.the_value
+
+    def topic(self) -> str:
+        return "t"
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return None if self.seq is None else [("seq", str(self.seq).encode())]
+
+
+class OneTopic:
+    """A broker with one topic of one partition."""
+
+    def __init__(self, *records: Sent, low: int = 0) -> None:
+        self.records, self.low = records, low
+
+    def low_watermarks(self, topics: list[str]) -> Offsets:
+        return Offsets({topic: {0: self.low} for topic in topics})
+
+    def decided_ends(self, topics: list[str]) -> Offsets:
+        return Offsets({topic: {0: self.low + len(self.records)} for topic in topics})
+
+    def read(self, start: Offsets, end: Offsets) -> Iterator[list[Any]]:
+        yield list(self.records[:2])
+        yield list(self.records[2:])
+
+
+def rows(*pairs: tuple[bytes | None, bytes]) -> topic_comparison.RowRecords:
+    return lambda: (Record("t", key, value) for key, value in pairs)
+
+
+def span(*records: Sent, low: int = 0, upto_seq: int | None = None) -> topic_comparison.TopicSpan:
+    return span_of(cast(Broker, OneTopic(*records, low=low)), "t", upto_seq=upto_seq)
+
+
+@pytest.fixture(params=[topic_comparison.RECORDS, 1], ids=["one share", "several"], autouse=True)
+def shares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_comparison, "RECORDS", request.param)
+
+
+def test_the_newest_record_of_each_key_counts_and_a_null_one_is_missing() -> None:
+    topic = span(Sent(b"a", b'{"n":1}'), Sent(b"a", b'{"n":2}'), Sent(b"b", b'{"n":1}'), Sent(b"b", None))
+    assert key_differences(topic, rows((b"a", b'{"n":2}'))) == KeyDifferences(
+        keys=1, missing=0, different=0, extra=0, example=b""
+    )
+    assert key_differences(topic, rows((b"a", b'{"n":2}'), (b"b", b'{"n":1}'))) == KeyDifferences(
+        keys=2, missing=1, different=0, extra=0, example=b"b"
+    )
+
+
+def test_changed_and_extra_keys_are_counted_with_an_example() -> None:
+    differences = key_differences(span(Sent(b"a", b'{"n":1}'), Sent(b"x", b'{"n":9}')), rows((b"a", b'{"n":2}')))
+    assert (differences.keys, differences.missing, differences.different, differences.extra) == (1, 0, 1, 1)
+    assert differences.example in (b"a", b"x")
+
+
+def test_keys_that_changed_after_the_rows_are_not_compared() -> None:
+    topic = span(Sent(b"a", b'{"n":1}', 3), Sent(b"b", b'{"n":1}', 4), Sent(b"c", b'{"n":1}', 4), upto_seq=3)
+    compared = key_differences(topic, rows((b"a", b'{"n":1}'), (b"b", b'{"n":0}'), (b"d", b'{"n":0}')), later={b"d"})
+    assert compared == KeyDifferences(keys=3, missing=0, different=0, extra=0, example=b"")
+
+
+def test_a_column_that_was_added_later_and_the_order_of_columns_make_no_difference() -> None:
+    differences = key_differences(span(Sent(b"a", b'{"n":1,"m":2}')), rows((b"a", b'{"m":2,"n":1,"new":null}')))
+    assert differences.different == 0
+
+
+def test_each_row_has_a_record_of_its_own() -> None:
+    topic = span(Sent(b"a", b"1"), Sent(b"a", b"1"), Sent(b"a", b"1"), Sent(None, b"7"), Sent(b"a", None))
+    expected = rows((b"a", b"1"), (b"a", b"1"), (b"b", b"1"), (None, b"7"))
+    assert record_differences(topic, expected) == RecordDifferences(rows=4, missing=1, repeated=1, foreign=1)
+
+
+def test_a_span_counts_offsets_and_knows_whether_its_beginning_may_be_gone() -> None:
+    assert (span(Sent(b"a", b"1")).offsets, span(Sent(b"a", b"1")).is_cut) == (1, False)
+    assert (span(Sent(b"a", b"1"), low=5).offsets, span(Sent(b"a", b"1"), low=5).is_cut) == (1, True)
