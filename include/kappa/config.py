@@ -46,7 +46,7 @@ def client_file_of(bootstrap_servers: str) -> str:
 
 
 def _internal(default: Any, instead: str = "") -> Any:
-    """A figure that only tests turn, with what whoever sets a variable of its name is told."""
+    """A figure that only tests turn, with the hint for anybody who sets a variable of its name."""
     return field(default=default, metadata={"instead": instead or f"it is always {default}."})
 
 
@@ -123,8 +123,8 @@ class Config:
             where they are.
     """
 
-    #: Variable with figures that only tests turn, as JSON; no setting. A field with ``instead`` is one of them: that is
-    #: what whoever sets a variable of its name is told.
+    #: Variable with figures that only tests turn, as JSON; not a setting. A field with ``instead`` is one of them, and
+    #: that is the hint for anybody who sets a variable of its name.
     INTERNALS: ClassVar[str] = f"{PREFIX}INTERNALS"
 
     lake: str

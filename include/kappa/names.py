@@ -61,7 +61,7 @@ class EpochPaths:
         return f"{self.root}/outputs/{name}"
 
     def reconciled(self, topic: str) -> str:
-        """What a topic gets when the epoch goes live: rows that differ from those of the epoch before."""
+        """Rows for a topic when the epoch goes live: those that differ from those of the epoch before."""
         return f"{self.root}/reconciled/{topic}"
 
     def key_comparisons(self, table: str) -> str:
@@ -101,7 +101,7 @@ def versioned_topic(topic: str, epoch: int) -> str:
 
 
 def topology_prefix(topology: str) -> str:
-    """What the Kafka names of all epochs of a topology begin with."""
+    """The prefix of the Kafka names of all epochs of a topology."""
     return f"kappa.{topology}."
 
 

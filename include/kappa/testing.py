@@ -55,7 +55,7 @@ __all__ = ["BEGIN", "MASK_KEY", "CrashAfter", "Input", "TopologyDriver", "assert
 
 #: The key of masked values in tests.
 MASK_KEY = "the key of tests, and of nothing else"
-#: Where a driver's clock begins unless told otherwise.
+#: Where a driver's clock begins by default.
 BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -127,7 +127,7 @@ class TopologyDriver:
 
     @property
     def now(self) -> datetime:
-        """What the clock shows: the time of records that bring none of their own."""
+        """The clock's time: that of records that bring none of their own."""
         return self._now
 
     @property
@@ -138,7 +138,7 @@ class TopologyDriver:
         return {topic: None if one.ms is None else _time(one.ms) for topic, one in self._promised.items()}
 
     def advance(self, by: timedelta) -> datetime:
-        """Move the clock; what it shows then. Records may be late, a clock goes forward.
+        """Move the clock; return its time then. Records may be late, a clock goes forward.
 
         Raises:
             UsageError: ``by`` is negative.
@@ -259,7 +259,7 @@ class TopologyDriver:
         self._floors, self._graces = releases.merged([self._floors, longer]), after
 
     def _releases(self, inputs: list[Input]) -> Releases:
-        """What the next slice releases: of its own, or what another run did."""
+        """The releases of the next slice: its own, or those of another run."""
         idle_after = self.topology.idle_after
         if not idle_after:
             return {}
@@ -437,7 +437,7 @@ def _final(topology: Topology, slices: Sequence[Sequence[Placed[Input]]], n: int
 def _released(
     topology: Topology, session: SparkSession, log: list[Placed[Input]], chance: random.Random
 ) -> Sequence[tuple[Offsets, Releases]]:
-    """What a live stream would release that reads the records as they come."""
+    """The releases of a live stream that reads the records as they come."""
     ((_, slices),) = cut_by_arrival(log, 1, chance)
     return _run(topology, session, slices).released
 
@@ -451,7 +451,7 @@ def _results(
     is_ordered: bool = True,
     without: Collection[str] = (),
 ) -> dict[str, list[Any]]:
-    """What comes out, by ``table <name>`` and the like, in an order that does not depend on the slices."""
+    """The results, by ``table <name>`` and the like, in an order that does not depend on the slices."""
     driver = _run(topology, session, list(slices), released)
     names = [table.name for table in topology.tables if table.name not in without]
     results: dict[str, list[Any]] = {f"table {name}": driver.state(name) for name in names}
@@ -472,7 +472,7 @@ def _results(
 def _as_declared(
     sent: list[tuple[bytes | None, bytes | None]], order: Order | None, *, is_ordered: bool
 ) -> list[tuple[bytes | None, bytes | None]]:
-    """What was sent, sorted by all but what the order of its rows says: that is compared.
+    """The records that were sent, sorted except for the order that their rows declare, which is compared.
 
     Kafka keeps the order of a key's records; those without a key have none.
 
