@@ -186,7 +186,7 @@ def test_without_a_file_nothing_is_added() -> None:
         ({"sasl_jaas_config": 'a.B required username="a";'}, "names no password, which SCRAM-SHA-512 needs"),
         ({"sasl_mechanism": "OAUTHBEARER"}, r"no sasl\.oauthbearer\.token\.endpoint\.url.*Add the line"),
         ({"ssl_truststore_location": "/no/ca.pem"}, "names /no/ca.pem, which cannot be read on this host"),
-        ({"ssl_truststore_location": __file__, "ssl_truststore_type": "PKCS12"}, r"cannot be read .* no such file"),
+        ({"ssl_truststore_location": __file__, "ssl_truststore_type": "PKCS12"}, r"cannot be read .* not such a file"),
     ],
 )
 def test_what_is_wrong_in_it_is_named(tmp_path: Path, settings: dict[str, str | None], match: str) -> None:
