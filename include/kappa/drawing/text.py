@@ -13,7 +13,7 @@ _WIDE, _LATEST = 118, 48
 
 
 def text(graph: Graph) -> str:
-    """The graph as a tree: sources, the step that reads them, and what it leads to.
+    """The graph as a tree: sources, the step that reads them, and the boxes that it leads to.
 
     Rows of a table go to the step and back, which ``<->`` stands for.
     """

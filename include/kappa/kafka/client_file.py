@@ -72,7 +72,7 @@ def tool_options(bootstrap_servers: str) -> str:
 
 
 def for_librdkafka(bootstrap_servers: str) -> dict[str, str]:
-    """What a client of confluent-kafka needs to log in; empty without a file.
+    """Settings by which a client of confluent-kafka logs in; empty without a file.
 
     Raises:
         ConfigError: the file, or one that it names, is missing, malformed, or readable by other users.

@@ -160,9 +160,9 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
     """Kafka's error as one of Kappa's.
 
     Args:
-        error: what the client raised or reported.
+        error: the error of the client.
         bootstrap_servers: the brokers that it asked.
-        doing: what was tried, with its values: "reading pos[2] from 1200".
+        doing: the attempt, with its values: "reading pos[2] from 1200".
     """
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     code, text = cause.code(), f"{cause.name()}: {cause.str()}"

@@ -24,7 +24,7 @@ def milliseconds(at: datetime) -> int:
 
 
 class Confirmer:
-    """Confirms Kafka's answers by reading, and remembers what it read.
+    """Confirms Kafka's answers by reading, and remembers these records.
 
     A topic whose records are older than the markers between them, such as history written by transactions, has to be
     read from its first marker on; the memory makes that happen once, not once for each question.

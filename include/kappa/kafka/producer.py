@@ -67,7 +67,7 @@ def append(bootstrap_servers: str, record: Record) -> None:
 class Sender:
     """The only writer under its transactional id; use it as a context manager.
 
-    :meth:`init` first, then read what was committed (the last marker), then send. An error in a transaction aborts it
+    :meth:`init` first, then read the last marker that was committed, then send. An error in a transaction aborts it
     and spends the sender: nothing of it will ever be read under ``read_committed``. To go on, the caller
     makes sure that it still owns the epoch, calls :meth:`init` again and reads the marker again, because a commit whose
     answer was lost may have happened.
@@ -116,7 +116,7 @@ class Sender:
         self.close()
 
     def init(self) -> None:
-        """Fence every other writer of this id, and end what it left open; returns when its fate is readable.
+        """Fence every other writer of this id, and end its open transaction; returns when its fate is readable.
 
         May be called again at any time: this object then fences its former self.
 
@@ -226,7 +226,7 @@ class Sender:
         return count
 
     def commit(self, offsets: Offsets | None) -> None:
-        """Commit what was added, with the group's offsets.
+        """Commit the added records, with the group's offsets.
 
         Raises:
             StaleWriterError: as :meth:`send`.

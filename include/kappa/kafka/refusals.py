@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kappa.wire.encoding import Record
 
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
-#: Of a record itself; a missing right is none of them, since another record fares no better.
+#: Of a record itself; a missing right is not among them, since another record fares no better.
 REFUSED = {
     *_TOO_LARGE,
     KafkaError.INVALID_TIMESTAMP,
@@ -29,7 +29,7 @@ _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 _BESIDE_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
 #: Greatest time that is always taken.
 _ANY = 2**63 - 1
-#: What a batch and its record take beside key and value.
+#: Bytes of a batch and its record beside key and value.
 _FRAME = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -157,7 +157,7 @@ def _excesses(records: Sequence[Record], settings: Mapping[str, str]) -> list[tu
 
 
 def _words(cause: KafkaError, name: str, record: Record | None, count: int) -> tuple[str, str, str]:
-    """What is refused, why, and a value of the setting with which it is not; empty where there is none."""
+    """The refused record, the reason, and a value of the setting that would take it; empty where there is none."""
     if record is None:
         return f"One of {count} records", f"{cause.name()}, {cause.str()}", ""
     what = f"A record of {size_of(record)} bytes"

@@ -15,9 +15,9 @@ from kappa.errors import RegistryUnreachableError, SchemaRefusedError
 from kappa.topology.schemas.wire_schemas import WriterSchema
 
 _SECONDS = 5.0
-#: What a registry answers: a schema it does not know, a subject it does not know.
+#: Codes of a registry for an unknown schema, subject and version.
 _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
-#: What it answers to a schema that it does not take: incompatible, and not a schema.
+#: Its statuses for a refused schema: incompatible, and not a schema.
 _REFUSED = (409, 422)
 
 _Answer = TypeVar("_Answer")

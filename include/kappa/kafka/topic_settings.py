@@ -1,7 +1,7 @@
 """The settings of topics that Kappa makes: each says all that the broker's defaults could make drop or rewrite records.
 
-Retention goes by a record's timestamp. What is sent with a time of its own is as old as its event when it arrives, so
-that a topic of such records keeps them for ever, takes any time, and leaves the time as it is.
+Retention goes by a record's timestamp. A record with a time of its own is as old as its event when it arrives: a topic
+of such records keeps them for ever, takes any time, and leaves the time as it is.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def bounded(position: Offsets, end: Offsets, max_records: int) -> tuple[OffsetRa
     shares: dict[TopicPartition, int] = {}
     rest = max_records
     waiting = sorted(span, key=lambda item: item.count)
-    for index, item in enumerate(waiting):  # the shortest first: what they leave is the others'
+    for index, item in enumerate(waiting):  # the shortest first: the others get the rest of their shares
         shares[item.at] = min(item.count, -(-rest // (len(waiting) - index)), rest)
         rest -= shares[item.at]
     return tuple(

@@ -54,7 +54,7 @@ def of_added(ranges: Sequence[OffsetRange], position: Offsets, floors: Floors) -
     """The floors of partitions that were added to a topic: the least of the others, which closed rows by theirs.
 
     Args:
-        ranges: what a slice reads.
+        ranges: the ranges of a slice.
         position: where the commit before ended, in the partitions that there were.
         floors: those that hold already.
     """

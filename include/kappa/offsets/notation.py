@@ -212,7 +212,7 @@ def parsed_savepoint(text: str) -> dict[str, Any]:
     """A savepoint as a text names it: ``seq``, ``at`` or ``name``, with its value.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: it is not one of them.
     """
     if re.fullmatch(r"\d+", text, re.ASCII):
         return {"seq": int(text)}

@@ -48,7 +48,7 @@ def of_live_slice(
     """The releases of a live slice: of its idle partitions, and of those that were added to a topic.
 
     Args:
-        ranges: what the slice reads.
+        ranges: the ranges of the slice.
         position: where the commit before ended, in the partitions that there were.
         idle_after: topic with event time -> by how much a partition's may be behind, milliseconds; None for a topic
             without idle partitions.
@@ -70,7 +70,7 @@ def behind(
     One that never had a record is behind by any length.
 
     Args:
-        ranges: what the slice reads.
+        ranges: the ranges of the slice.
         idle_after: topic with event time -> by how much a partition's may be behind, milliseconds; None for a topic
             without idle partitions.
         stream_times: topic -> partition -> stream time after the commit before, epoch milliseconds.
@@ -96,7 +96,7 @@ def of_idle(
     """The releases of a live slice: to each idle partition the least stream time of those that are not.
 
     Args:
-        ranges: what the slice reads.
+        ranges: the ranges of the slice.
         idle: of :func:`behind` those that stand at their stable end, looked up after the ranges were chosen.
         idle_after: as there.
         stream_times: as there.
@@ -121,12 +121,12 @@ def of_added(
     idle_after: Mapping[str, int | None],
     stream_times: Mapping[str, Mapping[int, int]],
 ) -> Releases:
-    """The releases of partitions that were added to a topic: what the others have passed is over for them too.
+    """The releases of partitions that were added to a topic: times that the others have passed are over for them too.
 
     Without it a record in a new partition would open windows again that are closed.
 
     Args:
-        ranges: what the slice reads.
+        ranges: the ranges of the slice.
         position: where the commit before ended, in the partitions that there were.
         idle_after: as for :func:`behind`; topics that it does not name have no event time.
         stream_times: as there.
@@ -152,7 +152,7 @@ def copied(several: Iterable[tuple[Offsets, Releases]], earlier: Releases, range
     Args:
         several: where the other epoch stood after each of its slices, with the releases of that slice.
         earlier: those that earlier slices took over.
-        ranges: what the slice reads.
+        ranges: the ranges of the slice.
     """
     end = ranges_end(ranges)
     parts = [

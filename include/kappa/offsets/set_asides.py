@@ -1,8 +1,8 @@
 """Records set aside: input that a step never gets, by a decision on record.
 
 A step that refuses a record would stand still for good, until a person decides that the epoch goes on without it.
-The decision is input like a release: the plan of a slice holds what it sets aside, roll-ups and seeds keep it, and
-every other run of the same offsets copies it. The record becomes a dead letter before the step and moves no stream
+The decision is input like a release: the plan of a slice holds it, roll-ups and seeds keep it, and every other run of
+the same offsets copies it. The record becomes a dead letter before the step and moves no stream
 time.
 """
 

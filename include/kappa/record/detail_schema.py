@@ -1,4 +1,4 @@
-"""What the ``detail`` of an event and of a ledger row holds, by kind: its fields, with their types.
+"""The ``detail`` of an event and of a ledger row, by kind: its fields, with their types.
 
 A field is there where it says something: one that is absent means what its description says, or nothing. Offsets are
 ``{"topic": {"0": 12}}`` and offset ranges ``{"topic": {"0": [5, 12]}}``; times are ISO 8601 in UTC.
@@ -31,7 +31,7 @@ _TOGETHER = Field("topology -> epoch", "all that move together; of several topol
 _HANDOVER = Field("number", "the event `handover` that it belongs to")
 _FROM_TIME, _TO_TIME = Field("time", "the interval's beginning"), Field("time", "its end, which does not belong to it")
 _OUTPUTS = Field("object", "output or table -> rows now and before, whether they are the same, where they are")
-_ASKED = Field("number", "the event that asked for it")
+_ASKED = Field("number", "the event of the request")
 _STANDING = Field("offsets", "up to where of the root topics the epoch has read")
 _SAVEPOINT = Field("text", "name of the savepoint before it")
 _REPORT = Field("JSON text", "the report of the comparison")
@@ -50,28 +50,28 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
     },
     "rewound": {"group": Field("text", "the consumer group")},
     "seeded": {
-        "findings": Field("list", "what was found where Spark runs"),
+        "findings": Field("list", "findings where Spark runs"),
         "folded": Field("object", "offsets and seconds of the fold; of a seed from a changelog"),
     },
     "replayed": {
         "seq": Field("number", "the last slice"),
         "throttled_seconds": Field("number", "time for which the live stream came first"),
-        "determinism": Field("object", "what a second run of the range gave, where the plan asks for it"),
-        "estimate": Field("object", "what the plan expected"),
+        "determinism": Field("object", "outcome of a second run of the range, where the plan has one"),
+        "estimate": Field("object", "estimate of the plan"),
         "measured": Field("object", "offsets, records, bytes, seconds and disk"),
         "by_estimate": Field("object", "the one over the other"),
     },
     "caught_up": {
         "seq": Field("number", "the last slice"),
-        "lag": Field("number", "offsets that are left to read; absent for a first epoch"),
+        "lag": Field("number", "offsets still to be read; absent for a first epoch"),
     },
     "verified": {
         "verdict": _VERDICT,
         "report": _REPORT,
-        "live_epoch": Field("number or null", "what it was compared with"),
+        "live_epoch": Field("number or null", "the epoch that it was compared with"),
     },
     "approved": {
-        "topology": Field("text", "what is approved: its topology"),
+        "topology": Field("text", "topology that is approved"),
         "epoch": Field("number", "the epoch that becomes live"),
         "live": Field("number or null", "the one that it replaces"),
         "code": Field("text", "content hash of the code"),
@@ -79,10 +79,10 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "verdict": _VERDICT,
     },
     "asked": {
-        "terms": Field("object", "what an approval would be bound to: the fields of `approved`"),
+        "terms": Field("object", "terms of an approval: the fields of `approved`"),
         "nth": Field("number", "for which of several people it waits"),
         "needed": Field("number", "how many have to approve"),
-        "link": Field("text", "where the answer is given"),
+        "link": Field("text", "the page for the answer"),
         "until": Field("time", "how long it waits"),
     },
     "rejected": {"hours": Field("number", "for how long the tables stay")},
@@ -102,7 +102,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "from": Field("number or null", "the epoch that was live"),
         "at": _STANDING,
         "seq": Field("number", "its last slice"),
-        "handover": Field("number or null", "the event that asked for it; null for a first epoch"),
+        "handover": Field("number or null", "the event of the request; null for a first epoch"),
         "plan": Field("text", "hash of its plan"),
         "certificate": Field("JSON text", "the certificate"),
         "keep_old_running": Field("boolean", "whether the old epoch follows on"),
@@ -112,7 +112,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "reconciled": Field("object", "reconciled topic -> how many rows and tombstones it gets"),
     },
     "stuck": {
-        "error": Field("text", "what was raised"),
+        "error": Field("text", "the error"),
         "seq": Field("number", "the slice"),
         "claims": Field("number", "drivers that ended at it"),
         "record": Field("object", "the record that is refused: topic, partition, offset, error class, what fails"),
@@ -157,7 +157,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "code": Field("text", "content hash of the code that computed it"),
         "folder": Field("text", "where it was computed, within the epoch's folder"),
         "writer": Field("text", "the process that computed it"),
-        "ranges": Field("offset ranges", "what was read again"),
+        "ranges": Field("offset ranges", "the ranges that were read again"),
         "offsets": Field("number", "how many offsets that are"),
         "outputs": _OUTPUTS,
     },
@@ -193,7 +193,7 @@ _FINAL = Field("object", "versioned topic -> column of its `time`, and `ms` up t
 _FRONTIERS = Field("object", "versioned topic that is read -> up to when its rows are final, epoch milliseconds")
 _BACKFILL = Field("object", "of a replacement: fields of event `backfill`, and `n`, its number")
 _BYTES = Field("number", "bytes of the values that were read")
-_FILES = Field("object", "place -> data file that came to it -> hash of what the file holds")
+_FILES = Field("object", "place -> data file that came to it -> hash of its content")
 _MASKED = Field("table -> columns", "columns that no reader gets without a right of its own")
 
 #: Kinds that are not named have none.
@@ -280,7 +280,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "releases": _RELEASES,
         "set_aside": _SET_ASIDE,
         "floors": _FLOORS,
-        "file": Field("text", "where the rows are kept, in the ledger's history"),
+        "file": Field("text", "the file of the rows, in the ledger's history"),
     },
 }
 

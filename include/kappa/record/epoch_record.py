@@ -20,7 +20,7 @@ from kappa.replay.stages import Stage
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """What the record says of one epoch.
+    """The record of one epoch.
 
     Attributes:
         stage: the stage it reached.
@@ -142,7 +142,7 @@ class EpochRecord:
 
     @property
     def plan(self) -> ReplayPlan:
-        """What was planned; parsed once, however often the record is read.
+        """The plan; parsed once, however often the record is read.
 
         Raises:
             LedgerError: the event that created the epoch holds no plan.
@@ -178,7 +178,7 @@ def _parsed(plan: str) -> ReplayPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class TopologyRecord:
-    """What the record says of one topology.
+    """The record of one topology.
 
     Attributes:
         live: the epoch that readers get.

@@ -1,6 +1,6 @@
 """Commits in an epoch's Delta tables that its driver did not make: detected before anything rests on them, and undone.
 
-A step reads tables at the versions that the ledger names, but what is written next lands on the newest version, and
+A step reads tables at the versions that the ledger names, but its next commit lands on the newest version, and
 readers that know only a path read that one. So a commit of another program stops the epoch until it is undone.
 """
 

@@ -69,7 +69,7 @@ class Ledger:
         return None if record is None else _from_record(record)
 
     def seed(self) -> LedgerRow | None:
-        """The first commit, without reading the whole ledger: what the epoch's tables are."""
+        """The first commit, without reading the whole ledger: it has the shapes of the epoch's tables."""
         record = self._log.first("kind", "commit")
         return None if record is None else _from_record(record)
 

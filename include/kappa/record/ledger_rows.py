@@ -21,8 +21,7 @@ from kappa.topology.times.event_time import Frontier, frontier_of, least
 #: The newest that this code reads and writes.
 FORMAT = 3
 
-#: Fields of a detail as code before format 3 called them. What they say has another name now, so that a row which has
-#: one would be read as if it were empty.
+#: Fields of a detail under their names before format 3: a row with one of them would be read as if it were empty.
 FORMER_FIELDS = frozenset({"folded", "folds"})
 
 Kind = Literal[
@@ -101,11 +100,11 @@ class LedgerRow:
         return {(topic, p): ms for topic, parts in self.max_timestamps.items() for p, ms in parts.items()}
 
     def frontier(self, graces: Mapping[str, int], floors: Floors | None = None) -> Frontier:
-        """What every partition of some topics has passed after a commit.
+        """The time that every partition of some topics has passed after a commit.
 
         Args:
             graces: topic -> how late its records may be, milliseconds.
-            floors: below what the frontiers of its epoch do not lie up to there.
+            floors: least frontiers of its epoch up to there.
         """
         return least(
             frontier_of(

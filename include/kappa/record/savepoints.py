@@ -32,7 +32,7 @@ class Savepoint:
         delta_versions: table path within the epoch -> Delta version.
         at: when it got its name, UTC.
         actor: the person or program that gave it.
-        stage: what the epoch is now; only a savepoint of the live one can be replayed from.
+        stage: the present stage of the epoch; only a savepoint of the live one can be replayed from.
     """
 
     topology: str

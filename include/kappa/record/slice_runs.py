@@ -91,8 +91,8 @@ class Run:
 def extended(runs: Sequence[Run], more: Iterable[Run]) -> tuple[Run, ...]:
     """Runs and those that follow them, with neighbours joined where nothing is lost by it.
 
-    A slice that a certificate would complain of, or that does not join the one before it, stays apart: its number and
-    its ranges are what the complaint names. So does the seed, and each turn in which an epoch may send.
+    A slice that a certificate would complain of, or that does not join the one before it, stays apart: the complaint
+    names its number and its ranges. So does the seed, and each turn in which an epoch may send.
     """
     joint = list(runs)
     for run in more:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Functions that make rows of their arguments, as SQL's parser names them; every other one in FROM is refused.
 _ROW_FUNCTIONS = ("GENERATE_SERIES", "RANGE", "UNNEST")
-#: Functions by which other engines read files; this one has none of them.
+#: Functions by which other engines read files; this one does not have them.
 _READS_FILES = re.compile(r"(READ|SCAN|PARQUET|DELTA|ICEBERG)_|GLOB$|.*_SCAN$")
 #: Words that change how the engine reads the rest, or make it write: as SQL's parser names them.
 _STRANGE = ("BLOCK_END", "BLOCK_START", "HINT", "INTO", "PARAMETER", "UNKNOWN")

@@ -212,7 +212,7 @@ def _wire_of(epoch: _Epoch, topic: Topic, name: str) -> _Wire | None:
 
 
 def _table_topic(epoch: _Epoch, wire: _Wire, table: Table) -> Recount:
-    """Compare a topic that holds what a table holds with the table."""
+    """Compare a topic of a table's newest rows with the table."""
 
     def records() -> Iterator[Record]:
         for rows in epoch.rows(table):
