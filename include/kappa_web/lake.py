@@ -26,8 +26,10 @@ from kappa.topology.shapes import Shape
 
 #: Ledgers that are kept open; each keeps its commits in memory.
 _LEDGERS = 256
-#: How long an answer of the broker is good for, and how long it may take.
-_ENDS_SECONDS, _BROKER_SECONDS = 1.0, 2.0
+#: How long an answer of the broker is good for.
+_ENDS_SECONDS = 1.0
+#: How long a question to the broker may take.
+BROKER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class Lake:
         self._ledgers: OrderedDict[str, Ledger] = OrderedDict()
         self._records: dict[str, TopologyRecord] = {}
         self._lock = threading.Lock()
-        self._ends = _Ends(lambda: Broker(config.bootstrap_servers, timeout_seconds=_BROKER_SECONDS))
+        self._ends = _Ends(lambda: Broker(config.bootstrap_servers, timeout_seconds=BROKER_SECONDS))
 
     def records(self) -> dict[str, TopologyRecord]:
         """Topology -> what is on record of it; made anew only where events were added.
@@ -234,7 +236,7 @@ class _Ends:
             answer = self._answers.setdefault(topics, _LastAnswer())
         if answer.is_good(position):
             return answer.ends
-        if not answer.lock.acquire(timeout=_BROKER_SECONDS):
+        if not answer.lock.acquire(timeout=BROKER_SECONDS):
             return None
         try:
             if not answer.is_good(position):  # by the answer that the other thread got

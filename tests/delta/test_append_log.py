@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from kappa.delta.append_log import AppendLog
 from kappa.errors import ConflictError, LedgerError
@@ -73,8 +75,8 @@ def test_a_log_that_was_removed_is_never_written_again(log: AppendLog) -> None:
 def test_merged_files_are_removed_while_a_slow_reader_misses_nothing(
     log: AppendLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kappa.delta.append_log._KEEP_HOURS", 0)
-    monkeypatch.setattr("kappa.delta.append_log._COMPACT_AFTER", 4)
+    monkeypatch.setattr("kappa.delta.append_log.KEEP_HOURS", 0)
+    monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 4)
     slow = AppendLog(log.path, SCHEMA)
     log.refresh()
     seen = []
@@ -91,15 +93,14 @@ def test_merged_files_are_removed_while_a_slow_reader_misses_nothing(
 
 def test_a_merged_file_goes_though_the_log_no_longer_names_it(log: AppendLog, monkeypatch: pytest.MonkeyPatch) -> None:
     forgetful = {"delta.checkpointInterval": "3", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
-    monkeypatch.setattr("kappa.delta.append_log._CONFIGURATION", forgetful)
-    monkeypatch.setattr("kappa.delta.append_log._COMPACT_AFTER", 4)
-    monkeypatch.setattr("kappa.delta.append_log._VACUUM_AFTER", 2)
+    monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 4)
+    monkeypatch.setattr("kappa.delta.append_log.VACUUM_AFTER", 2)
     again = AppendLog(f"{log.path}-again", SCHEMA)
-    again.create()
+    DeltaTable.create(again.path, again.schema, configuration=forgetful)
     again.refresh()
     for number in range(60):
         if number == 45:  # a day later
-            monkeypatch.setattr("kappa.delta.append_log._ABANDONED_HOURS", 0)
+            monkeypatch.setattr("kappa.delta.append_log.ABANDONED_HOURS", 0)
         again.append([{"word": str(number)}])
         again.refresh()
     assert [row["word"] for row in AppendLog(again.path, SCHEMA).refresh()] == [str(number) for number in range(60)]
@@ -115,7 +116,7 @@ def test_a_writer_frozen_before_it_removes_files_removes_none_of_its_successors(
     for number in range(1, 6):
         successor.refresh()
         successor.append([{"word": str(number)}])
-    for name in ("_KEEP_HOURS", "_ABANDONED_HOURS"):  # days later
+    for name in ("KEEP_HOURS", "ABANDONED_HOURS"):  # days later
         monkeypatch.setattr(f"kappa.delta.append_log.{name}", 0)
     frozen._vacuum()
     assert [row["word"] for row in AppendLog(log.path, SCHEMA).refresh()] == [str(number) for number in range(6)]
@@ -156,28 +157,28 @@ def test_two_threads_share_one_log_and_each_row_is_given_once(log: AppendLog) ->
 def test_a_look_by_another_thread_in_the_middle_of_a_refresh_counts_no_row_twice(
     log: AppendLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The order that numbers a whole record wrongly: both threads read the same new file before either counts it."""
+    """The order that would number a record wrongly: both threads read the same new file before either counts it."""
     log.refresh()
     writer = AppendLog(log.path, SCHEMA)
     writer.refresh()
     writer.append([{"word": "a"}])
-    read, second, met = AppendLog._read, [], threading.Event()
+    second: list[dict[str, Any]] = []
+    other = threading.Thread(target=lambda: second.extend(log.refresh()))
+    waits: list[bool] = []
 
-    def slowly(self: AppendLog, files: Any) -> list[dict[str, Any]]:
-        rows = read(self, files)
-        if self is log and not met.is_set():
-            met.set()
-            thread = threading.Thread(target=lambda: second.extend(log.refresh()))
-            thread.start()
-            thread.join(0.5)  # it waits for this refresh where there is a lock, and is done where there is none
-            threads.append(thread)
-        return rows
+    def in_the_middle(path: str) -> pq.ParquetFile:
+        if not waits:
+            waits.append(False)
+            other.start()
+            other.join(0.3)
+            waits.append(other.is_alive())
+        return parquet_file(path)
 
-    threads: list[threading.Thread] = []
-    monkeypatch.setattr(AppendLog, "_read", slowly)
+    parquet_file = pq.ParquetFile
+    monkeypatch.setattr(pq, "ParquetFile", in_the_middle)
     first = log.refresh()
-    for thread in threads:
-        thread.join()
+    other.join()
+    assert waits == [False, True], "the other thread waits for the end of the refresh"
     assert [row["n"] for row in [*first, *second]] == [1]
     assert log.last == 1
 
@@ -186,13 +187,13 @@ def test_a_look_by_another_thread_in_the_middle_of_a_refresh_counts_no_row_twice
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A number for each time that Delta's log was listed."""
     made: list[int] = []
-    real = AppendLog._files
+    real = DeltaTable.update_incremental
 
-    def files(log: AppendLog) -> set[str]:
+    def update(table: DeltaTable) -> None:
         made.append(len(made))
-        return real(log)
+        real(table)
 
-    monkeypatch.setattr(AppendLog, "_files", files)
+    monkeypatch.setattr(DeltaTable, "update_incremental", update)
     return made
 
 
@@ -233,7 +234,7 @@ def test_from_time_to_time_the_log_is_listed_whatever_is_there(
     log: AppendLog, looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.refresh()
-    monkeypatch.setattr("kappa.delta.append_log._NEXT_ENTRY_SECONDS", -1.0)
+    monkeypatch.setattr("kappa.delta.append_log.NEXT_ENTRY_SECONDS", -1.0)
     before = len(looks)
     log.refresh()
     assert len(looks) == before + 1

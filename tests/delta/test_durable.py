@@ -19,7 +19,7 @@ from kappa.record.ledger_rows import LedgerRow
 def test_rows_of_a_ledger_outlive_a_power_cut_as_soon_as_they_are_appended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append_log, "_COMPACT_AFTER", 8)
+    monkeypatch.setattr(append_log, "COMPACT_AFTER", 8)
     disk = Disk(root=tmp_path)
     disk.watch(monkeypatch)
     ledger = Ledger(str(tmp_path / "a" / "b" / "ledger"))

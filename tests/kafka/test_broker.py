@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError, TopologyError
-from kappa.kafka import offsets_for_times
+from kappa.kafka import committer, offsets_for_times
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import explained
 from kappa.kafka.producer import Sender
@@ -120,7 +120,7 @@ def test_a_time_is_the_first_record_that_reaches_it(kafka: Broker, topic: TopicF
 def test_markers_and_aborted_records_have_no_time(
     kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, grain: int
 ) -> None:
-    monkeypatch.setattr(offsets_for_times, "_GRAIN", grain)
+    monkeypatch.setattr(offsets_for_times, "GRAIN", grain)
     name, draw = topic(), random.Random(grain)
     for _ in range(6):
         transact(kafka, name, *(draw.randrange(100, 200) for _ in range(draw.randrange(1, 6))))
@@ -139,7 +139,7 @@ def test_markers_and_aborted_records_have_no_time(
 def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
     kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offsets_for_times, "_GRAIN", 1)
+    monkeypatch.setattr(offsets_for_times, "GRAIN", 1)
     name = topic()
     with Sender(kafka.bootstrap_servers, name, name) as sender:
         sender.init()
@@ -159,7 +159,7 @@ def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
 def test_records_before_an_offset_do_not_count_where_that_is_asked(
     kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, grain: int
 ) -> None:
-    monkeypatch.setattr(offsets_for_times, "_GRAIN", grain)
+    monkeypatch.setattr(offsets_for_times, "GRAIN", grain)
     name, draw = topic(), random.Random(grain)
     transact(kafka, name, 100, 10**12, 120)  # the second one is of the future
     for _ in range(6):
@@ -258,10 +258,11 @@ def test_group_offsets_are_set_again_after_outages_in_which_that_failed(
             assert client.group_position(name, partitions) in either
 
 
-class Hanging:
+class Hanging(Consumer):  # type: ignore[misc]
     """A consumer whose group coordinator went away: the client comes back neither from a commit nor from closing."""
 
-    def __init__(self, until: threading.Event) -> None:
+    def __init__(self, settings: dict[str, Any], until: threading.Event) -> None:
+        super().__init__(settings)
         self._until = until
 
     def commit(self, **_: object) -> list[TopicPartition]:
@@ -272,15 +273,19 @@ class Hanging:
         self._until.wait(60)
 
 
-def test_a_commit_that_hangs_is_given_up_and_the_next_one_is_made(broker: KafkaProcess, topic: TopicFactory) -> None:
+def test_a_commit_that_hangs_is_given_up_and_the_next_one_is_made(
+    broker: KafkaProcess, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, released = topic(), threading.Event()
     with Broker(broker.bootstrap_servers, timeout_seconds=2.0) as client:
-        client._committer._consumer, client._committer._group = Hanging(released), name  # type: ignore[assignment]
+        monkeypatch.setattr(committer, "Consumer", lambda settings: Hanging(settings, released))
         with pytest.raises(BrokerUnreachableError, match="did not end in 3 s"):
             client.set_group_offsets(name, Offsets({name: {0: 1}}))
-        client.set_group_offsets(name, Offsets({name: {0: 2}}))
-        assert client.group_position(name, [(name, 0)]) == Offsets({name: {0: 2}})
-        client._committer._consumer = Hanging(released)  # type: ignore[assignment]
+        with monkeypatch.context() as again:
+            again.setattr(committer, "Consumer", Consumer)
+            client.set_group_offsets(name, Offsets({name: {0: 2}}))
+            assert client.group_position(name, [(name, 0)]) == Offsets({name: {0: 2}})
+        client.group_position(f"{name}.other", [(name, 0)])  # its consumer hangs when it is closed
     released.set()
 
 

@@ -6,9 +6,10 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kappa.errors import BrokerUnreachableError, RecordRefusedError, StaleWriterError, TopologyError
 from kappa.kafka.broker import Broker
@@ -280,14 +281,12 @@ def test_a_transaction_survives_a_broker_killed_and_started_again(
     assert values(kafka, out) == [b"before", *(b"%d" % n for n in range(200))]
 
 
-class Hanging:
+class Hanging(Producer):  # type: ignore[misc]
     """A producer whose group coordinator went away: the client never comes back from adding offsets."""
 
-    def __init__(self, until: threading.Event) -> None:
+    def __init__(self, settings: dict[str, Any], until: threading.Event) -> None:
+        super().__init__(settings)
         self._until = until
-
-    def flush(self, _: float) -> int:
-        return 0
 
     def send_offsets_to_transaction(self, *_: object) -> None:
         self._until.wait(30)
@@ -299,13 +298,13 @@ class Hanging:
 def test_adding_offsets_that_hangs_is_given_up_and_the_next_init_goes_on(
     kafka: Broker, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kappa.kafka.producer._OFFSETS_SECONDS", 0.1)
     released, position = threading.Event(), Offsets({out: {0: 1}})
+    monkeypatch.setattr("kappa.kafka.producer.OFFSETS_SECONDS", 0.1)
+    monkeypatch.setattr("kappa.kafka.producer.Producer", lambda settings: Hanging(settings, released))
     with Sender(kafka.bootstrap_servers, f"{out}.id", f"{out}.group") as sender:
         sender.init()
         sender.begin()
         sender.extend([Record(topic=out, key=b"k", value=b"lost")])
-        sender._producer = Hanging(released)  # type: ignore[assignment]
         with pytest.raises(BrokerUnreachableError, match="not taken") as refused:
             sender.commit(position)
         assert refused.value.data["outcome"] == "aborted"

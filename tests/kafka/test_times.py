@@ -55,9 +55,9 @@ def test_records_before_an_offset_do_not_count_and_what_was_read_is_remembered(
 ) -> None:
     began = min(began, len(log) - 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offsets_for_times, "_GRAIN", 1)
+        patch.setattr(offsets_for_times, "GRAIN", 1)
+        patch.setattr(offsets_for_times, "Reader", lambda *_, **__: Log(log))
         confirmer = Confirmer("")
-        patch.setattr(confirmer, "_reader", Log(log))
         for since in sorted(data.draw(st.lists(st.integers(began, len(log) - 1), min_size=1, max_size=4))):
             reached = max(log[began:since], default=0)
             for ms in data.draw(st.lists(st.integers(reached + 1, 11), max_size=4)):

@@ -37,7 +37,7 @@ class Lagging(Broker):
 
 
 def test_a_fold_does_not_stop_before_a_transaction_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "_SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(admin, "SETTLE_SECONDS", 0.05)
     engines = SimpleNamespace(broker=Lagging("localhost:1"))  # nothing is read
     run: Any = SimpleNamespace(paths=PATHS, engines=engines)
     with pytest.raises(

@@ -24,7 +24,7 @@ def java(folder: Path, release: str) -> Path:
 
 def only(monkeypatch, tmp_path, *, java_home: Path | None = None, installed: Path | None = None) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    monkeypatch.setattr(jars, "_JVM_FOLDER", installed or tmp_path / "nothing")
+    monkeypatch.setattr(jars, "JVM_FOLDER", installed or tmp_path / "nothing")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     if java_home:
         monkeypatch.setenv("JAVA_HOME", str(java_home))

@@ -499,7 +499,7 @@ def test_the_lag_of_all_topologies_is_one_question() -> None:
 
 
 def test_a_page_of_one_topology_takes_no_lag_from_the_page_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kappa_web.pages.lags._LAG_SECONDS", 0.0)
+    monkeypatch.setattr("kappa_web.pages.lags.LAG_SECONDS", 0.0)
     asked: list[set[str]] = []
 
     def ends(topics: set[str]) -> Offsets:

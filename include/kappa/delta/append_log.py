@@ -28,25 +28,25 @@ _APP = "kappa.append_log"
 #: Up to which number rows may have gone, as a Delta transaction of this name says.
 _FLOOR = "kappa.append_log.floor"
 #: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
-_COMPACT_AFTER = 64
+COMPACT_AFTER = 64
 _COMPACT_TARGET_BYTES = 4 << 20
 #: Merged files are removed after this time, so that their readers can finish.
-_KEEP_HOURS = 1
+KEEP_HOURS = 1
 #: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader
 #: that is further behind reads the last checkpoint; an append to what is older is refused.
 _KEEP_LOG_MINUTES = 10
 #: For this long after such a look only the next entry is looked for, by its name: well before an entry could go.
-_NEXT_ENTRY_SECONDS = 60.0
+NEXT_ENTRY_SECONDS = 60.0
 #: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
 _CONFIGURATION = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": f"interval {_KEEP_LOG_MINUTES} minutes",
-    "delta.deletedFileRetentionDuration": f"interval {_KEEP_HOURS} hours",
+    "delta.deletedFileRetentionDuration": f"interval {KEEP_HOURS} hours",
 }
 #: A file of this age that no commit names belongs to no write that is still under way.
-_ABANDONED_HOURS = 24
+ABANDONED_HOURS = 24
 #: Number of merges after which files are removed.
-_VACUUM_AFTER = 8
+VACUUM_AFTER = 8
 
 
 class AppendLog:
@@ -126,7 +126,7 @@ class AppendLog:
         version, at = self._looked
         if self._table is None or "://" in self.path or self._table.version() != version:
             return False
-        if time.monotonic() - at > _NEXT_ENTRY_SECONDS:
+        if time.monotonic() - at > NEXT_ENTRY_SECONDS:
             return False
         try:
             return not may_have_moved(self.path, version)
@@ -245,7 +245,7 @@ class AppendLog:
         with self._lock:
             numbered = self._numbered(rows)
             self._write(numbered, len(rows), "append", {})
-            if len(self._seen) > _COMPACT_AFTER:
+            if len(self._seen) > COMPACT_AFTER:
                 self._compact()
             return numbered
 
@@ -333,7 +333,7 @@ class AppendLog:
             # Before the files that were merged can go.
             sync_commits(self.path, range(self._table.version(), self._table.version() + 1))
             self._merges += 1
-            if self._merges % _VACUUM_AFTER == 0:
+            if self._merges % VACUUM_AFTER == 0:
                 self._vacuum()
         except CommitFailedError:
             return  # an append came in between; the next one compacts
@@ -347,8 +347,8 @@ class AppendLog:
         from deltalake import DeltaTable
 
         assert self._table is not None
-        self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
-        DeltaTable(self.path).vacuum(_ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+        self._table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
+        DeltaTable(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
 
 
 def _python_rows(rows: pa.Table) -> list[dict[str, Any]]:

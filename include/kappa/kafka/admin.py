@@ -14,7 +14,7 @@ from kappa.errors import KappaError
 from kappa.kafka.connection import client_settings, explained, unknown_topic, unreachable
 from kappa.offsets.vector import TopicPartition as At
 
-_SETTLE_SECONDS = 8.0
+SETTLE_SECONDS = 8.0
 #: A topic that was just created, or whose leader moves: it exists, since it was described before.
 _SETTLING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -142,10 +142,10 @@ class Admin:
         Raises:
             BrokerUnreachableError: it does not show within some seconds.
         """
-        deadline = time.monotonic() + _SETTLE_SECONDS
+        deadline = time.monotonic() + SETTLE_SECONDS
         while not is_done():
             if time.monotonic() > deadline:
-                raise unreachable(self._bootstrap_servers, f"{what} after {_SETTLE_SECONDS:.0f} s")
+                raise unreachable(self._bootstrap_servers, f"{what} after {SETTLE_SECONDS:.0f} s")
             time.sleep(0.02)
 
     def explained(self, error: KafkaException | KafkaError, doing: str) -> KappaError:

@@ -15,7 +15,8 @@ from operator import itemgetter
 from kappa.kafka.reader import Reader
 from kappa.offsets.vector import Offsets, TopicPartition
 
-_GRAIN = 1000
+#: After every so many records of a partition it is remembered what the highest time before the next one is.
+GRAIN = 1000
 
 
 def milliseconds(at: datetime) -> int:
@@ -76,7 +77,7 @@ class Confirmer:
                     continue
                 highest[at] = max(highest[at], time)
                 passed[at] += 1
-                if passed[at] % _GRAIN == 0:
+                if passed[at] % GRAIN == 0:
                     scanned = memories[at].setdefault(at, [(-1, starts[at])])
                     _remember(scanned, starts[at], highest[at], offset + 1, timestamp_ms)
         return first_offsets

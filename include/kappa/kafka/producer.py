@@ -35,7 +35,8 @@ _CONNECT_SECONDS = 8.0
 _INIT_SECONDS = 30.0
 _COMMIT_SECONDS = 60.0
 _FLUSH_SECONDS = 0.5
-_OFFSETS_SECONDS = 20.0
+#: How long the client may take to add the offsets of a group; half as long again, and it counts as hanging.
+OFFSETS_SECONDS = 20.0
 _ABORT_SECONDS = 10.0
 _POLL_EVERY = 2_000
 #: Largest batch, before it is compressed, unless a topic takes smaller ones only.
@@ -278,10 +279,10 @@ class Sender:
         left to itself, its transaction open: only the next :meth:`init` ends that.
         """
         positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
-        limit = _OFFSETS_SECONDS * 1.5
+        limit = OFFSETS_SECONDS * 1.5
 
         def call() -> None:
-            producer.send_offsets_to_transaction(positions, self._group_metadata, _OFFSETS_SECONDS)
+            producer.send_offsets_to_transaction(positions, self._group_metadata, OFFSETS_SECONDS)
 
         try:
             bounded(call, limit, "offsets of a transaction")

@@ -26,7 +26,8 @@ from kappa.errors import ConfigError
 KAFKA_VERSION = "4.2.0"
 JAVA_OLDEST = 17
 _RETRIEVED = "[artifact]-[revision](-[classifier]).[ext]"
-_JVM_FOLDER = Path("/usr/lib/jvm")
+#: Where packages of Linux put each Java.
+JVM_FOLDER = Path("/usr/lib/jvm")
 
 # A cache of its own: a pom in ~/.m2 or ~/.ivy2 whose jar is missing makes Ivy fail.
 _SETTINGS = """<ivysettings>
@@ -128,7 +129,7 @@ def _java_candidates() -> Iterator[Path]:
         yield Path(home, "bin", "java")
     if on_path := shutil.which("java"):
         yield Path(on_path)
-    yield from sorted(_JVM_FOLDER.glob("*/bin/java"), reverse=True)
+    yield from sorted(JVM_FOLDER.glob("*/bin/java"), reverse=True)
 
 
 def ensure_kafka(cache: Path) -> Path:

@@ -24,8 +24,8 @@ from kappa.record.ledger_state import LedgerState
 from kappa.replay.proof.certificate import Certificate
 from kappa.serving.dead_letter_reasons import Reason, reasons_of
 from kappa.verify.certificate import certificate_of
-from kappa_web.lake import Lake
-from kappa_web.pages.lags import BROKER_SECONDS, CHART, STEPS, Lags
+from kappa_web.lake import BROKER_SECONDS, Lake
+from kappa_web.pages.lags import CHART, STEPS, Lags
 
 #: How long a page of all topologies waits for ledgers that are read, and how old a certificate may be that a slice was
 #: added to since.

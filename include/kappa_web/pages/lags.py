@@ -17,9 +17,10 @@ from kappa_web.lake import behind
 
 #: What charts show: so long, in this many steps.
 CHART, STEPS = timedelta(minutes=30), 60
-#: How long a question to the broker may take, how long a page waits for the first answer, and how old an answer may be
-#: before the broker is asked anew.
-BROKER_SECONDS, _FIRST_SECONDS, _LAG_SECONDS = 2.0, 0.15, 2.0
+#: How long a page waits for the first answer.
+_FIRST_SECONDS = 0.15
+#: How old an answer may be before the broker is asked anew.
+LAG_SECONDS = 2.0
 
 
 class Ends(Protocol):
@@ -71,7 +72,7 @@ class Lags:
         """
         with self._lock:
             self._positions.update(positions)  # also what another page asked for: an answer has all of them
-            is_due = not self._is_asking and time.monotonic() - self._answered_at >= _LAG_SECONDS
+            is_due = not self._is_asking and time.monotonic() - self._answered_at >= LAG_SECONDS
             self._is_asking = self._is_asking or is_due
         if is_due:
             threading.Thread(target=self._refresh, args=(dict(self._positions),), name="lags", daemon=True).start()
