@@ -36,9 +36,7 @@ print(json.dumps([*files, kappa.clock.WHICH, os.environ["KAPPA_TOPOLOGIES"]]), f
 """
 
 
-def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_installed(tmp_path: Path) -> None:
     earlier, topologies = tmp_path / "earlier", tmp_path / "topologies"
     shutil.copytree(Path(kappa.__file__).parent, earlier / "include" / "kappa", ignore=shutil.ignore_patterns("*.pyc"))
     with (earlier / "include" / "kappa" / "clock.py").open("a") as file:
@@ -56,10 +54,7 @@ def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_instal
             "KAPPA_TOPOLOGIES": str(topologies),
         }
     )
-    with monkeypatch.context() as then:
-        then.setattr(code, "_INCLUDE", earlier / "include")
-        then.setattr(code, "_JOBS", earlier / "jobs")
-        stored = code.store(config.lake, topologies, "a.b")
+    stored = code.store(config.lake, topologies, "a.b", platform=earlier)
     assert code.store(config.lake, topologies, "a.b") != stored, "what is installed now is another platform"
 
     process = launcher.launch(config, "a.b", 1, stored)
@@ -102,13 +97,13 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
     )
     config.topologies.mkdir()
     (config.topologies / "mine.py").write_text(TOPOLOGY)
-    (tmp_path / "earlier").mkdir()
+    for folder in ("jobs", "include/kappa"):
+        (tmp_path / "earlier" / folder).mkdir(parents=True)
+    shutil.copy(Path(kappa.__file__).with_name("config.py"), tmp_path / "earlier" / "include" / "kappa")
     release = tmp_path / "release"
     os.mkfifo(release)
-    (tmp_path / "earlier" / "run_epoch.py").write_text(f"open({str(release)!r}).read()")
-    with monkeypatch.context() as then:
-        then.setattr(code, "_JOBS", tmp_path / "earlier")
-        stored = code.store(config.lake, config.topologies, "a.b")
+    (tmp_path / "earlier" / "jobs" / "run_epoch.py").write_text(f"open({str(release)!r}).read()")
+    stored = code.store(config.lake, config.topologies, "a.b", platform=tmp_path / "earlier")
 
     process = launcher.launch(config, "a.b", 1, stored)
 

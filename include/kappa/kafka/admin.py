@@ -14,6 +14,7 @@ from kappa.errors import KappaError
 from kappa.kafka.connection import client_settings, explained, unknown_topic, unreachable
 from kappa.offsets.vector import TopicPartition as At
 
+#: How long a change may take until each broker shows it.
 SETTLE_SECONDS = 8.0
 #: A topic that was just created, or whose leader moves: it exists, since it was described before.
 _SETTLING = (

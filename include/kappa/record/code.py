@@ -27,8 +27,8 @@ from kappa.replay.dry_run import about_to
 from kappa.topology import registry
 from kappa.topology.code_zip import digest, zipped
 
-_INCLUDE = Path(__file__).resolve().parents[2]
-_JOBS = _INCLUDE.parent / "jobs"
+#: Folder of the platform that runs here.
+_INSTALLED = Path(__file__).resolve().parents[3]
 
 
 def code_hash(folder: Path, topology: str) -> str:
@@ -41,15 +41,21 @@ def code_hash(folder: Path, topology: str) -> str:
     Raises:
         UnknownTopologyError: no file declares the topology.
     """
-    return digest(_content(folder, topology))
+    return digest(_content(folder, topology, _INSTALLED))
 
 
-def store(lake: str, folder: Path, topology: str) -> str:
+def store(lake: str, folder: Path, topology: str, *, platform: Path = _INSTALLED) -> str:
     """Store the code that runs a topology; idempotent. Returns its content hash.
 
     A stored file that is torn or altered is replaced, since the same content is at hand.
+
+    Args:
+        lake: where it is stored.
+        folder: of the files that declare topologies.
+        topology: whose code it is.
+        platform: folder of the platform that runs it, with ``include/`` and ``jobs/``.
     """
-    content = _content(folder, topology)
+    content = _content(folder, topology, platform)
     code = digest(content)
     about_to(f"store code {code[:12]} of {topology}")
     filesystem, path = _open(lake, code)
@@ -176,11 +182,11 @@ def _touch(path: Path) -> bool:
     return True
 
 
-def _content(folder: Path, topology: str) -> dict[str, bytes]:
-    return {name: path.read_bytes() for name, path in _files(folder, topology)}
+def _content(folder: Path, topology: str, platform: Path) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in _files(folder, topology, platform)}
 
 
-def _files(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
+def _files(folder: Path, topology: str, platform: Path) -> Iterator[tuple[str, Path]]:
     files = {item.name: item.file for item in registry.declared(folder)}
     if topology not in files:
         raise UnknownTopologyError(f"No file in {folder} declares topology {topology!r}.", name=topology)
@@ -189,7 +195,7 @@ def _files(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
     for path in folder.rglob("*.py"):
         if path not in others:
             yield f"topologies/{path.relative_to(folder).as_posix()}", path
-    for path in (_INCLUDE / "kappa").rglob("*.py"):
-        yield f"include/{path.relative_to(_INCLUDE).as_posix()}", path
-    for path in _JOBS.glob("*.py"):
+    for path in (platform / "include" / "kappa").rglob("*.py"):
+        yield path.relative_to(platform).as_posix(), path
+    for path in (platform / "jobs").glob("*.py"):
         yield f"jobs/{path.name}", path
