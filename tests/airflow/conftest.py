@@ -61,7 +61,7 @@ def control(monkeypatch: pytest.MonkeyPatch, config: Config) -> Any:
     fake.__path__ = [str(Path(kappa.__file__).parent / "control")]  # what lies below it is the real one
     monkeypatch.setitem(sys.modules, "kappa.control", fake)
     monkeypatch.setattr(kappa, "control", fake, raising=False)
-    fake._launch = lambda config, topology, epoch: os.getpid()
+    fake.launched = lambda config, topology, epoch: os.getpid()
     for name, value in config.to_env().items():
         monkeypatch.setenv(name, value)
     return fake

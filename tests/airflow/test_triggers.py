@@ -1,10 +1,10 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kappa import clock
 from kappa.config import Config
@@ -98,9 +98,9 @@ def test_an_epoch_that_is_not_live_any_more_is_not_reported_dead(world: Callable
 @pytest.mark.usefixtures("hours_pass")
 def test_a_slow_driver_is_warned_of_once(world: Callable[..., None]) -> None:
     world(e1={"state": "slow"})
-    trigger, said = stream(), list[str]()
-    trigger._log = SimpleNamespace(info=said.append, warning=lambda words, *values: said.append(words % values))
-    assert first_event(trigger)["event"] == "ended"
+    with capture_logs() as logs:
+        assert first_event(stream())["event"] == "ended"
+    said = [entry["event"] % entry.get("positional_args", ()) for entry in logs if entry["log_level"] == "warning"]
     assert [line for line in said if "is slow" in line] == [f"Driver of {TOPOLOGY} epoch 1 is slow: "]
 
 

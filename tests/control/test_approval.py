@@ -58,7 +58,6 @@ def asks_for(config: Config, approvals: str) -> None:
 @pytest.fixture(autouse=True)
 def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code of the epochs is taken for stored, and drivers for started: none is run."""
-    monkeypatch.setattr(cutover, "_unable", lambda *_: "")
     for module in (cutover, drivers):
         monkeypatch.setattr(module, "ensure_driver", lambda *_: None)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from support import epoch_record
-from support.epoch_record import FIRST, SECOND, empty_lake
+from support.epoch_record import CODE, FIRST, SECOND, empty_lake, empty_plan, store_code
 
-from kappa import clock, control
+from kappa import control
 from kappa.config import Config
 from kappa.control import cutover
 from kappa.control.removals import removal
@@ -18,6 +18,7 @@ from kappa.driver.upstreams import Upstreams
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.presence.liveness import Sign
 from kappa.record.chains import check_bindings, sent_ends_of
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
@@ -25,10 +26,6 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
 from kappa.replay.chains import Binding
-from kappa.replay.estimates import Estimate
-from kappa.replay.plan import ReplayPlan
-from kappa.replay.request import ReplayRequest, Seed
-from kappa.replay.starts import ToEarliest
 
 STORY = "story"
 
@@ -42,44 +39,21 @@ def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | No
     bound = {} if reads is None else {STORY: Binding(topology="a", epoch=reads, topic=own(reads))}
     zero = Offsets({"pos": {0: 0}})
     start = zero if reads is None else Offsets({own(reads): {0: 0}})
-    plan = ReplayPlan(
-        topology=topology,
-        topology_version="1",
-        code="new",
-        epoch=epoch,
-        live_epoch=None,
-        live_seq=None,
-        start=start,
-        end=start,
-        origin=start,
-        topic_ids={},
-        seed=Seed.EMPTY,
-        seed_epoch=None,
-        seed_seq=None,
-        tables=(),
-        appends=(),
-        topics=(),
-        stages=(),
-        findings=(),
-        estimate=Estimate(offsets=0, records=None, seconds=None),
-        created_at=clock.now(),
-        bound=bound,
-        request=ReplayRequest(topology=topology, start=ToEarliest(), reason="", actor="test"),
-        roots={"start": zero, "origin": zero} if bound else {},
-    )
+    roots = {"start": zero, "origin": zero} if bound else {}
+    plan = empty_plan(topology, epoch, start, bound=bound, roots=roots)
     known = {
         "planned": {"plan_id": plan.id, "start": start.to_json(), "plan": plan.to_json()},
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": {"pos": {"0": 9}}},
     }
-    epoch_record.tell(config, topology, epoch, *names, known=known, **detail)
+    epoch_record.tell(config, topology, epoch, *names, known=known, **{"code": CODE, **detail})
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """``b`` reads ``a``: a live epoch and a verified candidate of each, the candidate on the candidate's topic."""
-    monkeypatch.setattr(cutover, "_unable", lambda *_: "")
     config = empty_lake(tmp_path, monkeypatch)
+    store_code(config)
     tell(config, "a", 1, *FIRST)
     tell(config, "b", 1, *FIRST, reads=1)
     tell(config, "a", 2, *SECOND)
@@ -99,7 +73,7 @@ def ledger(config: Config, topology: str, epoch: int) -> Ledger:
     found = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger)
     if not found.exists():
         found.create()
-        found.claim("w", "new", LedgerState())
+        found.claim("w", CODE, LedgerState())
     return found
 
 
@@ -163,7 +137,7 @@ def test_neither_goes_back_alone(config: Config) -> None:
 def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match=r"epoch 2 of 'b' .* kappa abort b 2 --execute"):
         control.abort(config, "a", 2, actor="ada", reason="wrong")
-    monkeypatch.setattr(removal, "_remove", lambda *_: None)  # there is no broker to remove anything from
+    monkeypatch.setattr(removal.ownership, "is_ours", lambda *_: False)  # there is no broker that has anything of it
     control.abort(config, "b", 2, actor="ada", reason="wrong")
     control.abort(config, "a", 2, actor="ada", reason="wrong")
     tell(config, "a", 3, *SECOND)
@@ -238,6 +212,22 @@ def test_who_reads_yields_where_its_upstream_did_and_not_before(config: Config) 
     assert two.meet(pending["b"], root(5), reads=reads) == root(9)
 
 
+def in_place(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old epochs have yielded, new ones stand there with a baseline, and drivers beat."""
+    for epoch in (1, 2):
+        told(config, epoch, (9, 7))
+        commit(config, "b", epoch, 0, 7, roots=root(9).as_dict())
+    at = events(config)[-1].at
+    ledger(config, "b", 2).append(LedgerRow(kind="baseline", seq=0, writer="w", at=at))
+    for name in "ab":
+        asked = Epochs(config.lake).record(name).handover
+        assert asked is not None
+        joint_handover.Group(config=config, epochs=Epochs(config.lake)).meet(asked, root(9))
+        ledger(config, name, 1).append(LedgerRow(kind="yield", seq=1, writer="w", at=at, detail={"handover": asked.n}))
+    monkeypatch.setattr(joint_handover.liveness, "look", lambda *_: Sign(beat=None, state="alive"))
+    monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
+
+
 def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,9 +235,10 @@ def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
     asked = Epochs(config.lake).record("a").handover
     assert asked is not None
     tell(config, "c", 1, *FIRST, reads=1)  # it went live meanwhile
-    monkeypatch.setattr(joint_handover.Group, "_missing", lambda *_, **__: "")
-    monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
-    assert not joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(asked)
+    in_place(config, monkeypatch)
+    group = joint_handover.Group(config=config, epochs=Epochs(config.lake))
+    assert group.missing(asked) == ""
+    assert not group.move(asked)
     ends = [e for e in events(config) if e.event == "withdrawn"]
     assert len(ends) == 2 and "Live epoch 1 of 'c' reads epoch 1 of 'a', which would stop" in ends[0].reason
     assert [Epochs(config.lake).record(name).live for name in "ab"] == [1, 1]

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from support import epoch_record
-from support.epoch_record import FIRST, SECOND, empty_lake
+from support.epoch_record import CODE, FIRST, SECOND, empty_lake, empty_plan, store_code
 from typer.testing import CliRunner
 
 from kappa import control, serving
 from kappa.cli import app
 from kappa.config import Config
-from kappa.control import cutover, overview
+from kappa.control import cutover
 from kappa.control.removals import removal
 from kappa.driver.handovers import joint_handover
 from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
-from kappa.names import EpochPaths, code_file, epochs_log
+from kappa.names import EpochPaths, epochs_log
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.presence.liveness import Sign
-from kappa.record import code
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
@@ -33,28 +31,25 @@ from kappa.record.ledger_state import LedgerState
 from kappa.replay.proof.certify import certify
 
 BOTH = {"a.b": 2, "a.c": 2}
-#: Hash of stored code.
-NEW = code.digest({"include/kappa/driver/driver.py": b""})
 AT = {"pos": {"0": 9}}
 
 
 def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) -> None:
     """Put events on record."""
+    plan = empty_plan(topology, epoch, Offsets({"pos": {0: 0}}))
     known = {
-        "planned": {"plan_id": "p", "start": json.dumps({"pos": {"0": 0}})},
+        "planned": {"plan_id": plan.id, "start": plan.start.to_json(), "plan": plan.to_json()},
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": AT},
     }
-    epoch_record.tell(config, topology, epoch, *names, known=known, **{"code": NEW, **detail})
+    epoch_record.tell(config, topology, epoch, *names, known=known, **{"code": CODE, **detail})
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Two topologies, each with live epoch 1 and a verified candidate 2, and their code."""
     config = empty_lake(tmp_path, monkeypatch)
-    Path(code_file(config.lake, NEW)).parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(code_file(config.lake, NEW), "w") as archive:
-        archive.writestr("include/kappa/driver/driver.py", "")
+    store_code(config)
     for topology in BOTH:
         tell(config, topology, 1, *FIRST)
         tell(config, topology, 2, *SECOND)
@@ -147,7 +142,7 @@ def test_a_failed_verdict_is_accepted_by_topology_with_the_reason_on_record(conf
 def test_an_epoch_whose_code_is_gone_refuses_the_cutover(config: Config) -> None:
     tell(config, "a.c", 1, "upgraded", code="gone", version="1")
     assert "Code gone is not in the lake" in refused(config)
-    tell(config, "a.c", 1, "upgraded", code=NEW, version="1")
+    tell(config, "a.c", 1, "upgraded", code=CODE, version="1")
     cut_over(config)
 
 
@@ -172,7 +167,7 @@ def test_to_abort_one_withdraws_all_in_the_same_commit_and_says_by_whom(config: 
     cut_over(config)
     before = commits(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(removal, "_remove", lambda *_: None)  # there is no broker to remove anything from
+        patch.setattr(removal.ownership, "is_ours", lambda *_: False)  # there is no broker that has anything of it
         control.abort(config, "a.b", 2, actor="eve", reason="wrong")
     assert commits(config) == before + 1
     assert [(e.topology, e.event) for e in events(config)[-2:]] == [("a.c", "withdrawn"), ("a.b", "aborted")]
@@ -217,7 +212,7 @@ def in_place(config: Config, topology: str, monkeypatch: pytest.MonkeyPatch) -> 
     for epoch in (1, 2):
         ledger = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger)
         ledger.create()
-        ledger.claim("w", NEW, LedgerState())
+        ledger.claim("w", CODE, LedgerState())
         n = handover(config, topology).n
         last = {"kind": "yield", "detail": {"handover": n}} if epoch == 1 else {"kind": "baseline"}
         at = events(config)[-1].at
@@ -283,8 +278,8 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
     def meanwhile(_: str) -> None:
         monkeypatch.setattr(joint_handover, "crash_point", lambda *_: None)
         if is_aborted:
-            monkeypatch.setattr(removal, "_remove", lambda *_: None)  # there is no broker, and there was no driver
-            monkeypatch.setattr(removal, "await_end", lambda *_: None)
+            monkeypatch.setattr(removal.ownership, "is_ours", lambda *_: False)  # there is no broker
+            monkeypatch.setattr(removal, "await_end", lambda *_: None)  # and there was no driver
             control.abort(config, "a.c", 2, actor="eve", reason="wrong")
         else:
             assert two.move(asked)
@@ -319,13 +314,12 @@ def test_several_are_resolved_by_one_read_of_the_record(config: Config, monkeypa
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
     asked = handover(config, "a.b")
-    real = serving._snapshot
 
-    def meanwhile(*arguments: Any) -> Any:
+    def meanwhile(path: str) -> Ledger:
         joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(asked)
-        return real(*arguments)
+        return Ledger(path)
 
-    monkeypatch.setattr(serving, "_snapshot", meanwhile)
+    monkeypatch.setattr(serving, "Ledger", meanwhile)
     found = serving.snapshots(config, BOTH)
     assert {name: one.epoch for name, one in found.items()} == {"a.b": 1, "a.c": 1}
     assert {name: one.epoch for name, one in serving.snapshots(config, BOTH).items()} == BOTH
@@ -355,7 +349,6 @@ def test_the_command_line_says_what_it_would_do_and_refuses_names_that_make_no_s
 def test_status_history_and_certificate_show_what_belongs_together(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overview, "_progress", lambda *_: None)
     tell(config, "a.d", 1, *FIRST)
     cut_over(config)
     assert control.status(config, "a.b").moving_with == {"a.c": 2}

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -100,15 +101,13 @@ def test_rows_outside_of_the_interval_are_refused_and_nothing_is_changed(path: s
 
 def test_a_replacement_that_another_writer_overtakes_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.append(path, made([row(1, 1)], path), 1)
-    is_written = tables._is_written
 
-    def looks_then_is_overtaken(table: Any, seq: int, plan: str | None = None) -> bool:
-        found = is_written(table, seq, plan)
-        monkeypatch.setattr(tables, "_is_written", is_written)
+    def is_overtaken(*given: Any, **how: Any) -> None:
+        monkeypatch.undo()
         replace(path, made([row(2, 1)], path), "_offset = 1", 2)
-        return found
+        deltalake.write_deltalake(*given, **how)
 
-    monkeypatch.setattr(tables, "_is_written", looks_then_is_overtaken)
+    monkeypatch.setattr(deltalake, "write_deltalake", is_overtaken)
     with pytest.raises(ConflictError):
         replace(path, made([row(2, 1)], path), "_offset = 1", 2)
     assert ids(path) == ["2:r1"]

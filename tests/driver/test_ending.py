@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,43 +60,43 @@ def test_a_process_that_is_no_driver_is_not_ended(config: Config) -> None:
 def test_a_driver_that_has_no_command_line_any_more_is_waited_for(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed = threading.Event()
+    signals: list[int] = []
     looks: list[bool] = []
+    kill = os.kill
 
-    def command_line(_: int) -> str:
-        looks.append(killed.is_set())
-        return "" if killed.is_set() else "run_epoch.py"
+    def ends_slowly(pid: int, number: int) -> None:
+        signals.append(number)
+        kill(pid, number)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # its memory is given back
 
-    def kill(pid: int, _: int) -> None:
-        assert pid == driver.pid
-        killed.set()
-
-    def process_start(_: int) -> int:  # for some looks its memory is given back, then the process is gone
-        return 0 if sum(looks) > 3 else started
+    def process_start(_: int) -> int:  # for some looks it is still there, then the process is gone
+        looks.append(bool(signals))
+        return 0 if sum(looks) > 6 else started
 
     with process("run_epoch.py") as driver:
         write_heartbeat(config, driver.pid)
         started = heartbeat.process_start(driver.pid)
-        monkeypatch.setattr(heartbeat, "_command_line", command_line)
         monkeypatch.setattr(heartbeat, "process_start", process_start)
         with monkeypatch.context() as patched:
-            patched.setattr("kappa.driver.processes.process.os.kill", kill)
+            patched.setattr("kappa.driver.processes.process.os.kill", ends_slowly)
             await_end(config, TOPOLOGY, 1)
-    assert looks == [False, True, True, True, True], "one signal, and it is waited for"
+    assert signals == [signal.SIGKILL], "one signal"
+    assert sum(looks) > 6, "and it is waited for"
 
 
 def test_a_driver_that_ends_by_itself_at_that_moment_is_counted(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kill = os.kill
     with process("run_epoch.py") as driver:
         write_heartbeat(config, driver.pid)
 
-        def command_line(_: int) -> str:  # it is gone between the look and the signal
-            driver.kill()
+        def is_too_late(pid: int, number: int) -> None:  # it is gone between the look and the signal
+            kill(pid, signal.SIGKILL)
             driver.wait()
-            return "run_epoch.py"
+            kill(pid, number)
 
-        monkeypatch.setattr(heartbeat, "_command_line", command_line)
+        monkeypatch.setattr("kappa.driver.processes.process.os.kill", is_too_late)
         monkeypatch.setattr("kappa.driver.processes.process.wanted_drivers", lambda _: [(TOPOLOGY, 1)])
         assert host.end_local(config) == 1
 

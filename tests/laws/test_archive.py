@@ -22,7 +22,7 @@ from kappa import control
 from kappa.archive.overview import stop
 from kappa.archive.reader import Archive
 from kappa.archive.writer import Archiver, run
-from kappa.delta import queries
+from kappa.delta import queries, tables
 from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterError
 from kappa.names import ArchivePaths
 from kappa.offsets.vector import Offsets, joins
@@ -320,10 +320,10 @@ class TestRetention:
     ) -> None:
         produce_at(stream, out_of_order(40))
 
-        def dies(*_: Any) -> int:
+        def dies(*_: Any, **__: Any) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(Archiver, "_write", dies)
+        monkeypatch.setattr(tables, "append_frame", dies)
         with pytest.raises(ZeroDivisionError):
             stream.archive(slice_records=16)
         monkeypatch.undo()
@@ -401,13 +401,13 @@ class TestExactlyOnce:
         first = Archiver(stream.config, stream.topic, session=stream.session)
         first.open()
 
-        def overtaken(self: Archiver, plan: Any) -> int | None:
+        def overtaken(*given: Any, **options: Any) -> None:
             monkeypatch.undo()
             with Archiver(replace(stream.config, stale_seconds=-1.0), stream.topic, session=stream.session) as second:
                 run([second])
-            return self._write(plan)
+            tables.append_frame(*given, **options)
 
-        monkeypatch.setattr(Archiver, "_write", overtaken)
+        monkeypatch.setattr(tables, "append_frame", overtaken)
         with pytest.raises(StaleWriterError):
             first.advance()
         first.close()

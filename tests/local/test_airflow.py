@@ -90,7 +90,13 @@ def test_airflows_command_line_gets_words_and_settings_and_gives_its_exit_code(c
         "import os, sys; sys.exit(7 if sys.argv[1:] == ['dags', 'list', '--help'] and os.environ['AIRFLOW_HOME'] else "
         "1)"
     )
-    monkeypatch.setattr(airflow, "_AIRFLOW", (sys.executable, "-c", script))
+    run = subprocess.run
+
+    def short(command, **how):
+        assert command[:3] == [sys.executable, "-m", "airflow"]
+        return run([sys.executable, "-c", script, *command[3:]], **how)
+
+    monkeypatch.setattr(airflow.subprocess, "run", short)
     for name, value in config.to_env().items():
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(app, ["airflow", "dags", "list", "--help"])

@@ -249,12 +249,16 @@ def test_a_registry_that_goes_away_or_refuses_in_a_handover_leaves_the_live_epoc
     site.open_registry()
     refused: list[str] = []
 
-    def refuse(_: registry.SchemaStore, subject: str, schema: str, kind: str) -> tuple[int, dict[str, object]]:
-        refused.append(subject)
+    post = registry.SchemaStore.post
+
+    def refuse(store: registry.SchemaStore, parts: list[str], *schema: str) -> tuple[int, object]:
+        if parts[-1] != "versions":
+            return post(store, parts, *schema)
+        refused.append(parts[1])
         return 409, {"error_code": 409, "message": "Schema being registered is incompatible."}
 
     with monkeypatch.context() as refusing:
-        refusing.setattr(registry.SchemaStore, "_register", refuse)
+        refusing.setattr(registry.SchemaStore, "post", refuse)
         live_goes_on(lambda: refused)
 
     def is_moved() -> bool:

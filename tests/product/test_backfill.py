@@ -262,7 +262,7 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
     from kappa_airflow.backfill import BackfillInterval
 
     monkeypatch.setattr("kappa.spark.session.LazySession", Given(amounts))
-    monkeypatch.setattr(BackfillInterval, "_config", lambda _: amounts.config)
+    monkeypatch.setattr("kappa_airflow.replays.replay.config_with_spark", lambda _: amounts.config)
     run = SimpleNamespace(triggering_user_name="ann", conf=form)
     given: Any = {
         "data_interval_start": BEGIN + day * DAY,

@@ -18,6 +18,7 @@ from support.timed import BEGIN, BOUNDED, DAY, MORE, TimedMixin, split
 from kappa import control, serving
 from kappa.control import upgrade as upgrading
 from kappa.control.backfills import backfill, backfill_plan
+from kappa.delta import tables
 from kappa.driver import backfill as replacing
 from kappa.errors import MoveRefusedError
 from kappa.record.events import Event
@@ -249,13 +250,13 @@ def test_a_replacement_of_windows_that_fails_in_each_try_is_undone(
 ) -> None:
     before = {name: quick.rows(name) for name in ("hours", "open_hours")}
     quick.upgrade()
-    real = replacing._change_windows
+    changes = quick.paths(1).changes("open_hours")
 
-    def fails_afterwards(*given: Any) -> None:
-        real(*given)
-        raise OSError("disk full")
+    def fails_afterwards(point: str, seq: int) -> None:
+        if point == "backfill.replaced" and tables.is_written(changes, seq):
+            raise OSError("disk full")
 
-    monkeypatch.setattr(replacing, "_change_windows", fails_afterwards)
+    monkeypatch.setattr(replacing, "crash_point", fails_afterwards)
     (ended,) = quick.ended(quick.ask(0, 1, "hours", "open_hours"))
     assert ended.event == "backfill_withdrawn" and "disk full" in ended.reason
     assert {name: quick.rows(name) for name in before} == before

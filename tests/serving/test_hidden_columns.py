@@ -22,7 +22,7 @@ from kappa import serving
 from kappa.cli import app
 from kappa.delta.queries import quoted_name
 from kappa.errors import UsageError
-from kappa.record import ledger
+from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.topology import Topology
 
@@ -51,7 +51,7 @@ def site_of(base: Path, topology: Topology | None = None) -> Site:
 def no_broker() -> Iterator[None]:
     """Answers over HTTP do not wait for a broker that is not there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kappa_web.lake, "_BROKER_SECONDS", 0.01)
+        patch.setattr(kappa_web.lake, "BROKER_SECONDS", 0.01)
         yield
 
 
@@ -149,14 +149,14 @@ def test_a_field_of_a_column_is_told_apart_from_a_column(site: Site) -> None:
 
 
 def test_an_epoch_of_earlier_code_shows_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole: Callable[[LedgerRow], dict[str, Any]] = ledger._to_record
+    append = Ledger.append
 
-    def earlier(row: LedgerRow) -> dict[str, Any]:
+    def earlier(ledger: Ledger, row: LedgerRow) -> LedgerRow:
         for shape in row.detail.get("shapes", {}).values():
             del shape["hidden"]
-        return whole(row)
+        return append(ledger, row)
 
-    monkeypatch.setattr(ledger, "_to_record", earlier)
+    monkeypatch.setattr(Ledger, "append", earlier)
     site = site_of(tmp_path, topology_of("aggregate"))
     everything = [column.name for column in site.topology.table("t").columns]
     found = answers(site, "t")

@@ -18,6 +18,7 @@ from kappa.config import Config
 from kappa.errors import UnknownEpochError, UnknownTableError, UnknownTopologyError, UsageError
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
+from kappa.record.ledger import Ledger
 from kappa.serving.sql import Name, selection, statement
 from kappa.topology import Topology
 
@@ -202,18 +203,18 @@ def test_topologies_that_move_together_are_seen_before_or_after_the_move(
         for epoch, path in ((1, epoch_record.FIRST), (2, epoch_record.SECOND)):
             put(config, topology, epoch, epoch * 100)
             tell(config, topology.name, epoch, *path, known={})
-    real, resolved = serving._snapshot, []
+    resolved: list[str] = []
 
-    def meanwhile(*arguments: Any) -> Any:
+    def meanwhile(path: str) -> Ledger:
         if not resolved:
             move = Event(
                 topology=SHOP.name, epoch=2, event="moved", at=datetime.now(UTC), actor="test", detail={"from": 1}
             )
             Epochs(config.lake).change(SHOP.name, lambda _: [move, replace(move, topology=DEEP.name)])
-        resolved.append(arguments)
-        return real(*arguments)
+        resolved.append(path)
+        return Ledger(path)
 
-    monkeypatch.setattr(serving, "_snapshot", meanwhile)
+    monkeypatch.setattr(serving, "Ledger", meanwhile)
     query = "SELECT MIN(x.total) AS x, MIN(y.total) AS y FROM shop.sums.sums x JOIN a.b.c.sums.sums y USING (id)"
     assert values(config, query) == [(100, 100)], "the move came between the two"
     assert values(config, query) == [(200, 200)]

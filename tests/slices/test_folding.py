@@ -100,9 +100,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     """How it is folded; that it was done so is checked."""
     name = str(request.param)
     ways: list[str] = []
-    overwrite, with_spark = tables.overwrite, folding._fold_with_spark
+    overwrite, overwrite_frame = tables.overwrite, tables.overwrite_frame
     monkeypatch.setattr(tables, "overwrite", lambda *given: (ways.append("memory"), overwrite(*given)))
-    monkeypatch.setattr(folding, "_fold_with_spark", lambda *given: (ways.append("spark"), with_spark(*given)))
+    monkeypatch.setattr(tables, "overwrite_frame", lambda *given: (ways.append("spark"), overwrite_frame(*given)))
     if name == "more keys than fit":
         monkeypatch.setattr(folding, "MOST_KEYS", 40)
     if name == "more bytes than fit":

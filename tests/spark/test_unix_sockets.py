@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,10 +127,18 @@ def test_tcp_where_the_settings_say_so(tmp_path: Path) -> None:
     assert outcome(tmp_path, **{unix_sockets.ENABLED: "false"}) == ["['AF_INET']", "None"]
 
 
-def test_a_short_temporary_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unix_sockets, "_made_folder", cache(unix_sockets._made_folder.__wrapped__))
+TWICE = """
+import sys, tempfile
+from kappa.spark import unix_sockets
+for tempfile.tempdir in sys.argv[1:]:
+    print(unix_sockets.private_folder())
+"""
+
+
+def test_a_short_temporary_folder_is_taken_once_for_a_process(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as short:
-        monkeypatch.setattr(tempfile, "tempdir", short)
-        assert Path(unix_sockets.private_folder()).parent == Path(short)
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("d" * 60)))
-        assert Path(unix_sockets.private_folder()).parent == Path(short), "once for a process"
+        places = [short, str(tmp_path / ("d" * 60))]
+        done = subprocess.run([sys.executable, "-c", TWICE, *places], capture_output=True, text=True, check=True)
+        first, second = done.stdout.split()
+        assert Path(first).parent == Path(short)
+        assert second == first

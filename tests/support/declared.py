@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from kappa.record import detail_schema, epochs, ledger
+from kappa.delta.append_log import AppendLog
+from kappa.record import detail_schema
 
 
 @contextmanager
@@ -16,18 +18,23 @@ def declared_details() -> Iterator[None]:
     """Within, an event or a ledger row with a field that its kind does not declare is not written."""
     kinds = {*detail_schema.ROWS, *detail_schema.ARCHIVE_ROWS}
     rows = {kind: {**detail_schema.ROWS.get(kind, {}), **detail_schema.ARCHIVE_ROWS.get(kind, {})} for kind in kinds}
+    append, replace = AppendLog.append, AppendLog.replace
+
+    def check(records: Sequence[Mapping[str, Any]]) -> None:
+        for record in records:
+            declared = rows.get(record["kind"]) if "kind" in record else detail_schema.EVENTS.get(record["event"])
+            unknown = detail_schema.undeclared(declared, json.loads(record["detail"]))
+            assert not unknown, f"{record} has {unknown}: declare them in kappa.record.detail_schema"
+
+    def checked_append(log: AppendLog, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        check(records)
+        return append(log, records)
+
+    def checked_replace(log: AppendLog, kept: Any, records: Sequence[Mapping[str, Any]], floor: int) -> None:
+        check(records)
+        replace(log, kept, records, floor)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            epochs, "_to_record", _checked(epochs._to_record, lambda event: detail_schema.EVENTS.get(event.event))
-        )
-        patch.setattr(ledger, "_to_record", _checked(ledger._to_record, lambda row: rows.get(row.kind)))
+        patch.setattr(AppendLog, "append", checked_append)
+        patch.setattr(AppendLog, "replace", checked_replace)
         yield
-
-
-def _checked(write: Callable[[Any], Any], declared: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def to_record(value: Any) -> Any:
-        unknown = detail_schema.undeclared(declared(value), value.detail)
-        assert not unknown, f"{value} has {unknown}: declare them in kappa.record.detail_schema"
-        return write(value)
-
-    return to_record

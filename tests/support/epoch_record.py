@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kappa import clock
 from kappa.config import Config
+from kappa.names import code_file
+from kappa.offsets.vector import Offsets
+from kappa.record import code
 from kappa.record.epochs import Epochs
+from kappa.replay.chains import Binding
+from kappa.replay.estimates import Estimate
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.starts import ToEarliest
 
 #: What a first epoch went through that is live, and a candidate that may be.
 FIRST = ("planned", "rewound", "seeded", "moved")
 SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
+#: Hash of the code that :func:`store_code` stores.
+CODE = code.digest({"include/kappa/driver/driver.py": b""})
 
 
 def empty_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
@@ -22,6 +34,50 @@ def empty_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setenv("KAPPA_LAKE", str(tmp_path / "lake"))
     monkeypatch.setenv("KAPPA_LAUNCHER", "elsewhere")
     return Config.from_env()
+
+
+def store_code(config: Config) -> None:
+    """Put code into the lake that an epoch can have recorded; nothing of it runs."""
+    file = Path(code_file(config.lake, CODE))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("include/kappa/driver/driver.py", "")
+
+
+def empty_plan(
+    topology: str,
+    epoch: int,
+    start: Offsets,
+    *,
+    bound: Mapping[str, Binding] | None = None,
+    roots: Mapping[str, Offsets] | None = None,
+) -> ReplayPlan:
+    """The plan of an epoch without tables and outputs, which ends where it starts."""
+    return ReplayPlan(
+        topology=topology,
+        topology_version="1",
+        code=CODE,
+        epoch=epoch,
+        live_epoch=None,
+        live_seq=None,
+        start=start,
+        end=start,
+        origin=start,
+        topic_ids={},
+        seed=Seed.EMPTY,
+        seed_epoch=None,
+        seed_seq=None,
+        tables=(),
+        appends=(),
+        topics=(),
+        stages=(),
+        findings=(),
+        estimate=Estimate(offsets=0, records=None, seconds=None),
+        created_at=clock.now(),
+        bound=bound or {},
+        request=ReplayRequest(topology=topology, start=ToEarliest(), reason="", actor="test"),
+        roots=roots or {},
+    )
 
 
 def tell(

@@ -380,8 +380,10 @@ def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from kappa_local import kafka
 
     with pytest.MonkeyPatch.context() as patch:
-        eager = "log.retention.check.interval.ms=200\nlog.initial.task.delay.ms=100\nlog.cleaner.backoff.ms=50\n"
-        patch.setattr(kafka, "_SETTINGS", kafka._SETTINGS + eager)
+        eager = ("log.retention.check.interval.ms=200", "log.initial.task.delay.ms=100", "log.cleaner.backoff.ms=50")
+        words = [word for setting in eager for word in ("--override", setting)]
+        command = kafka.command
+        patch.setattr(kafka, "command", lambda *given, **how: [*command(*given, **how), *words])
         process = kafka.KafkaProcess.start(tmp_path_factory.mktemp("eager-kafka"))
     with watched(process):
         yield process.bootstrap_servers

@@ -112,7 +112,7 @@ def ensure_driver(config, topology, epoch):
     with changed(config) as now:
         entry = _entry(now, topology, epoch)
         if not _is_alive(entry["pid"]):
-            entry["pid"] = _launch(config, topology, epoch)
+            entry["pid"] = launched(config, topology, epoch)
             now["starts"].append([topology, epoch, entry["pid"], config.spark_master])
     return driver_status(config, topology, epoch)
 
@@ -361,7 +361,7 @@ def _event(topology, epoch, event):
     return Event(topology=topology, epoch=epoch, event=event, at=datetime.now(UTC), actor="fake", detail=detail)
 
 
-def _launch(config, topology, epoch):
+def launched(config, topology, epoch):
     return subprocess.Popen(
         [sys.executable, __file__, topology, str(epoch)],
         env={**os.environ, **config.to_env()},
