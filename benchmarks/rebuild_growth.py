@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]  # its stubs do not export them
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, TOPOLOGIES, Site, say

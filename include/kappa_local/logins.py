@@ -20,7 +20,7 @@ from kappa.config import Servers
 from kappa.kafka import client_file
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
+    from confluent_kafka.admin import AclBinding
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
@@ -108,7 +108,7 @@ def write_private(path: Path, text: str) -> None:
 
 def grant_user(addresses: str, data_dir: Path) -> None:
     """Let ``kappa`` work with every topic, group and transactional id, and read settings; but not grant. Idempotent."""
-    from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
+    from confluent_kafka.admin import AclOperation, ResourceType
 
     every = [ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID]
     rights = [binding(USER, kind, "*", AclOperation.ALL) for kind in every]
@@ -127,7 +127,7 @@ def grant(bootstrap_servers: str, rights: Iterable[AclBinding]) -> None:
         KappaError: as :func:`kappa.kafka.connection.explained`.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
+    from confluent_kafka.admin import (
         AclBindingFilter,
         AclOperation,
         AclPermissionType,
@@ -158,7 +158,7 @@ def grant(bootstrap_servers: str, rights: Iterable[AclBinding]) -> None:
 
 def binding(user: str, kind: Any, name: str, operation: Any, *, is_prefix: bool = False) -> AclBinding:
     """One right of a user, on one resource or on all whose names begin alike."""
-    from confluent_kafka.admin import AclBinding, AclPermissionType, ResourcePatternType  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
+    from confluent_kafka.admin import AclBinding, AclPermissionType, ResourcePatternType
 
     pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
     return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kappa.config import Config
 from kappa.errors import Transient
@@ -237,14 +237,15 @@ def running(stack: AirflowStack) -> Iterator[AirflowStack]:
 def live_by_its_dag(stack: AirflowStack, machine: Rig, seconds: float) -> int:
     """Have the stream's DAG bring the first epoch live, and wait until it has read everything; the epoch."""
     stack.unpause(f"stream__{machine.name}")
-    first = wait_for(lambda: machine.record().live, seconds, "the stream's DAG brings an epoch live")
-    assert first is not None
+    first: int = wait_for(lambda: machine.record().live, seconds, "the stream's DAG brings an epoch live")
     machine.started.add(first)
     machine.settle(first)
     return first
 
 
-def wait_for(condition: Callable[[], T], seconds: float, what: str, on_failure: Callable[[], str] = str) -> T:
+def wait_for(
+    condition: Callable[[], T | Literal[False] | None], seconds: float, what: str, on_failure: Callable[[], str] = str
+) -> T:
     """Wait until a condition is true and return what it gave; an AssertionError after the deadline."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

@@ -102,7 +102,7 @@ def of_records(names: Names) -> Parts:
         Append(name="many", of=counted.crossings),
         Append(name="seen", of=seen.rows, cuts="equal"),
     ]
-    operators = [totals, regrouped, latest, once, counted, seen]
+    operators: list[Operator[Any]] = [totals, regrouped, latest, once, counted, seen]
     return Parts(operators=operators, tables=[state], outputs=outputs, step=step)
 
 
@@ -193,11 +193,11 @@ def slices(names: Names) -> list[list[Input]]:
 def renamed(value: Any, names: Names) -> Any:
     """A result under awkward names with plain ones in their place."""
     back = {shown: name for name, shown in names.items()}
+
+    def plain(name: str) -> str:
+        bare = name.removesuffix("_right")
+        return back.get(name, back.get(bare, bare) + name[len(bare) :])
+
     if isinstance(value, dict):
-        return {
-            back.get(key, back.get(key.removesuffix("_right"), key) + ("_right" if key.endswith("_right") else "")): (
-                renamed(item, names)
-            )
-            for key, item in value.items()
-        }
+        return {plain(key): renamed(item, names) for key, item in value.items()}
     return [renamed(item, names) for item in value] if isinstance(value, list) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kappa.offsets.vector import Offsets
 from support.findings import Provoked, provokes
@@ -37,7 +38,7 @@ def own(above: Site, epoch: int) -> str:
     return f"{above.topic}.story.e{epoch:04d}"
 
 
-def said(above: Site, epoch: int) -> dict[str, object]:
+def said(above: Site, epoch: int) -> dict[str, Any]:
     """What the commit of an epoch says of its versioned topic."""
     return {"sent": {own(above, epoch): {"0": TOLD, "1": 0}}}
 
@@ -62,7 +63,7 @@ def second_verified(above: Site) -> int:
     return epoch
 
 
-def reading_live(here: Site, above: Site, *, standing: int, **more: object) -> None:
+def reading_live(here: Site, above: Site, *, standing: int, **more: Any) -> None:
     """The site is live too: it has read all that epoch 1 told, and stands there in the root topic."""
     here.bound[f"{here.topic}.story"] = own(above, 1)
     here.live(position=Offsets({own(above, 1): {0: TOLD, 1: 0}}), roots={here.topic: {"0": standing, "1": 0}}, **more)

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from kappa import control
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
-from support.epochs import lab, read_messages
+from support.epochs import content, lab, read_messages
 from support.joint_topologies import Member, output_topic
 
 if TYPE_CHECKING:
@@ -122,13 +122,7 @@ class Downstream(Member):
 
 @contextmanager
 def chain_of(
-    above: type[One],
-    below: type[Two],
-    base: Path,
-    kafka: Broker,
-    session: SparkSession,
-    source: str,
-    **settings: object,
+    above: type[One], below: type[Two], base: Path, kafka: Broker, session: SparkSession, source: str, **settings: Any
 ) -> Iterator[tuple[One, Two]]:
     """Two topologies in one lake, deployed: the second reads the first one's versioned topic. Closed at the end.
 
@@ -162,7 +156,7 @@ def expected_scores(messages: Sequence[Message], factor: int) -> dict[str, int]:
     """Account -> score when each amount counts so many times, in plain Python."""
     found: Counter[str] = Counter()
     for message in messages:
-        row = orjson.loads(message.value())
+        row = orjson.loads(content(message))
         found[row["id"]] += row["amount"] * factor
     return dict(found)
 
@@ -175,7 +169,7 @@ def expected_sent(messages: Sequence[Message], cuts: Sequence[tuple[Offsets, int
         cuts: from which root offsets on which factor counts, oldest first.
     """
     for message in messages:
-        row = orjson.loads(message.value())
+        row = orjson.loads(content(message))
         topic, partition = message.topic(), message.partition()
         assert topic is not None and partition is not None
         offset = message.offset() or 0
@@ -206,7 +200,7 @@ def prove(member: Downstream, factors: Mapping[int, int]) -> None:
     assert dict(member.kafka.stable_offsets([member.topic]).items()).items() >= ends.items()
 
 
-def verified(member: Member, version: int, **request: object) -> int:
+def verified(member: Member, version: int, **request: Any) -> int:
     """A candidate of a version that is verified."""
     member.deploy(version)
     epoch = member.plan_replay(**request)

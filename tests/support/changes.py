@@ -86,6 +86,7 @@ def _in_order(records: Iterable[Input], key: str) -> list[tuple[Any, dict[str, A
     changes = []
     for record in records:
         offset = offsets[record.partition] = offsets.get(record.partition, -1) + 1
+        assert isinstance(record.value, str | None) and isinstance(record.key, str | None)
         payload = json.loads(record.value or "null")
         if payload is not None:
             place = (payload["source"]["lsn"], payload["op"] != "r", record.partition, offset)

@@ -22,6 +22,7 @@ from kappa.operators import (
     tumbling_window,
     versions_by,
 )
+from kappa.operators.joins.join_columns import How
 from kappa.testing import Input
 from kappa.topology.operator import Operator
 
@@ -183,7 +184,7 @@ def windows_of_windows() -> Composition:
 
     def oracle(known: Mapping[str, list[Row]], _: list[Row]) -> list[Row]:
         whole = windows_of(known["out_0"], last_instant, 12_000, 12_000)
-        sums = defaultdict(int)
+        sums: dict[tuple[str, int], int] = defaultdict(int)
         for row in known["out_0"]:
             sums[row["id"], int(last_instant(row) // 12_000)] += row["rows"]
         return [{**row, "rows": sums[row["id"], int(ms(row["window_start"]) // 12_000)]} for row in whole]
@@ -222,7 +223,7 @@ def window_of_sliding_windows() -> Composition:
     )
 
 
-def window_of_a_join(how: str) -> Composition:
+def window_of_a_join(how: How) -> Composition:
     joined = interval_join(LEFT, RIGHT, key="id", before="1 second", after="4 seconds", how=how, tables=("l", "r"))
     minutes = tumbling(joined.rows, 5, "open_5")
 
@@ -236,7 +237,7 @@ def window_of_a_join(how: str) -> Composition:
     )
 
 
-def join_of_a_join(how: str) -> Composition:
+def join_of_a_join(how: How) -> Composition:
     one = interval_join(LEFT, RIGHT, key="id", within="3 seconds", how="left", tables=("l", "r"))
     third = "id STRING, thirds_at BIGINT"
     two = interval_join(one.rows, THIRD, key="id", within="2 seconds", how=how, tables=("pairs", "t"), right_rows=third)

@@ -177,7 +177,8 @@ def _value(
             return b"\xff\xfe" + drawn.encode(), "dead", None
         huge = drawn + " a" * (huge_bytes // 2) if draw > 0.98 else drawn
         return huge.encode(), "huge" if huge != drawn else "", {"value": huge}
-    value = {**drawn, source.time: at} if _time_of(source) else dict(drawn)
+    time = _time_of(source)
+    value = {**drawn, time: at} if time else dict(drawn)
     fields = {column.name: value.get(column.name) for column in source.value_columns}
     fields |= value if source.envelope != "none" else {}
     text = json.dumps(value, ensure_ascii=chance.random() < 0.5).encode()
@@ -268,7 +269,8 @@ def placed(sent: Sequence[Sent], sources: Mapping[str, Source], partitions: int)
     return Placed(history=History(records=good, frontiers=frontiers), dead=dead, order_ms=order_ms)
 
 
-def _text(key: bytes | None) -> str | None:
+def _text(key: object) -> str | None:
+    assert key is None or isinstance(key, bytes)
     try:
         return None if key is None else key.decode()
     except UnicodeDecodeError:

@@ -13,19 +13,20 @@ from kappa import clock
 from kappa.config import Config
 from kappa.names import code_file
 from kappa.offsets.vector import Offsets
-from kappa.record import code
 from kappa.record.epochs import Epochs
+from kappa.record.events import EventKind
 from kappa.replay.chains import Binding
 from kappa.replay.estimates import Estimate
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import ToEarliest
+from kappa.topology.code_zip import digest
 
 #: What a first epoch went through that is live, and a candidate that may be.
-FIRST = ("planned", "rewound", "seeded", "moved")
-SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
+FIRST: tuple[EventKind, ...] = ("planned", "rewound", "seeded", "moved")
+SECOND: tuple[EventKind, ...] = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
 #: Hash of the code that :func:`store_code` stores.
-CODE = code.digest({"include/kappa/driver/driver.py": b""})
+CODE = digest({"include/kappa/driver/driver.py": b""})
 
 
 def empty_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
@@ -84,7 +85,7 @@ def tell(
     config: Config,
     topology: str,
     epoch: int,
-    *names: str,
+    *names: EventKind,
     known: Mapping[str, Mapping[str, Any]],
     actor: str = "test",
     **detail: Any,

@@ -7,10 +7,10 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
 
 import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -118,8 +118,8 @@ class Lab:
         for index, row in enumerate(rows):
             value = row if isinstance(row, bytes) else orjson.dumps({"id": row[0], "amount": row[1]})
             key = b"bad" if isinstance(row, bytes) else row[0].encode()
-            place = {} if partition is None else {"partition": partition}
-            producer.produce(self.topic, key=key, value=value, timestamp=start_ms + step_ms * index, **place)
+            at = -1 if partition is None else partition  # then the key decides
+            producer.produce(self.topic, key=key, value=value, timestamp=start_ms + step_ms * index, partition=at)
         assert producer.flush(30) == 0
 
     def start(self) -> int:
@@ -146,7 +146,8 @@ class Lab:
 
     def plan(self, epoch: int) -> ReplayPlan:
         """The plan of an epoch, as it is on record."""
-        return self.record().epoch(epoch).plan
+        found: ReplayPlan = self.record().epoch(epoch).plan
+        return found
 
     def run(self, epoch: int) -> Driver:
         """Run an epoch's driver in a thread, with the code that the epoch recorded, as the launcher does."""
@@ -288,9 +289,10 @@ class Lab:
             assert turn.topic is not None
             assert turn.start is not None
             for message in read_messages(self.config.bootstrap_servers, turn.topic):
-                at = turn.topic, message.partition()
-                end = None if turn.end is None else turn.end.get(*at)
-                if message.offset() >= (turn.start.get(*at) or 0) and (end is None or message.offset() < end):
+                partition, offset = place(message)
+                start = turn.start.get(turn.topic, partition) or 0
+                end = None if turn.end is None else turn.end.get(turn.topic, partition)
+                if offset >= start and (end is None or offset < end):
                     yield message
 
     def balances(self, epoch: int | None = None) -> dict[str, int]:
@@ -336,12 +338,33 @@ class Lab:
         """The changelog, folded by a plain consumer."""
         found: dict[str, int] = {}
         for message in read_messages(self.config.bootstrap_servers, self.paths(epoch).changelog("balances")):
-            account = orjson.loads(message.key())["id"]
-            if message.value() is None:
+            account, value = orjson.loads(key(message))["id"], message.value()
+            if value is None:
                 found.pop(account, None)
             else:
-                found[account] = orjson.loads(message.value())["total"]
+                found[account] = orjson.loads(value)["total"]
         return found
+
+
+def place(message: Message) -> Place:
+    """Partition and offset of a record."""
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None and offset is not None
+    return partition, offset
+
+
+def key(message: Message) -> bytes:
+    """A record's key, which it has."""
+    found = message.key()
+    assert found is not None
+    return found
+
+
+def content(message: Message) -> bytes:
+    """A record's value, which it has."""
+    found = message.value()
+    assert found is not None
+    return found
 
 
 def plain_settings(bootstrap_servers: str) -> dict[str, Any]:
@@ -353,7 +376,7 @@ def read_all(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
     """Values of all committed records of a topic, by a plain consumer."""
     for message in read_messages(bootstrap_servers, topic):
         if message.value() is not None:
-            yield message.value()
+            yield content(message)
 
 
 def read_messages(bootstrap_servers: str, topic: str) -> Iterator[Message]:
@@ -384,10 +407,22 @@ def read_messages(bootstrap_servers: str, topic: str) -> Iterator[Message]:
     consumer.close()
 
 
+@overload
+def lab(
+    base: Path, kafka: Broker, session: SparkSession, topic: str, *, kind: type[AnyLab], **settings: Any
+) -> AbstractContextManager[AnyLab]: ...
+
+
+@overload
+def lab(
+    base: Path, kafka: Broker, session: SparkSession, topic: str, **settings: Any
+) -> AbstractContextManager[Lab]: ...
+
+
 @contextmanager
 def lab(
-    base: Path, kafka: Broker, session: SparkSession, topic: str, *, kind: type[AnyLab] = Lab, **settings: Any
-) -> Iterator[AnyLab]:
+    base: Path, kafka: Broker, session: SparkSession, topic: str, *, kind: type[Any] = Lab, **settings: Any
+) -> Iterator[Any]:
     """A lab, or one of a kind that can do more, that is closed at the end."""
     topologies = base / "topologies"
     topologies.mkdir(parents=True)

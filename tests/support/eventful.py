@@ -20,7 +20,7 @@ from kappa.offsets.vector import ranges_end
 from kappa.replay.stages import Stage
 from kappa.replay.starts import Start, ToEarliest, ToLatest
 from support import brokers
-from support.epochs import DEADLINE_SECONDS, Move, read_messages
+from support.epochs import DEADLINE_SECONDS, Move, content, key, read_messages
 from support.histories import JOINT_POINTS, TOPIC_POINTS, UPGRADE_POINTS, Killed, World
 
 if TYPE_CHECKING:
@@ -315,17 +315,18 @@ class Eventful(World):
             seen[account] = total
         story, epochs = f"{self.topic}.story", self.record().epochs
         if all(epochs[turn.epoch].stage is not Stage.DROPPED for turn in serving.turns(self.config, self.name, story)):
-            by_turns = [_move(message.value()) for message in self.messages_by_turns(story)]
+            by_turns = [_move(content(message)) for message in self.messages_by_turns(story)]
             assert sorted(by_turns) == sorted(map(_move, self.sent_values()))
 
     def _folded(self, topic: str) -> dict[str, int]:
         """What a reader has that keeps the newest value of each key."""
         found: dict[str, int] = {}
         for message in read_messages(self.config.bootstrap_servers, topic):
-            if message.value() is None:
-                found.pop(message.key().decode(), None)
+            account, value = key(message).decode(), message.value()
+            if value is None:
+                found.pop(account, None)
             else:
-                found[message.key().decode()] = orjson.loads(message.value())["total"]
+                found[account] = orjson.loads(value)["total"]
         return found
 
 

@@ -51,8 +51,7 @@ def _sale(key: str, amount: str, day: str) -> Input:
 
 
 def _customer(operation: str, minute: int, lsn: int, **row: Any) -> Input:
-    after = {"after": row} if row else {}
-    change = sent(operation, {"id": 1}, **after, lsn=lsn, topic="shop.public.customers")
+    change = sent(operation, {"id": 1}, row or None, lsn=lsn, topic="shop.public.customers")
     return replace(change, timestamp_ms=minute * _MINUTE)
 
 

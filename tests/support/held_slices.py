@@ -121,7 +121,8 @@ class HeldSlices:
         """Rows of a table as of the last commit, with what its operator keeps for itself."""
         columns = [column.name for column in self.topology.table(name).columns]
         found = merge_on_read.query(merge_on_read.contents_of(self._paths, self._committed, name))
-        return found.select(columns).to_pylist()
+        rows: list[dict[str, Any]] = found.select(columns).to_pylist()
+        return rows
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Rows of a table as of the last commit, as its readers get them."""
@@ -132,7 +133,9 @@ class HeldSlices:
         """Rows of an append output with the place of the record they come from."""
         [append] = [append for append in self.topology.appends if append.name == name]
         found = queries.query(self._paths.output(name), self._committed.delta_versions[f"outputs/{name}"])
-        return found.select([*ORDER, *(column.name for column in append.columns)]).to_pylist()
+        columns = [*ORDER, *(column.name for column in append.columns)]
+        rows: list[dict[str, Any]] = found.select(columns).to_pylist()
+        return rows
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from kappa.replay.request import Seed
 from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, ToLatest
 from support.deaths import DEATHS
-from support.epochs import DEADLINE_SECONDS, Lab, Move, Place
+from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, content, place
 
 #: What no driver of a history passes: they archive, replace no interval, rebuild nothing, compute no range twice, and
 #: no slice of theirs is impossible. And what only those pass that upgrade, have topics of their own, reconcile or move
@@ -260,7 +260,7 @@ class World(Lab):
     def keep(self, messages: Sequence[Message]) -> None:
         """Enter committed records into the log."""
         for message in messages:
-            self.written[message.partition(), message.offset()] = message.value()
+            self.written[place(message)] = content(message)
 
     def write(self) -> None:
         """Records of a plain producer."""
@@ -463,6 +463,7 @@ class World(Lab):
         plan = self.plan(epoch)
         base, inherited = dict[str, int](), dict[Place, Move]()
         if plan.seed is not Seed.EMPTY:
+            assert plan.seed_epoch is not None
             parent = self.outcome(plan.seed_epoch)
             base = parent.totals(self.topic, plan.start)
             if plan.seed is Seed.FROM_SAVEPOINT:

@@ -51,7 +51,7 @@ kept = Table(name="kept", key=KEY, schema=f"{QUOTED} STRING NOT NULL, n BIGINT, 
 
 def made(name: str) -> Aggregate:
     """An aggregate of column ``n``, whatever else it takes."""
-    function = getattr(agg, name)
+    function: Callable[..., Aggregate] = getattr(agg, name)
     required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
     given = {"column": "n", "n": 2, "by": "n"}
     return function(**{one.name: given[one.name] for one in required})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from kappa import serving
 from kappa.control import cutover
@@ -30,7 +31,11 @@ def next_death(members: Sequence[Rig], point: str) -> list[Rig]:
 def await_ready(members: Sequence[Rig]) -> None:
     """Wait until the candidates of all of them wait for the cutover."""
     for member in members:
-        member.wait(lambda m=member: m.ledger(2).state().baseline_seq is not None, "it waits for the cutover")
+        member.wait(partial(_is_ready, member), "it waits for the cutover")
+
+
+def _is_ready(member: Rig) -> bool:
+    return member.ledger(2).state().baseline_seq is not None
 
 
 def cut_over_through_deaths(members: Sequence[Rig]) -> None:

@@ -94,10 +94,10 @@ def _number(kind: pa.DataType, token: Number | str) -> Any:
     if pa.types.is_integer(kind):
         if isinstance(token, str) or set(text) & set(".eE") or len(text) > 30:
             raise DeadLetterError
-        number, bits = int(text), INTEGERS[str(kind)]
-        if not -(2 ** (bits - 1)) <= number <= 2 ** (bits - 1) - 1:
+        whole, bits = int(text), INTEGERS[str(kind)]
+        if not -(2 ** (bits - 1)) <= whole <= 2 ** (bits - 1) - 1:
             raise DeadLetterError
-        return number
+        return whole
     if pa.types.is_decimal(kind):
         return _decimal(kind, text)
     if isinstance(token, str):

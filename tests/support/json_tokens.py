@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from random import Random
+from typing import TypeAlias
 
 #: A field's name and value come in the order in which they are written; one name may come twice.
-Token = "Number | str | bool | list[Token] | Fields | None"
+Token: TypeAlias = "Number | str | bool | list[Token] | Fields | None"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,7 +14,7 @@ import orjson
 from kappa import control, faults
 from kappa.replay.stages import Stage
 from support.deaths import ENDLESS
-from support.epochs import DEADLINE_SECONDS, read_messages
+from support.epochs import DEADLINE_SECONDS, content, read_messages
 from support.histories import World
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Mortal(World):
     def __post_init__(self) -> None:
         self.config = replace(self.config, attempts=ENDLESS)
 
-    def deploy(self, version: int, factor: int | None = None) -> None:
+    def deploy(self, version: int, factor: int | str | None = None) -> None:
         super().deploy(version, factor)
         file = self.config.topologies / "balances.py"
         text, known = file.read_text(), OUTPUT.format(topic=self.topic)
@@ -51,8 +52,11 @@ class Mortal(World):
         for point in points:
             before = self.deaths
             self.reaper.environ[faults.VARIABLE] = point
-            self.wait(lambda before=before: self.deaths > before, f"a driver dies at {point}")
+            self.wait(partial(self._has_died_since, before), f"a driver dies at {point}")
             assert self.reaper.fallen[-1] == point
+
+    def _has_died_since(self, before: int) -> bool:
+        return self.deaths > before
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
         """Wait for a condition while whoever is dead stays dead, and whoever is stuck stuck."""
@@ -80,7 +84,7 @@ class Mortal(World):
         before = self.deaths
         epoch = self.plan_replay(start, **request)
         if points:
-            self.wait(lambda: self.deaths > before, f"a driver dies at {points[0]}")
+            self.wait(partial(self._has_died_since, before), f"a driver dies at {points[0]}")
             assert self.reaper.fallen[-1] == points[0]
             self.dies(*points[1:])
         self.await_stage(epoch, Stage.VERIFIED)
@@ -102,7 +106,7 @@ class Mortal(World):
 
 
 def row(message: Message) -> Row:
-    found = orjson.loads(message.value())
+    found = orjson.loads(content(message))
     return found["id"], found["counted"], found["total"]
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -47,7 +48,7 @@ def live_lake(base: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     _slice(run, {"c1": Decimal(2)})
     _slice(run, {"c2": Decimal(3)})
     plan = _plan()
-    known = {
+    known: dict[str, dict[str, Any]] = {
         "planned": {"plan_id": plan.id, "plan": plan.to_json(), "start": _BEGIN.to_json()},
         "moved": {"from": None, "at": {"pos": {"0": 2}}},
     }
@@ -75,19 +76,15 @@ def _begun(config: Config, paths: EpochPaths) -> EpochRun:
 
 
 def _run(config: Config, paths: EpochPaths, ledger: Ledger) -> EpochRun:
-    engines = Engines(
-        session=None,
-        broker=None,  # type: ignore[arg-type]
-        bootstrap_servers="",
-        savepoint_grain=timedelta(days=1),
-    )
+    none: Any = None  # nothing is computed, read or sent
+    engines = Engines(session=none, broker=none, bootstrap_servers="", savepoint_grain=timedelta(days=1))
     topology = registry.load(config.topologies, NAME)
     return EpochRun(
         topology=topology, paths=paths, writer="me", code="code", ledger=ledger, topic_ids={}, engines=engines
     )
 
 
-def _slice(run: EpochRun, points: dict[str, Decimal], **counts: int) -> None:
+def _slice(run: EpochRun, points: dict[str, Decimal], **counts: Any) -> None:
     """One slice that changes these customers' points."""
     state = run.ledger.state()
     seq, changes = state.seq + 1, run.paths.changes("rewards")

@@ -231,7 +231,9 @@ def _compare(
         theirs = _sorted(rows)
         assert mine == theirs, f"{said}: {name}: {_difference(mine, theirs)}"
         compared += len(mine)
-    for topic in topology.topics if isinstance(driver, TopologyDriver) else ():
+    if isinstance(driver, HeldSlices):
+        return compared
+    for topic in topology.topics:
         if topic.of in {append.name for append in topology.appends}:
             many = len(driver.sent(topic.name))
             assert many == len(wanted[topic.of]), f"{said}: {many} records sent to {topic.name}"

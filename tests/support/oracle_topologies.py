@@ -241,7 +241,8 @@ def _of_sku(versions: Iterable[Record], sku: str | None) -> list[Record]:
 
 def _greatest_so_far(versions: Iterable[Record]) -> tuple[list[int], list[Record]]:
     """From when versions are valid, and the one with the greatest time of its own among those valid by then."""
-    valid_from, greatest = [], []
+    valid_from: list[int] = []
+    greatest: list[Record] = []
     for one in sorted(versions, key=_valid_from):
         valid_from.append(_valid_from(one))
         greatest.append(max([*greatest[-1:], one], key=lambda one: (one.at, one.order)))
@@ -280,4 +281,4 @@ def _least(values: Iterable[Any]) -> Any:
 def _mean(numbers: list[Decimal], *, digits: int) -> Decimal:
     with localcontext() as context:
         context.prec = 60
-        return (sum(numbers) / len(numbers)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+        return (sum(numbers, start=Decimal(0)) / len(numbers)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from support.findings import Provoked, provokes
 from support.sites import Site
 
@@ -11,7 +13,7 @@ KEYED = 'Topic(name="{topic}.out", of="moves", key="id")'
 STATE = 'Topic(name="{topic}.out", of="balances", key="id", on_replay="reconcile")'
 
 
-def beside(here: Site, output: str, **settings: str) -> str:
+def beside(here: Site, output: str, **settings: Any) -> str:
     """The site sends to a topic that is there with these settings; its name."""
     here.create()
     here.produce()

@@ -25,7 +25,7 @@ from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.replay.request import Seed
 from support.deaths import DEATHS
-from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, plain_settings, read_messages
+from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, content, place, plain_settings, read_messages
 
 #: Starts sooner and takes less memory; slow later, and these tests have no later.
 QUICK_JVM = {
@@ -283,11 +283,6 @@ def is_running(pid: int) -> bool:
     return heartbeat.process_start(pid) != 0
 
 
-def place(message: Message) -> Place:
-    """Partition and offset of a record."""
-    return message.partition(), message.offset()
-
-
 def _is_before(at: Place, vector: Offsets) -> bool:
     return at[1] < {partition: offset for (_, partition), offset in vector.items()}.get(at[0], 0)
 
@@ -299,7 +294,7 @@ def expected_moves(raw: Sequence[Message], histories: Sequence[tuple[Offsets, in
     for message in sorted(raw, key=place):
         counted = [factor for start, factor in histories if not _is_before(place(message), start)]
         try:
-            row = orjson.loads(message.value())
+            row = orjson.loads(content(message))
         except orjson.JSONDecodeError:
             continue
         if not counted:

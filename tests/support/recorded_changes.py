@@ -262,7 +262,8 @@ def _postgres(jars: Path, home: Path) -> Iterator[int]:
     if os.geteuid() == 0:
         os.chown(data, user, user)
     as_user: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
-    given = [home / "postgres/bin/initdb", "-D", data, "-U", "kappa", "--auth=trust", "--encoding=UTF8", "--locale=C"]
+    words = ("-U", "kappa", "--auth=trust", "--encoding=UTF8", "--locale=C")
+    given = [str(home / "postgres/bin/initdb"), "-D", str(data), *words]
     made = subprocess.run(given, capture_output=True, text=True, check=False, cwd=data, **as_user)
     assert made.returncode == 0, made.stderr
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:

@@ -121,8 +121,8 @@ def same_as_defined(driver: TopologyDriver, placing: Placing, seen: dict[str, li
         rows = as_of(seen[topic], seen["products"], how=how, frontier=due)
         assert pairs(driver.rows(topic)) == by_repr((row.value, one and one.value) for row, one in rows), (topic, said)
         own = [event for event in seen[topic] if event.id is not None or how == "left"]
-        waiting = sorted(event.value for event in own if event.is_in_time and (due is None or event.at >= due))
-        assert sorted(row["value"] for row in driver.rows(f"waiting_{topic}")) == waiting, (topic, said)
+        waiting = by_repr(event.value for event in own if event.is_in_time and (due is None or event.at >= due))
+        assert by_repr(row["value"] for row in driver.rows(f"waiting_{topic}")) == waiting, (topic, said)
         late += [(event.topic, event.partition, event.offset) for event in own if not event.is_in_time]
     # All that wait for a product's frontier are emitted with their own product, and go on at once.
     due = lesser_of(frontiers["orders"], frontiers["products"])

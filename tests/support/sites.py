@@ -30,6 +30,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
+from kappa.record.events import EventKind
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.estimates import Measured
@@ -218,7 +219,7 @@ class Site:
         self._ledger(epoch, position or self.end, sends, detail)
         return epoch
 
-    def _tell(self, epoch: int, *events: str) -> None:
+    def _tell(self, epoch: int, *events: EventKind) -> None:
         topology = registry.load(self.config.topologies, self.name)
         versioned_topics.put_names_on_record(self.epochs, self.kafka, topology, self.paths(epoch))
         versioned_topics.create_topics(self.kafka, topology, self.paths(epoch), 2)

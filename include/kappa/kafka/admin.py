@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kappa.errors import KappaError
 from kappa.kafka.connection import client_settings, explained, unknown_topic, unreachable

@@ -16,7 +16,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
 
 from kappa.errors import TopologyError
 from kappa.kafka.admin import Admin

@@ -116,8 +116,8 @@ def peer(folder: Path, cache: Path, broker: Broker) -> Iterator[Peer]:
     path = compiled(PROGRAM, folder / "classes", cache)
     own = {"bootstrap.servers": broker.bootstrap_servers, "state.dir": str(folder / "state")}
     (folder / "settings").write_text(written({name: str(value) for name, value in {**_SETTINGS, **own}.items()}))
-    command = [find_java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", path, PROGRAM.stem, folder / "settings"]
-    running = Peer(command, folder / "log", broker)
+    options = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", path)
+    running = Peer([find_java(), *options, PROGRAM.stem, folder / "settings"], folder / "log", broker)
     try:
         yield running
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from support.kafka_streams.histories import BEGIN_MS, History
@@ -94,7 +95,7 @@ def _window(start: str, end: str) -> Form:
     )
 
 
-def _ms(time: Any) -> int:
+def _ms(time: datetime) -> int:
     return round(time.timestamp() * 1000) - BEGIN_MS
 
 

@@ -84,7 +84,7 @@ def drawn(history: History, seed: int) -> list[Record]:
             partition = chance.randrange(PARTITIONS) if key is None else partition_of(key)
             stream = log.stream_ms.get((side, partition))
             at = clock - 2 * chance.choice([0, 0, 0, 250, 950]) + shift
-            content = row(key, chance.choice(_REFS), number, at)
+            content: bytes | None = row(key, chance.choice(_REFS), number, at)
             if key is None or (kind := chance.random()) < 0.12:
                 if stream is None:
                     continue
