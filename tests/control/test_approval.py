@@ -56,8 +56,8 @@ def asks_for(config: Config, approvals: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code of the epochs is taken for stored, and drivers for started: none is run."""
+def _started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers are taken for started: none is run."""
     for module in (cutover, drivers):
         monkeypatch.setattr(module, "ensure_driver", lambda *_: None)
 

@@ -19,9 +19,9 @@ def programs_succeed(monkeypatch):
     real = subprocess.run
 
     def run(command, **how):
-        return (
-            subprocess.CompletedProcess(command, 0, "1.0", "") if command[0] == sys.executable else real(command, **how)
-        )
+        if command[0] != sys.executable:
+            return real(command, **how)
+        return subprocess.CompletedProcess(command, 0, "1.0", "")
 
     monkeypatch.setattr(doctor.subprocess, "run", run)
 
