@@ -51,7 +51,7 @@ def _needs(what: re.Pattern[str], tests: list[doctest.DocTest]) -> bool:
     return any(what.search(test.docstring or "") for test in tests)
 
 
-@pytest.mark.parametrize("value", cases())
+@pytest.mark.parametrize("value", list(cases()))
 def test_a_public_name_has_an_example_that_holds(
     value: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,7 +232,7 @@ def apply(tables: dict[str, dict[str, Any]], batch: Sequence[Input]) -> None:
             tables[item.topic][item.key.decode()] = row
 
 
-@pytest.mark.parametrize(("seed", "names"), enumerate([["fk_inner"], ["fk_left"], ["key_inner", "key_outer"]]))
+@pytest.mark.parametrize(("seed", "names"), [(0, ["fk_inner"]), (1, ["fk_left"]), (2, ["key_inner", "key_outer"])])
 def test_after_each_slice_the_result_is_the_join(spark: SparkSession, seed: int, names: list[str]) -> None:
     held_against_the_definition(spark, seed, *names, slices=8)
 

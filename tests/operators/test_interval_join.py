@@ -344,7 +344,7 @@ def waiting(found: TopologyDriver, table: str) -> list[tuple[Any, Any]]:
     return sorted((row["value"], row.get("_has_met")) for row in found.rows(table))
 
 
-@pytest.mark.parametrize(("seed", "how"), enumerate(HOWS))
+@pytest.mark.parametrize(("seed", "how"), list(enumerate(HOWS)))
 def test_a_history_gives_what_the_definition_says_after_each_slice(spark: SparkSession, seed: int, how: str) -> None:
     held_against_the_oracle(spark, seed, how)
 

@@ -110,7 +110,7 @@ def test_a_row_that_dropping_duplicates_happens_to_keep_is_found(spark: SparkSes
 def test_a_python_function_is_found_when_it_is_marked(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
-    honest = F.udf(str.upper, "string")
+    honest = F.udf(lambda text: text.upper(), "string")
 
     def fickle(text: str) -> str:
         return text
