@@ -30,6 +30,7 @@ from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.operators.origin import Order, order_of
 from kappa.replay.chains import Final
+from kappa.slices import state
 from kappa.slices.input.records import in_memory
 from kappa.slices.rows.contract import check_rows
 from kappa.slices.rows.effects import collect, conformed, held
@@ -170,7 +171,8 @@ class TopologyDriver:
         self._seq += 1
         self._followed |= {topic: _millis(at) for topic, at in (final or {}).items() if at is not None}
         self._hold_frontiers()
-        tune(self._session, is_small=True)
+        large = frozenset(table.name for table in self.topology.tables if self._keys(table.name) >= state.LARGE_ROWS)
+        tune(self._session, is_small=True, is_compiled=bool(large))
         slice_releases = self._releases(timed)
         records = {
             source.topic: self._records(source, [i for i in timed if i.topic == source.topic], slice_releases)
@@ -188,6 +190,7 @@ class TopologyDriver:
             tables=before,
             frontiers=frontiers,
             operators=self.topology.operators,
+            large_tables=large,
             secret=MASK_KEY,
             hold=held(self.topology, self._session),
         )
@@ -332,6 +335,10 @@ class TopologyDriver:
     @staticmethod
     def _listed(rows: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:
         return rows[name].to_pylist() if name in rows else []
+
+    def _keys(self, name: str) -> int:
+        """How many keys a table had so far, deleted ones included."""
+        return self._tables[name].num_rows if name in self._tables else 0
 
     def _before(self, name: str) -> DataFrame:
         import pyarrow.compute as pc

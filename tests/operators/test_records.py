@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.oracle_records import PARTITIONS, Cut, Fact, by_arrival, by_time, expected, history
-from support.plans import executed_plan
 
 from kappa import operators
 from kappa.errors import TopologyError
@@ -430,31 +429,3 @@ def test_deleted_keys_have_a_table_of_their_own_where_it_is_named() -> None:
     with pytest.raises(TopologyError, match=r"declares table or output \['latest'\] more than once"):
         twice = newest_by(PLAIN, key="id", table="latest", deletions="latest")
         Topology(name="tests.twice", version="1", sources=[PLAIN], operators=[twice])
-
-
-def test_a_large_state_is_neither_moved_nor_sorted_for_a_small_slice(spark: SparkSession) -> None:
-    order = ("'t' AS _topic", "0 AS _partition", "id AS _offset", "TIMESTAMP'2026-01-01' AS _order_timestamp")
-    rows = spark.range(4).selectExpr("CAST(id AS STRING) AS id", "1 AS n", *order).coalesce(1)
-    state = spark.range(1000).selectExpr("CAST(id AS STRING) AS id", "id AS total")
-
-    def plan() -> str:
-        numbers = Source(topic="t", schema="id STRING, n INT")
-        sums = running_total(numbers, key="id", amount="n", total="total", table="s")
-        totals = sums(Slice(seq=1, records={"t": rows}, tables={"s": state})).rows
-        assert {row["id"]: row["total"] for row in totals.collect()} == {"0": 1, "1": 2, "2": 3, "3": 4}
-        return executed_plan(totals)
-
-    try:
-        tune(spark, is_small=True)
-        assert "LeftSemi" not in plan()
-        tune(spark, is_small=True, by_keys=True)
-        assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
-        found = plan()
-        assert "LeftSemi" in found
-        assert "Exchange hashpartitioning" not in found
-        assert "SortMergeJoin" not in found
-        tune(spark, is_small=True)
-        assert "LeftSemi" not in plan()
-        assert spark.conf.get("spark.sql.codegen.wholeStage") == "false"
-    finally:
-        tune(spark, is_small=False)

@@ -12,7 +12,6 @@ from support.epochs import Lab, lab
 
 from kappa import control
 from kappa.driver import slicing
-from kappa.operators.keys import BY_KEYS
 from kappa.replay.stages import Stage
 from kappa.slices import state
 
@@ -107,5 +106,5 @@ def test_keys_of_small_slices_are_sought_in_a_large_state_and_give_the_same(
         for number, key in enumerate("bzy", 10):
             stream.produce([(key, 2)], start_ms=1_700_000_100_000 + number)
             stream.settle(epoch)
-        assert spark.conf.get(BY_KEYS) == "true"
+        assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"  # a large state is worth compiled code
         assert stream.balances() == {"a": 16, "b": 3, "c": 2, "d": 1, "e": 1, "y": 2, "z": 5}

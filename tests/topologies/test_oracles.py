@@ -8,7 +8,6 @@ three ways, one of them in such a lake, and two that are longer than a slice in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from support.oracle_cases import CASES
 from support.oracle_histories import DAY, LARGE, WAYS, assert_as_expected
 from support.topologies import FOLDER, shipped
 
-from kappa import testing
+from kappa.slices import state
 from kappa.spark.session import tune
 from kappa.topology import registry
 
@@ -38,7 +37,7 @@ def tuned(spark: SparkSession) -> Iterator[None]:
 @pytest.fixture
 def by_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of the state are sought by the keys of a slice, as where there are many of them."""
-    monkeypatch.setattr(testing, "tune", partial(tune, by_keys=True))
+    monkeypatch.setattr(state, "LARGE_ROWS", 0)
 
 
 @pytest.fixture

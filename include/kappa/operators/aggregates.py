@@ -73,7 +73,7 @@ def aggregate(
     aggregates_of_keys = _aggregate(read_rows.rows, key, aggregates)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
-        result = aggregates_of_keys(frames[0], before=slice.table(table))
+        result = aggregates_of_keys(frames[0], before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,))
 
     return TableOperator(
@@ -111,12 +111,13 @@ class KeyAggregates:
         """The aggregates as a table of that name."""
         return table_of(name, self.keys, self.parts, self.made_by)
 
-    def __call__(self, rows: DataFrame, *, before: DataFrame) -> Aggregated:
+    def __call__(self, rows: DataFrame, *, before: DataFrame, seeks: bool = False) -> Aggregated:
         """The keys that a slice changes.
 
         Args:
             rows: its rows, with the order columns.
             before: the table before the slice.
+            seeks: whether its keys are sought in that, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
@@ -124,7 +125,7 @@ class KeyAggregates:
         check_stream(rows, "aggregate")
         check_rows(rows, (*self.keys, *self.reads), "aggregate")
         fresh = agg.lifted(with_key(rows, self.keys), quoted_names(self.keys), self.parts)
-        return changed(fresh, before, self.keys, self.parts)
+        return changed(fresh, before, self.keys, self.parts, seeks=seeks)
 
 
 @declared_as(
@@ -188,7 +189,8 @@ def cogroup(
     group = _cogroup(key, {name: one.rows for name, one in inputs.items()}, aggregates)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
-        result = group(dict(zip(inputs, frames, strict=True)), before=slice.table(table))
+        rows_by_stream = dict(zip(inputs, frames, strict=True))
+        result = group(rows_by_stream, before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,))
 
     return TableOperator(name="cogroup", inputs=tuple(inputs.values()), tables=(group.table(table),), compute=compute)
@@ -245,12 +247,13 @@ class Cogroup:
         """The aggregates as a table of that name."""
         return table_of(name, self.keys, self.parts, self.made_by)
 
-    def __call__(self, rows: Mapping[str, DataFrame], *, before: DataFrame) -> Aggregated:
+    def __call__(self, rows: Mapping[str, DataFrame], *, before: DataFrame, seeks: bool = False) -> Aggregated:
         """The keys that a slice changes.
 
         Args:
             rows: stream -> its rows, with the order columns.
             before: the table before the slice.
+            seeks: whether its keys are sought in that, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a stream is missing, or unknown; a column of its rows is missing or of another type, or they
@@ -265,7 +268,8 @@ class Cogroup:
             check_stream(frame, f"cogroup: {name!r}")
             check_rows(frame, (*self.keys, *self.reads[name]), f"cogroup: {name!r}")
         fresh = [self._lifted(with_key(rows[name], self.keys), parts) for name, parts in self.streams.items()]
-        return changed(reduce(lambda left, right: left.union(right), fresh), before, self.keys, self.parts)
+        whole = reduce(lambda left, right: left.union(right), fresh)
+        return changed(whole, before, self.keys, self.parts, seeks=seeks)
 
     def _lifted(self, rows: DataFrame, own: Sequence[Part]) -> DataFrame:
         """Rows of one stream as parts of the whole; a null one adds nothing."""
@@ -280,9 +284,11 @@ class Cogroup:
         )
 
 
-def changed(fresh: DataFrame, before: DataFrame, keys: Sequence[Column], parts: Sequence[Part]) -> Aggregated:
+def changed(
+    fresh: DataFrame, before: DataFrame, keys: Sequence[Column], parts: Sequence[Part], *, seeks: bool
+) -> Aggregated:
     """The rows of a table of aggregates that parts of rows change."""
-    whole = agg.merged(fresh, before, [column.name for column in keys], parts, also="FALSE")
+    whole = agg.merged(fresh, before, [column.name for column in keys], parts, also="FALSE", seeks=seeks)
     return Aggregated(changes=whole.drop(agg.CHANGED))
 
 

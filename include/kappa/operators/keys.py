@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 #: A column, or several.
 Key = str | Sequence[str]
 
-#: Setting of a session: the state is so large beside a slice that its rows are sought by the slice's keys.
-BY_KEYS = "kappa.stateByKeys"
-
 
 def in_sql(name: str, columns: Collection[str] = ()) -> str:
     """SQL of a column whose name a user gave, or of a field of one.
@@ -74,8 +71,8 @@ def with_key(rows: DataFrame, columns: Iterable[Column]) -> DataFrame:
     return rows.where(is_present([column.name for column in columns]))
 
 
-def of_keys(before: DataFrame, rows: DataFrame, key: Key) -> DataFrame:
-    """The rows of a state whose keys are among those of some rows, where the session asks for that; else all of them.
+def of_keys(before: DataFrame, rows: DataFrame, key: Key, *, seeks: bool) -> DataFrame:
+    """The rows of a state whose keys are among those of some rows, where they are sought; else all of them.
 
     A join of a slice with its state makes a hash of the state, or sorts it. Where the state has a thousand keys for one
     of the slice, one pass over it that keeps the slice's keys is several times as fast.
@@ -84,10 +81,11 @@ def of_keys(before: DataFrame, rows: DataFrame, key: Key) -> DataFrame:
         before: a state; at most one row per key.
         rows: the slice's rows.
         key: column or columns that both have.
+        seeks: whether they are, see :meth:`kappa.topology.Slice.seeks`.
     """
     from pyspark.sql import functions as F
 
-    if rows.sparkSession.conf.get(BY_KEYS, "false") != "true":
+    if not seeks:
         return before
     names = list(names_of(key))
     return F.broadcast(before.join(F.broadcast(rows.select(*quoted(names))), on=names, how="left_semi"))

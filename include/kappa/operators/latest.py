@@ -66,13 +66,16 @@ class NewestBy:
         schema = f"{key_ddl(self._keys)}, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
         return Table(name=name, key=self.key, schema=schema, made_by=f"{self._made_by} deletions")
 
-    def __call__(self, rows: DataFrame, *, before: DataFrame, deletions: DataFrame | None = None) -> NewestRows:
+    def __call__(
+        self, rows: DataFrame, *, before: DataFrame, deletions: DataFrame | None = None, seeks: bool = False
+    ) -> NewestRows:
         """The changes that a slice makes.
 
         Args:
             rows: the rows with the order columns; a true ``_deleted``, or ``_tombstone`` without it, deletes its key.
             before: ``slice.table`` of :meth:`table`.
             deletions: that of :meth:`deletions`.
+            seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type.
@@ -86,13 +89,15 @@ class NewestBy:
         # Rows of one record are in one slice; several pairs of one left row need not be.
         content = content_of(before.select(*names)) if origin.order_of(rows) == "contributor" else []
         place = f"STRUCT({', '.join([origin.ORIGIN, *content])})"
-        was = of_keys(before.selectExpr(*keys, f"{place} AS _known"), last_rows, self.key)
+        was = of_keys(before.selectExpr(*keys, f"{place} AS _known"), last_rows, self.key, seeks=seeks)
         candidates = last_rows.join(was, on=list(self.key), how="left")
         columns = [*names, origin.ORIGIN]
         if deletions is None:
             newer = candidates.where(f"_known IS NULL OR {place} > _known")
             return NewestRows(changes=_changed(newer, columns), deletions=None)
-        deletion_places = of_keys(deletions.selectExpr(*keys, f"{origin.ORIGIN} AS _gone"), last_rows, self.key)
+        deletion_places = of_keys(
+            deletions.selectExpr(*keys, f"{origin.ORIGIN} AS _gone"), last_rows, self.key, seeks=seeks
+        )
         newer = candidates.join(deletion_places, on=list(self.key), how="left").where(
             f"(_known IS NULL OR {place} > _known) AND (_gone IS NULL OR {origin.ORIGIN} > _gone)"
         )
@@ -155,7 +160,7 @@ def newest_by(
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[NewestRows]:
         deleted = None if deletions is None else slice.table(deletions)
-        result = newest(frames[0], before=slice.table(table), deletions=deleted)
+        result = newest(frames[0], before=slice.table(table), deletions=deleted, seeks=slice.seeks(*names))
         marks = () if result.deletions is None else (result.deletions,)
         return Outcome(result=result, changes=(result.changes, *marks))
 

@@ -85,7 +85,13 @@ def lifted(rows: DataFrame, keep: Sequence[str], parts: Sequence[Part], *, undo:
 
 
 def merged(
-    rows: DataFrame, before: DataFrame | None, group: Sequence[str], parts: Sequence[Part], *, also: str = "TRUE"
+    rows: DataFrame,
+    before: DataFrame | None,
+    group: Sequence[str],
+    parts: Sequence[Part],
+    *,
+    also: str = "TRUE",
+    seeks: bool = False,
 ) -> DataFrame:
     """Parts of rows and the state before, merged and derived: one row a group.
 
@@ -98,6 +104,7 @@ def merged(
         group: names of the columns that a group is one value of.
         parts: those that ``rows`` were lifted with.
         also: SQL condition of rows of ``before``: which groups the result has that no row is in. ``FALSE`` for none.
+        seeks: whether groups are sought in the state; with ``FALSE`` only.
 
     Returns:
         The group columns, the parts' columns, and ``_changed BOOLEAN``: whether a row of ``rows`` is in the group.
@@ -107,7 +114,7 @@ def merged(
     if before is not None and also == "TRUE":
         both = both.union(before.selectExpr(*keys, *quoted(columns), f"FALSE AS {CHANGED}"))
     elif before is not None:
-        both = _side_by_side(_grouped(both, keys, parts), before, group, [*quoted(columns), CHANGED], also)
+        both = _side_by_side(_grouped(both, keys, parts), before, group, [*quoted(columns), CHANGED], also, seeks)
     whole = _grouped(both, keys, parts)
     return derived(whole, [*keys, CHANGED], parts).select(*keys, *quoted(part.name for part in parts), CHANGED)
 
@@ -136,7 +143,7 @@ def _grouped(rows: DataFrame, keys: Sequence[str], parts: Sequence[Part]) -> Dat
 
 
 def _side_by_side(
-    changed: DataFrame, before: DataFrame, group: Sequence[str], columns: Sequence[str], also: str
+    changed: DataFrame, before: DataFrame, group: Sequence[str], columns: Sequence[str], also: str, seeks: bool
 ) -> DataFrame:
     """The parts of changed groups, those of the same groups in the state, and those of groups that are asked for."""
     keys, packed = quoted(group), f"STRUCT({', '.join(columns)})"
@@ -144,7 +151,7 @@ def _side_by_side(
     new = changed.selectExpr(*keys, f"{packed} AS _new").hint("shuffle_hash")
     old = before.selectExpr("*", f"FALSE AS {CHANGED}").selectExpr(*keys, f"{packed} AS _old", f"{also} AS _also")
     if also == "FALSE":
-        old = of_keys(old, changed, group)
+        old = of_keys(old, changed, group, seeks=seeks)
     joined = new.join(old, on=list(group), how="left" if also == "FALSE" else "full")
     pair = "CASE WHEN _old IS NULL THEN ARRAY(_new) WHEN _new IS NULL THEN ARRAY(_old) ELSE ARRAY(_new, _old) END"
     return joined.where("_new IS NOT NULL OR _also").selectExpr(*keys, f"INLINE({pair})")

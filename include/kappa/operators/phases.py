@@ -72,7 +72,7 @@ def two_phase(
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[BothPhases]:
         parts_before = None if parts is None else slice.table(parts)
-        result = phases(frames[0], before=slice.table(table), parts=parts_before)
+        result = phases(frames[0], before=slice.table(table), parts=parts_before, seeks=slice.seeks(*names))
         return Outcome(result=result, changes=(result.changes, *(() if result.parts is None else (result.parts,))))
 
     return TableOperator(
@@ -138,13 +138,16 @@ class TwoPhaseAggregates:
         """The state of the first phase, as a table of that name. It may be left out."""
         return table_of(name, (*self.keys, _PART), self.columns, f"{self.made_by} parts")
 
-    def __call__(self, rows: DataFrame, *, before: DataFrame, parts: DataFrame | None = None) -> BothPhases:
+    def __call__(
+        self, rows: DataFrame, *, before: DataFrame, parts: DataFrame | None = None, seeks: bool = False
+    ) -> BothPhases:
         """The keys that a slice changes.
 
         Args:
             rows: its rows, with the order columns.
             before: the table of the result before the slice.
             parts: that of the first phase; None where it is not kept.
+            seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
@@ -157,6 +160,6 @@ class TwoPhaseAggregates:
         rows_as_parts = agg.lifted(with_key(rows, self.keys), [*names, f"{part} AS part"], self.columns)
         first = agg.merged(rows_as_parts, None, [column.name for column in within], self.columns)
         return BothPhases(
-            changes=changed(first, before, self.keys, self.columns).changes,
-            parts=None if parts is None else changed(first, parts, within, self.columns).changes,
+            changes=changed(first, before, self.keys, self.columns, seeks=seeks).changes,
+            parts=None if parts is None else changed(first, parts, within, self.columns, seeks=seeks).changes,
         )

@@ -156,7 +156,7 @@ def running_total(
     _check(totals)
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[Totals]:
-        result = totals(frames[0], before=slice.table(table))
+        result = totals(frames[0], before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,), emitted="rows")
 
     # With several topics, arrival decides which of a key's rows come first.
@@ -225,7 +225,7 @@ class RunningTotal:
         schema = ", ".join([key_ddl(self.keys), *(ddl_of([column]) for column in since_columns), self._total_ddl])
         return Table(name=name, key=self.key, schema=schema, made_by=made_by, cuts=cuts)
 
-    def __call__(self, rows: DataFrame, *, before: DataFrame) -> Totals:
+    def __call__(self, rows: DataFrame, *, before: DataFrame, seeks: bool = False) -> Totals:
         """The totals at the rows of a slice.
 
         Args:
@@ -246,7 +246,7 @@ class RunningTotal:
             f"{quote(self.total)} AS _before",
             *([] if self.since is None else [f"{quote(self.since)} AS _was"]),
         ]
-        totals_before = of_keys(before.selectExpr(*quoted(self.key), *columns_before), rows, self.key)
+        totals_before = of_keys(before.selectExpr(*quoted(self.key), *columns_before), rows, self.key, seeks=seeks)
         joined = rows.join(totals_before, on=list(self.key), how="left")
         so_far = f"CAST(COALESCE(_before, 0) + IF({is_keyed}, SUM({own}) OVER ({window}), {own}) AS {self.kind})"
         if self.since is None:

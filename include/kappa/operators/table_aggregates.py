@@ -72,7 +72,8 @@ def aggregate_table(
     groups = _aggregate_table(rows or read_table.rows, read_table.table.key, key, aggregates)
 
     def compute(slice: Slice, changes: tuple[DataFrame, ...]) -> Outcome[Aggregated]:
-        result = groups(changes[0], rows=slice.table(read_table.table.name), before=slice.table(table))
+        earlier_rows = slice.table(read_table.table.name)
+        result = groups(changes[0], rows=earlier_rows, before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,))
 
     return TableOperator(name="aggregate_table", inputs=(read_table,), tables=(groups.table(table),), compute=compute)
@@ -124,7 +125,7 @@ class TableAggregates:
         """The aggregates as a table of that name."""
         return table_of(name, self.keys, self.parts, self.made_by)
 
-    def __call__(self, changes: DataFrame, *, rows: DataFrame, before: DataFrame) -> Aggregated:
+    def __call__(self, changes: DataFrame, *, rows: DataFrame, before: DataFrame, seeks: bool = False) -> Aggregated:
         """The groups that changes of a table change.
 
         Args:
@@ -132,6 +133,7 @@ class TableAggregates:
                 removes its key.
             rows: that table's rows before the slice.
             before: the table of this operator before the slice.
+            seeks: whether groups are sought in that, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a column of the changes or the rows is missing or of another type.
@@ -148,7 +150,7 @@ class TableAggregates:
         if self.is_subtracted:
             old = with_key(rows.join(moved, on=of, how="left_semi"), self.keys)
             fresh = added.union(agg.lifted(old, names, self.parts, undo=True))
-            whole = agg.merged(fresh, before, group, self.parts, also="FALSE")
+            whole = agg.merged(fresh, before, group, self.parts, also="FALSE", seeks=seeks)
         else:
             marked = with_key(rows.join(moved, on=of, how="left"), self.keys)
             whole = agg.merged(added.union(self._groups(marked)), self._stay(marked), group, self.parts)

@@ -51,8 +51,8 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     run.ledger.check_claim(run.writer)
     check_mask(run.topology, state, run.engines.mask_key)
     in_memory = is_small(plan.ranges, run.engines.small_slice)
-    by_keys = in_memory and any(run.state(table).is_large for table in run.topology.tables)
-    tune(run.engines.session, is_small=in_memory, by_keys=by_keys)
+    large = {table.name for table in run.topology.tables if run.state(table).is_large} if in_memory else set()
+    tune(run.engines.session, is_small=in_memory, is_compiled=bool(large))
     archives = archives_of(run, plan)
     epoch_start = ranges_end(state.commits[0].ranges)
     with Reading(
@@ -78,6 +78,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             tables=before,
             frontiers=reading.frontiers,
             operators=run.topology.operators,
+            large_tables=frozenset(large),
             secret=run.engines.mask_key,
             hold=held(run.topology, run.engines.session) if in_memory else None,
         )

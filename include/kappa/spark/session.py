@@ -315,23 +315,19 @@ _TUNED = {
 _TUNED_FOR = "kappa.tuned"
 
 
-def tune(session: SparkSession, *, is_small: bool, by_keys: bool = False) -> None:
+def tune(session: SparkSession, *, is_small: bool, is_compiled: bool = False) -> None:
     """Make the session quick for small slices, or strong for large ones; cheap when it is that already.
 
     Args:
         session: the session.
         is_small: whether slices are small.
-        by_keys: whether the state is so large beside them that its rows are sought by their keys: generated code is
-            worth its compilation then.
+        is_compiled: whether the state is so large beside them that generated code is worth its compilation.
     """
-    from kappa.operators.keys import BY_KEYS
-
-    profile = f"{'small' if is_small else 'large'}{', by keys' if by_keys else ''}"
+    profile = f"{'small' if is_small else 'large'}{', compiled' if is_compiled else ''}"
     if session.conf.get(_TUNED_FOR, None) == profile:
         return
     built = session.sparkContext.getConf()
     for key, (small, large) in _TUNED.items():
-        is_quick = is_small and not (by_keys and key in (_WHOLE_STAGE, _FACTORY))
+        is_quick = is_small and not (is_compiled and key in (_WHOLE_STAGE, _FACTORY))
         session.conf.set(key, small if is_quick else built.get(key, large) or large)
-    session.conf.set(BY_KEYS, str(by_keys).lower())
     session.conf.set(_TUNED_FOR, profile)

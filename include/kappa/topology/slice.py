@@ -55,6 +55,8 @@ class Slice:
         tables: table name -> its rows before this slice, in the table's schema.
         frontiers: topic -> its frontier at the end of the slice, of sources with event time.
         operators: those of the topology; a table of versions is kept for those that read it.
+        large_tables: tables with so many more keys than the slice that operators seek the slice's keys in them.
+        large_tables: tables with so many more keys than the slice that operators seek its keys in them.
         secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
         calls: what bound operators gave; a step does not need it.
         hold: brings the rows that an operator emits into memory before they are handed on; a step does not need it.
@@ -71,6 +73,8 @@ class Slice:
     tables: Mapping[str, DataFrame]
     frontiers: Mapping[str, Frontier] = field(default_factory=dict)
     operators: Sequence[Any] = field(default=(), repr=False)
+    large_tables: frozenset[str] = frozenset()
+    large_tables: frozenset[str] = field(default=frozenset(), repr=False)
     secret: str = field(default="", repr=False)
     calls: Calls = field(default_factory=Calls, repr=False, compare=False)
     hold: Callable[[Any, DataFrame], DataFrame] | None = field(default=None, repr=False, compare=False)
@@ -100,6 +104,13 @@ class Slice:
                 f"The step reads table {name!r}, which is not declared; tables are {sorted(self.tables)}."
             )
         return self.tables[name]
+
+    def seeks(self, *tables: str) -> bool:
+        """Whether an operator seeks the slice's keys in its tables: it then joins with the rows of these keys alone.
+
+        Otherwise the slice is joined with all rows, which is quicker for a table of a few thousand keys.
+        """
+        return not self.large_tables.isdisjoint(tables)
 
     @property
     def mask_key(self) -> str:

@@ -107,7 +107,8 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[ChangedRows | ChangedVersions]:
         before, deleted, truncated = (slice.table(one.name) for one in tables)
-        result = change_table(frames[0], before=before, deleted=deleted, truncated=truncated)
+        seeks = slice.seeks(*(one.name for one in tables))
+        result = change_table(frames[0], before=before, deleted=deleted, truncated=truncated, seeks=seeks)
         changes = (result.changes, result.deletions, result.truncates)
         return Outcome(result=result, changes=changes, emitted=None if history else "versions")
 

@@ -78,7 +78,7 @@ class ChangeHistory(OfChanges):
         )
 
     def __call__(
-        self, rows: DataFrame, *, before: DataFrame, deleted: DataFrame, truncated: DataFrame
+        self, rows: DataFrame, *, before: DataFrame, deleted: DataFrame, truncated: DataFrame, seeks: bool = False
     ) -> ChangedVersions:
         """The changes that a slice makes.
 
@@ -87,6 +87,7 @@ class ChangeHistory(OfChanges):
             before: the table before the slice.
             deleted: that of deletions.
             truncated: that of truncates.
+            seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type.
@@ -100,7 +101,7 @@ class ChangeHistory(OfChanges):
             "CAST(NULL AS TIMESTAMP) AS _until", f"{_RECORD} AS _source",
         )  # fmt: skip
         new = truncates.selectExpr("_topic AS topic", *at)
-        stored = self._stored(own, before, deleted, new)
+        stored = self._stored(own, before, deleted, new, seeks)
         clearing = new.drop("topic").union(truncated.select("_place", "_version", "_at"))
         of_all = own.select(*keys).union(stored.select(*keys)).distinct()
         cleared = of_all.crossJoin(_broadcast(clearing)).selectExpr(
@@ -125,7 +126,9 @@ class ChangeHistory(OfChanges):
             truncates=_last(new.selectExpr("topic", *columns), ["topic", "_version"]),
         )
 
-    def _stored(self, own: DataFrame, before: DataFrame, deleted: DataFrame, truncates: DataFrame) -> DataFrame:
+    def _stored(
+        self, own: DataFrame, before: DataFrame, deleted: DataFrame, truncates: DataFrame, seeks: bool
+    ) -> DataFrame:
         """The state of the slice's keys; all of it where the slice has a truncate."""
         keys, values = quoted_names(self.key), quoted_names(self._rest)
         at = ["_place", "_version"]
@@ -137,7 +140,7 @@ class ChangeHistory(OfChanges):
             *keys, *self._nothing, *at, "_at", "ARRAY() AS _carried", "TRUE AS _gone",
             "CAST(NULL AS TIMESTAMP) AS _until", f"{_STATE} AS _source",
         )  # fmt: skip
-        marked = marked_as_touched(rows.union(ends), own, self.key)
+        marked = marked_as_touched(rows.union(ends), own, self.key, seeks=seeks)
         has_any = _broadcast(truncates.selectExpr("COUNT(*) > 0 AS _any"))
         return marked.crossJoin(has_any).where("_mine OR _any").drop("_mine", "_any")
 

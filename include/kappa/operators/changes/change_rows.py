@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.frames import check_rows
-from kappa.operators.keys import BY_KEYS, key_ddl, quoted_names, with_key
+from kappa.operators.keys import key_ddl, quoted_names, with_key
 from kappa.topology.ddl import Column, quote
 from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, OF_KEY
 
@@ -73,19 +73,19 @@ def of_slice(rows: DataFrame, key: Iterable[Column]) -> tuple[DataFrame, DataFra
     return with_key(rows.where(f"_operation IN ({operations})"), key), rows.where("_operation = 't'")
 
 
-def marked_as_touched(stored: DataFrame, own: DataFrame, key: Sequence[Column]) -> DataFrame:
+def marked_as_touched(stored: DataFrame, own: DataFrame, key: Sequence[Column], *, seeks: bool) -> DataFrame:
     """Rows of a state with ``_mine``, true for the keys of a slice and null for others.
 
     Args:
         stored: the rows.
         own: the records of the slice.
         key: the key columns.
+        seeks: whether its keys are sought in the state, see :meth:`kappa.topology.Slice.seeks`.
     """
     from pyspark.sql import functions as F
 
     own_keys = own.selectExpr(*quoted_names(key), "TRUE AS _mine").distinct()
-    is_large = stored.sparkSession.conf.get(BY_KEYS, "false") == "true"
-    return stored.join(F.broadcast(own_keys) if is_large else own_keys, on=[column.name for column in key], how="left")
+    return stored.join(F.broadcast(own_keys) if seeks else own_keys, on=[column.name for column in key], how="left")
 
 
 def marked_truncates(truncates: DataFrame, before: DataFrame) -> DataFrame:

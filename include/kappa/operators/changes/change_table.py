@@ -79,7 +79,9 @@ class ChangeTable(OfChanges):
             Table(name=f"{name}_truncated", key="topic", schema=TRUNCATES, made_by=f"{made_by} truncates"),
         )
 
-    def __call__(self, rows: DataFrame, *, before: DataFrame, deleted: DataFrame, truncated: DataFrame) -> ChangedRows:
+    def __call__(
+        self, rows: DataFrame, *, before: DataFrame, deleted: DataFrame, truncated: DataFrame, seeks: bool = False
+    ) -> ChangedRows:
         """The changes that a slice makes.
 
         Args:
@@ -87,6 +89,7 @@ class ChangeTable(OfChanges):
             before: the table before the slice.
             deleted: that of deleted keys.
             truncated: that of truncates.
+            seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type.
@@ -94,8 +97,8 @@ class ChangeTable(OfChanges):
         check_changes(rows, self.columns, "cdc_table")
         records, truncates = of_slice(rows, self.key)
         own = self._of_records(records, _of_record(rows))
-        stored = self._of_state(before, deleted)
-        whole = self._whole(own, stored, truncates, truncated)
+        marked = marked_as_touched(self._of_state(before, deleted), own, self.key, seeks=seeks)
+        whole = self._whole(own, marked, truncates, truncated)
         keys = quoted_names(self.key)
         carried = ["_carried"] if self._carriable else []
         is_moved = "(_known IS NULL OR _newest <> _known" + (" OR _carried <> _was)" if self._carriable else ")")
@@ -109,7 +112,7 @@ class ChangeTable(OfChanges):
             ),
             deletions=marks.selectExpr(*keys, "_newest AS _place", "NOT _is_marked AS _deleted"),
             truncates=marked_truncates(truncates, truncated),
-            versions=self._versions(own, stored, truncates, truncated, _of_record(rows)),
+            versions=self._versions(own, marked, truncates, truncated, _of_record(rows)),
         )
 
     def _of_records(self, records: DataFrame, names: list[str]) -> DataFrame:
@@ -144,7 +147,7 @@ class ChangeTable(OfChanges):
             deleted.selectExpr(*nothing, "TRUE AS _gone", "_place", "2 AS _source", *of_deleted, *was_not)
         )
 
-    def _whole(self, own: DataFrame, stored: DataFrame, truncates: DataFrame, truncated: DataFrame) -> DataFrame:
+    def _whole(self, own: DataFrame, marked: DataFrame, truncates: DataFrame, truncated: DataFrame) -> DataFrame:
         """Per key that the slice touches, its last record and the last value of each column."""
         from pyspark.sql import functions as F
 
@@ -154,7 +157,7 @@ class ChangeTable(OfChanges):
         # What a row carries on from nobody knows where, a truncate cleared.
         older = [f"COALESCE(_key_{number} < _cleared, _cleared IS NOT NULL)" for number in range(len(self._carriable))]
         is_hit = " OR ".join(["_place < _cleared", *older])
-        touched = marked_as_touched(stored, own, self.key).crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
+        touched = marked.crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
         union = own.drop("_record").crossJoin(last).unionByName(touched)
         newest_values = [f"MAX_BY({quote(c.name)}, _place) AS {quote(c.name)}" for c in self._fixed]
         carried = [
@@ -206,7 +209,7 @@ class ChangeTable(OfChanges):
         )  # fmt: skip
 
     def _versions(
-        self, own: DataFrame, stored: DataFrame, truncates: DataFrame, truncated: DataFrame, record: list[str]
+        self, own: DataFrame, marked: DataFrame, truncates: DataFrame, truncated: DataFrame, record: list[str]
     ) -> DataFrame:
         """The row that each record left, as it was when the record came: along the total order."""
         from pyspark.sql import functions as F
@@ -216,8 +219,7 @@ class ChangeTable(OfChanges):
             f"{PLACE} AS _place", f"STRUCT({', '.join(map(quote, record))}) AS _record"
         ).unionByName(truncated.select("_place"), allowMissingColumns=True)
         has_any = F.broadcast(truncates.selectExpr("COUNT(*) > 0 AS _any"))
-        touched = marked_as_touched(stored, own, self.key).crossJoin(has_any).where("_mine OR _any")
-        stored = touched.drop("_mine", "_any")
+        stored = marked.crossJoin(has_any).where("_mine OR _any").drop("_mine", "_any")
         cleared = own.select(*keys).union(stored.select(*keys)).distinct().crossJoin(F.broadcast(clearing))
         of_each = [f"_place AS _key_{number}" for number in range(len(self._carriable))]
         parts = [stored, own, cleared.selectExpr("*", "TRUE AS _gone", *of_each)]

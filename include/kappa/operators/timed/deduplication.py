@@ -87,13 +87,16 @@ class Deduplicate:
             expires=self.within_ms is not None,
         )
 
-    def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier | None = None) -> DistinctRows:
+    def __call__(
+        self, rows: DataFrame, *, before: DataFrame, frontier: Frontier | None = None, seeks: bool = False
+    ) -> DistinctRows:
         """The records of a slice that repeat none.
 
         Args:
             rows: the rows with the order columns; with ``within`` also ``_event_time`` and ``_frontier``.
             before: ``slice.table`` of :meth:`table`.
             frontier: ``slice.frontier`` of the rows' source, with ``within``.
+            seeks: whether its keys are sought in the table, see :meth:`kappa.topology.Slice.seeks`; without ``within``.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
@@ -106,10 +109,10 @@ class Deduplicate:
         keyed = rows.where(is_present(self.key))
         if self.sessions is not None and frontier is not None:
             return self._final(keyed, before, frontier, self.sessions)
-        return self._for_ever(keyed, before) if frontier is None else self._within(keyed, before, frontier)
+        return self._for_ever(keyed, before, seeks) if frontier is None else self._within(keyed, before, frontier)
 
-    def _for_ever(self, rows: DataFrame, before: DataFrame) -> DistinctRows:
-        seen_keys = of_keys(before.select(*quoted(self.key)), rows, self.key)
+    def _for_ever(self, rows: DataFrame, before: DataFrame, seeks: bool) -> DistinctRows:
+        seen_keys = of_keys(before.select(*quoted(self.key)), rows, self.key, seeks=seeks)
         unseen = rows.join(seen_keys, on=list(self.key), how="left_anti")
         numbered = unseen.selectExpr("*", f"LAG(TRUE) OVER ({in_order(unseen, self.key)}) AS _has_earlier")
         first = numbered.where("_has_earlier IS NULL").drop("_has_earlier")
@@ -213,7 +216,7 @@ def deduplicate(
 
     def compute(slice: Slice, frames: tuple[DataFrame, ...]) -> Outcome[DistinctRows]:
         frontier = None if within is None else read_rows.frontier(slice)
-        result = distinct(frames[0], before=slice.table(table), frontier=frontier)
+        result = distinct(frames[0], before=slice.table(table), frontier=frontier, seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,), emitted="rows", late=result.late)
 
     behind_ms = (distinct.within_ms or 0) if emit == "final" else 0
