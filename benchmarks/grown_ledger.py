@@ -27,7 +27,7 @@ from kappa.record import rollup
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger, _arrow_schema, _to_record
 from kappa.record.ledger_rows import LedgerRow, plan_hash
-from kappa.record.ledger_state import StateBuilder, stays
+from kappa.record.ledger_state import StateBuilder, begun, stays
 from kappa.slices.run import Engines, EpochRun
 from kappa.slices.topics.sending import marker
 from kappa.topology import registry
@@ -43,9 +43,8 @@ def grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
     paths, real = site.paths(epoch), clock.now
     record = site.record()
     ledger = Ledger(paths.ledger)
-    state = ledger.state()
+    state = ledger.begun()
     last = state.committed
-    assert last is not None
     at = now() - timedelta(seconds=slices + 5)
     clock.now = lambda: at
     try:
@@ -70,10 +69,10 @@ def grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
                 at += timedelta(seconds=count)
                 _append_slices(ledger, at, count)
                 number += count
-                state = ledger.state()
+                state = ledger.begun()
                 if maintenance.is_due(state, site.config, at):
                     maintenance.maintain(run, site.config, at)
-                    state = ledger.state()
+                    state = ledger.begun()
                 if rollup.is_due(state, site.config.rollup_slices):
                     row = rollup.rolled_up(state, writer=WRITER, code=last.code, at=at)
                     if row is not None:
@@ -81,8 +80,7 @@ def grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
                 if number % 10_000 == 0:
                     say(f"{number:,} slices")
             _fill(site, state.position)
-            commit = ledger.state().committed
-            assert commit is not None
+            commit = ledger.begun().committed
             last_marker = markers.read(broker, paths)
             assert last_marker is not None
             run.sent.turn = last_marker.turn
@@ -124,8 +122,7 @@ def _following(read: OffsetRange) -> OffsetRange:
 
 
 def _append_slices(ledger: Ledger, at: datetime, count: int) -> None:
-    commit = ledger.state().committed
-    assert commit is not None
+    commit = ledger.begun().committed
     rows: list[LedgerRow] = []
     for number in range(count):
         commit = _committed(commit, at - timedelta(seconds=count - 1 - number))
@@ -143,11 +140,10 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
     records = {row.n: row for row in run.ledger.rows()}
     for row in records.values():
         builder.add(row)
-    state = builder.state()
+    state = begun(builder.state())
     n, keeps = state.last, maintenance.retention(site.config)
     looked = at
     commit = state.committed
-    assert commit is not None
     since: list[LedgerRow] = []
     start = time.monotonic()
     for number in range(slices):
@@ -163,7 +159,7 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
             builder.add(row)
             since.append(row)
         if number % site.config.rollup_slices == 0 and rollup.is_due(
-            state := builder.state(), site.config.rollup_slices
+            state := begun(builder.state()), site.config.rollup_slices
         ):
             rollup_row = rollup.rolled_up(state, writer=WRITER, code=commit.code, at=at)
             if rollup_row is not None:
@@ -177,7 +173,7 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
         if number % 1_000_000 == 999_999:
             say(f"{number + 1:,} slices in memory, {time.monotonic() - start:.0f} s")
     records.update({row.n: row for row in since})
-    state = builder.state()
+    state = begun(builder.state())
     assert state.rolled is not None
     # The rows that are not rolled up yet are all there: a ledger has no gaps behind its roll-up.
     upto = state.rolled.detail["upto"]

@@ -27,7 +27,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import Start, ToEarliest
 from kappa_local.generators import generator
@@ -158,7 +158,7 @@ class Site:
         with Broker(self.config.bootstrap_servers) as broker:
             end = broker.stable_offsets(topics)
         self.until(
-            lambda: (state := self.state(epoch)).commits and state.position.dominates(end),
+            lambda: isinstance(state := self.state(epoch), BegunState) and state.position.dominates(end),
             f"epoch {epoch} has read everything",
             epoch,
             pause=pause,

@@ -47,6 +47,13 @@ def claim(ledger: Ledger) -> None:
     ledger.claim(WRITER, "code", ledger.state())
 
 
+def planned(ledger: Ledger) -> tuple[LedgerState, LedgerRow]:
+    """The ledger, and its planned slice."""
+    state = ledger.state()
+    assert state.open_plan is not None
+    return state, state.open_plan
+
+
 @pytest.fixture
 def own(ledger: Ledger) -> Any:
     """What a driver works with, as far as attempts look at it."""
@@ -93,11 +100,11 @@ def own(ledger: Ledger) -> Any:
 
 def test_drivers_that_die_at_a_slice_are_counted_and_the_next_slice_is_smaller(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
-    assert Attempts(own).next(ledger.state(), []) == "try"
+    assert Attempts(own).next(*planned(ledger), []) == "try"
     claim(ledger)
-    assert Attempts(own).next(ledger.state(), []) == "try", "the second of three drivers tries it once more"
+    assert Attempts(own).next(*planned(ledger), []) == "try", "the second of three drivers tries it once more"
     claim(ledger)
-    assert Attempts(own).next(ledger.state(), []) == "smaller"
+    assert Attempts(own).next(*planned(ledger), []) == "smaller"
 
 
 @pytest.mark.parametrize(("error", "last"), [(DataLossError("gone"), "stuck"), (RuntimeError("too large"), "smaller")])
@@ -109,7 +116,7 @@ def test_records_that_are_gone_are_not_looked_for_in_smaller_slices(
     seen = []
     while len(seen) < 3 and "smaller" not in seen:
         made.failed(error)
-        seen.append(made.next(ledger.state(), []))
+        seen.append(made.next(*planned(ledger), []))
     assert seen[-1] == last
     assert (last == "stuck") is (len(seen) == own.config.attempts)
 
@@ -137,29 +144,29 @@ def test_after_a_slice_that_failed_slices_grow_and_stay_below_half_of_it_for_a_w
 def test_a_record_that_ends_every_driver_gets_the_epoch_stuck_until_told_to_go_on(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 1), logged=True)
     for _ in range(3):
-        assert Attempts(own).next(ledger.state(), own.events) == "try"
+        assert Attempts(own).next(*planned(ledger), own.events) == "try"
         claim(ledger)
     last = Attempts(own)
-    assert last.next(ledger.state(), own.events) == "stuck"
+    assert last.next(*planned(ledger), own.events) == "stuck"
     last.give_up(ledger.state())
     assert [(e.event, e.detail["seq"], e.detail["claims"]) for e in own.events] == [("stuck", 1, 3)]
     assert "out of memory?" in own.events[0].reason
     assert own.told[-1][1]["state"] == "stuck"
     claim(ledger)
     again = Attempts(own)
-    assert again.next(ledger.state(), own.events) == "stuck", "a driver that is started by itself waits as well"
+    assert again.next(*planned(ledger), own.events) == "stuck", "a driver that is started by itself waits as well"
     again.give_up(ledger.state())
     assert len(own.events) == 1, "once on record is enough"
     own.epochs.add("a.b", 1, "start", actor="ada")
-    assert again.is_decided(own.events)
+    assert again.is_decided(own.events[0], own.events)
     told = Attempts(own)
-    assert told.next(ledger.state(), own.events) == "again", "drivers that only waited made no attempt"
+    assert told.next(*planned(ledger), own.events) == "again", "drivers that only waited made no attempt"
     add(ledger, "abandon", 1, ranges(0, 1), detail={"most": 1})
     add(ledger, "plan", 2, ranges(0, 1), logged=True)
     for _ in range(3):
-        assert Attempts(own).next(ledger.state(), own.events) == "try"
+        assert Attempts(own).next(*planned(ledger), own.events) == "try"
         claim(ledger)
-    assert Attempts(own).next(ledger.state(), own.events) == "stuck"
+    assert Attempts(own).next(*planned(ledger), own.events) == "stuck"
 
 
 def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> None:
@@ -170,7 +177,7 @@ def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> No
     assert not is_abandonable(own.slice_run, ledger.state())
     for _ in range(3):
         claim(ledger)
-    assert Attempts(own).next(ledger.state(), []) == "stuck"
+    assert Attempts(own).next(*planned(ledger), []) == "stuck"
 
 
 @pytest.mark.parametrize(
@@ -191,11 +198,11 @@ def test_a_slice_that_is_planned_again_as_it_was_is_not_abandoned_for_ever(ledge
         claim(ledger)
         claim(ledger)
         if seq == 1:
-            assert Attempts(own).next(ledger.state(), []) == "smaller"
+            assert Attempts(own).next(*planned(ledger), []) == "smaller"
             add(ledger, "abandon", 1, ranges(0, 100), detail={"most": 1})
-    assert Attempts(own).next(ledger.state(), []) == "try"
+    assert Attempts(own).next(*planned(ledger), []) == "try"
     claim(ledger)
-    assert Attempts(own).next(ledger.state(), []) == "stuck"
+    assert Attempts(own).next(*planned(ledger), []) == "stuck"
 
 
 def test_errors_that_pass_do_not_count_and_are_waited_for_longer_and_longer(own: Any) -> None:
@@ -245,7 +252,7 @@ def test_a_full_disk_is_no_attempt_and_the_driver_says_what_it_waits_for(
         except RuntimeError as error:
             assert 0 < made.failed(error) <= attempts.LONGEST_PAUSE_SECONDS
     assert made.failures == 0 and own.events == []
-    assert made.next(ledger.state(), []) == "try"
+    assert made.next(*planned(ledger), []) == "try"
     assert all(message.startswith("waiting: no room on the disk") for message in own.said)
 
 
@@ -282,16 +289,16 @@ def test_what_cannot_even_be_given_up_gets_the_epoch_stuck_with_its_reason(ledge
     while not own.events and len(seen) < 20:
         tried.failed(OSError("Found unmasked nulls for non-nullable field"))
         if not own.events:
-            seen.append(tried.next(ledger.state(), own.events))
+            seen.append(tried.next(*planned(ledger), own.events))
     assert seen == ["try", "smaller", "smaller", "smaller", "smaller"]
     (event,) = own.events
     assert (event.event, event.reason) == ("stuck", "Found unmasked nulls for non-nullable field")
     assert own.told[-1][1] == {"state": "stuck", "message": f"stuck at slice 1: {event.reason}"}
     own.epochs.add("a.b", 1, "start", actor="ada")
-    assert tried.is_decided(own.events)
+    assert tried.is_decided(own.events[0], own.events)
     again = []
     for _ in range(own.config.attempts + 1):
-        again.append(tried.next(ledger.state(), own.events))
+        again.append(tried.next(*planned(ledger), own.events))
         tried.failed(OSError("still"))
     assert again == ["again", "again", "again", "smaller"]
     assert [e.event for e in own.events].count("stuck") == 1
@@ -315,7 +322,7 @@ def test_a_decision_to_set_records_aside_ends_the_wait(ledger: Ledger, own: Any)
     (event,) = own.events
     assert event.detail["record"] == refusal.as_dict()
     assert event.reason.startswith("bad row. The record is pos[0] at offset 0") and "--execute" in event.reason
-    assert not tried.is_decided(own.events)
+    assert not tried.is_decided(own.events[0], own.events)
     own.epochs.add("a.b", 1, "set_aside", actor="ada")
-    assert tried.is_decided(own.events)
-    assert tried.next(ledger.state(), own.events) == "again"
+    assert tried.is_decided(own.events[0], own.events)
+    assert tried.next(*planned(ledger), own.events) == "again"

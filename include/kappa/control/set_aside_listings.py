@@ -19,6 +19,7 @@ from kappa.offsets.set_asides import MOST, UNREADABLE, value_hash
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.record import code as code_store
 from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import begun
 from kappa.topology import Topology, registry
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _failing(
     from kappa.spark.session import LazySession
     from kappa.verify.second_run import beside
 
-    topology, state = _topology(config, about), about.state
+    topology, state = _topology(config, about), begun(about.state)
     paths = EpochPaths(lake=config.lake, topology=topology.name, epoch=about.epoch.epoch)
     code, archived = about.epoch.code, about.epoch.plan.archived
     with LazySession(config=config, name=f"kappa set-aside {topology.name}") as spark:

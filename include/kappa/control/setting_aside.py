@@ -19,7 +19,7 @@ from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event, records_of
 from kappa.record.ledger import Ledger
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState, begun
 
 #: Most records that one decision sets aside, unless it is given another cap.
 LIMIT = 10_000
@@ -103,7 +103,7 @@ class Subject:
     @property
     def next_offset(self) -> int:
         """The first offset that the epoch has not committed."""
-        return self.state.position.get(self.topic, self.partition) or 0
+        return begun(self.state).position.get(self.topic, self.partition) or 0
 
 
 def subject(config: Config, topology: str, epoch: int | None, topic: str | None, partition: int | None) -> Subject:
@@ -144,7 +144,7 @@ def subject(config: Config, topology: str, epoch: int | None, topic: str | None,
         )
     if source not in topics:
         raise UsageError(f"Epoch {number} of {topology!r} does not read {source!r}; it reads {', '.join(topics)}.")
-    partitions = sorted(state.position.partitions(source)) if state.commits else []
+    partitions = sorted(state.position.partitions(source)) if isinstance(state, BegunState) else []
     if partition is None and len(partitions) > 1:
         raise UsageError(f"{source!r} has {len(partitions)} partitions. Name one: --partition {partitions[0]}")
     at = partition if partition is not None else (partitions or [0])[0]

@@ -28,7 +28,7 @@ from kappa.offsets.vector import Offsets
 from kappa.presence.full_disk import is_full
 from kappa.record.events import DECISIONS, Event
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.probing import Refusal, named_by
 from kappa.slices.run import EpochRun
@@ -189,7 +189,8 @@ class Attempts:
             self._waits += 1
             return min(LONGEST_PAUSE_SECONDS, float(self._waits))
         # By position and plan: a slice that was abandoned is planned again, smaller, under the next number.
-        at = (state.position if state.commits else Offsets(), state.open_plan.seq if state.open_plan else -1)
+        position = state.position if isinstance(state, BegunState) else Offsets()
+        at = (position, state.open_plan.seq if state.open_plan else -1)
         self._failures = self._failures + 1 if at == self._failed_at else 1
         self._failed_at, self._error, self._headline, self.cause = at, what, headline(error), error.with_traceback(None)
         self._is_whole = isinstance(error, _WHATEVER_THE_SIZE)
@@ -202,16 +203,15 @@ class Attempts:
             return 0.0
         return float(self._failures)
 
-    def next(self, state: LedgerState, events: Sequence[Event]) -> Next:
+    def next(self, state: LedgerState, plan: LedgerRow, events: Sequence[Event]) -> Next:
         """What to do with the planned slice.
 
         Args:
-            state: the ledger, with a planned slice.
+            state: the ledger.
+            plan: the planned slice.
             events: the topology's, oldest first.
         """
         context = self._context
-        plan = state.open_plan
-        assert plan is not None
         stuck, is_decided = last_stuck(events, context.paths.epoch, plan.seq)
         if stuck is not None and not is_decided:
             self.stuck = stuck
@@ -231,16 +231,15 @@ class Attempts:
             return "stuck"
         return "try"
 
-    def abandon(self, state: LedgerState, *, is_same: bool = False, is_decided: bool = False) -> None:
+    def abandon(self, state: LedgerState, plan: LedgerRow, *, is_same: bool = False, is_decided: bool = False) -> None:
         """Give the planned slice up; the next one at this place is smaller, or as large.
 
         Args:
-            state: the ledger, with a planned slice.
+            state: the ledger.
+            plan: the planned slice.
             is_same: the next slice may be as large.
             is_decided: a decision has taken away what failed: slices may be as large as ever.
         """
-        plan = state.open_plan
-        assert plan is not None
         most = span_of(plan) if is_same else max(1, span_of(plan) // SHRINK)
         bound: dict[str, Any] = {"decided": True} if is_decided else {"most": most}
         detail = {**bound, "tries": state.tries + self._failures}
@@ -256,7 +255,8 @@ class Attempts:
             refusal: the record at which it is stuck, where that is known.
         """
         context = self._context
-        if self.stuck is None:
+        stuck = self.stuck
+        if stuck is None:
             dead = (
                 f"{state.tries} drivers ended while they worked on slice {state.seq}, the last one without a word: out "
                 "of memory?"
@@ -270,7 +270,7 @@ class Attempts:
             if refusal is not None:
                 detail = {"record": refusal.as_dict()}
                 reason = f"{reason.rstrip('.')}. {refusal.described(context.topology.name, self._option())}"
-            self.stuck = context.epochs.add(
+            self.stuck = stuck = context.epochs.add(
                 context.topology.name,
                 context.paths.epoch,
                 "stuck",
@@ -282,17 +282,21 @@ class Attempts:
                 **detail,
             )
             context.log.error("stuck", error=what, seq=state.seq)
-        context.beat.say(state="stuck", message=f"stuck at slice {self.stuck.detail['seq']}: {self.stuck.reason}")
+        context.beat.say(state="stuck", message=f"stuck at slice {stuck.detail['seq']}: {stuck.reason}")
 
     def _option(self) -> str:
         """What the command line needs to name the epoch: nothing for the live one."""
         record = self._context.record()
         return "" if record.live in (None, self._context.paths.epoch) else f" --epoch {self._context.paths.epoch}"
 
-    def is_decided(self, events: Sequence[Event]) -> bool:
-        """Whether the wait is over: the epoch was told to try again."""
-        assert self.stuck is not None
-        epoch, n = self._context.paths.epoch, self.stuck.n
+    def is_decided(self, stuck: Event, events: Sequence[Event]) -> bool:
+        """Whether the wait is over: the epoch was told to try again.
+
+        Args:
+            stuck: the event after which the driver waits.
+            events: the topology's, oldest first.
+        """
+        epoch, n = self._context.paths.epoch, stuck.n
         if not any(e.event in DECISIONS and e.epoch == epoch and e.n > n for e in events):
             return False
         self.stuck = None

@@ -23,7 +23,7 @@ from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event, EventKind
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow, plan_hash
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.merge_on_read import frame_at
 from kappa.slices.places import make_durable
 from kappa.slices.protocol import commit_slice
@@ -53,7 +53,7 @@ class Replacements:
         self._context = context
         self._attempts = attempts
 
-    def next(self, epoch: EpochRecord, state: LedgerState) -> LedgerRow | None:
+    def next(self, epoch: EpochRecord, state: BegunState) -> LedgerRow | None:
         """Replace the rows of the oldest requested interval; the commit row, or None where nothing was replaced.
 
         A request that cannot be met is withdrawn, and the stream goes on.
@@ -106,7 +106,7 @@ class Replacements:
             return None
         if is_marked and not is_leaving:
             state = context.ledger.state()
-            if self._attempts.next(state, context.record().events) == "stuck":
+            if self._attempts.next(state, planned, context.record().events) == "stuck":
                 self._attempts.give_up(state)
                 return None
         row = finish(context.slice_run, planned)
@@ -188,7 +188,7 @@ def check(run: EpochRun, request: Event) -> None:
             raise LedgerError(f"{path} has {rows} rows, {computed} were computed.", path=path, rows=rows)
 
 
-def plan(run: EpochRun, state: LedgerState, request: Event) -> LedgerRow:
+def plan(run: EpochRun, state: BegunState, request: Event) -> LedgerRow:
     """Put a replacement on record as the next one of the epoch's numbers.
 
     Raises:
@@ -225,7 +225,7 @@ def finish(run: EpochRun, planned: LedgerRow) -> LedgerRow:
         ForeignCommitError: another program wrote into the epoch's Delta tables.
     """
     run.look_at_commits()
-    state = run.ledger.state()
+    state = run.ledger.begun()
     run.engines.begin(f"replacement {planned.seq}")
     effects = state.open_effects or _replace(run, planned, state)
     if planned.logged:
@@ -247,8 +247,7 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
             f"Replacement {planned.seq} has its marker in Kafka; it can only be finished.", seq=planned.seq
         )
     run.ledger.check_claim(run.writer)
-    committed = run.ledger.state().committed
-    assert committed is not None
+    committed = run.ledger.begun().committed
     for name, output in planned.detail[DETAIL]["outputs"].items():
         if output.get("table"):
             tables.seal(run.paths.changes(name), planned.seq, plan_hash(planned))
@@ -312,10 +311,9 @@ def _detail(request: Event) -> dict[str, Any]:
     return {"n": request.n, **{name: request.detail[name] for name in names}}
 
 
-def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow:
+def _replace(run: EpochRun, planned: LedgerRow, state: BegunState) -> LedgerRow:
     """Replace the rows in each output, one Delta commit each; then the ``effects`` row."""
     detail, committed = planned.detail[DETAIL], state.committed
-    assert committed is not None
     run.ledger.check_claim(run.writer)
     ranges, versions = ranges_from_json(detail["ranges"]), dict(committed.delta_versions)
     begin, end = (datetime.fromisoformat(detail[name]) for name in ("from", "to"))
@@ -365,8 +363,7 @@ def closed_windows(
     """
     assert table.reach is not None and table.reach.column is not None
     recomputed_paths = run.paths.recomputed(folder)
-    row, session = Ledger(recomputed_paths.ledger).state().committed, run.engines.session
-    assert row is not None
+    row, session = Ledger(recomputed_paths.ledger).begun().committed, run.engines.session
     column = quote(table.reach.column)
     first, last = (_instant(at, "TIMESTAMP") for at in (begin, end))
     graces = {source.topic: source.grace_ms for source in run.topology.sources if source.grace_ms is not None}

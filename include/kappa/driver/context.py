@@ -309,8 +309,7 @@ class Context:
 
     def live_paths(self, record: TopologyRecord) -> EpochPaths:
         """Where the live epoch is."""
-        assert record.live is not None
-        return EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
+        return EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live_epoch())
 
     def live_ledger(self, record: TopologyRecord) -> Ledger:
         """The ledger of the live epoch."""
@@ -323,7 +322,7 @@ class Context:
         """Offsets that the live epoch has read and this one has not."""
         if record.live is None:
             return 0
-        position, live = self.ledger.state().standing, self.live_ledger(record).state().standing
+        position, live = self.ledger.begun().standing, self.live_ledger(record).begun().standing
         return position.beside(live).count_to(live.beside(position))
 
     def is_chained(self, record: TopologyRecord) -> bool:

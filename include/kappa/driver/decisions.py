@@ -13,7 +13,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Now
 from kappa.record.events import Event, records_of
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 
 
 class Decisions:
@@ -39,7 +39,7 @@ class Decisions:
         own = set_asides.within(self._decided(record, is_own=True), plan.ranges)
         return bool(set_asides.without(own, plan.set_aside))
 
-    def withdraw_late(self, record: TopologyRecord, state: LedgerState) -> None:
+    def withdraw_late(self, record: TopologyRecord, state: BegunState) -> None:
         """Put on record which decisions came too late: their records were read by then. Idempotent."""
         for event in record.epoch(self._context.paths.epoch).set_asides:
             passed = set_asides.before(self._of(event), dict(state.position.items()))

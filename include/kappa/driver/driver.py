@@ -29,8 +29,10 @@ from kappa.monitoring.metrics import Metrics
 from kappa.presence import heartbeat
 from kappa.presence.watchdog import JvmProbe
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.events import Event
 from kappa.record.ledger import Ledger
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import BegunState, LedgerState, begun
 from kappa.replay.stages import Stage
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.probing import Refusal
@@ -205,17 +207,17 @@ class Driver:
         if ended is not None:
             return ended
         if self._attempts.stuck is not None:
-            self._wait_stuck(record)
+            self._wait_stuck(record, self._attempts.stuck)
             return None
         if not self._is_attested:
             context.attest(record)
             self._is_attested = True
         state = context.ledger.state()
         if state.open_plan is not None:
-            self._finish_open(record, state)
+            self._finish_open(record, begun(state), state.open_plan)
             return None
         if record.live == context.paths.epoch:
-            self._live.next(record, state)
+            self._live.next(record, begun(state))
         else:
             self._replay.next(record, epoch)
         return None
@@ -244,11 +246,9 @@ class Driver:
         epoch = self.context.record().epoch(self.context.paths.epoch)
         return not self.context.stop_reason and epoch.is_wanted and not epoch.stage.is_ended
 
-    def _finish_open(self, record: TopologyRecord, state: LedgerState) -> None:
+    def _finish_open(self, record: TopologyRecord, state: BegunState, plan: LedgerRow) -> None:
         """Redo a slice that was planned and not committed, with its own ranges; or give up after too many attempts."""
         context = self.context
-        plan = state.open_plan
-        assert plan is not None
         context.say(f"finishing slice {plan.seq}")
         if plan.logged or plan.sends != "held":
             context.open_sender()
@@ -260,30 +260,28 @@ class Driver:
             return
         is_leaving = record.live == context.paths.epoch and record.handover is not None
         if is_leaving and state.tries and is_abandonable(context.slice_run, state):
-            self._attempts.abandon(state)  # the epoch that takes over reads it
+            self._attempts.abandon(state, plan)  # the epoch that takes over reads it
             return
-        if self._is_decided_anew(record, state):
-            self._attempts.abandon(state, is_decided=True)  # planned again without the records that are set aside
+        if self._is_decided_anew(record, state, plan):
+            self._attempts.abandon(state, plan, is_decided=True)  # planned again without what is set aside
             return
-        match self._attempts.next(state, record.events):
+        match self._attempts.next(state, plan, record.events):
             case "smaller":
-                self._attempts.abandon(state)
+                self._attempts.abandon(state, plan)
             case "again":
-                self._attempts.abandon(state, is_same=True)
+                self._attempts.abandon(state, plan, is_same=True)
             case "stuck":
-                self._attempts.give_up(state, self._refusal(state))
+                self._attempts.give_up(state, self._refusal(state, plan))
             case _:
                 started = time.monotonic()
                 row = finish_slice(context.slice_run, plan)
                 self._slices.committed(row, "finishing", time.monotonic() - started)
 
-    def _is_decided_anew(self, record: TopologyRecord, state: LedgerState) -> bool:
+    def _is_decided_anew(self, record: TopologyRecord, state: LedgerState, plan: LedgerRow) -> bool:
         """Whether a decision sets records of the planned slice aside, which can be planned again without them.
 
         Before its effects are on record; after that only where the broker refuses them, and they get it stuck.
         """
-        plan = state.open_plan
-        assert plan is not None
         if (
             not self._slices.decisions.is_unobeyed(record, plan)
             or self._attempts.failures > self.context.config.attempts
@@ -292,24 +290,22 @@ class Driver:
         stuck, _ = last_stuck(record.events, self.context.paths.epoch, plan.seq)
         return (state.open_effects is None or stuck is not None) and is_abandonable(self.context.slice_run, state)
 
-    def _refusal(self, state: LedgerState) -> Refusal | None:
+    def _refusal(self, state: BegunState, plan: LedgerRow) -> Refusal | None:
         """The record that the planned slice fails at; None where that is not known, or said already."""
         if self._attempts.stuck is not None:
             return None
         self.context.say(f"looking for the record that slice {state.seq} fails at")
-        refusal = refusal_of(self.context, self._attempts, state)
+        refusal = refusal_of(self.context, self._attempts, state, plan)
         crash_point("probe", state.seq)
         return refusal
 
-    def _wait_stuck(self, record: TopologyRecord) -> None:
+    def _wait_stuck(self, record: TopologyRecord, stuck: Event) -> None:
         """Wait for a decision.
 
         A start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there.
         """
         context = self.context
-        stuck = self._attempts.stuck
-        assert stuck is not None
-        if self._attempts.is_decided(record.events):
+        if self._attempts.is_decided(stuck, record.events):
             context.beat.say(state="running", message="trying again")
             return
         if not self._is_attested:  # its last commit is not where the epoch stopped sending: no other can begin there
@@ -321,26 +317,25 @@ class Driver:
         upgrade = record.epoch(context.paths.epoch).upgrade
         if record.live == context.paths.epoch and (record.handover is not None or upgrade is not None):
             if state.open_plan is not None:
-                self._leave(record, state)
+                self._leave(record, state, state.open_plan)
                 return
-            self._live.next(record, state)
+            self._live.next(record, begun(state))
             return
         time.sleep(IDLE_SECONDS)
 
-    def _leave(self, record: TopologyRecord, state: LedgerState) -> None:
+    def _leave(self, record: TopologyRecord, state: LedgerState, plan: LedgerRow) -> None:
         """Close the slice at which the epoch is stuck, so that another can go on; a sent one has to be finished."""
         context = self.context
-        assert state.open_plan is not None
         context.open_sender()
-        if state.open_plan.is_replacement:
-            self._replacements.finish(state.open_plan, is_leaving=True)
+        if plan.is_replacement:
+            self._replacements.finish(plan, is_leaving=True)
             return
         if is_abandonable(context.slice_run, state):
-            abandon_slice(context.slice_run, state.open_plan)
+            abandon_slice(context.slice_run, plan)
             return
         if record.handover is not None and self._handover.is_over(record.handover, "finishing what was sent"):
             return
-        finish_slice(context.slice_run, state.open_plan)
+        finish_slice(context.slice_run, plan)
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from kappa.faults import crash_point
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 from kappa.spark.live_query import LiveQuery
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Live:
         self._replacements = replacements
         self._has_served = False
 
-    def next(self, record: TopologyRecord, state: LedgerState) -> None:
+    def next(self, record: TopologyRecord, state: BegunState) -> None:
         """One act: an upgrade, a handover, going live, a replacement, or the log."""
         context, is_stuck = self._context, self._attempts.stuck is not None
         epoch, handover = record.epoch(context.paths.epoch), record.handover
@@ -73,14 +73,14 @@ class Live:
         else:
             self._serve(state)
 
-    def _backfill(self, record: TopologyRecord, state: LedgerState) -> None:
+    def _backfill(self, record: TopologyRecord, state: BegunState) -> None:
         """Replace the rows of the oldest requested interval, if any. Between two slices only."""
         started = time.monotonic()
         row = self._replacements.next(record.epoch(self._context.paths.epoch), state)
         if row is not None:
             self._slices.committed(row, "replacing rows", time.monotonic() - started)
 
-    def _serve(self, state: LedgerState) -> None:
+    def _serve(self, state: BegunState) -> None:
         """Follow the log: bounded slices while the lag is large, Structured Streaming then."""
         context = self._context
         context.open_sender()
@@ -110,7 +110,7 @@ class Live:
             trigger_seconds=context.config.trigger_seconds,
             max_records=self._slices.most,
             headers=any(source.headers for source in context.topology.sources),
-            position=lambda: context.ledger.state().position,
+            position=lambda: context.ledger.begun().position,
             on_batch=self._on_batch,
         )
         try:
@@ -123,7 +123,7 @@ class Live:
         finally:
             query.close()
 
-    def _serve_upstreams(self, state: LedgerState) -> None:
+    def _serve_upstreams(self, state: BegunState) -> None:
         """One slice, if the epochs that are read have committed one."""
         self._begin_serving()
         cut = self._slices.onward(state)
@@ -156,7 +156,7 @@ class Live:
         """Between two slices, with the record and the ledger as they are then."""
         record = self._context.record()
         if record.handover is None:
-            self._backfill(record, self._context.ledger.state())
+            self._backfill(record, self._context.ledger.begun())
 
     def _on_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         try:

@@ -15,7 +15,7 @@ from kappa.driver.upstreams import Cut
 from kappa.errors import LedgerError
 from kappa.offsets.cuts import Spread
 from kappa.offsets.vector import Offsets, ranges_end
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 from kappa.slices.input.cuts import cut_by_time, spread_of
 
 
@@ -29,19 +29,19 @@ class Cuts(Protocol):
 
     by_log_alone: bool
 
-    def bulk(self, state: LedgerState, most: int) -> Cut:
+    def bulk(self, state: BegunState, most: int) -> Cut:
         """The next slice towards the end of the plan."""
         ...
 
-    def onward(self, state: LedgerState, most: int) -> Cut | None:
+    def onward(self, state: BegunState, most: int) -> Cut | None:
         """The next slice towards the end of what there is."""
         ...
 
-    def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut | None:
+    def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut | None:
         """The next slice on the way to ``goal``, in offsets of root topics."""
         ...
 
-    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
+    def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
         """The next slice after an epoch that stood at ``goals``, oldest first; it ends at one of them.
 
         Where ``is_far``, a slice may end before the first of them if that is more than ``most`` offsets away.
@@ -65,14 +65,14 @@ class TimeCuts:
         self._context = context
         self._spread: Spread | None = None
 
-    def bulk(self, state: LedgerState, most: int) -> Cut:
+    def bulk(self, state: BegunState, most: int) -> Cut:
         return self.towards(state, self._context.plan.end, most)
 
-    def onward(self, state: LedgerState, most: int) -> Cut | None:
+    def onward(self, state: BegunState, most: int) -> Cut | None:
         end = self._context.stable(state.position)
         return None if end == state.position else self.towards(state, end, most)
 
-    def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut:
+    def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut:
         return Cut(end=cut_by_time(self._context.time_index(), state, goal, most, self._spread_of))
 
     def _spread_of(self, start: Offsets, end: Offsets) -> Spread | None:
@@ -81,7 +81,7 @@ class TimeCuts:
             self._spread = spread_of(self._context.broker, start, end)
         return self._spread
 
-    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
+    def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
         # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
         position = state.position
         own = set(position.topics) - set(goals[0].topics)
@@ -101,7 +101,7 @@ class LiveCuts(TimeCuts):
         super().__init__(context)
         self._ends: list[Offsets] | None = None
 
-    def bulk(self, state: LedgerState, most: int) -> Cut:
+    def bulk(self, state: BegunState, most: int) -> Cut:
         position, end = state.position, self._context.plan.end
         if self._ends is None:
             self._ends = self._recorded(position, end)
@@ -112,7 +112,7 @@ class LiveCuts(TimeCuts):
         goal = position.merge(self._ends[0])
         return self.towards(state, goal, most) if is_shrunk(state) else Cut(end=goal)
 
-    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
+    def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
         return super().following(state, goals[:1], most, is_far=is_shrunk(state))
 
     def _recorded(self, position: Offsets, end: Offsets) -> list[Offsets]:
@@ -132,7 +132,7 @@ class UpstreamCuts:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def bulk(self, state: LedgerState, most: int) -> Cut:
+    def bulk(self, state: BegunState, most: int) -> Cut:
         """Raises LedgerError where no commit of an epoch it reads lies between the last commit and the plan's end."""
         end = self._context.plan.end
         cut = self._context.upstreams.bulk(state, end, self._direct_cut(state, end, most), most)
@@ -144,28 +144,28 @@ class UpstreamCuts:
             )
         return cut
 
-    def onward(self, state: LedgerState, most: int) -> Cut | None:
+    def onward(self, state: BegunState, most: int) -> Cut | None:
         return self._context.upstreams.onward(state, self._direct_cut(state, self._direct_end(state), most), most)
 
-    def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut | None:
+    def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut | None:
         direct = self._direct_end(state)
         end = direct.merge(goal.only(direct.topics))
         return self._context.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
 
-    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
+    def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
         direct = self._direct_end(state)
         return self._context.upstreams.following(
             state, goals, lambda goal: direct.merge(goal.only(direct.topics)), most
         )
 
-    def _direct_cut(self, state: LedgerState, end: Offsets, most: int) -> Offsets:
+    def _direct_cut(self, state: BegunState, end: Offsets, most: int) -> Offsets:
         """Where a slice towards ``end`` ends in those topics that are not versioned, cut by time."""
         direct = self._direct()
-        if not direct or state.committed is None:
+        if not direct:
             return Offsets()
         return cut_by_time(self._context.time_index(), state, end.only(direct), most)
 
-    def _direct_end(self, state: LedgerState) -> Offsets:
+    def _direct_end(self, state: BegunState) -> Offsets:
         """Where those topics end that are not versioned."""
         direct = sorted(self._direct())
         return state.position.only(direct).merge(self._context.broker.stable_offsets(direct)) if direct else Offsets()

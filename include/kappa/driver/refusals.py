@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kappa.driver.context import Context
 from kappa.errors import StaleWriterError, first_line
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import BegunState
 from kappa.slices.input.reading import is_small
 from kappa.slices.probing import Probe, Refusal, named_by, refused
 from kappa.spark.error_classes import error_class
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from kappa.driver.attempts import Attempts
 
 
-def refusal_of(context: Context, attempts: Attempts, state: LedgerState) -> Refusal | None:
+def refusal_of(context: Context, attempts: Attempts, state: BegunState, plan: LedgerRow) -> Refusal | None:
     """The record that the planned slice fails at; None where no record fails alone, or it cannot be found.
 
     Nothing is computed again where drivers only died at the slice: this one would too.
@@ -23,8 +24,7 @@ def refusal_of(context: Context, attempts: Attempts, state: LedgerState) -> Refu
     Raises:
         StaleWriterError: another driver claimed the epoch.
     """
-    plan, error = state.open_plan, attempts.cause
-    assert plan is not None
+    error = attempts.cause
     spans = [item for item in plan.ranges if item.count]
     refusal = named_by(error, spans)
     if refusal is None and len(spans) == 1 and spans[0].count == 1:

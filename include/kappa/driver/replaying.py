@@ -106,7 +106,7 @@ class Replay:
     def _replay(self, record: TopologyRecord) -> None:
         """Bounded slices from the start to the frozen end; the first epoch of a topology goes live instead."""
         context = self._context
-        state = context.ledger.state()
+        state = context.ledger.begun()
         if state.seq == 0:
             consumer_group.check(context)
         if context.topology.versioned_topics and state.baseline_seq is None:
@@ -131,7 +131,7 @@ class Replay:
         context = self._context
         if not context.topology.has_idle_partitions or record.live is None:
             return True
-        theirs = context.live_ledger(record).state().standing
+        theirs = context.live_ledger(record).begun().standing
         end = context.plan.end
         return theirs.beside(end).dominates(end.beside(theirs))
 
@@ -172,7 +172,7 @@ class Replay:
         start = time.monotonic()
         while time.monotonic() < deadline and not context.stop_reason:
             sign = liveness.look(live.heartbeat, context.config.stale_seconds)
-            position = context.live_ledger(record).state().position
+            position = context.live_ledger(record).begun().position
             end = (
                 context.broker.stable_offsets(position.topics)
                 if context.is_chained(record)
@@ -205,7 +205,7 @@ class Replay:
 
     def _is_level(self, record: TopologyRecord) -> bool:
         """Whether the epoch stands where a commit of the live epoch stands."""
-        standing = self._context.ledger.state().standing
+        standing = self._context.ledger.begun().standing
         commits = reversed(self._context.live_ledger(record).state().commits)
         return any(is_at(row.standing, standing, is_bound=self._context.is_chained(record)) for row in commits)
 
@@ -219,8 +219,7 @@ class Replay:
         from kappa.verify.diff import verify
 
         context = self._context
-        state = context.ledger.state()
-        assert state.committed is not None
+        state = context.ledger.begun()
         live, theirs = context.live_paths(record), context.live_ledger(record).state()
         commits = [
             theirs.resolved(row)

@@ -25,7 +25,7 @@ from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.record import chains, rollup
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 from kappa.replay.proof.certificate import Sends
 from kappa.replay.proof.standing import has_common_topic
 from kappa.replay.stages import Stage
@@ -88,14 +88,14 @@ class Slices:
         """What a slice sends while another epoch is live: nothing, or what goes to the epoch's versioned topics."""
         return "versioned" if self._context.topology.versioned_topics else "held"
 
-    def bulk(self, state: LedgerState) -> None:
+    def bulk(self, state: BegunState) -> None:
         """The next slice of a replay, towards the end of its plan."""
         plan, position = self._context.plan, state.position
         is_archived = any((position.get(r.topic, r.partition) or 0) < r.end for r in plan.archived)
         cut = self._bounded(state, partial(self.cuts.bulk, state), self.most if is_archived else self._first_or_most)
         self.cut(state, cut, sends=self.apart, what="replaying", goal=plan.end)
 
-    def towards(self, state: LedgerState, end: Offsets, what: str) -> None:
+    def towards(self, state: BegunState, end: Offsets, what: str) -> None:
         """One live slice towards ``end``; a pause where none can be made yet."""
         cut = self._bounded(state, partial(self.cuts.towards, state, end), self._first_or_most)
         if cut is None:
@@ -103,7 +103,7 @@ class Slices:
         else:
             self.cut(state, cut, sends="live", what=what, goal=end)
 
-    def read_on(self, state: LedgerState, end: Offsets) -> None:
+    def read_on(self, state: BegunState, end: Offsets) -> None:
         """One live slice towards ``end``, where all that hand over together yield."""
         self.towards(state, end, "going on to where its group meets")
 
@@ -111,13 +111,9 @@ class Slices:
         """One held slice that ends on a commit of the live epoch or leads to one; False when there is none."""
         if record.live is None:
             return False
-        state, theirs = self._context.ledger.state(), self._context.live_ledger(record).state()
+        state, theirs = self._context.ledger.begun(), self._context.live_ledger(record).begun()
         position = state.standing
-        if (
-            theirs.committed is not None
-            and not self._context.plan.bound
-            and not has_common_topic(theirs.committed.standing, position)
-        ):
+        if not self._context.plan.bound and not has_common_topic(theirs.committed.standing, position):
             return record.handover is None and self._read_apart(state, what)
         ahead: list[Offsets] = []
         for row in reversed(theirs.commits):
@@ -136,31 +132,31 @@ class Slices:
             self.cut(state, cut, sends=self.apart, what=what)
         return cut is not None
 
-    def _read_apart(self, state: LedgerState, what: str) -> bool:
+    def _read_apart(self, state: BegunState, what: str) -> bool:
         """One held slice towards the end of topics that the live epoch does not read; False when nothing is left."""
         cut = self.onward(state)
         if cut is not None:
             self.cut(state, cut, sends=self.apart, what=what)
         return cut is not None
 
-    def onward(self, state: LedgerState) -> Cut | None:
+    def onward(self, state: BegunState) -> Cut | None:
         """The next slice towards the end of what there is; None where there is nothing."""
         return self._bounded(state, partial(self.cuts.onward, state), self.most)
 
-    def _bounded(self, state: LedgerState, cut: Callable[[int], AnyCut], most: int) -> AnyCut:
+    def _bounded(self, state: BegunState, cut: Callable[[int], AnyCut], most: int) -> AnyCut:
         return self.sizes.bounded(cut, most, state.position, state.commits[-_LAST:])
 
     def micro_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         """The slices of a micro-batch: one of its records, unless these are too large; then several, read anew."""
-        state, end = self._context.ledger.state(), ranges_end(ranges)
+        state, end = self._context.ledger.begun(), ranges_end(ranges)
         if self.sizes.fitting(ranges, state.commits[-_LAST:]) is None:
             self.run(ranges, sends="live", what="live", raw=raw)
             return
         while state.position != end and not self._context.stop_reason:
             self.towards(state, end, "live")
-            state = self._context.ledger.state()
+            state = self._context.ledger.begun()
 
-    def cut(self, state: LedgerState, cut: Cut, *, sends: Sends, what: str, goal: Offsets | None = None) -> None:
+    def cut(self, state: BegunState, cut: Cut, *, sends: Sends, what: str, goal: Offsets | None = None) -> None:
         """One slice from the last commit to a cut, on the way to a goal."""
         ranges = state.position.span_to(cut.end)
         foresee = None
@@ -174,8 +170,7 @@ class Slices:
 
         On the way to the end of a log that grows, the last slice reads further than what can be told now.
         """
-        state = self._context.ledger.state()
-        assert state.committed is not None
+        state = self._context.ledger.begun()
         committed = replace(effects, ranges=plan.ranges, detail={**effects.detail, **plan.detail})
         after = replace(state, commits=(state.committed, committed))
         try:
@@ -213,7 +208,7 @@ class Slices:
         """
         context = self._context
         context.check_low(ranges)
-        state = context.ledger.state()
+        state = context.ledger.begun()
         logged = state.baseline_seq is not None
         if logged:
             context.open_sender()
@@ -241,14 +236,13 @@ class Slices:
         if is_small(ranges, context.config.small_slice):
             self._old_objects.collect_if_grown(LEAST_LIVE if sends == "live" else LEAST)
 
-    def _releases(self, state: LedgerState, ranges: Sequence[OffsetRange], sends: Sends) -> Releases:
+    def _releases(self, state: BegunState, ranges: Sequence[OffsetRange], sends: Sends) -> Releases:
         """What a live slice releases; of any other, what it takes over from the live epoch."""
         context = self._context
         idle_after = context.topology.idle_after
         if not idle_after:
             return {}
         if sends == "live":
-            assert state.committed is not None
             position, times = state.position, state.committed.stream_times
             return releases.of_live_slice(ranges, position, idle_after, times, lambda: context.stable(position))
         record = context.record()
@@ -256,7 +250,7 @@ class Slices:
             return {}
         return releases.copied(context.live_ledger(record).state().releases, state.released, ranges)
 
-    def _floors(self, state: LedgerState, ranges: Sequence[OffsetRange], sends: Sends) -> Floors:
+    def _floors(self, state: BegunState, ranges: Sequence[OffsetRange], sends: Sends) -> Floors:
         """The floors of partitions that were added; of any other slice than a live one, those of the live epoch.
 
         A floor says nothing to code that takes the time from elsewhere.

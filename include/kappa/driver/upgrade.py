@@ -26,7 +26,7 @@ from kappa.topology.shapes import masked_of, timings_as_dict, timings_of
 
 if TYPE_CHECKING:
     from kappa.record.epoch_record import EpochRecord
-    from kappa.record.ledger_state import LedgerState
+    from kappa.record.ledger_state import BegunState, LedgerState
 
 
 def overtaken(epochs: Epochs, paths: EpochPaths, epoch: EpochRecord, state: LedgerState, running: str) -> str | None:
@@ -67,6 +67,7 @@ def switch(
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
+        LedgerError: the epoch was not seeded.
     """
     code = str(request.detail["code"])
     try:
@@ -75,11 +76,10 @@ def switch(
     except KappaError as error:
         _withdraw(epochs, request, f"{type(error).__name__}: {error}")
         return
-    state = ledger.state()
+    state = ledger.begun()
     name = savepoint_name(paths.epoch, state.seq)
-    last = state.committed.seq if state.committed is not None else None
     why = f"before the upgrade to {code[:12]}"
-    savepoints.create(config, paths.topology, name, seq=last, actor="driver", reason=why)
+    savepoints.create(config, paths.topology, name, seq=state.committed.seq, actor="driver", reason=why)
     crash_point("upgrade.ready", state.seq)
     row = ledger.append(
         LedgerRow(
@@ -104,10 +104,8 @@ def switch(
     crash_point("upgraded", state.seq)
 
 
-def _floors(state: LedgerState, before: Topology, after: Topology, bound: Mapping[str, str]) -> Floors:
+def _floors(state: BegunState, before: Topology, after: Topology, bound: Mapping[str, str]) -> Floors:
     """Where frontiers stand whose grace becomes longer."""
-    if state.committed is None:
-        return {}
     old, new = (
         {bound.get(topic, topic): timing.grace_ms for topic, timing in timings_of(topology.sources).items()}
         for topology in (before, after)

@@ -13,7 +13,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.record.chains import sent_ends_of
 from kappa.record.ledger import Ledger
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState, begun
 from kappa.replay.chains import Binding, Key, SentEnd, is_at, is_reached, next_end, sent_at, topics_of, within
 
 #: What is read of those topics that are not versioned topics, for a slice that ends at a place of the root topics.
@@ -57,7 +57,7 @@ class Upstreams:
         """The epochs."""
         return tuple(topics_of(self.bound))
 
-    def onward(self, state: LedgerState, direct: Offsets, most: int) -> Cut | None:
+    def onward(self, state: BegunState, direct: Offsets, most: int) -> Cut | None:
         """The next slice of a reader that goes on as far as there is something; None when there is nothing.
 
         Args:
@@ -67,16 +67,16 @@ class Upstreams:
         """
         return _cut(state, self.ahead(state.standing), direct, most)
 
-    def bulk(self, state: LedgerState, end: Offsets, direct: Offsets, most: int) -> Cut | None:
+    def bulk(self, state: BegunState, end: Offsets, direct: Offsets, most: int) -> Cut | None:
         """The next slice towards the end of a plan, which is in offsets of the versioned topics."""
         ahead = {key: within(sent, end.only(_topics(sent))) for key, sent in self.ahead(state.standing).items()}
         return _cut(state, ahead, direct, most)
 
-    def towards(self, state: LedgerState, goal: Offsets, direct: Offsets, most: int) -> Cut | None:
+    def towards(self, state: BegunState, goal: Offsets, direct: Offsets, most: int) -> Cut | None:
         """The next slice on the way to a place of the root topics; None when none of it is there to be read yet."""
         return _cut(state, _upto(self.ahead(state.standing), goal), direct, most)
 
-    def following(self, state: LedgerState, goals: Sequence[Offsets], direct: Direct, most: int) -> Cut | None:
+    def following(self, state: BegunState, goals: Sequence[Offsets], direct: Direct, most: int) -> Cut | None:
         """The next slice of an epoch that follows another one, which was at these places, oldest first.
 
         It ends at the furthest of them that is at most so far away and at which all upstreams have a commit. Where that
@@ -107,7 +107,7 @@ class Upstreams:
     def _have(self, ahead: Mapping[Key, Sequence[SentEnd]], standing: Offsets, goal: Offsets) -> bool:
         """Whether each of them has a commit at the goal, or knows none of its topics."""
         for key, sent in ahead.items():
-            topics = set(self._state(key).standing.topics)
+            topics = set(begun(self._state(key)).standing.topics)
             is_there = is_at(goal, standing.only(topics)) or sent_at(sent, goal) is not None
             if topics & set(goal.topics) and not is_there:
                 return False
@@ -127,7 +127,7 @@ def _upto(ahead: Mapping[Key, Sequence[SentEnd]], goal: Offsets) -> dict[Key, li
     return {key: [one for one in sent if is_reached(one.standing, goal)] for key, sent in ahead.items()}
 
 
-def _cut(state: LedgerState, ahead: Mapping[Key, Sequence[SentEnd]], direct: Offsets, most: int | None) -> Cut | None:
+def _cut(state: BegunState, ahead: Mapping[Key, Sequence[SentEnd]], direct: Offsets, most: int | None) -> Cut | None:
     end, standing = state.position, state.standing
     frontiers: dict[str, int] = {}
     for sent in ahead.values():

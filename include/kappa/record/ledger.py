@@ -22,7 +22,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
 from kappa.record import row_files
 from kappa.record.ledger_rows import FORMAT, FORMER_FIELDS, LedgerRow
-from kappa.record.ledger_state import LedgerState, StateBuilder, stays
+from kappa.record.ledger_state import BegunState, LedgerState, StateBuilder, begun, stays
 from kappa.record.past_commits import PastCommits
 from kappa.replay import stored
 
@@ -61,6 +61,14 @@ class Ledger:
             for record in records:
                 self._builder.add(_from_record(record))
             return self._builder.state()
+
+    def begun(self) -> BegunState:
+        """The same of an epoch that was seeded.
+
+        Raises:
+            LedgerError: it has no commit.
+        """
+        return begun(self.state())
 
     def last_commit(self) -> LedgerRow | None:
         """The last commit, without reading the whole ledger."""

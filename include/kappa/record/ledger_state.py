@@ -236,31 +236,43 @@ class LedgerState:
 
     @property
     def committed(self) -> LedgerRow | None:
-        """The last commit."""
+        """The last commit, where there is one."""
         return self.commits[-1] if self.commits else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BegunState(LedgerState):
+    """The state of a ledger that has a commit: what slices, handovers and comparisons work with."""
+
+    @property
+    def committed(self) -> LedgerRow:
+        """The last commit."""
+        return self.commits[-1]
 
     @property
     def position(self) -> Offsets:
-        """Offsets from which the next slice is read.
-
-        Raises:
-            LedgerError: the epoch has no commit yet.
-        """
-        return ranges_end(self._last_commit().ranges)
+        """Offsets from which the next slice is read."""
+        return ranges_end(self.committed.ranges)
 
     @property
     def standing(self) -> Offsets:
-        """The same in offsets of root topics, in which epochs that read different versioned topics can be compared.
+        """The same in offsets of root topics, in which epochs that read different versioned topics can be compared."""
+        return self.committed.standing
 
-        Raises:
-            LedgerError: the epoch has no commit yet.
-        """
-        return self._last_commit().standing
 
-    def _last_commit(self) -> LedgerRow:
-        if not self.commits:
-            raise LedgerError("The epoch has no commit yet: it was not seeded.")
-        return self.commits[-1]
+def begun(state: LedgerState) -> BegunState:
+    """The state, as that of an epoch that was seeded.
+
+    Raises:
+        LedgerError: it has no commit.
+    """
+    if isinstance(state, BegunState):
+        return state
+    raise LedgerError(
+        f"The ledger has no commit in its {state.last} rows: the epoch was not seeded yet. Wait for its driver: see "
+        "kappa status",
+        rows=state.last,
+    )
 
 
 class StateBuilder:
@@ -319,8 +331,9 @@ class StateBuilder:
             values["rolled"] = row
 
     def state(self) -> LedgerState:
+        kind = BegunState if self._commits else LedgerState
         looks = Commits(self._looks, len(self._looks))
-        return LedgerState(**self._values, commits=Commits(self._commits, len(self._commits)), looks=looks)
+        return kind(**self._values, commits=Commits(self._commits, len(self._commits)), looks=looks)
 
 
 def stays(state: LedgerState, upto: int) -> Callable[[int, str, int], bool]:

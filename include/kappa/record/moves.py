@@ -9,7 +9,7 @@ from typing import Any
 from kappa import clock
 from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.events import Event
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 from kappa.replay.proof.certificate import Certificate
 from kappa.replay.rules.cutover import CutoverRequest
 
@@ -92,7 +92,7 @@ def ended_by(record: TopologyRecord, handover: int) -> str:
 def moved(
     record: TopologyRecord,
     handover: Event,
-    state: LedgerState,
+    state: BegunState,
     certificate: Certificate,
     extras: Mapping[str, Any],
     *,

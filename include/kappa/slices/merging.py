@@ -16,7 +16,6 @@ from kappa import clock
 from kappa.delta import table_files, tables
 from kappa.delta.fsync import may_have_moved
 from kappa.delta.retention import is_first_after
-from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.record import merge_on_read as contents
 from kappa.record.ledger_rows import LedgerRow
@@ -140,8 +139,8 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
         return
     if pending.rows <= run.engines.arrow_rows:
         changed = own if own is not None and at.merged == at.seq - 1 else contents.changed(at)
-        assert changed is not None
-        tables.merge(at.path, changed, table.key, table.columns, at.seq)
+        if changed is not None:
+            tables.merge(at.path, changed, table.key, table.columns, at.seq)
         return
     names = quoted(column.name for column in table.columns)
     tables.overwrite_frame(at.path, contents.frame(run.engines.session, at).select(*names), at.seq)
@@ -149,8 +148,7 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
 
 def _rows_after(run: EpochRun, table: Table, changes: pa.Table) -> pa.Table | None:
     """The table's rows after the slice at hand, which changed these; None where the driver has none before it."""
-    committed = run.ledger.state().committed
-    assert committed is not None
+    committed = run.ledger.begun().committed
     return run.state(table).after(contents.contents_of(run.paths, committed, table.name), changes)
 
 
@@ -159,8 +157,7 @@ def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
 
     Changes of an abandoned attempt do not belong to the commit that is merged between slices.
     """
-    committed = run.ledger.state().committed
-    if committed is None or at.seq <= committed.seq:
+    if at.seq <= run.ledger.begun().committed.seq:
         return None
     return run.scratch.written.get(f"changes/{table.name}")
 
@@ -173,11 +170,9 @@ def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
-        LedgerError: nothing is committed.
+        LedgerError: the epoch was not seeded.
     """
-    committed = run.ledger.state().committed
-    if committed is None:
-        raise LedgerError("Tables are merged after a commit; the epoch has none.")
+    committed = run.ledger.begun().committed
     has_merged = False
     for table in run.topology.tables:
         pending = unmerged(run, table, committed)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from kappa.errors import Transient
 from kappa.offsets.vector import OffsetRange, ranges_end
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 from kappa.record.merge_on_read import contents_of
 from kappa.slices.input.reading import Reading
 from kappa.slices.rows.contract import check_rows
@@ -86,9 +86,8 @@ class Probe:
         state: its ledger.
     """
 
-    def __init__(self, run: EpochRun, plan: LedgerRow, state: LedgerState) -> None:
+    def __init__(self, run: EpochRun, plan: LedgerRow, state: BegunState) -> None:
         committed = state.committed
-        assert committed is not None
         self._run = run
         self._plan = plan
         self._tables = {

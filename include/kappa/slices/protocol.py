@@ -28,7 +28,7 @@ from kappa.offsets.releases import Releases, merged, releases_detail
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 from kappa.record.merge_on_read import MERGED, contents_of
 from kappa.replay.chains import frontiers_detail
 from kappa.replay.proof.certificate import Sends
@@ -91,7 +91,7 @@ def run_slice(
         DataLossError: records of the ranges are no longer in the log.
     """
     run.look_at_commits()
-    state = run.ledger.state()
+    state = run.ledger.begun()
     plan = state.open_plan or plan_slice(
         run,
         state,
@@ -111,7 +111,7 @@ def run_slice(
 
 def plan_slice(
     run: EpochRun,
-    state: LedgerState,
+    state: BegunState,
     ranges: Sequence[OffsetRange],
     *,
     sends: Sends,
@@ -167,7 +167,7 @@ def finish_slice(
 ) -> LedgerRow:
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
     run.look_at_commits()
-    state, lines = run.ledger.state(), Lines(run.engines.begin)
+    state, lines = run.ledger.begun(), Lines(run.engines.begin)
     effects = state.open_effects
     if effects is None:
         with lines.line("effects", plan.seq):
@@ -223,8 +223,7 @@ def roots_detail(roots: Offsets | None) -> dict[str, Any]:
 
 def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     """Line 4: bring the changes of this slice and of those before it into the tables for which that is due."""
-    committed = run.ledger.state().committed
-    assert committed is not None
+    committed = run.ledger.begun().committed
     for table in run.topology.tables:
         pending = unmerged(run, table, committed, effects)
         if is_due(run, pending, clock.now(), committed.at):
@@ -242,8 +241,7 @@ def commit_slice(
         seconds: how long the lines before took, for the row; that of this line, up to the row, is added.
     """
     started = time.monotonic()
-    committed = run.ledger.state().committed
-    assert committed is not None
+    committed = run.ledger.begun().committed
     run.look_at_commits()  # the row vouches for every commit up to the versions that it names
     # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have merged meanwhile.
     pending = {table.name: unmerged(run, table, committed, effects) for table in run.topology.tables}

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive, Archives
+from kappa.errors import LedgerError
 from kappa.kafka.registry import Registry
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
@@ -80,6 +81,20 @@ class Sent:
     seq: int = -1
     plan: str | None = None
     handover: int | None = None
+
+    def opened(self) -> Sender:
+        """The sender.
+
+        Raises:
+            LedgerError: the driver has none.
+        """
+        if self.sender is None:
+            raise LedgerError(
+                f"Something is to be sent after slice {self.seq}, and the driver has no sender. It opens one before: "
+                "start it again",
+                seq=self.seq,
+            )
+        return self.sender
 
 
 @dataclass(kw_only=True)

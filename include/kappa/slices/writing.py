@@ -13,7 +13,7 @@ from kappa.errors import LedgerError, MiscountedError
 from kappa.faults import crash_point
 from kappa.offsets.vector import ranges_end
 from kappa.record.ledger_rows import LedgerRow, plan_hash
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.merge_on_read import contents_of
 from kappa.slices.input.reading import Counts, Reading, archived_ranges, is_small
 from kappa.slices.rows.contract import check_rows
@@ -35,14 +35,13 @@ from kappa.slices.run import MASK, EpochRun
 from kappa.slices.step import call_step
 
 
-def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataFrame | None) -> LedgerRow:
+def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFrame | None) -> LedgerRow:
     """Line 2: call the step and write its rows, each table's in one commit; then the ``effects`` row.
 
     A crash in between leaves some tables written; the step is then called again on the same input and only the others
     are written.
     """
     committed = state.committed
-    assert committed is not None
     check_topics(run.engines.broker, run.topic_ids)
     before = {
         table.name: run.state(table).frame(contents_of(run.paths, committed, table.name))

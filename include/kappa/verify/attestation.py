@@ -20,7 +20,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow, plan_hash
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import LedgerState, begun
 from kappa.replay.findings import Finding
 from kappa.replay.proof.certificate import Certificate
 from kappa.replay.rules.log import recreated_topics
@@ -201,7 +201,7 @@ def _later(config: Config, broker: Broker, record: TopologyRecord, state: Ledger
     if last is None or last[0] == record.live:
         return ""
     epoch, marker = last
-    standing = state.standing
+    standing = begun(state).standing
     theirs = marker.standing.only(set(marker.standing.topics) & set(standing.topics))
     live = f"and the record says that epoch {record.live} is live, which has read up to {standing.to_json()}"
     if not standing.dominates(theirs):

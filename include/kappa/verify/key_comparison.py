@@ -21,7 +21,7 @@ from kappa.delta.fsync import fsync, replace_text
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 from kappa.record.merge_on_read import frame_at, read_table
 from kappa.replay import stored
 from kappa.slices.run import EpochRun
@@ -50,12 +50,11 @@ class ComparedSide:
     """
 
     paths: EpochPaths
-    state: LedgerState
+    state: BegunState
 
     @property
     def committed(self) -> LedgerRow:
         """Its last commit."""
-        assert self.state.committed is not None
         return self.state.committed
 
     def has_changes_since(self, seq: int, table: Table) -> bool:
@@ -195,7 +194,7 @@ def forget(paths: EpochPaths) -> None:
 
 
 def _own_side(run: EpochRun) -> ComparedSide:
-    return ComparedSide(paths=run.paths, state=run.ledger.state())
+    return ComparedSide(paths=run.paths, state=run.ledger.begun())
 
 
 def _rows(run: EpochRun, side: ComparedSide, table: Table) -> DataFrame:

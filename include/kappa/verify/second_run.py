@@ -23,7 +23,7 @@ from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.merge_on_read import frame_at
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.proof.determinism import Determinism, other_size
@@ -161,9 +161,9 @@ def advance(
         size: most offsets of a slice.
         check: raises when the records of a slice are no longer in the log; without it, reading the slice raises.
     """
-    state = run.ledger.state()
+    state = run.ledger.begun()
     if state.open_plan is not None:
-        _finish(run, state, size)
+        _finish(run, state, state.open_plan, size)
         return True
     if state.position == end:
         return False
@@ -218,11 +218,11 @@ class SecondRun:
         if self._again is None:
             source = SeedSource(kind=self._plan.seed, epoch=self._plan.seed_epoch, seq=self._plan.seed_seq)
             self._again = opened(self._run, SECOND_RUN, source, self._plan.start)
-        again, state = self._again, self._again.ledger.state()
+        again, state = self._again, self._again.ledger.begun()
         size = min(self._size, most) if most < self._plan.request.slice_records else self._size
         if advance(again, self._plan.end, index, size, check=check):
             return None
-        return self._compared(state)
+        return self._compared(again, state)
 
     def close(self) -> None:
         """Free the memory and remove the folder. Idempotent."""
@@ -232,9 +232,8 @@ class SecondRun:
         self._again = None
         discard(self._run.paths, SECOND_RUN)
 
-    def _compared(self, state: LedgerState) -> Determinism:
-        first = self._run.ledger.state()
-        assert self._again is not None and first.committed is not None and state.committed is not None
+    def _compared(self, again: EpochRun, state: BegunState) -> Determinism:
+        first = self._run.ledger.begun()
         mask = Mask()
         topology = self._run.topology
         outcome = Determinism(
@@ -243,7 +242,7 @@ class SecondRun:
             slices=first.slices,
             slices_again=state.slices,
             members=tuple(
-                twice(m, rows_of(self._run, first.committed, m), rows_of(self._again, state.committed, m), mask)
+                twice(m, rows_of(self._run, first.committed, m), rows_of(again, state.committed, m), mask)
                 for m in (*topology.tables, *topology.appends)
                 if m.cuts != "equal"
             ),
@@ -252,10 +251,8 @@ class SecondRun:
         return outcome
 
 
-def _finish(run: EpochRun, state: LedgerState, size: int) -> None:
+def _finish(run: EpochRun, state: LedgerState, plan: LedgerRow, size: int) -> None:
     """Finish a planned slice, or abandon it when it is too large."""
-    plan = state.open_plan
-    assert plan is not None
     if state.open_effects is None and sum(r.count for r in plan.ranges) > size:
         abandon_slice(run, plan)
     else:

@@ -25,7 +25,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import LedgerState, begun
 from kappa.record.merge_on_read import chunks, contents_of
 from kappa.record.rollup import runs_of
 from kappa.topology import Append, Table, Topic, Topology, registry
@@ -101,8 +101,7 @@ class _Epoch:
     @property
     def committed(self) -> LedgerRow:
         """The slice after which it is counted."""
-        assert self.state.committed is not None
-        return self.state.committed
+        return begun(self.state).committed
 
     @property
     def way_back(self) -> str:

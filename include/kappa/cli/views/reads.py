@@ -123,7 +123,7 @@ def lag(topology: Topology, json: Json = False) -> None:
 
     settings = config()
     epoch = serving.resolve(settings, topology)
-    state = Ledger(EpochPaths(lake=settings.lake, topology=topology, epoch=epoch).ledger).state()
+    state = Ledger(EpochPaths(lake=settings.lake, topology=topology, epoch=epoch).ledger).begun()
     rows, others = _lag(settings.bootstrap_servers, state.position, state.commits[0].detail["topic_ids"])
     behind, held = (sum(row[name] or 0 for row in rows) for name in ("lag", "held"))
     if json:

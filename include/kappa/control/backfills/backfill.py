@@ -101,11 +101,10 @@ def _computed(
         archives = [run.archive(topic) for topic in sorted({item.topic for item in backfill.archived})]
         index = time_index(broker, start.topics, archives)
         while advance(second_run, end, index, config.slice_records):
-            offsets = start.count_to(second_run.ledger.state().position)
+            offsets = start.count_to(second_run.ledger.begun().position)
             progress(f"computed {offsets:,} of {backfill.offsets:,} offsets")
     progress("comparing with the live epoch")
-    committed = second_run.ledger.state().committed
-    assert committed is not None
+    committed = second_run.ledger.begun().committed
     appends = [append for append in topology.appends if append.name in backfill.outputs]
     for append in appends:
         _check_times(run, append, rows_of(second_run, committed, append), backfill)
@@ -258,15 +257,13 @@ def _written(folder: EpochPaths, name: str, computed: Computed) -> dict[str, int
 
 def _windows(run: EpochRun, table: Table, backfill: Backfill) -> Twice:
     """Rows of closed windows as the live epoch has them, and as they were computed."""
-    committed = run.ledger.state().committed
-    assert committed is not None
+    committed = run.ledger.begun().committed
     return twice(table, *closed_windows(run, committed, table, backfill.folder, backfill.begin, backfill.end), Mask())
 
 
 def _live(run: EpochRun, append: Append) -> DataFrame:
     """All rows of an output as the live epoch has them."""
-    committed = run.ledger.state().committed
-    assert committed is not None
+    committed = run.ledger.begun().committed
     return frame_at(run.engines.session, run.paths, committed, f"outputs/{append.name}")
 
 

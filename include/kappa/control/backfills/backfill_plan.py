@@ -111,7 +111,7 @@ def _located(
     """The backfill with its offset ranges, and objections to reading them."""
     paths = EpochPaths(lake=config.lake, topology=backfill.topology, epoch=backfill.epoch)
     ledger = Ledger(paths.ledger)
-    state = ledger.state()
+    state = ledger.begun()
     position, topics = state.position, state.position.topics
     times = {member.name: member.time for member in members}
     with Broker(config.bootstrap_servers) as broker:

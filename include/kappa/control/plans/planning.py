@@ -26,7 +26,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.rollup import is_cut_by_arrival
 from kappa.replay.chains import ChainFacts, physical, topics_of
 from kappa.replay.facts import (
@@ -190,7 +190,7 @@ def _live(
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
-    if state.committed is None:
+    if not isinstance(state, BegunState):
         raise LakeUnreachableError(
             f"Epoch {record.live} of {record.topology!r} is live and its ledger holds no commit. Try again in a moment."
         )
@@ -247,7 +247,7 @@ def _moved_group(broker: Broker, paths: EpochPaths, ledger: Ledger) -> Offsets |
     position: Offsets | None = None
     for _ in range(_LOOKS):  # its driver may move it and commit between two looks
         before = ledger.state().seq
-        position = broker.group_position(paths.name, ledger.state().position)
+        position = broker.group_position(paths.name, ledger.begun().position)
         state = ledger.state()
         rows = [row for row in state.commits[-_LOOKS:] if row.seq >= min(before, state.commits[-1].seq)]
         ends = [ranges_end(row.ranges) for row in [*rows, *([state.open_plan] if state.open_plan else [])]]

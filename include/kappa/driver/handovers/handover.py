@@ -26,7 +26,7 @@ from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Now
 from kappa.record.events import Event
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.moves import members_of, moved, together_of
 from kappa.replay.chains import is_at
 from kappa.slices.topics import changelog, turns, versioned_topics
@@ -52,7 +52,7 @@ class Handover:
     _prepared = -PREPARE_SECONDS
     _compared = -math.inf
 
-    def __init__(self, context: Context, read_on: Callable[[LedgerState, Offsets], None]) -> None:
+    def __init__(self, context: Context, read_on: Callable[[BegunState, Offsets], None]) -> None:
         self._context = context
         self._read_on = read_on
         self._expiry = Expiry(
@@ -63,17 +63,17 @@ class Handover:
     def take_over(self, record: TopologyRecord, handover: Event) -> None:
         """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
         context = self._context
-        assert record.live is not None
+        live = record.live_epoch()
         register(context.slice_run, context.topology.topics)  # a registry may refuse: before the live epoch yields
-        live_state = context.live_ledger(record).state()
+        live_state = context.live_ledger(record).begun()
         if live_state.yielded_for != handover.n:
             context.say("waiting for the live epoch to yield")
             if self._expiry.look(record):
                 return
-            context.ensure_live_driver(record.live)
+            context.ensure_live_driver(live)
             time.sleep(IDLE_SECONDS / 4)
             return
-        state = context.ledger.state()
+        state = context.ledger.begun()
         if not is_at(live_state.standing, state.standing, is_bound=context.is_chained(record)):
             return
         self._move(record, handover)
@@ -115,7 +115,7 @@ class Handover:
             self._context.say(f"waiting: {self._group.missing(handover)}")
             time.sleep(IDLE_SECONDS / 4)
 
-    def go_live_first(self, record: TopologyRecord, state: LedgerState) -> None:
+    def go_live_first(self, record: TopologyRecord, state: BegunState) -> None:
         """Set the pointer of a topology that has none: its first epoch goes live by itself.
 
         Raises:
@@ -188,7 +188,7 @@ class Handover:
         is_due = reconciliation.is_due(self._context.topology, record, state)
         return not is_due or is_stuck or state.yielded_for == handover.n
 
-    def yield_to(self, handover: Event, state: LedgerState, *, is_stuck: bool) -> None:
+    def yield_to(self, handover: Event, state: BegunState, *, is_stuck: bool) -> None:
         """Stop sending at the last commit, or where its group meets; then wait for the successor, not for ever."""
         context = self._context
         if state.yielded_for != handover.n:
@@ -215,7 +215,7 @@ class Handover:
             return
         self._await_successor(handover, f"yielded to epoch {handover.epoch}")
 
-    def _reach(self, end: Offsets, state: LedgerState) -> None:
+    def _reach(self, end: Offsets, state: BegunState) -> None:
         """The last slices up to where all that hand over together yield."""
         if state.is_yielded:  # for a handover that was withdrawn, or it has only just gone live
             self.resume(self._context.record(), state)
@@ -250,7 +250,7 @@ class Handover:
             reason = f"{late} within {patience}"
         self._group.withdraw(handover, reason)
 
-    def resume(self, record: TopologyRecord, state: LedgerState) -> None:
+    def resume(self, record: TopologyRecord, state: BegunState) -> None:
         """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first.
 
         The broker knows it before the ledger: should the lake be lost then, the epoch that went live is the one to
@@ -270,7 +270,7 @@ class Handover:
         if reconciliation.is_due(context.topology, record, state):
             detail["reconciled"] = self._reconcile(record, turn)
         context.open_sender()
-        turns.begin(context.slice_run, context.ledger.state(), turn)
+        turns.begin(context.slice_run, context.ledger.begun(), turn)
         context.ledger.append(
             LedgerRow(
                 kind="resume", seq=state.seq, writer=context.writer, at=clock.now(), code=context.code, detail=detail

@@ -24,6 +24,7 @@ from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import BegunState, begun
 from kappa.record.moves import ended_by, is_of, members_of, moved, together_of, waiting, withdrawals
 from kappa.replay.chains import Key, is_at
 from kappa.replay.rules.chain import move_refusals
@@ -75,7 +76,7 @@ class Group:
             upstream = members.get(name)
             if upstream is None or upstream.handover is None or upstream.live != epoch:
                 continue
-            state = self._ledger(name, epoch).state()
+            state = self._ledger(name, epoch).begun()
             if state.yielded_for != upstream.handover.n:
                 return None
             end = end.merge(state.standing.only(end.topics))
@@ -111,7 +112,7 @@ class Group:
         if problems:
             self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
             return False
-        states = {name: self._ledger(name, epoch).state() for name, epoch in new_epochs.items()}
+        states = {name: self._ledger(name, epoch).begun() for name, epoch in new_epochs.items()}
         extras = {name: self._extras(record) for name, record in members.items()}
         crash_point("move.ready")
 
@@ -157,31 +158,25 @@ class Group:
 
     def _missing(self, record: TopologyRecord, *, is_mine: bool = False) -> str:
         """What keeps one member from moving; ``is_mine`` where this process is the new epoch's driver."""
-        assert record.handover is not None and record.live is not None
-        name, epoch = record.topology, record.handover.epoch
-        old = self._ledger(name, record.live).state()
-        if together_of(record.handover) and record.standing is None:
-            return f"live epoch {record.live} of {name!r} has not come to a stand"
-        if old.yielded_for != record.handover.n:
-            return f"live epoch {record.live} of {name!r} has not yielded"
+        name, handover, live = record.topology, record.handover, record.live_epoch()
+        if handover is None or (together_of(handover) and record.standing is None):
+            return f"live epoch {live} of {name!r} has not come to a stand"
+        epoch, old = handover.epoch, self._ledger(name, live).state()
+        if old.yielded_for != handover.n:
+            return f"live epoch {live} of {name!r} has not yielded"
         if not is_mine and not liveness.look(self._paths(name, epoch).heartbeat, self.config.stale_seconds).is_alive:
             return f"epoch {epoch} of {name!r} has no driver"
         new = self._ledger(name, epoch).state()
-        is_there = new.open_plan is None and new.commits and new.baseline_seq is not None
-        if not is_there or not is_at(old.standing, new.standing, is_bound=self._is_bound(record)):
-            return f"epoch {epoch} of {name!r} is not where epoch {record.live} yielded"
-        if self._extras(record) is None:
+        is_bound = bool(record.epoch(live).bound or record.epoch(epoch).bound)
+        is_there = isinstance(new, BegunState) and new.open_plan is None and new.baseline_seq is not None
+        if not is_there or not is_at(begun(old).standing, begun(new).standing, is_bound=is_bound):
+            return f"epoch {epoch} of {name!r} is not where epoch {live} yielded"
+        if self.extras(record, handover) is None:
             return f"epoch {epoch} of {name!r} has not compared its tables yet"
         return ""
 
     def _extras(self, record: TopologyRecord) -> Mapping[str, Any] | None:
         return self.extras(record, record.handover) if record.handover is not None else None
-
-    @staticmethod
-    def _is_bound(record: TopologyRecord) -> bool:
-        """Whether the old or the new epoch reads versioned topics of others."""
-        assert record.handover is not None and record.live is not None
-        return bool(record.epoch(record.live).bound or record.epoch(record.handover.epoch).bound)
 
     def _is_moved(self, events: Sequence[Event], handover: Event) -> bool:
         records = {name: record_of(name, events) for name in members_of(handover)}

@@ -20,7 +20,7 @@ from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.ledger_rows import LedgerRow
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.record.merge_on_read import frame_at
 from kappa.replay.rules.topic import has_same_key
 from kappa.slices.run import EpochRun
@@ -71,7 +71,7 @@ class Predecessor:
     """
 
     paths: EpochPaths
-    state: LedgerState
+    state: BegunState
     shapes: Mapping[str, Shape]
     topics: tuple[str, ...]
     reconciled: Mapping[str, str]
@@ -80,7 +80,6 @@ class Predecessor:
     @property
     def committed(self) -> LedgerRow:
         """Its last commit."""
-        assert self.state.committed is not None
         return self.state.committed
 
     @property
@@ -101,7 +100,7 @@ def is_due(topology: Topology, record: TopologyRecord, state: LedgerState) -> bo
 
 def predecessor(lake: str, record: TopologyRecord, state: LedgerState) -> Predecessor | None:
     """The live epoch, by its ledger; None when there is none."""
-    if record.live is None or state.committed is None:
+    if record.live is None or not isinstance(state, BegunState):
         return None
     epoch = record.epoch(record.live)
     is_unsent = bool(epoch.reconciled) and state.resumed_for != record.last_handover
@@ -123,11 +122,10 @@ def get_ready(run: EpochRun, before: Predecessor | None) -> None:
     Raises:
         StaleWriterError: another driver claimed the epoch.
     """
+    if before is None:
+        return
     topics = [(topic, as_sent(run.topology, topic.of)) for topic in run.topology.reconciled_topics]
-    for table in {
-        table.name: table for topic, table in topics if before is not None and before.holds(topic, table)
-    }.values():
-        assert before is not None
+    for table in {table.name: table for topic, table in topics if before.holds(topic, table)}.values():
         key_comparison.compare(run, before.side, table)
 
 
@@ -144,8 +142,7 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
     Raises:
         StaleWriterError: another driver claimed the epoch.
     """
-    committed = run.ledger.state().committed
-    assert committed is not None
+    committed = run.ledger.begun().committed
     topic_counts = {}
     for topic in run.topology.reconciled_topics:
         table = as_sent(run.topology, topic.of)
@@ -210,19 +207,18 @@ def send(run: EpochRun, handover: int) -> None:
     Raises:
         StaleWriterError: another driver took the epoch over, or the transaction took longer than Kafka allows.
     """
-    state = run.ledger.state()
-    assert run.sent.sender is not None and state.committed is not None
+    state, sender = run.ledger.begun(), run.sent.opened()
     if run.sent.handover == handover:
         return
     run.ledger.check_claim(run.writer)
-    run.sent.sender.begin()
-    run.sent.sender.extend(_records(run, handover))
+    sender.begin()
+    sender.extend(_records(run, handover))
     crash_point("reconcile.open", state.seq)
     # "live": from here on the topics hold what this epoch's tables hold.
     last = state.committed
     closing = marker(run, last.seq, state.position, last, "live", handover, roots=last.detail.get("roots"))
-    run.sent.sender.extend([closing])
-    run.sent.sender.commit(state.position)
+    sender.extend([closing])
+    sender.commit(state.position)
     run.sent.handover = handover
     crash_point("reconcile.send", state.seq)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kappa.offsets.cuts import Spread, TimeIndex, likely_ms, next_cut
 from kappa.offsets.vector import Offsets
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 
 if TYPE_CHECKING:
     from kappa.archive.reader import Archive
@@ -46,7 +46,7 @@ def spread_of(broker: Broker, start: Offsets, end: Offsets) -> Spread | None:
 
 def cut_by_time(
     index: TimeIndex,
-    state: LedgerState,
+    state: BegunState,
     end: Offsets,
     max_records: int,
     spread: Callable[[Offsets, Offsets], Spread | None] | None = None,
@@ -62,9 +62,6 @@ def cut_by_time(
         end: where its bounded work ends.
         max_records: most offsets that the slice may span.
         spread: tells how the records between two places lie in time, where no slices tell it yet.
-
-    Raises:
-        LedgerError: the epoch has no commit yet.
     """
     topics = set(end.topics)
     position = state.position.only(topics)

@@ -61,10 +61,9 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         LedgerError: the epoch has no sender, or has versioned topics and computed slices that are not in them.
         StaleWriterError: another driver claimed the epoch.
     """
-    state = run.ledger.state()
+    state = run.ledger.begun()
     committed = state.committed
-    if committed is None or run.sent.sender is None:
-        raise LedgerError("A baseline needs a seeded epoch and a sender.")
+    sender = run.sent.opened()
     if run.topology.versioned_topics and committed.seq > 0:
         raise LedgerError(
             f"The epoch has computed {committed.seq} slices that are not in its versioned topics: they cannot be "
@@ -85,17 +84,17 @@ def write_baseline(run: EpochRun) -> LedgerRow:
                 run.ledger.check_claim(run.writer)
                 part = list(changelog_records(name, table, rows, committed.seq))
                 stale_keys -= {record.key for record in part if record.key is not None}
-                run.sent.sender.send(part, state.position)
+                sender.send(part, state.position)
                 crash_point("baseline.chunk", committed.seq)
             if stale_keys:
                 run.ledger.check_claim(run.writer)
-                run.sent.sender.send(changelogs.tombstones(name, stale_keys, committed.seq), state.position)
+                sender.send(changelogs.tombstones(name, stale_keys, committed.seq), state.position)
         for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
             run.ledger.check_claim(run.writer)
-            run.sent.sender.send(attempts.missing(records), state.position)
+            sender.send(attempts.missing(records), state.position)
             crash_point("baseline.topics", committed.seq)
         closing = marker(run, committed.seq, state.position, committed, "held", roots=committed.detail.get("roots"))
-        run.sent.sender.send([closing], state.position)
+        sender.send([closing], state.position)
         run.sent.seq, run.sent.plan = committed.seq, None
         crash_point("baseline.marker", committed.seq)
     return run.ledger.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from kappa.errors import DisagreementError, LedgerError, RecordRefusedError
+from kappa.errors import DisagreementError, RecordRefusedError
 from kappa.faults import crash_point
 from kappa.kafka import markers
 from kappa.kafka.changelogs import changelog_records
@@ -45,10 +45,8 @@ def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     """
     if is_sent(run, plan):
         return
-    if run.sent.sender is None:
-        raise LedgerError(f"Slice {plan.seq} sends and the driver has no sender.", seq=plan.seq)
+    sender = run.sent.opened()
     run.ledger.check_claim(run.writer)
-    sender = run.sent.sender
     try:
         sender.begin()
         sender.extend(_records(run, plan, effects))

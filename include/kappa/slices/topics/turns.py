@@ -21,7 +21,7 @@ from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
-from kappa.record.ledger_state import LedgerState
+from kappa.record.ledger_state import BegunState
 from kappa.slices.run import EpochRun
 from kappa.slices.topics.ownership import marked, owner
 from kappa.slices.topics.sending import marker
@@ -79,7 +79,7 @@ def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
     return max(marker.turn, 1) if epoch == paths.epoch and marker.turn else marker.turn + 1
 
 
-def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
+def begin(run: EpochRun, state: BegunState, turn: int) -> None:
     """Say on the broker that the epoch is live: a marker at its last commit, alone in a transaction.
 
     Idempotent by the turn's number. A crash leaves it there or not; the ledger's ``resume`` row comes after it.
@@ -87,7 +87,7 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
     Raises:
         StaleWriterError: another driver took the epoch over.
     """
-    assert run.sent.sender is not None and state.committed is not None
+    sender = run.sent.opened()
     run.sent.turn = turn
     previous = markers.read(run.engines.broker, run.paths)
     if previous is not None and previous.sends == "live" and previous.turn == turn:
@@ -99,7 +99,7 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
     closing = marker(
         run, last.seq, state.position, last, "live", kind="live", roots=last.detail.get("roots"), plan=plan
     )
-    run.sent.sender.send([closing], state.position)
+    sender.send([closing], state.position)
     run.sent.seq, run.sent.plan = last.seq, plan
     crash_point("live.marker", last.seq)
 
