@@ -118,7 +118,8 @@ def test_a_writer_frozen_before_it_removes_files_removes_none_of_its_successors(
         successor.append([{"word": str(number)}])
     for name in ("KEEP_HOURS", "ABANDONED_HOURS"):  # days later
         monkeypatch.setattr(f"kappa.delta.append_log.{name}", 0)
-    frozen._vacuum()
+    assert frozen._table is not None
+    frozen._vacuum(frozen._table)
     assert [row["word"] for row in AppendLog(log.path, SCHEMA).refresh()] == [str(number) for number in range(6)]
 
 

@@ -236,15 +236,13 @@ def _evidence(
     from kappa.spark.session import LazySession
     from kappa.verify.trial import evidence
 
-    assert record.live is not None
-    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live)
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live_epoch())
     with LazySession(config=config, name=f"kappa upgrade {record.topology}") as spark:
         return evidence(config, spark.session, paths, before, after, slices)
 
 
 def _busy(record: TopologyRecord) -> list[Finding]:
-    assert record.live is not None
-    pending = record.epoch(record.live).upgrade
+    pending = record.epoch(record.live_epoch()).upgrade
     return upgrade_rules.epoch_is_busy(
         record.topology,
         record.candidate.epoch if record.candidate else None,

@@ -244,9 +244,9 @@ class AppendLog:
         """
         with self._lock:
             numbered = self._numbered(rows)
-            self._write(numbered, len(rows), "append", {})
+            table = self._write(numbered, len(rows), "append", {})
             if len(self._seen) > COMPACT_AFTER:
-                self._compact()
+                self._compact(table)
             return numbered
 
     def _numbered(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -258,13 +258,14 @@ class AppendLog:
         more: int,
         mode: Literal["append", "overwrite"],
         versions: Mapping[str, int],
-    ) -> None:
+    ) -> DeltaTable:
         import pyarrow as pa
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         about_to(f"append to {self.path}")
-        if self._table is None:
+        table = self._table
+        if table is None:
             raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
         if not self.exists():  # otherwise a file without a commit would bring the folder back
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
@@ -273,13 +274,13 @@ class AppendLog:
             app_transactions=[Transaction(name, version) for name, version in transactions.items()],
             max_commit_retries=0,
         )
-        before = self._table.version()
+        before = table.version()
         try:
             write_deltalake(
-                self._table,
+                table,
                 pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),
                 mode=mode,
-                schema_mode=None if self._is_alike(self._table) else "merge",
+                schema_mode=None if self._is_alike(table) else "merge",
                 commit_properties=properties,
             )
         except CommitFailedError as error:
@@ -289,8 +290,9 @@ class AppendLog:
                 raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
             raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
         # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
-        version = self._table.version()
+        version = table.version()
         sync_commits(self.path, range(0 if version == 1 else version, version + 1))
+        return table
 
     def _is_past(self, version: int) -> bool:
         """Whether the table has gone on beyond a version."""
@@ -321,24 +323,23 @@ class AppendLog:
             stored.check_format(newest, self._format, what=self._what, where=self.path)
         return read
 
-    def _compact(self) -> None:
+    def _compact(self, table: DeltaTable) -> None:
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
 
-        assert self._table is not None
         try:
-            self._table.optimize.compact(
+            table.optimize.compact(
                 target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
             )
             # Before the files that were merged can go.
-            sync_commits(self.path, range(self._table.version(), self._table.version() + 1))
+            sync_commits(self.path, range(table.version(), table.version() + 1))
             self._merges += 1
             if self._merges % VACUUM_AFTER == 0:
-                self._vacuum()
+                self._vacuum(table)
         except CommitFailedError:
             return  # an append came in between; the next one compacts
 
-    def _vacuum(self) -> None:
+    def _vacuum(self, table: DeltaTable) -> None:
         """Remove files that the log dropped long ago, and those that a dead writer left without a commit.
 
         A process may be frozen before this and wake up when others have written for hours: of its own snapshot only the
@@ -346,8 +347,7 @@ class AppendLog:
         """
         from deltalake import DeltaTable
 
-        assert self._table is not None
-        self._table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
+        table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
         DeltaTable(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
 
 

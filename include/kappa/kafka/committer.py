@@ -77,9 +77,10 @@ class Committer:
                 bounded(consumer.close, self._timeout, "closing a consumer")
 
     def _of(self, group: str) -> Consumer:
-        if self._group != group:
+        consumer = self._consumer
+        if consumer is None or self._group != group:
             self.close()
             settings = {"group.id": group, "enable.auto.commit": False, "session.timeout.ms": int(1000 * self._timeout)}
-            self._consumer, self._group = Consumer(client_settings(self._bootstrap_servers) | settings), group
-        assert self._consumer is not None
-        return self._consumer
+            self._consumer = consumer = Consumer(client_settings(self._bootstrap_servers) | settings)
+            self._group = group
+        return consumer

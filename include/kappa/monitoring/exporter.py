@@ -32,15 +32,15 @@ _P = ParamSpec("_P")
 _EVERY = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not bound
 
 
-def _measured(method: Callable[Concatenate[Exporter, _P], None]) -> Callable[Concatenate[Exporter, _P], None]:
-    """A method that does nothing without an endpoint, and whose errors go no further."""
+def _measured(method: Callable[Concatenate[Exporter, Metrics, _P], None]) -> Callable[Concatenate[Exporter, _P], None]:
+    """A method that gets the measures, does nothing without an endpoint, and whose errors go no further."""
 
     @wraps(method)
     def measured(self: Exporter, /, *args: _P.args, **named: _P.kwargs) -> None:
         if self.metrics is None:
             return
         try:
-            method(self, *args, **named)
+            method(self, self.metrics, *args, **named)
         except Exception as error:  # a missing measure stops no stream
             self.metrics.unmeasured()
             self.complain(method.__name__, error)
@@ -103,30 +103,26 @@ class Exporter:
             thread.join()
 
     @_measured
-    def begin(self, line: str) -> None:
+    def begin(self, metrics: Metrics, line: str) -> None:
         """A line of the protocol begins; see :meth:`Metrics.begin`."""
-        assert self.metrics is not None
-        self.metrics.begin(line)
+        metrics.begin(line)
 
     @_measured
-    def stands_at(self, row: LedgerRow | None) -> None:
+    def stands_at(self, metrics: Metrics, row: LedgerRow | None) -> None:
         """The last commit is this one, which is not a slice: the seed."""
-        assert self.metrics is not None
         if row is not None:
-            self.metrics.stands_at(row)
+            metrics.stands_at(row)
 
     @_measured
-    def committed(self, row: LedgerRow, seconds: float) -> None:
+    def committed(self, metrics: Metrics, row: LedgerRow, seconds: float) -> None:
         """A slice was committed."""
-        assert self.metrics is not None
-        self.metrics.committed(row, seconds)
+        metrics.committed(row, seconds)
         self._written.extend((place, version, row.seq) for place, version in row.delta_versions.items())
 
     @_measured
-    def failed(self, error: Exception, in_a_row: int) -> None:
+    def failed(self, metrics: Metrics, error: Exception, in_a_row: int) -> None:
         """An error was weighed."""
-        assert self.metrics is not None
-        self.metrics.failed("wait" if isinstance(error, Transient | ConflictError) else "failure", in_a_row)
+        metrics.failed("wait" if isinstance(error, Transient | ConflictError) else "failure", in_a_row)
 
     def complain(self, what: str, error: Exception) -> None:
         """Log once that something cannot be measured."""
@@ -163,24 +159,22 @@ class Exporter:
         return Broker(self._config.bootstrap_servers)
 
     @_measured
-    def _look_at_lag(self) -> None:
-        assert self.metrics is not None
-        position = self.metrics.position
+    def _look_at_lag(self, metrics: Metrics) -> None:
+        position = metrics.position
         if position is None:
             return
         try:
             ends = self._broker.stable_offsets(position.topics)
         except KappaError:
-            self.metrics.lag(None)  # the driver's own error is in its log
+            metrics.lag(None)  # the driver's own error is in its log
             return
-        self.metrics.lag(position.count_to(position.merge(ends)))
+        metrics.lag(position.count_to(position.merge(ends)))
 
     @_measured
-    def _count_rows(self) -> None:
-        assert self.metrics is not None
+    def _count_rows(self, metrics: Metrics) -> None:
         while self._written:
             place, version, seq = self._written.popleft()
             folder, _, name = place.partition("/")
             kind = {"changes": "table", "outputs": "output"}.get(folder)
             if kind is not None:
-                self.metrics.written(kind, name, rows_of_slice(f"{self._paths.root}/{place}", version, seq))
+                metrics.written(kind, name, rows_of_slice(f"{self._paths.root}/{place}", version, seq))

@@ -53,14 +53,12 @@ def local_time(text: str, zone: str) -> datetime:
     if wrong:
         raise UsageError(f"The zone {wrong}")
     try:
-        day = None if "T" in text or " " in text else date.fromisoformat(text)
-        local = datetime.fromisoformat(text) if day is None else None
+        local = datetime.fromisoformat(text) if "T" in text or " " in text else date.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"{text!r} is not a day or a time. Write it like 2026-03-29 or 2026-03-29T06:00.") from error
     try:
-        if local is None:
-            assert day is not None
-            return zones.day_begin(day, zone)
+        if not isinstance(local, datetime):
+            return zones.day_begin(local, zone)
         if local.tzinfo is not None:
             return local.astimezone(UTC)
         first, second = (local.replace(tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC) for fold in (0, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -51,10 +51,11 @@ def declared_as(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 class FinalOperator(Operator[R]):
     """An operator whose rows are final when it emits them."""
 
+    emits: Emission = field()
+
     @property
     def final(self) -> Emission:
         """These rows, for an output or another operator."""
-        assert self.emits is not None
         return self.emits
 
 
@@ -62,10 +63,11 @@ class FinalOperator(Operator[R]):
 class RowsOperator(Operator[R]):
     """An operator that emits rows of what it reads: joined, or without repetitions."""
 
+    emits: Emission = field()
+
     @property
     def rows(self) -> Emission:
         """These rows, for an output or another operator."""
-        assert self.emits is not None
         return self.emits
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -56,10 +56,11 @@ class Totals:
 class RunningTotalOperator(TableOperator[Totals]):
     """An operator whose result is a table of totals, and the rows that made them."""
 
+    emits: Emission = field()
+
     @property
     def rows(self) -> Emission:
         """The rows, each with its total, for an output or another operator."""
-        assert self.emits is not None
         return self.emits
 
     @property

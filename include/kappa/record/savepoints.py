@@ -162,8 +162,7 @@ def _event(
 
 
 def _commit(config: Config, record: TopologyRecord, seq: int | None) -> LedgerRow:
-    assert record.live is not None
-    ledger = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live).ledger)
+    ledger = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live_epoch()).ledger)
     if seq is None:
         row = ledger.last_commit()
         if row is None:

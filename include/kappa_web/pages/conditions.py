@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.events import Event
 from kappa.replay.stages import Stage
 from kappa_web.pages.board import BoardFacts
 from kappa_web.pages.words import percent
@@ -108,18 +109,18 @@ def attention(
                 f"The driver of {whose} {facts.epoch.epoch} {_IS.get(facts.driver.state, 'is down')}.{detail}",
                 facts.epoch.epoch,
             )
-    if candidate is None or candidate.epoch.verified is None or candidate.epoch.is_recalled:
+    verified = candidate.epoch.verified if candidate is not None else None
+    if candidate is None or verified is None or candidate.epoch.is_recalled:
         return
     number, stage = candidate.epoch.epoch, candidate.epoch.stage
     if stage is Stage.VERIFIED and record.handover is None:
-        advice = _ASKS[str(candidate.epoch.verified.detail["verdict"])]
-        yield verdict_kind(candidate.epoch), f"Epoch {number} is verified and {advice}", number
+        advice = _ASKS[str(verified.detail["verdict"])]
+        yield verdict_kind(verified), f"Epoch {number} is verified and {advice}", number
 
 
-def verdict_kind(epoch: EpochRecord) -> str:
-    """The colour of an epoch's verdict."""
-    assert epoch.verified is not None
-    return _VERDICTS.get(str(epoch.verified.detail["verdict"]), "off")
+def verdict_kind(verified: Event) -> str:
+    """The colour of an epoch's verdict, by the event ``verified``."""
+    return _VERDICTS.get(str(verified.detail["verdict"]), "off")
 
 
 _IS = {

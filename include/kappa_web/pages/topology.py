@@ -210,7 +210,7 @@ def _phases(record: TopologyRecord, epoch: EpochRecord) -> list[tuple[datetime, 
     phases.append((epoch.planned.at, first, "building", "built"))
     if epoch.verified is not None:
         word = str(epoch.verified.detail["verdict"])
-        kind = conditions.verdict_kind(epoch)
+        kind = conditions.verdict_kind(epoch.verified)
         phases.append((epoch.verified.at, first, f"verified {kind}", f"verified: {word}"))
     reached = first
     for move, after in turns:

@@ -22,7 +22,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.record.epoch_record import TopologyRecord
-from kappa.replay.facts import Facts
+from kappa.replay.facts import Facts, TopologyFacts
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.rules.log import is_in_seconds
 from kappa.replay.span import ReplaySpan, span_of
@@ -58,7 +58,7 @@ def sounded(
 ) -> Facts:
     """The facts with those that are measured only for a span that can be replayed."""
     span = span_of(request, facts, now=now)
-    if span is None or not span.is_readable:
+    if span is None or not span.is_readable or facts.topology is None:
         return facts
     samples = _samples(broker, span, facts)
     size = facts.bytes_per_record or _size(span, samples)
@@ -68,8 +68,8 @@ def sounded(
         lake=config.lake,
         free_bytes=_free_bytes(config.lake),
         retention=_retention(broker, samples, facts, size, now),
-        spread=_spread(samples, facts),
-        in_seconds=_in_seconds(samples, facts),
+        spread=_spread(samples, facts.topology),
+        in_seconds=_in_seconds(samples, facts.topology),
         fold=_fold(config, broker, record, request, span, facts),
     )
 
@@ -109,10 +109,8 @@ def _size(span: ReplaySpan, samples: Mapping[TopicPartition, list[_Sample]]) -> 
     return total / sum(counts.values()) if counts else None
 
 
-def _spread(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> tuple[str, ...]:
+def _spread(samples: Mapping[TopicPartition, list[_Sample]], topology: TopologyFacts) -> tuple[str, ...]:
     """Tables with a key that occurs in several partitions: Kafka keeps no order among those."""
-    topology = facts.topology
-    assert topology is not None
     keyed = {source.topic for source in topology.sources if source.keyed}
     keys = {name: topology.shapes[f"tables/{name}"].key for name in topology.tables}
     places: dict[tuple[str, str], TopicPartition] = {}
@@ -128,11 +126,10 @@ def _spread(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> tu
     return tuple(sorted(tables))
 
 
-def _in_seconds(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> dict[str, tuple[int, int]]:
+def _in_seconds(samples: Mapping[TopicPartition, list[_Sample]], topology: TopologyFacts) -> dict[str, tuple[int, int]]:
     """Topics most of whose records have epoch seconds where milliseconds are read: one such time, and Kafka's."""
-    assert facts.topology is not None
     examples = {}
-    for source in (source for source in facts.topology.sources if source.time_in_ms is not None):
+    for source in (source for source in topology.sources if source.time_in_ms is not None):
         own_samples = [sample for at, parts in samples.items() if at[0] == source.topic for sample in parts]
         both = [
             (row.get(source.time_in_ms or ""), sample.times[offset])

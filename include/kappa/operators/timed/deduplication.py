@@ -109,7 +109,9 @@ class Deduplicate:
         keyed = rows.where(is_present(self.key))
         if self.sessions is not None and frontier is not None:
             return self._final(keyed, before, frontier, self.sessions)
-        return self._for_ever(keyed, before, seeks) if frontier is None else self._within(keyed, before, frontier)
+        if frontier is None or self.within_ms is None:
+            return self._for_ever(keyed, before, seeks)
+        return self._within(keyed, before, frontier, self.within_ms)
 
     def _for_ever(self, rows: DataFrame, before: DataFrame, seeks: bool) -> DistinctRows:
         seen_keys = of_keys(before.select(*quoted(self.key)), rows, self.key, seeks=seeks)
@@ -119,11 +121,10 @@ class Deduplicate:
         changes = first.selectExpr(*quoted(self.key), f"{origin.OF_ROW} AS {origin.ORIGIN}", "FALSE AS _deleted")
         return DistinctRows(rows=first, changes=changes, late=None)
 
-    def _within(self, rows: DataFrame, before: DataFrame, frontier: Frontier) -> DistinctRows:
+    def _within(self, rows: DataFrame, before: DataFrame, frontier: Frontier, within_ms: int) -> DistinctRows:
         from pyspark.sql import functions as F
 
-        assert self.within_ms is not None
-        within = f"INTERVAL '{self.within_ms // 1000}.{self.within_ms % 1000:03d}' SECOND"
+        within = f"INTERVAL '{within_ms // 1000}.{within_ms % 1000:03d}' SECOND"
         keys_before = before.selectExpr(*quoted(self.key), "last_seen AS _known")
         late = late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE)
         so_far = f"MAX(_event_time) OVER ({in_order(rows, self.key)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -135,7 +136,7 @@ class Deduplicate:
         both = keys_before.join(latest, on=list(self.key), how="full_outer").selectExpr(
             *quoted(self.key),
             "GREATEST(_known, _latest) AS last_seen",
-            f"{frontier.is_past('GREATEST(_known, _latest)', by_ms=self.within_ms)} AS _deleted",
+            f"{frontier.is_past('GREATEST(_known, _latest)', by_ms=within_ms)} AS _deleted",
             "_known",
             "_latest",
         )
