@@ -80,8 +80,8 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
     stream.moves(1, [1, 28])
     live = stream.start_live()
     driver, _, _ = stream.running[live]
-    run = driver.context.slice_run
-    well, metrics = run.topology, driver.context.exporter.metrics
+    run = driver.engines.slice_run
+    well, metrics = run.topology, driver.voice.exporter.metrics
     assert metrics is not None
     healthy = until(
         live,
@@ -103,12 +103,12 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
     looks["KappaFrontierHeld"] = live, [(5, healthy), (20, found)]
 
     # A broker that does not answer the exporter.
-    exporter = driver.context.exporter.__dict__
-    theirs, exporter["_broker"] = exporter["_broker"], Broker("127.0.0.1:1", timeout_seconds=0.5)
+    broker = driver.voice.exporter._broker
+    theirs, broker.made = broker.made, Broker("127.0.0.1:1", timeout_seconds=0.5)
     found = until(live, lambda now: value(now, "kappa_lag_records") is None)
     looks["KappaLagUnknown"] = live, [(5, healthy), (10, found)]
-    exporter["_broker"].close()
-    exporter["_broker"] = theirs
+    broker.get().close()
+    broker.made = theirs
     until(live, lambda now: value(now, "kappa_lag_records") == 0)
 
     # A step that takes long, while records arrive.
@@ -157,7 +157,7 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
     second = stream.plan_replay()
     candidate = stream.run(second)
     stands = threading.Event()
-    candidate.context.slice_run.topology = replace(candidate.context.topology, step=lambda given: stands.wait(300))
+    candidate.engines.slice_run.topology = replace(candidate.epoch.topology, step=lambda given: stands.wait(300))
     stream.wait(lambda: heartbeat.read(stream.paths(second).heartbeat), "the candidate's driver beats")
     found = until(second, lambda now: value(now, "kappa_replay_progress_ratio") == 0)
     looks["KappaReplayStands"] = second, [(5, found), (40, found)]

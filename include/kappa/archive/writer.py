@@ -13,7 +13,6 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -32,6 +31,7 @@ from kappa.errors import (
 )
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
+from kappa.lazy import Lazy
 from kappa.offsets.coverage import bounded
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_start, ranges_to_json
 from kappa.presence import heartbeat, liveness
@@ -71,6 +71,7 @@ class Archiver:
         self._config = config
         self._topic = topic
         self._given_session = session
+        self._session = Lazy(self._start)
         self._skip_lost = skip_lost
         self._broker = Broker(config.bootstrap_servers)
         self._beat: heartbeat.Beating | None = None
@@ -158,13 +159,16 @@ class Archiver:
         if self._beat is not None:
             self._beat.close(message=message)
             self._beat = None
-        if "session" in self.__dict__ and self._given_session is None:
-            self.session.stop()
+        if self._session.made is not None and self._given_session is None:
+            self._session.made.stop()
         self._broker.close()
 
-    @cached_property
-    def session(self) -> Any:
+    @property
+    def session(self) -> SparkSession:
         """Spark, started when it is first needed."""
+        return self._session.get()
+
+    def _start(self) -> SparkSession:
         if self._given_session is not None:
             return self._given_session
         from kappa.spark.session import build_session

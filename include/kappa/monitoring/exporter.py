@@ -10,7 +10,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import cached_property, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import structlog
@@ -19,6 +19,7 @@ from kappa.config import Config
 from kappa.delta.row_counts import rows_of_slice
 from kappa.errors import ConflictError, KappaError, Transient, first_line
 from kappa.kafka.broker import Broker
+from kappa.lazy import Lazy
 from kappa.monitoring.metrics import Metrics
 from kappa.names import EpochPaths
 
@@ -64,6 +65,7 @@ class Exporter:
         self._complaints: set[str] = set()
         self._written: deque[tuple[str, int, int]] = deque()
         self._closing = threading.Event()
+        self._broker = Lazy(lambda: Broker(config.bootstrap_servers))
         self._server: tuple[Any, threading.Thread] | None = None
         self._thread: threading.Thread | None = None
 
@@ -151,12 +153,8 @@ class Exporter:
             self._look_at_lag()
             self._count_rows()
             is_closing = self._closing.wait(self._config.beat_seconds)
-        if "_broker" in self.__dict__:
-            self._broker.close()
-
-    @cached_property
-    def _broker(self) -> Broker:
-        return Broker(self._config.bootstrap_servers)
+        if self._broker.made is not None:
+            self._broker.made.close()
 
     @_measured
     def _look_at_lag(self, metrics: Metrics) -> None:
@@ -164,7 +162,7 @@ class Exporter:
         if position is None:
             return
         try:
-            ends = self._broker.stable_offsets(position.topics)
+            ends = self._broker.get().stable_offsets(position.topics)
         except KappaError:
             metrics.lag(None)  # the driver's own error is in its log
             return
