@@ -89,7 +89,7 @@ def own(ledger: Ledger) -> Any:
         topology=SimpleNamespace(name="a.b"),
         paths=SimpleNamespace(epoch=1),
         epochs=SimpleNamespace(add=put),
-        beat=SimpleNamespace(say=lambda **values: told.append(("beat", values))),
+        tell=lambda **values: told.append(("beat", values)),
         say=lambda message: None,
         record=lambda: SimpleNamespace(live=1),
         is_spark_dead=lambda: False,
@@ -100,11 +100,11 @@ def own(ledger: Ledger) -> Any:
 
 def test_drivers_that_die_at_a_slice_are_counted_and_the_next_slice_is_smaller(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
-    assert Attempts(own).next(*planned(ledger), []) == "try"
+    assert Attempts(own, own, own).next(*planned(ledger), []) == "try"
     claim(ledger)
-    assert Attempts(own).next(*planned(ledger), []) == "try", "the second of three drivers tries it once more"
+    assert Attempts(own, own, own).next(*planned(ledger), []) == "try", "the second of three drivers tries it once more"
     claim(ledger)
-    assert Attempts(own).next(*planned(ledger), []) == "smaller"
+    assert Attempts(own, own, own).next(*planned(ledger), []) == "smaller"
 
 
 @pytest.mark.parametrize(("error", "last"), [(DataLossError("gone"), "stuck"), (RuntimeError("too large"), "smaller")])
@@ -112,7 +112,7 @@ def test_records_that_are_gone_are_not_looked_for_in_smaller_slices(
     ledger: Ledger, own: Any, error: Exception, last: str
 ) -> None:
     add(ledger, "plan", 1, ranges(0, 5_000))
-    made = Attempts(own)
+    made = Attempts(own, own, own)
     seen = []
     while len(seen) < 3 and "smaller" not in seen:
         made.failed(error)
@@ -144,29 +144,29 @@ def test_after_a_slice_that_failed_slices_grow_and_stay_below_half_of_it_for_a_w
 def test_a_record_that_ends_every_driver_gets_the_epoch_stuck_until_told_to_go_on(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 1), logged=True)
     for _ in range(3):
-        assert Attempts(own).next(*planned(ledger), own.events) == "try"
+        assert Attempts(own, own, own).next(*planned(ledger), own.events) == "try"
         claim(ledger)
-    last = Attempts(own)
+    last = Attempts(own, own, own)
     assert last.next(*planned(ledger), own.events) == "stuck"
     last.give_up(ledger.state())
     assert [(e.event, e.detail["seq"], e.detail["claims"]) for e in own.events] == [("stuck", 1, 3)]
     assert "out of memory?" in own.events[0].reason
     assert own.told[-1][1]["state"] == "stuck"
     claim(ledger)
-    again = Attempts(own)
+    again = Attempts(own, own, own)
     assert again.next(*planned(ledger), own.events) == "stuck", "a driver that is started by itself waits as well"
     again.give_up(ledger.state())
     assert len(own.events) == 1, "once on record is enough"
     own.epochs.add("a.b", 1, "start", actor="ada")
     assert again.is_decided(own.events[0], own.events)
-    told = Attempts(own)
+    told = Attempts(own, own, own)
     assert told.next(*planned(ledger), own.events) == "again", "drivers that only waited made no attempt"
     add(ledger, "abandon", 1, ranges(0, 1), detail={"most": 1})
     add(ledger, "plan", 2, ranges(0, 1), logged=True)
     for _ in range(3):
-        assert Attempts(own).next(*planned(ledger), own.events) == "try"
+        assert Attempts(own, own, own).next(*planned(ledger), own.events) == "try"
         claim(ledger)
-    assert Attempts(own).next(*planned(ledger), own.events) == "stuck"
+    assert Attempts(own, own, own).next(*planned(ledger), own.events) == "stuck"
 
 
 def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> None:
@@ -177,7 +177,7 @@ def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> No
     assert not is_abandonable(own.slice_run, ledger.state())
     for _ in range(3):
         claim(ledger)
-    assert Attempts(own).next(*planned(ledger), []) == "stuck"
+    assert Attempts(own, own, own).next(*planned(ledger), []) == "stuck"
 
 
 @pytest.mark.parametrize(
@@ -198,15 +198,15 @@ def test_a_slice_that_is_planned_again_as_it_was_is_not_abandoned_for_ever(ledge
         claim(ledger)
         claim(ledger)
         if seq == 1:
-            assert Attempts(own).next(*planned(ledger), []) == "smaller"
+            assert Attempts(own, own, own).next(*planned(ledger), []) == "smaller"
             add(ledger, "abandon", 1, ranges(0, 100), detail={"most": 1})
-    assert Attempts(own).next(*planned(ledger), []) == "try"
+    assert Attempts(own, own, own).next(*planned(ledger), []) == "try"
     claim(ledger)
-    assert Attempts(own).next(*planned(ledger), []) == "stuck"
+    assert Attempts(own, own, own).next(*planned(ledger), []) == "stuck"
 
 
 def test_errors_that_pass_do_not_count_and_are_waited_for_longer_and_longer(own: Any) -> None:
-    tried = Attempts(own)
+    tried = Attempts(own, own, own)
     conflicts = [tried.failed(ConflictError("two at once")) for _ in range(4)]
     assert conflicts == [0.2, 0.4, 0.8, 1.6]
     outage = [tried.failed(BrokerUnreachableError("away")) for _ in range(8)]
@@ -221,7 +221,7 @@ def test_errors_that_pass_do_not_count_and_are_waited_for_longer_and_longer(own:
 
 def test_a_failure_of_a_stuck_epoch_adds_no_event_and_is_not_tried_in_a_hot_loop(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 1), logged=True)
-    tried = Attempts(own)
+    tried = Attempts(own, own, own)
     tried.give_up(ledger.state())
     pauses = [tried.failed(ValueError("cannot be finished")) for _ in range(4)]
     assert pauses == [1.0, 2.0, 3.0, 4.0]
@@ -242,7 +242,7 @@ def test_a_full_disk_is_no_attempt_and_the_driver_says_what_it_waits_for(
 ) -> None:
     add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
     own.say = own.said.append
-    made = Attempts(own)
+    made = Attempts(own, own, own)
     for _ in range(2 * own.config.attempts):
         try:
             try:
@@ -266,7 +266,7 @@ def test_an_epoch_that_cannot_be_put_on_record_as_stuck_is_tried_on(
     def add_nothing(*_: Any, **__: Any) -> Event:
         raise refused
 
-    made = Attempts(own)
+    made = Attempts(own, own, own)
     own.epochs.add = add_nothing
     for _ in range(own.config.attempts + 2):
         assert made.failed(ValueError("wrong")) > 0
@@ -279,13 +279,13 @@ def test_an_epoch_that_cannot_be_put_on_record_as_stuck_is_tried_on(
 def test_an_error_that_only_a_new_process_can_mend_ends_the_driver_all_the_same(ledger: Ledger, own: Any) -> None:
     own.is_spark_dead = lambda: True
     with pytest.raises(ValueError, match="the JVM is gone"):
-        Attempts(own).failed(ValueError("the JVM is gone"))
+        Attempts(own, own, own).failed(ValueError("the JVM is gone"))
 
 
 def test_what_cannot_even_be_given_up_gets_the_epoch_stuck_with_its_reason(ledger: Ledger, own: Any) -> None:
     """A table that nothing can open any more: neither the slice nor its abandon row can be made."""
     add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
-    tried, seen = Attempts(own), []
+    tried, seen = Attempts(own, own, own), []
     while not own.events and len(seen) < 20:
         tried.failed(OSError("Found unmasked nulls for non-nullable field"))
         if not own.events:
@@ -306,7 +306,7 @@ def test_what_cannot_even_be_given_up_gets_the_epoch_stuck_with_its_reason(ledge
 
 def test_what_fails_before_a_planned_slice_is_looked_at_gets_the_epoch_stuck_too(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 1), logged=True)
-    tried = Attempts(own)
+    tried = Attempts(own, own, own)
     for _ in range(2 * own.config.attempts):
         assert own.events == []
         tried.failed(OSError("the table is gone"))
@@ -315,7 +315,7 @@ def test_what_fails_before_a_planned_slice_is_looked_at_gets_the_epoch_stuck_too
 
 def test_a_decision_to_set_records_aside_ends_the_wait(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 1), logged=True)
-    tried = Attempts(own)
+    tried = Attempts(own, own, own)
     refusal = Refusal(topic="pos", partition=0, offset=0, error="BAD", cause="code")
     tried.failed(ValueError("bad row."))
     tried.give_up(ledger.state(), refusal)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kappa.config import Config
-from kappa.driver.context import Context
+from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.processes import host
 from kappa.driver.processes.process import await_end
 from kappa.errors import KappaError
@@ -115,12 +115,12 @@ def test_what_a_driver_has_open_is_closed_whatever_fails_to(broken: str) -> None
 
     own: Any = SimpleNamespace(
         spend_sender=close("sender"),
-        slice_run=SimpleNamespace(take_ahead=lambda: SimpleNamespace(close=close("ahead"))),
-        session=SimpleNamespace(stop=close("Spark")),
-        broker=SimpleNamespace(close=close("broker")),
+        opened_run=SimpleNamespace(take_ahead=lambda: SimpleNamespace(close=close("ahead"))),
+        opened_session=SimpleNamespace(stop=close("Spark")),
+        opened_broker=SimpleNamespace(close=close("broker")),
         is_spark_dead=lambda: False,
         _given_session=None,
     )
     with pytest.raises(OSError, match="No space left"):
-        Context.close(own)
+        LazyEngines.close(own)
     assert closed == ["sender", "ahead", "Spark", "broker"]

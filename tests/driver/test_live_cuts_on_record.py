@@ -41,11 +41,12 @@ LOOK = {"readable_from": len(SIZES), "savepoints": [], "merges": {}, "forgotten"
 def test_a_replay_ends_its_slices_where_those_of_the_live_epoch_ended(tmp_path: Path) -> None:
     ledger, ends = recorded(tmp_path / "ledger")
     assert len(ledger.state().commits) < len(ends), "all are rows still"
-    context: Any = SimpleNamespace(
+    epoch: Any = SimpleNamespace(
         plan=SimpleNamespace(end=ends[-2]), record=lambda: None, live_ledger=lambda record: ledger
     )
+    engines: Any = None  # such a cut asks the record alone
     for begun in (ends[0], ends[5]):
-        cuts, position, found = LiveCuts(context), begun, []
+        cuts, position, found = LiveCuts(epoch, engines), begun, []
         while position != ends[-2]:
             state: Any = SimpleNamespace(position=position, shrunk=None, since_shrunk=0)
             position = cuts.bulk(state, most=2).end

@@ -19,7 +19,8 @@ import kappa.cli
 from kappa import control, serving
 from kappa.delta import queries, tables
 from kappa.driver.claiming import claim
-from kappa.driver.context import Context
+from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.driver import Driver
 from kappa.driver.handovers.handover import Handover
 from kappa.errors import (
     DriverAlreadyRunningError,
@@ -53,11 +54,10 @@ def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any) -> Iterator[Lab]:
         yield made
 
 
-def claimed(stream: Lab, epoch: int) -> Context:
-    """What a driver that has the epoch works with, to be led by hand."""
-    driver = Context(stream.config, stream.name, epoch, session=stream.session)
-    claim(driver)
-    driver.beat = type("Quiet", (), {"is_lost": False, "say": lambda *_, **__: None, "close": lambda *_, **__: None})()  # type: ignore[assignment]
+def claimed(stream: Lab, epoch: int) -> Driver:
+    """A driver that has the epoch, to be led by hand."""
+    driver = Driver(stream.config, stream.name, epoch, session=stream.session)
+    claim(driver.epoch)
     return driver
 
 
@@ -68,8 +68,8 @@ def live_epoch(stream: Lab) -> int:
     return epoch
 
 
-def next_ranges(stream: Lab, driver: Context) -> Any:
-    position = driver.ledger.state().position
+def next_ranges(stream: Lab, driver: Driver) -> Any:
+    position = driver.epoch.ledger.state().position
     return position.span_to(position.merge(stream.kafka.stable_offsets([stream.topic])))
 
 
@@ -153,8 +153,8 @@ class TestLaw3ExactlyOnceInDelta:
         epoch = live_epoch(stream)
         stream.produce([("a", 10)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
-        run = driver.slice_run
-        driver.open_sender()
+        run = driver.engines.slice_run
+        driver.engines.open_sender()
         state = run.ledger.state()
         plan = protocol.plan_slice(run, state, next_ranges(stream, driver), sends="live", logged=True)
         first = writing.write_effects(run, plan, run.ledger.state(), None)
@@ -179,7 +179,7 @@ class TestLaw3ExactlyOnceInDelta:
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
-        run = driver.slice_run
+        run = driver.engines.slice_run
         plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         writing.write_effects(run, plan, run.ledger.state(), None)
 
@@ -187,9 +187,9 @@ class TestLaw3ExactlyOnceInDelta:
             raise AssertionError("the step was called again")
 
         later = claimed(stream, epoch)
-        later.slice_run.topology = replace(later.topology, step=raises)
-        later.open_sender()
-        protocol.finish_slice(later.slice_run, plan)
+        later.engines.slice_run.topology = replace(later.epoch.topology, step=raises)
+        later.engines.open_sender()
+        protocol.finish_slice(later.engines.slice_run, plan)
         assert stream.balances()["z"] == 1
 
     def test_what_an_attempt_wrote_counts_and_not_what_the_next_one_computes(
@@ -199,18 +199,18 @@ class TestLaw3ExactlyOnceInDelta:
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
-        run = driver.slice_run
-        driver.open_sender()
+        run = driver.engines.slice_run
+        driver.engines.open_sender()
         plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         writing.write_effects(run, plan, run.ledger.state(), None)
-        honest = driver.topology.step
+        honest = driver.epoch.topology.step
 
         def fickle(seen: Any) -> Any:
             return {
                 name: frame.selectExpr("* EXCEPT (total)", "total + 7 AS total") for name, frame in honest(seen).items()
             }
 
-        run.topology = replace(driver.topology, step=fickle)
+        run.topology = replace(driver.epoch.topology, step=fickle)
         again = writing.write_effects(run, plan, run.ledger.state(), None)
         sending.send_effects(run, plan, again)
         protocol.apply_changes(run, plan, again)
@@ -226,8 +226,8 @@ class TestLaw4ExactlyOnceInKafka:
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
-        run = driver.slice_run
-        driver.open_sender()
+        run = driver.engines.slice_run
+        driver.engines.open_sender()
         plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         sending.send_effects(run, plan, writing.write_effects(run, plan, run.ledger.state(), None))
         stream.run(epoch)
@@ -240,8 +240,8 @@ class TestLaw4ExactlyOnceInKafka:
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
-        run = driver.slice_run
-        driver.open_sender()
+        run = driver.engines.slice_run
+        driver.engines.open_sender()
         plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = writing.write_effects(run, plan, run.ledger.state(), None)
         assert run.sent.sender is not None
@@ -260,19 +260,23 @@ class TestLaw5OneWriter:
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stale = claimed(stream, epoch)
-        stale.open_sender()
+        stale.engines.open_sender()
         plan = protocol.plan_slice(
-            stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True
+            stale.engines.slice_run, stale.epoch.ledger.state(), next_ranges(stream, stale), sends="live", logged=True
         )
         stream.run(epoch)
         stream.settle(epoch)
         before = [row.n for row in stream.ledger(epoch).rows()]
-        versions = {path: tables.version(path) for path in places.effect_paths(stale.topology, stale.paths)}
+        versions = {path: tables.version(path) for path in places.effect_paths(stale.epoch.topology, stale.epoch.paths)}
         with pytest.raises(StaleWriterError):
-            protocol.finish_slice(stale.slice_run, plan)
+            protocol.finish_slice(stale.engines.slice_run, plan)
         with pytest.raises(StaleWriterError):
             protocol.plan_slice(
-                stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True
+                stale.engines.slice_run,
+                stale.epoch.ledger.state(),
+                next_ranges(stream, stale),
+                sends="live",
+                logged=True,
             )
         assert [row.n for row in stream.ledger(epoch).rows()] == before
         assert {path: tables.version(path) for path in versions} == versions
@@ -280,7 +284,7 @@ class TestLaw5OneWriter:
 
     def test_of_two_drivers_that_claim_at_once_one_stops(self, stream: Lab, monkeypatch: Any) -> None:
         epoch = live_epoch(stream)
-        drivers = [Context(stream.config, stream.name, epoch, session=stream.session) for _ in range(2)]
+        drivers = [DrivenEpoch(stream.config, stream.name, epoch) for _ in range(2)]
         both, read = threading.Barrier(2, timeout=DEADLINE_SECONDS), heartbeat.read
 
         def read_at_once(path: str) -> Any:
@@ -290,7 +294,7 @@ class TestLaw5OneWriter:
         monkeypatch.setattr(heartbeat, "read", read_at_once)
         raised: list[BaseException] = []
 
-        def claim_at_once(driver: Context) -> None:
+        def claim_at_once(driver: DrivenEpoch) -> None:
             try:
                 claim(driver)
             except BaseException as error:
@@ -366,7 +370,8 @@ class TestLaw7OnePointer:
         driver = claimed(stream, second)
         stale_record = replace(stream.record(), live=None)
         with pytest.raises(MoveRefusedError):
-            Handover(driver, lambda *_: None).go_live_first(stale_record, driver.ledger.state())
+            handover = Handover(driver.epoch, driver.engines, driver.voice, driver.merges, lambda *_: None)
+            handover.go_live_first(stale_record, driver.epoch.ledger.begun())
         assert serving.resolve(stream.config, stream.name) == epoch
 
     def test_two_appends_at_once_never_both_rest_on_the_same_past(self, stream: Lab) -> None:
@@ -418,8 +423,8 @@ class TestLaw8AConsistentCut:
         before = serving.snapshot(stream.config, stream.name)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
-        run = driver.slice_run
-        driver.open_sender()
+        run = driver.engines.slice_run
+        driver.engines.open_sender()
         plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = writing.write_effects(run, plan, run.ledger.state(), None)
         protocol.apply_changes(run, plan, effects)
@@ -557,7 +562,11 @@ class TestLaw10SideEffectsHappenOnce:
         stream.settle(first)
         driver = claimed(stream, second)
         protocol.plan_slice(
-            driver.slice_run, driver.ledger.state(), next_ranges(stream, driver), sends="held", logged=True
+            driver.engines.slice_run,
+            driver.epoch.ledger.state(),
+            next_ranges(stream, driver),
+            sends="held",
+            logged=True,
         )
         stream.run(second)
         control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
@@ -611,8 +620,8 @@ class TestLaw12NothingIsDroppedInSilence:
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
-        driver.open_sender()
-        run, counts = driver.slice_run, Reading.counts
+        driver.engines.open_sender()
+        run, counts = driver.engines.slice_run, Reading.counts
         ranges, before = next_ranges(stream, driver), run.ledger.state()
         monkeypatch.setattr(Reading, "counts", lambda reading: replace(counts(reading), rows_read=2))
         with pytest.raises(MiscountedError, match="read 2 records; 1 parsed, 0 are dead letters and 0 are set aside"):
@@ -628,7 +637,7 @@ class TestLaw12NothingIsDroppedInSilence:
         assert (row.seq, row.rows_read, row.rows_parsed) == (before.seq + 2, 1, 1)
         assert stream.balances()["z"] == 1
         assert [account for account, _ in stream.sent()].count("z") == 1
-        driver.spend_sender()
+        driver.engines.spend_sender()
 
 
 class TestLaw13EveryMoveIsOnRecord:
@@ -712,7 +721,7 @@ class TestTheChangelog:
         epoch = live_epoch(stream)
         driver = claimed(stream, epoch)
         with pytest.raises(DataLossError, match="still writing"):
-            fold_into(driver.slice_run, stream.paths(epoch), driver.topology.tables[0], 0)
+            fold_into(driver.engines.slice_run, stream.paths(epoch), driver.epoch.topology.tables[0], 0)
 
     def test_a_baseline_that_a_crash_left_without_its_topics_is_written_anew(self, stream: Lab) -> None:
         stream.produce(ROWS)
@@ -723,12 +732,12 @@ class TestTheChangelog:
         stream.await_stage(second, Stage.CAUGHT_UP)
         stream.stop(second)
         driver = claimed(stream, second)
-        if driver.ledger.state().baseline_seq is None:
-            changelog.create_topics(stream.kafka, driver.topology, driver.paths, 2)
-            stream.kafka.delete_topics([driver.paths.changelog("balances")])
-            driver.open_sender()
-            changelog.write_baseline(driver.slice_run)
-        assert len(list(read_all(stream.config.bootstrap_servers, driver.paths.changelog("balances")))) == 3
+        if driver.epoch.ledger.state().baseline_seq is None:
+            changelog.create_topics(stream.kafka, driver.epoch.topology, driver.epoch.paths, 2)
+            stream.kafka.delete_topics([driver.epoch.paths.changelog("balances")])
+            driver.engines.open_sender()
+            changelog.write_baseline(driver.engines.slice_run)
+        assert len(list(read_all(stream.config.bootstrap_servers, driver.epoch.paths.changelog("balances")))) == 3
 
     def test_changelog_and_markers_are_compacted_topics(self, stream: Lab) -> None:
         stream.produce(ROWS)
@@ -748,7 +757,7 @@ class TestAStuckEpoch:
         def poisoned(_: object) -> Any:
             raise ValueError("this step is broken")
 
-        driver.context.slice_run.topology = replace(driver.context.topology, step=poisoned)
+        driver.engines.slice_run.topology = replace(driver.epoch.topology, step=poisoned)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stream.wait(lambda: control.driver_status(stream.config, stream.name, first).state == "stuck", "stuck")
         assert control.history(stream.config, stream.name)[-1].event == "stuck"

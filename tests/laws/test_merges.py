@@ -92,7 +92,7 @@ def test_readers_of_a_commit_get_its_rows_those_of_the_path_once_the_epoch_stand
 def test_a_driver_that_starts_again_between_two_merges_goes_on_from_the_changes(slow: Lab) -> None:
     epoch = live(slow)
     driver, thread, _ = slow.running[epoch]
-    driver.context.merge = lambda **_: None  # type: ignore[method-assign]  # as one that is killed: it merges nothing at its end
+    driver.merges.merge = lambda **_: None  # type: ignore[method-assign]  # as one that is killed: it merges nothing at its end
     assert slow.stop(epoch) == [] and not thread.is_alive()
     assert in_table(slow, epoch) == {}
     slow.run(epoch)

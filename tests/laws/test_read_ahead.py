@@ -11,7 +11,6 @@ import pytest
 from support.epochs import Lab, Move, lab
 
 from kappa.driver import live, slicing
-from kappa.driver.context import Context
 from kappa.replay.stages import Stage
 from kappa.slices.input import ahead
 from kappa.slices.input.ahead import PlannedRead, ReadAhead
@@ -165,6 +164,5 @@ def test_what_was_read_ahead_is_let_go_when_the_driver_ends(stream: Lab, read: l
 
 
 def _run_that_read_ahead(stream: Lab, epoch: int) -> Any:
-    context: Context = stream.running[epoch][0].context
-    run = context.__dict__.get("slice_run")
+    run = stream.running[epoch][0].engines.opened_run
     return run if run is not None and run.scratch.ahead is not None else None

@@ -16,8 +16,9 @@ from support.epochs import DEADLINE_SECONDS, Lab, plain_settings
 from kappa import control
 from kappa.control.restore import restore
 from kappa.driver import consumer_group
-from kappa.driver.context import Context
+from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.errors import ConflictError, RefusedError
+from kappa.kafka.broker import Broker
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
 from kappa.verify.recount import recount
@@ -136,11 +137,11 @@ def test_a_consumer_that_joins_later_holds_up_no_slice(stream: Lab, monkeypatch:
     has_joined = threading.Event()
     move = consumer_group.set_offsets
 
-    def moved(context: Context, position: Offsets) -> None:
-        if position != context.plan.start:  # what follows the rewind waits for the consumer
+    def moved(epoch: DrivenEpoch, broker: Broker, position: Offsets) -> None:
+        if position != epoch.plan.start:  # what follows the rewind waits for the consumer
             assert has_joined.wait(DEADLINE_SECONDS)
         try:
-            move(context, position)
+            move(epoch, broker, position)
         except ConflictError as error:
             conflicts.append(error)
             raise

@@ -10,8 +10,8 @@ import pytest
 from support.epochs import Lab
 
 from kappa import control
-from kappa.driver.context import Context
 from kappa.driver.driver import Driver
+from kappa.driver.lazy_engines import LazyEngines
 from kappa.errors import IllegalTransitionError
 from kappa.presence import heartbeat
 
@@ -32,13 +32,13 @@ def test_an_epoch_that_is_given_up_while_its_driver_claims_it_stays_removed(stre
     stream.produce([("a", 1)])
     epoch = stream.plan_replay()
     driver = Driver(stream.config, stream.name, epoch, session=stream.session)
-    create = driver.context.ledger.create
+    create = driver.epoch.ledger.create
 
     def given_up_and_created() -> None:
         control.abort(stream.config, stream.name, epoch, actor="test", reason="never mind")
         create()
 
-    driver.context.ledger.create = given_up_and_created  # type: ignore[method-assign]
+    driver.epoch.ledger.create = given_up_and_created  # type: ignore[method-assign]
     with pytest.raises(IllegalTransitionError, match="came up too late"):
         driver.run()
     assert not Path(stream.paths(epoch).root).exists()
@@ -66,15 +66,10 @@ def test_a_restarted_driver_says_from_the_first_which_slice_was_committed_last(
 
 def test_a_driver_says_what_it_is_at_again_once_spark_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
     said = ["reading the log"]
-    driver = SimpleNamespace(
-        _given_session=None,
-        starting=None,
-        config=None,
-        topology=SimpleNamespace(name="a.b"),
-        paths=SimpleNamespace(epoch=1),
-        doing=said[0],
-        say=said.append,
-    )
+    epoch: Any = SimpleNamespace(config=None, topology=SimpleNamespace(name="a.b"), paths=SimpleNamespace(epoch=1))
+    voice: Any = SimpleNamespace(doing=said[0], say=said.append)
     monkeypatch.setattr("kappa.spark.session.build_session", lambda *_: "Spark")
-    assert Context.session.func(driver) == "Spark"  # type: ignore[attr-defined]
+    engines = LazyEngines(epoch, voice)
+    assert engines.opened_session is None
+    assert engines.session == engines.opened_session == "Spark"
     assert said == ["reading the log", "starting Spark", "reading the log"]

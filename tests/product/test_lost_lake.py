@@ -141,7 +141,7 @@ class TestAFold:
         lose_lake(stream)
         rebuild(stream)
         driver = stream.run(first + 1)
-        stream.wait(lambda: "transaction" in driver.context.doing or stream.record().live == first + 1, "it waits")
+        stream.wait(lambda: "transaction" in driver.voice.doing or stream.record().live == first + 1, "it waits")
         assert stream.record().live is None
         foreign.abort_transaction(30)
         stream.await_live(first + 1)

@@ -181,7 +181,7 @@ def test_a_record_that_fails_only_with_the_tables_as_they_are_is_told_apart(stre
     stream.produce([("a", 1)], partition=0)
     live = stream.start_live()
     driver, _, _ = stream.running[live]
-    whole = driver.context.topology
+    whole = driver.epoch.topology
 
     def refusing(slice: Any) -> Any:
         is_there = slice[stream.topic].where("id = 'c'").count() and slice.table("balances").count()
@@ -189,7 +189,7 @@ def test_a_record_that_fails_only_with_the_tables_as_they_are_is_told_apart(stre
             raise ValueError("an account again")
         return whole.step(slice)
 
-    driver.context.slice_run.topology = replace(whole, step=refusing)
+    driver.engines.slice_run.topology = replace(whole, step=refusing)
     stream.produce([("b", 2), ("c", 3), ("d", 4)], partition=0)
     event = stuck(stream, live)
     record = event.detail["record"]

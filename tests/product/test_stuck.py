@@ -28,9 +28,9 @@ def test_a_stuck_candidate_tries_again_when_started_and_an_ended_epoch_does_not(
     def poisoned(_: object) -> Any:
         raise ValueError("the disk is full")
 
-    driver.context.slice_run.topology = replace(driver.context.topology, step=poisoned)
+    driver.engines.slice_run.topology = replace(driver.epoch.topology, step=poisoned)
     stream.wait(lambda: control.driver_status(stream.config, stream.name, second).state == "stuck", "stuck")
-    driver.context.slice_run.topology = driver.context.topology
+    driver.engines.slice_run.topology = driver.epoch.topology
     assert control.start(stream.config, stream.name, epoch=second, actor="ada", reason="room made") == second
     stream.await_stage(second, Stage.VERIFIED)
     (started,) = [e for e in control.history(stream.config, stream.name) if e.event == "start"]
@@ -51,14 +51,14 @@ def test_a_step_that_would_end_the_process_gets_a_live_epoch_stuck_and_loses_not
     def ended(_: object) -> Any:
         sys.exit(3)
 
-    driver.context.slice_run.topology = replace(driver.context.topology, step=ended)
+    driver.engines.slice_run.topology = replace(driver.epoch.topology, step=ended)
     stream.produce([("a", 4)])
     stream.wait(lambda: control.driver_status(stream.config, stream.name, live).state == "stuck", "stuck")
     assert (
         "called for the end of the process (exit code 3)"
         in control.driver_status(stream.config, stream.name, live).message
     )
-    driver.context.slice_run.topology = driver.context.topology
+    driver.engines.slice_run.topology = driver.epoch.topology
     control.start(stream.config, stream.name, actor="ada", reason="mended")
     stream.settle(live)
     assert stream.balances() == {"a": 5, "b": 2}

@@ -26,7 +26,7 @@ def test_a_replay_pauses_while_the_live_stream_is_behind_and_ends_all_the_same(
         driver = stream.run(second)
         stream.run(first)
         stream.produce([("a", 1)] * 200, start_ms=1_700_000_100_000)
-        stream.wait(lambda: driver.context.doing.startswith("pausing"), "the replay pauses")
+        stream.wait(lambda: driver.voice.doing.startswith("pausing"), "the replay pauses")
         stream.await_stage(second, Stage.REPLAYED)
         assert _throttled(stream, second) > 0
 
@@ -40,7 +40,7 @@ def test_a_replay_does_not_wait_for_a_live_epoch_whose_driver_does_not_run(
         stream.produce([("a", 1)] * 400, start_ms=1_700_000_100_000)
         driver = stream.run(second)
         stream.await_stage(second, Stage.REPLAYED)
-        assert "pausing" not in driver.context.doing
+        assert "pausing" not in driver.voice.doing
 
 
 def _beside(stream: Lab) -> tuple[int, int]:

@@ -226,7 +226,7 @@ def test_a_stuck_epoch_is_freed_by_corrected_code_and_nothing_is_lost_or_sent_tw
     def poisoned(_: object) -> Any:
         raise ValueError("this step is broken")
 
-    driver.context.slice_run.topology = replace(driver.context.topology, step=poisoned)
+    driver.engines.slice_run.topology = replace(driver.epoch.topology, step=poisoned)
     stream.produce([("z", 1)], start_ms=1_700_000_900_000)
     stream.wait(lambda: control.driver_status(stream.config, stream.name, epoch).state == "stuck", "stuck")
     ask(stream)

@@ -10,7 +10,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from kappa.driver.context import Context
+from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.lazy_engines import LazyEngines
+from kappa.driver.voice import Voice
 from kappa.errors import (
     ConfigError,
     ConflictError,
@@ -30,10 +32,12 @@ from kappa.record.events import DECISIONS, Event
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import BegunState, LedgerState
 from kappa.slices.abandoning import abandon_slice
-from kappa.slices.probing import Refusal, named_by
+from kappa.slices.input.reading import is_small
+from kappa.slices.probing import Probe, Refusal, named_by, refused
 from kappa.slices.run import EpochRun
 from kappa.slices.topics import turns
 from kappa.slices.topics.sending import is_sent
+from kappa.spark.error_classes import error_class
 
 #: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several
 #: attempts, of which each may cost a JVM.
@@ -106,8 +110,10 @@ class Attempts:
     #: The event after which the driver waits for a decision.
     stuck: Event | None = None
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, epoch: DrivenEpoch, engines: LazyEngines, voice: Voice) -> None:
+        self._epoch = epoch
+        self._engines = engines
+        self._voice = voice
         self._failures = 0
         self._failed_at: tuple[Offsets, int] | None = None
         self._is_whole = False
@@ -157,35 +163,35 @@ class Attempts:
             return self._wait("not weighed", other, 1.0)
 
     def _weighed(self, error: Exception) -> float:
-        context = self._context
+        epoch, engines, voice = self._epoch, self._engines, self._voice
         if isinstance(error, StaleWriterError):
-            context.ledger.check_claim(context.writer)  # raises unless only the producer was fenced
+            epoch.ledger.check_claim(epoch.writer)  # raises unless only the producer was fenced
         if isinstance(error, DisagreementError):
-            context.ledger.check_claim(
-                context.writer
+            epoch.ledger.check_claim(
+                epoch.writer
             )  # to a driver that was replaced its successor's slices look like that
-        if isinstance(error, LedgerError) and not context.ledger.exists():
+        if isinstance(error, LedgerError) and not epoch.ledger.exists():
             raise error
         if isinstance(error, SupersededError):
-            turns.put_on_record(context.epochs, context.paths, error)
+            turns.put_on_record(epoch.epochs, epoch.paths, error)
             raise error
-        if context.is_spark_dead():
+        if engines.is_spark_dead():
             raise error  # a new process gets a new JVM; the epoch's watcher starts it
-        context.spend_sender()
+        engines.spend_sender()
         what = f"{type(error).__name__}: {headline(error)}"
         if isinstance(error, ConflictError):
             return self._wait("conflict", error, 0.2)
         if is_full(error):  # no attempt: the same slice goes on when there is room
             return self._wait("disk full", error, 1.0)
-        is_there = context.is_kafka_there()
+        is_there = engines.is_kafka_there()
         if isinstance(error, Transient) or not is_there:
-            state = context.ledger.state()
+            state = epoch.ledger.state()
             self._unsent += is_there and state.open_effects is not None
             return self._wait("waiting", error, 1.0)
-        state = context.ledger.state()
+        state = epoch.ledger.state()
         trace = "".join(traceback.format_tb(error.__traceback__))
         if self.stuck is not None:  # a handover tries to finish what was sent: not for ever, and not in a hot loop
-            context.log.error("failed", error=what, seq=state.seq, trace=trace)
+            voice.log.error("failed", error=what, seq=state.seq, trace=trace)
             self._waits += 1
             return min(LONGEST_PAUSE_SECONDS, float(self._waits))
         # By position and plan: a slice that was abandoned is planned again, smaller, under the next number.
@@ -194,10 +200,10 @@ class Attempts:
         self._failures = self._failures + 1 if at == self._failed_at else 1
         self._failed_at, self._error, self._headline, self.cause = at, what, headline(error), error.with_traceback(None)
         self._is_whole = isinstance(error, _WHATEVER_THE_SIZE)
-        context.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
+        voice.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         is_hopeless = isinstance(error, _HOPELESS)  # another try would find the same
         # What cannot even be given up fails outside of the slice: a table that nothing can open any more, for one.
-        most = context.config.attempts * (1 if state.open_plan is None else 2)
+        most = epoch.config.attempts * (1 if state.open_plan is None else 2)
         if is_hopeless or self._failures >= most:
             self.give_up(state)
             return 0.0
@@ -211,12 +217,12 @@ class Attempts:
             plan: the planned slice.
             events: the topology's, oldest first.
         """
-        context = self._context
-        stuck, is_decided = last_stuck(events, context.paths.epoch, plan.seq)
+        epoch, engines = self._epoch, self._engines
+        stuck, is_decided = last_stuck(events, epoch.paths.epoch, plan.seq)
         if stuck is not None and not is_decided:
             self.stuck = stuck
             return "stuck"
-        limit, run = context.config.attempts, context.slice_run
+        limit, run = epoch.config.attempts, engines.slice_run
         if stuck is not None and self._failures < limit and is_abandonable(run, state):
             # Claims of drivers that only waited are not attempts: the same slice, counted from the start.
             return "again"
@@ -243,8 +249,8 @@ class Attempts:
         most = span_of(plan) if is_same else max(1, span_of(plan) // SHRINK)
         bound: dict[str, Any] = {"decided": True} if is_decided else {"most": most}
         detail = {**bound, "tries": state.tries + self._failures}
-        self._context.log.warning("abandoned", seq=plan.seq, span=span_of(plan), error=self._error or None, **detail)
-        abandon_slice(self._context.slice_run, plan, detail)
+        self._voice.log.warning("abandoned", seq=plan.seq, span=span_of(plan), error=self._error or None, **detail)
+        abandon_slice(self._engines.slice_run, plan, detail)
         self._failures, self._failed_at, self._unsent = 0, None, 0
 
     def give_up(self, state: LedgerState, refusal: Refusal | None = None) -> None:
@@ -254,7 +260,7 @@ class Attempts:
             state: the ledger.
             refusal: the record at which it is stuck, where that is known.
         """
-        context = self._context
+        epoch, voice = self._epoch, self._voice
         stuck = self.stuck
         if stuck is None:
             dead = (
@@ -269,10 +275,10 @@ class Attempts:
                 refusal = named_by(self.cause, plan.ranges)
             if refusal is not None:
                 detail = {"record": refusal.as_dict()}
-                reason = f"{reason.rstrip('.')}. {refusal.described(context.topology.name, self._option())}"
-            self.stuck = stuck = context.epochs.add(
-                context.topology.name,
-                context.paths.epoch,
+                reason = f"{reason.rstrip('.')}. {refusal.described(epoch.topology.name, self._option())}"
+            self.stuck = stuck = epoch.epochs.add(
+                epoch.topology.name,
+                epoch.paths.epoch,
                 "stuck",
                 actor="driver",
                 reason=reason,
@@ -281,13 +287,39 @@ class Attempts:
                 claims=state.tries,
                 **detail,
             )
-            context.log.error("stuck", error=what, seq=state.seq)
-        context.beat.say(state="stuck", message=f"stuck at slice {stuck.detail['seq']}: {stuck.reason}")
+            voice.log.error("stuck", error=what, seq=state.seq)
+        voice.tell(state="stuck", message=f"stuck at slice {stuck.detail['seq']}: {stuck.reason}")
+
+    def refusal(self, state: BegunState, plan: LedgerRow) -> Refusal | None:
+        """The record that the planned slice fails at; None where no record fails alone, or it cannot be found.
+
+        Nothing is computed again where drivers only died at the slice: this one would too.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch.
+        """
+        error = self.cause
+        spans = [item for item in plan.ranges if item.count]
+        refusal = named_by(error, spans)
+        if refusal is None and len(spans) == 1 and spans[0].count == 1:
+            word = "the end of its driver" if error is None else error_class(error)
+            refusal = Refusal(topic=spans[0].topic, partition=spans[0].partition, offset=spans[0].start, error=word)
+        if error is None or state.open_effects is not None or not is_small(plan.ranges, self._epoch.config.small_slice):
+            return refusal
+        try:
+            with Probe(self._engines.slice_run, plan, state) as probe:
+                return refused(probe, spans, None if refusal is None else refusal.range) or refusal
+        except StaleWriterError:
+            raise
+        except Exception as failed:  # the epoch is stuck all the same, for the reason that is known
+            what = f"{type(failed).__name__}: {first_line(failed)}"
+            self._voice.log.warning("record not found", error=what, seq=plan.seq)
+            return refusal
 
     def _option(self) -> str:
         """What the command line needs to name the epoch: nothing for the live one."""
-        record = self._context.record()
-        return "" if record.live in (None, self._context.paths.epoch) else f" --epoch {self._context.paths.epoch}"
+        record = self._epoch.record()
+        return "" if record.live in (None, self._epoch.paths.epoch) else f" --epoch {self._epoch.paths.epoch}"
 
     def is_decided(self, stuck: Event, events: Sequence[Event]) -> bool:
         """Whether the wait is over: the epoch was told to try again.
@@ -296,7 +328,7 @@ class Attempts:
             stuck: the event after which the driver waits.
             events: the topology's, oldest first.
         """
-        epoch, n = self._context.paths.epoch, stuck.n
+        epoch, n = self._epoch.paths.epoch, stuck.n
         if not any(e.event in DECISIONS and e.epoch == epoch and e.n > n for e in events):
             return False
         self.stuck = None
@@ -307,11 +339,11 @@ class Attempts:
         """Errors that pass by themselves do not count as attempts; the pauses between them grow."""
         self._waits += 1
         seconds = min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(self._waits - 1, 10))
-        self._context.log.warning(event, error=str(error), pause_seconds=seconds)
+        self._voice.log.warning(event, error=str(error), pause_seconds=seconds)
         words = str(error) if isinstance(error, KappaError) else headline(error)
         if is_full(error):
             words = f"{_NO_ROOM} ({words})"
-        self._context.say(f"waiting: {words}")
+        self._voice.say(f"waiting: {words}")
         return seconds
 
 

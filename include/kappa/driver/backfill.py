@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from kappa.driver.attempts import Attempts
-    from kappa.driver.context import Context
+    from kappa.driver.driven_epoch import DrivenEpoch
+    from kappa.driver.lazy_engines import LazyEngines
+    from kappa.driver.voice import Voice
     from kappa.record.epoch_record import EpochRecord
     from kappa.topology import Append, Table
 
@@ -49,8 +51,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Replacements:
     """What the driver of a live epoch does about requested backfills."""
 
-    def __init__(self, context: Context, attempts: Attempts) -> None:
-        self._context = context
+    def __init__(self, epoch: DrivenEpoch, engines: LazyEngines, voice: Voice, attempts: Attempts) -> None:
+        self._epoch = epoch
+        self._engines = engines
+        self._voice = voice
         self._attempts = attempts
 
     def next(self, epoch: EpochRecord, state: BegunState) -> LedgerRow | None:
@@ -64,21 +68,21 @@ class Replacements:
         """
         if not epoch.backfills:
             return None
-        context, request = self._context, epoch.backfills[0]
+        engines, request = self._engines, epoch.backfills[0]
         committed = commit_for(state, request)
         if committed is not None:  # the driver before died between the ledger and the record
-            conclude(context.epochs, context.slice_run, request, outcome(committed))
+            conclude(self._epoch.epochs, engines.slice_run, request, outcome(committed))
             return None
         begin, end = (datetime.fromisoformat(request.detail[name]) for name in ("from", "to"))
-        context.say(f"replacing rows from {utc(begin)} to {utc(end)}")
+        self._voice.say(f"replacing rows from {utc(begin)} to {utc(end)}")
         try:
-            check(context.slice_run, request)
+            check(engines.slice_run, request)
         except (StaleWriterError, Transient):
             raise
         except Exception as error:  # no error is a reason to stop the stream
             self._withdraw(request, str(error))
             return None
-        return self.finish(plan(context.slice_run, state, request))
+        return self.finish(plan(engines.slice_run, state, request))
 
     def finish(self, planned: LedgerRow, *, is_leaving: bool = False) -> LedgerRow | None:
         """Go on with a planned replacement; the commit row, or None where it failed too often.
@@ -90,33 +94,33 @@ class Replacements:
             planned: its plan.
             is_leaving: whether another epoch waits for it: it is tried though the epoch is stuck.
         """
-        context = self._context
-        epoch = context.record().epoch(context.paths.epoch)
+        engines = self._engines
+        epoch = self._epoch.record().epoch(self._epoch.paths.epoch)
         request = next((event for event in epoch.backfills if event.n == planned.detail[DETAIL]["n"]), None)
-        tried = context.ledger.state().tries + self._attempts.failures
+        tried = self._epoch.ledger.state().tries + self._attempts.failures
         if planned.logged:
-            context.open_sender()
-        is_marked = planned.logged and is_sent(context.slice_run, planned)
-        if tried >= context.config.attempts and not is_marked:
-            undo(context.slice_run, planned)
+            engines.open_sender()
+        is_marked = planned.logged and is_sent(engines.slice_run, planned)
+        if tried >= self._epoch.config.attempts and not is_marked:
+            undo(engines.slice_run, planned)
             if request is not None:
                 self._withdraw(
                     request, f"it failed {tried} times, the last time with: {self._attempts.error or 'no word'}"
                 )
             return None
         if is_marked and not is_leaving:
-            state = context.ledger.state()
-            if self._attempts.next(state, planned, context.record().events) == "stuck":
+            state = self._epoch.ledger.state()
+            if self._attempts.next(state, planned, self._epoch.record().events) == "stuck":
                 self._attempts.give_up(state)
                 return None
-        row = finish(context.slice_run, planned)
+        row = finish(engines.slice_run, planned)
         if request is not None:
-            conclude(context.epochs, context.slice_run, request, outcome(row))
+            conclude(self._epoch.epochs, engines.slice_run, request, outcome(row))
         return row
 
     def _withdraw(self, request: Event, reason: str) -> None:
-        self._context.log.error("backfill withdrawn", reason=reason, request=request.n)
-        conclude(self._context.epochs, self._context.slice_run, request, None, reason)
+        self._voice.log.error("backfill withdrawn", reason=reason, request=request.n)
+        conclude(self._epoch.epochs, self._engines.slice_run, request, None, reason)
 
 
 def rows_from(ranges: Iterable[OffsetRange]) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 
-from kappa.driver.context import Context
+from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.errors import ConflictError, DriverAlreadyRunningError, IllegalTransitionError
 from kappa.faults import crash_point
 from kappa.presence import heartbeat, liveness
 from kappa.slices.writing import check_mask
 
 
-def claim(context: Context) -> None:
+def claim(epoch: DrivenEpoch) -> None:
     """Claim the epoch in its ledger.
 
     Raises:
@@ -19,35 +19,35 @@ def claim(context: Context) -> None:
         IllegalTransitionError: the epoch was given up before its driver came up; nothing is left of the attempt.
         LedgerError: the key of masked values is not that of the epoch.
     """
-    _check_not_ended(context)
-    context.ledger.create()
-    state = context.ledger.state()
-    sign = liveness.settled(context.paths.heartbeat, context.config.stale_seconds)
+    _check_not_ended(epoch)
+    epoch.ledger.create()
+    state = epoch.ledger.state()
+    sign = liveness.settled(epoch.paths.heartbeat, epoch.config.stale_seconds)
     if sign.is_alive and sign.beat is not None:
         raise DriverAlreadyRunningError(
-            f"Epoch {context.paths.epoch} of {context.topology.name!r} has a driver: {sign.beat.writer}, last heard "
+            f"Epoch {epoch.paths.epoch} of {epoch.topology.name!r} has a driver: {sign.beat.writer}, last heard "
             f"of at {sign.beat.at:%H:%M:%S}.",
             writer=sign.beat.writer,
         )
-    check_mask(context.topology, state, context.config.mask_key)
+    check_mask(epoch.topology, state, epoch.config.mask_key)
     try:
-        context.ledger.claim(context.writer, context.code, state)
+        epoch.ledger.claim(epoch.writer, epoch.code, state)
     except ConflictError as error:
         raise DriverAlreadyRunningError(
-            f"Another driver claimed epoch {context.paths.epoch} of {context.topology.name!r} at the same moment."
+            f"Another driver claimed epoch {epoch.paths.epoch} of {epoch.topology.name!r} at the same moment."
         ) from error
     crash_point("claim")
-    _check_not_ended(context)
+    _check_not_ended(epoch)
 
 
-def _check_not_ended(context: Context) -> None:
+def _check_not_ended(epoch: DrivenEpoch) -> None:
     """An abandoned epoch is removed without a wait for a driver that never beat: that one brings nothing back."""
-    stage = context.record().epoch(context.paths.epoch).stage
+    stage = epoch.record().epoch(epoch.paths.epoch).stage
     if not stage.is_ended:
         return
-    if heartbeat.read(context.paths.heartbeat) is None:
-        shutil.rmtree(context.paths.root, ignore_errors=True)
+    if heartbeat.read(epoch.paths.heartbeat) is None:
+        shutil.rmtree(epoch.paths.root, ignore_errors=True)
     raise IllegalTransitionError(
-        f"Epoch {context.paths.epoch} of {context.topology.name!r} is {stage}: its driver came up too late, and ends.",
-        epoch=context.paths.epoch,
+        f"Epoch {epoch.paths.epoch} of {epoch.topology.name!r} is {stage}: its driver came up too late, and ends.",
+        epoch=epoch.paths.epoch,
     )

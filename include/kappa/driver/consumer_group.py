@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from kappa.driver.context import Context
+from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.errors import ConflictError, RefusedError
+from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import tool_options
 from kappa.offsets.vector import Offsets
 
 
-def set_offsets(context: Context, position: Offsets) -> None:
+def set_offsets(epoch: DrivenEpoch, broker: Broker, position: Offsets) -> None:
     """Move the epoch's group.
 
     Raises:
         ConflictError: a consumer is a member of the group; the message names it.
     """
-    group = context.paths.name
+    group = epoch.paths.name
     try:
-        context.broker.set_group_offsets(group, position)
+        broker.set_group_offsets(group, position)
     except ConflictError as error:
-        members = ", ".join(context.broker.group_member_names(group)) or "a member that has left meanwhile"
+        members = ", ".join(broker.group_member_names(group)) or "a member that has left meanwhile"
         raise ConflictError(
             f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: "
             f"{members}. The epoch goes on once they are stopped. To see them: kafka-consumer-groups.sh "
-            f"{tool_options(context.config.bootstrap_servers)} --describe --members --group {group}",
+            f"{tool_options(epoch.config.bootstrap_servers)} --describe --members --group {group}",
             group=group,
             members=members,
         ) from error
 
 
-def check(context: Context) -> None:
+def check(epoch: DrivenEpoch, broker: Broker) -> None:
     """Raise RefusedError unless the rewound group and the plan agree, before the first slice."""
-    position = context.broker.group_position(context.paths.name, context.plan.start)
-    if position != context.plan.start:
+    position = broker.group_position(epoch.paths.name, epoch.plan.start)
+    if position != epoch.plan.start:
         raise RefusedError(
-            f"Group {context.paths.name!r} is at {position.to_json()}, the plan starts at "
-            f"{context.plan.start.to_json()}: another process moved it. Abort this replay and plan again.",
+            f"Group {epoch.paths.name!r} is at {position.to_json()}, the plan starts at "
+            f"{epoch.plan.start.to_json()}: another process moved it. Abort this replay and plan again.",
             findings=(),
             group=position.to_json(),
-            plan=context.plan.start.to_json(),
+            plan=epoch.plan.start.to_json(),
         )

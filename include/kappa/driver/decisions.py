@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kappa.driver.context import Context
+from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.voice import Voice
 from kappa.faults import crash_point
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
@@ -21,17 +22,18 @@ class Decisions:
     as the live epoch did where it follows that.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, epoch: DrivenEpoch, voice: Voice) -> None:
+        self._epoch = epoch
+        self._voice = voice
         self._parsed: dict[int, SetAsides] = {}
 
     def within(self, record: TopologyRecord, ranges: Sequence[OffsetRange]) -> SetAsides:
         """Those that lie in the ranges of a slice."""
-        context = self._context
-        others = [*context.plan.set_aside, *self._decided(record, is_own=False)]
-        if record.live is not None and record.live != context.paths.epoch:
-            others += context.live_ledger(record).state().set_aside
-        records = (*self._decided(record, is_own=True), *set_asides.without(others, context.plan.brought_in))
+        epoch = self._epoch
+        others = [*epoch.plan.set_aside, *self._decided(record, is_own=False)]
+        if record.live is not None and record.live != epoch.paths.epoch:
+            others += epoch.live_ledger(record).state().set_aside
+        records = (*self._decided(record, is_own=True), *set_asides.without(others, epoch.plan.brought_in))
         return set_asides.merged(set_asides.within(records, ranges))
 
     def is_unobeyed(self, record: TopologyRecord, plan: LedgerRow) -> bool:
@@ -41,7 +43,7 @@ class Decisions:
 
     def withdraw_late(self, record: TopologyRecord, state: BegunState) -> None:
         """Put on record which decisions came too late: their records were read by then. Idempotent."""
-        for event in record.epoch(self._context.paths.epoch).set_asides:
+        for event in record.epoch(self._epoch.paths.epoch).set_asides:
             passed = set_asides.before(self._of(event), dict(state.position.items()))
             if late := set_asides.without(passed, state.set_aside):
                 self._withdraw(event, f"the epoch has committed {set_asides.described(late)} by then")
@@ -53,15 +55,15 @@ class Decisions:
             detail = {"set_aside": event.n}
             return [now.event("set_aside_withdrawn", event.epoch, actor="driver", reason=reason, detail=detail)]
 
-        context = self._context
-        context.ledger.check_claim(context.writer)
-        context.epochs.change(context.paths.topology, decide)
-        context.log.warning("set aside too late", decision=event.n, reason=reason)
+        epoch, voice = self._epoch, self._voice
+        epoch.ledger.check_claim(epoch.writer)
+        epoch.epochs.change(epoch.paths.topology, decide)
+        voice.log.warning("set aside too late", decision=event.n, reason=reason)
         crash_point("set_aside.withdrawn")
 
     def _decided(self, record: TopologyRecord, *, is_own: bool) -> list[set_asides.SetAside]:
         """Decisions about records of the topics that the epoch reads: its own, or those of live epochs before it."""
-        own_epoch, ids = self._context.paths.epoch, self._context.plan.topic_ids
+        own_epoch, ids = self._epoch.paths.epoch, self._epoch.plan.topic_ids
         lived = {move.epoch for move in record.moves}
         epochs = [own_epoch] if is_own else sorted(epoch for epoch in lived if epoch < own_epoch)
         return [

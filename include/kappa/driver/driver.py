@@ -17,13 +17,16 @@ from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_abandonable, last_stuck
 from kappa.driver.backfill import Replacements
 from kappa.driver.claiming import claim
-from kappa.driver.context import IDLE_SECONDS, Context
+from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.handovers.handover import Handover
+from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.live import Live
-from kappa.driver.refusals import refusal_of
+from kappa.driver.merges import IDLE_SECONDS, Merges
+from kappa.driver.processes import process
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
-from kappa.errors import DisagreementError, StaleWriterError, SupersededError
+from kappa.driver.voice import Voice
+from kappa.errors import DisagreementError, KappaError, StaleWriterError, SupersededError
 from kappa.faults import crash_point
 from kappa.monitoring.metrics import Metrics
 from kappa.presence import heartbeat
@@ -67,7 +70,7 @@ def run_epoch(
             more.
     """
     driver = Driver(config, topology, epoch, code=code)
-    driver.context.starting = starting
+    driver.engines.starting = starting
     signal.signal(signal.SIGTERM, driver.on_signal)
     signal.signal(signal.SIGINT, driver.on_signal)
     return driver.run()
@@ -81,19 +84,25 @@ class Driver:
         session: Spark; None starts one when it is needed, and stops it at the end.
 
     Attributes:
-        context: what it works with.
+        epoch: the epoch.
+        engines: what it is computed and sent with.
+        voice: what is said of it.
+        merges: those between two slices.
     """
 
     def __init__(
         self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
     ) -> None:
-        self.context = context = Context(config, topology, epoch, code=code, session=session)
-        self._attempts = attempts = Attempts(context)
-        self._slices = slices = Slices(context, attempts)
-        self._handover = handover = Handover(context, slices.read_on)
-        self._replacements = Replacements(context, attempts)
-        self._replay = Replay(context, attempts, slices, handover)
-        self._live = Live(context, attempts, slices, handover, self._replacements)
+        self.epoch = own = DrivenEpoch(config, topology, epoch, code=code)
+        self.voice = voice = Voice(own)
+        self.engines = engines = LazyEngines(own, voice, session=session)
+        self.merges = merges = Merges(own, engines, voice)
+        self._attempts = attempts = Attempts(own, engines, voice)
+        self._slices = slices = Slices(own, engines, voice, attempts)
+        self._handover = handover = Handover(own, engines, voice, merges, slices.read_on)
+        self._replacements = replacements = Replacements(own, engines, voice, attempts)
+        self._replay = Replay(own, engines, voice, merges, attempts, slices, handover)
+        self._live = Live(own, engines, voice, merges, attempts, slices, handover, replacements)
         self._is_attested = False
 
     def on_signal(self, number: int, _: object) -> None:
@@ -102,7 +111,7 @@ class Driver:
 
     def stop(self, reason: str) -> None:
         """Stop at the next slice boundary."""
-        self.context.stop_reason = reason
+        self.voice.stop_reason = reason
 
     def run(self) -> str:
         """Claim the epoch, then do what comes next until nothing does."""
@@ -110,74 +119,72 @@ class Driver:
             return self._life()
         finally:  # last: the driver that follows waits neither for a scrape nor for the receiver of a notice
             with ExitStack() as ending:
-                ending.callback(self.context.notices.close)
-                ending.callback(self.context.exporter.close)
+                ending.callback(self.voice.notices.close)
+                ending.callback(self.voice.exporter.close)
 
     def _life(self) -> str:
-        context = self.context
-        claim(context)
-        record = context.record()
+        epoch, voice = self.epoch, self.voice
+        claim(epoch)
+        record = epoch.record()
         standing = self._standing(record)
         self._open_exporter(is_live=standing["role"] == "live")
-        standing["metrics"] = context.exporter.address
-        first = replace(heartbeat.this_process(context.writer, context.code), **standing)
-        context.beat = heartbeat.Beating(
-            context.paths.heartbeat,
-            first,
-            context.config.beat_seconds,
-            context.has_claim,
-            watchdog=context.watchdog,
-            alarm=context.alarm,
-        )
-        probe = JvmProbe(context.watchdog, lambda: context.__dict__.get("session"), context.config.beat_seconds)
-        context.notices.open(record.events, context.epochs.lake_id())
-        context.log.info("claimed", code=context.code)
-        if record.epoch(context.paths.epoch).stage is not Stage.SEEDED:
-            discard(context.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
+        standing["metrics"] = voice.exporter.address
+        first = replace(heartbeat.this_process(epoch.writer, epoch.code), **standing)
+        voice.start_beating(first, epoch.has_claim)
+        probe = JvmProbe(voice.watchdog, lambda: self.engines.opened_session, epoch.config.beat_seconds)
+        voice.notices.open(record.events, epoch.epochs.lake_id())
+        voice.log.info("claimed", code=epoch.code)
+        if record.epoch(epoch.paths.epoch).stage is not Stage.SEEDED:
+            discard(epoch.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
         reason = "failed"
         try:
             reason = self._loop()
-            context.merge(is_asked=True)  # a reader of the path sees all of an epoch that stands
+            self.merges.merge(is_asked=True)  # a reader of the path sees all of an epoch that stands
             crash_point("ending")
         except (StaleWriterError, SupersededError) as error:
             reason = str(error)
             raise
         finally:  # each of them whatever becomes of the one before
             with ExitStack() as ending:
-                ending.callback(context.log.info, "ended", reason=reason)
+                ending.callback(voice.log.info, "ended", reason=reason)
                 ending.callback(self.close)
-                ending.callback(context.beat.close, message=reason)
+                ending.callback(voice.end, reason)
                 ending.callback(probe.close)
         if self._is_asked_for():
-            context.start_successor()
+            self._start_successor()
         return reason
+
+    def _start_successor(self) -> None:
+        """Start the driver of the code that runs the epoch now; where this fails, the epoch's watcher does it."""
+        epoch = self.epoch
+        try:
+            process.ensure_driver(epoch.config, epoch.topology.name, epoch.paths.epoch)
+        except KappaError as error:
+            self.voice.log.error("successor not started", error=str(error))
 
     def close(self) -> None:
         """Close Spark and Kafka."""
-        self.context.close()
+        self.engines.close()
 
     def _standing(self, record: TopologyRecord) -> dict[str, Any]:
         """What a first heartbeat says of the epoch: where its last driver left it."""
-        committed = self.context.ledger.state().committed
-        is_live = record.live == self.context.paths.epoch
+        committed = self.epoch.ledger.state().committed
+        is_live = record.live == self.epoch.paths.epoch
         return {"role": "live" if is_live else "candidate", **({} if committed is None else {"seq": committed.seq})}
 
     def _open_exporter(self, *, is_live: bool) -> None:
-        context = self.context
+        epoch, voice = self.epoch, self.voice
 
         def metrics() -> Metrics:
             return Metrics(
-                context.topology,
-                context.paths.epoch,
-                bound=context.upstreams.topics,
-                start=context.plan.start,
-                end=context.plan.end,
+                epoch.topology,
+                epoch.paths.epoch,
+                bound=epoch.upstreams.topics,
+                start=epoch.plan.start,
+                end=epoch.plan.end,
             )
 
-        def state() -> str:
-            return context.beat.state if "beat" in context.__dict__ else "running"
-
-        context.exporter.open(metrics, state, context.ledger.state().committed, is_live=is_live)
+        voice.exporter.open(metrics, lambda: voice.state, epoch.ledger.state().committed, is_live=is_live)
 
     # What comes next
 
@@ -193,30 +200,30 @@ class Driver:
             except Exception as error:  # anything that a step or an engine raises is weighed
                 self._is_attested &= not isinstance(error, DisagreementError)
                 seconds = self._attempts.failed(error)
-                self.context.exporter.failed(error, self._attempts.failures)
+                self.voice.exporter.failed(error, self._attempts.failures)
                 self._pause(seconds)
 
     def _next(self) -> str | None:
         """One act; the reason to end, or None to look again."""
-        context = self.context
-        context.watchdog.begin("looking at the record")
-        record = context.record()
-        context.notices.look(record.events)
-        epoch = record.epoch(context.paths.epoch)
-        ended = context.stop_reason or self._unwanted(epoch) or self._overtaken(epoch)
+        voice = self.voice
+        voice.watchdog.begin("looking at the record")
+        record = self.epoch.record()
+        voice.notices.look(record.events)
+        epoch = record.epoch(self.epoch.paths.epoch)
+        ended = voice.stop_reason or self._unwanted(epoch) or self._overtaken(epoch)
         if ended is not None:
             return ended
         if self._attempts.stuck is not None:
             self._wait_stuck(record, self._attempts.stuck)
             return None
         if not self._is_attested:
-            context.attest(record)
+            self.epoch.attest(self.engines.broker, record)
             self._is_attested = True
-        state = context.ledger.state()
+        state = self.epoch.ledger.state()
         if state.open_plan is not None:
             self._finish_open(record, begun(state), state.open_plan)
             return None
-        if record.live == context.paths.epoch:
+        if record.live == self.epoch.paths.epoch:
             self._live.next(record, begun(state))
         else:
             self._replay.next(record, epoch)
@@ -224,8 +231,8 @@ class Driver:
 
     def _unwanted(self, epoch: EpochRecord) -> str | None:
         """Why the epoch needs no driver, or None."""
-        if self.context.beat.is_lost:
-            Ledger(self.context.paths.ledger).check_claim(self.context.writer)
+        if self.voice.is_lost:
+            Ledger(self.epoch.paths.ledger).check_claim(self.epoch.writer)
         if epoch.stage.is_ended:
             return f"epoch is {epoch.stage.lower()}"
         if not epoch.is_wanted:
@@ -234,8 +241,9 @@ class Driver:
 
     def _overtaken(self, epoch: EpochRecord) -> str | None:
         """Why the epoch needs a driver with other code, or None."""
-        context = self.context
-        return switching.overtaken(context.epochs, context.paths, epoch, context.ledger.state(), context.code)
+        return switching.overtaken(
+            self.epoch.epochs, self.epoch.paths, epoch, self.epoch.ledger.state(), self.epoch.code
+        )
 
     def _is_asked_for(self) -> bool:
         """Whether the epoch needs a driver after this one, which was not told to end: of other code, or called back.
@@ -243,23 +251,23 @@ class Driver:
         To call an epoch back is to put it on record, then to start a driver unless a heartbeat is fresh. The last
         heartbeat is written by now, so either that look misses this driver, or this one finds the call on record.
         """
-        epoch = self.context.record().epoch(self.context.paths.epoch)
-        return not self.context.stop_reason and epoch.is_wanted and not epoch.stage.is_ended
+        epoch = self.epoch.record().epoch(self.epoch.paths.epoch)
+        return not self.voice.stop_reason and epoch.is_wanted and not epoch.stage.is_ended
 
     def _finish_open(self, record: TopologyRecord, state: BegunState, plan: LedgerRow) -> None:
         """Redo a slice that was planned and not committed, with its own ranges; or give up after too many attempts."""
-        context = self.context
-        context.say(f"finishing slice {plan.seq}")
+        epoch, engines, voice = self.epoch, self.engines, self.voice
+        voice.say(f"finishing slice {plan.seq}")
         if plan.logged or plan.sends != "held":
-            context.open_sender()
+            engines.open_sender()
         if plan.is_replacement:
             started = time.monotonic()
             commit = self._replacements.finish(plan)
             if commit is not None:
                 self._slices.committed(commit, "replacing rows", time.monotonic() - started)
             return
-        is_leaving = record.live == context.paths.epoch and record.handover is not None
-        if is_leaving and state.tries and is_abandonable(context.slice_run, state):
+        is_leaving = record.live == epoch.paths.epoch and record.handover is not None
+        if is_leaving and state.tries and is_abandonable(engines.slice_run, state):
             self._attempts.abandon(state, plan)  # the epoch that takes over reads it
             return
         if self._is_decided_anew(record, state, plan):
@@ -274,7 +282,7 @@ class Driver:
                 self._attempts.give_up(state, self._refusal(state, plan))
             case _:
                 started = time.monotonic()
-                row = finish_slice(context.slice_run, plan)
+                row = finish_slice(engines.slice_run, plan)
                 self._slices.committed(row, "finishing", time.monotonic() - started)
 
     def _is_decided_anew(self, record: TopologyRecord, state: LedgerState, plan: LedgerRow) -> bool:
@@ -282,20 +290,17 @@ class Driver:
 
         Before its effects are on record; after that only where the broker refuses them, and they get it stuck.
         """
-        if (
-            not self._slices.decisions.is_unobeyed(record, plan)
-            or self._attempts.failures > self.context.config.attempts
-        ):
+        if not self._slices.decisions.is_unobeyed(record, plan) or self._attempts.failures > self.epoch.config.attempts:
             return False
-        stuck, _ = last_stuck(record.events, self.context.paths.epoch, plan.seq)
-        return (state.open_effects is None or stuck is not None) and is_abandonable(self.context.slice_run, state)
+        stuck, _ = last_stuck(record.events, self.epoch.paths.epoch, plan.seq)
+        return (state.open_effects is None or stuck is not None) and is_abandonable(self.engines.slice_run, state)
 
     def _refusal(self, state: BegunState, plan: LedgerRow) -> Refusal | None:
         """The record that the planned slice fails at; None where that is not known, or said already."""
         if self._attempts.stuck is not None:
             return None
-        self.context.say(f"looking for the record that slice {state.seq} fails at")
-        refusal = refusal_of(self.context, self._attempts, state, plan)
+        self.voice.say(f"looking for the record that slice {state.seq} fails at")
+        refusal = self._attempts.refusal(state, plan)
         crash_point("probe", state.seq)
         return refusal
 
@@ -304,18 +309,18 @@ class Driver:
 
         A start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there.
         """
-        context = self.context
+        epoch, voice = self.epoch, self.voice
         if self._attempts.is_decided(stuck, record.events):
-            context.beat.say(state="running", message="trying again")
+            voice.tell(state="running", message="trying again")
             return
         if not self._is_attested:  # its last commit is not where the epoch stopped sending: no other can begin there
-            if record.handover is not None and record.live == context.paths.epoch:
+            if record.handover is not None and record.live == epoch.paths.epoch:
                 self._handover.refuse(record.handover, stuck.reason)
             time.sleep(IDLE_SECONDS)
             return
-        state = context.ledger.state()
-        upgrade = record.epoch(context.paths.epoch).upgrade
-        if record.live == context.paths.epoch and (record.handover is not None or upgrade is not None):
+        state = epoch.ledger.state()
+        upgrade = record.epoch(epoch.paths.epoch).upgrade
+        if record.live == epoch.paths.epoch and (record.handover is not None or upgrade is not None):
             if state.open_plan is not None:
                 self._leave(record, state, state.open_plan)
                 return
@@ -325,20 +330,20 @@ class Driver:
 
     def _leave(self, record: TopologyRecord, state: LedgerState, plan: LedgerRow) -> None:
         """Close the slice at which the epoch is stuck, so that another can go on; a sent one has to be finished."""
-        context = self.context
-        context.open_sender()
+        engines = self.engines
+        engines.open_sender()
         if plan.is_replacement:
             self._replacements.finish(plan, is_leaving=True)
             return
-        if is_abandonable(context.slice_run, state):
-            abandon_slice(context.slice_run, plan)
+        if is_abandonable(engines.slice_run, state):
+            abandon_slice(engines.slice_run, plan)
             return
         if record.handover is not None and self._handover.is_over(record.handover, "finishing what was sent"):
             return
-        finish_slice(context.slice_run, plan)
+        finish_slice(engines.slice_run, plan)
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self.context.stop_reason:
-            self.context.watchdog.begin("pausing after an error")
+        while time.monotonic() < deadline and not self.voice.stop_reason:
+            self.voice.watchdog.begin("pausing after an error")
             time.sleep(IDLE_SECONDS)

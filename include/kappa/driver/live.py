@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_shrunk
 from kappa.driver.backfill import Replacements
-from kappa.driver.context import IDLE_SECONDS, Context
+from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.handovers import reconciliation
 from kappa.driver.handovers.handover import Handover
+from kappa.driver.lazy_engines import LazyEngines
+from kappa.driver.merges import IDLE_SECONDS, Merges
 from kappa.driver.slicing import Slices
+from kappa.driver.voice import Voice
 from kappa.faults import crash_point
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange
@@ -37,9 +40,20 @@ class Live:
     """
 
     def __init__(
-        self, context: Context, attempts: Attempts, slices: Slices, handover: Handover, replacements: Replacements
+        self,
+        epoch: DrivenEpoch,
+        engines: LazyEngines,
+        voice: Voice,
+        merges: Merges,
+        attempts: Attempts,
+        slices: Slices,
+        handover: Handover,
+        replacements: Replacements,
     ) -> None:
-        self._context = context
+        self._epoch = epoch
+        self._engines = engines
+        self._voice = voice
+        self._merges = merges
         self._attempts = attempts
         self._slices = slices
         self._handover = handover
@@ -48,19 +62,19 @@ class Live:
 
     def next(self, record: TopologyRecord, state: BegunState) -> None:
         """One act: an upgrade, a handover, going live, a replacement, or the log."""
-        context, is_stuck = self._context, self._attempts.stuck is not None
-        epoch, handover = record.epoch(context.paths.epoch), record.handover
+        engines, voice, is_stuck = self._engines, self._voice, self._attempts.stuck is not None
+        epoch, handover = record.epoch(self._epoch.paths.epoch), record.handover
         if epoch.upgrade is not None:
-            context.say(f"going over to code {epoch.upgrade.detail['code'][:12]}")
+            voice.say(f"going over to code {epoch.upgrade.detail['code'][:12]}")
             switching.switch(
-                context.config,
-                context.epochs,
-                context.paths,
-                context.ledger,
-                context.writer,
+                self._epoch.config,
+                self._epoch.epochs,
+                self._epoch.paths,
+                self._epoch.ledger,
+                self._epoch.writer,
                 epoch.upgrade,
-                context.topology,
-                context.slice_run.bound,
+                self._epoch.topology,
+                engines.slice_run.bound,
             )
         elif handover is not None and self._handover.may_yield(record, handover, state, is_stuck=is_stuck):
             self._handover.yield_to(handover, state, is_stuck=is_stuck)
@@ -68,7 +82,7 @@ class Live:
             crash_point("going_live")
             self._handover.resume(record, state)
         elif epoch.backfills:
-            context.open_sender()
+            engines.open_sender()
             self._backfill(record, state)
         else:
             self._serve(state)
@@ -76,49 +90,49 @@ class Live:
     def _backfill(self, record: TopologyRecord, state: BegunState) -> None:
         """Replace the rows of the oldest requested interval, if any. Between two slices only."""
         started = time.monotonic()
-        row = self._replacements.next(record.epoch(self._context.paths.epoch), state)
+        row = self._replacements.next(record.epoch(self._epoch.paths.epoch), state)
         if row is not None:
             self._slices.committed(row, "replacing rows", time.monotonic() - started)
 
     def _serve(self, state: BegunState) -> None:
         """Follow the log: bounded slices while the lag is large, Structured Streaming then."""
-        context = self._context
-        context.open_sender()
-        if context.plan.bound:
+        epoch, engines, voice, merges = self._epoch, self._engines, self._voice, self._merges
+        engines.open_sender()
+        if epoch.plan.bound:
             self._serve_upstreams(state)
             return
-        end = context.stable(state.position)
+        end = epoch.stable(engines.broker, state.position)
         # A stream reads the log only, and a micro-batch cannot be made as small as a slice that follows one that
         # failed.
-        is_bounded = bool(common(state.position.span_to(end), context.plan.archived)) or is_shrunk(state)
+        is_bounded = bool(common(state.position.span_to(end), epoch.plan.archived)) or is_shrunk(state)
         if state.position.count_to(end) > STREAM_BELOW or is_bounded or not self._has_served:
             self._begin_serving()
             if state.position != end:
                 self._slices.towards(state, end, "catching up with the log")
             elif is_bounded:
-                context.say("live")
-                context.idle()
+                voice.say("live")
+                merges.idle()
             return
-        context.say("live")
-        session = context.session  # it may take long to start
-        context.ledger.check_claim(context.writer)  # the query's checkpoint may be a successor's by now
+        voice.say("live")
+        session = engines.session  # it may take long to start
+        epoch.ledger.check_claim(epoch.writer)  # the query's checkpoint may be a successor's by now
         query = LiveQuery(
             session,
-            context.config.bootstrap_servers,
+            epoch.config.bootstrap_servers,
             state.position.naming(end),
-            checkpoint=context.paths.query_checkpoint(uuid.uuid4().hex[:8]),
-            trigger_seconds=context.config.trigger_seconds,
+            checkpoint=epoch.paths.query_checkpoint(uuid.uuid4().hex[:8]),
+            trigger_seconds=epoch.config.trigger_seconds,
             max_records=self._slices.most,
-            headers=any(source.headers for source in context.topology.sources),
-            position=lambda: context.ledger.begun().position,
+            headers=any(source.headers for source in epoch.topology.sources),
+            position=lambda: epoch.ledger.begun().position,
             on_batch=self._on_batch,
         )
         try:
             while query.is_active() and (record := self._serving()) is not None:
-                context.watchdog.begin("watching micro-batches")
+                voice.watchdog.begin("watching micro-batches")
                 time.sleep(IDLE_SECONDS / 2)
-                query.between(context.merge_when_due)  # a slice is another thread's, and so is the ledger then
-                if record.epoch(context.paths.epoch).backfills:
+                query.between(merges.merge_when_due)  # a slice is another thread's, and so is the ledger then
+                if record.epoch(epoch.paths.epoch).backfills:
                     query.between(self._backfill_now)
         finally:
             query.close()
@@ -130,36 +144,36 @@ class Live:
         if cut is not None:
             self._slices.cut(state, cut, sends="live", what="live")
             return
-        self._context.say("live")
-        self._context.idle(IDLE_SECONDS / 2)
+        self._voice.say("live")
+        self._merges.idle(IDLE_SECONDS / 2)
 
     def _begin_serving(self) -> None:
         """Forget, once, the differences of one that died between its resume row and this."""
         if self._has_served:
             return
-        if self._context.topology.reconciled_topics:
-            reconciliation.forget(self._context.paths)
-        self._context.slice_run.look_at_commits()  # not only when the next record comes
+        if self._epoch.topology.reconciled_topics:
+            reconciliation.forget(self._epoch.paths)
+        self._engines.slice_run.look_at_commits()  # not only when the next record comes
         self._has_served = True
 
     def _serving(self) -> TopologyRecord | None:
         """The record, read now; None where it asks for something that ends the streaming query."""
-        if self._context.stop_reason or self._context.beat.is_lost:
+        if self._voice.stop_reason or self._voice.is_lost:
             return None
-        record = self._context.record()
-        self._context.notices.look(record.events)
-        epoch = record.epoch(self._context.paths.epoch)
+        record = self._epoch.record()
+        self._voice.notices.look(record.events)
+        epoch = record.epoch(self._epoch.paths.epoch)
         is_asked = record.handover is not None or epoch.upgrade is not None
-        return record if record.live == self._context.paths.epoch and not is_asked and epoch.is_wanted else None
+        return record if record.live == self._epoch.paths.epoch and not is_asked and epoch.is_wanted else None
 
     def _backfill_now(self) -> None:
         """Between two slices, with the record and the ledger as they are then."""
-        record = self._context.record()
+        record = self._epoch.record()
         if record.handover is None:
-            self._backfill(record, self._context.ledger.begun())
+            self._backfill(record, self._epoch.ledger.begun())
 
     def _on_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         try:
             self._slices.micro_batch(ranges, raw)
         finally:
-            self._context.watchdog.end()
+            self._voice.watchdog.end()

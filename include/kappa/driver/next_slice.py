@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kappa.driver.attempts import is_shrunk
-from kappa.driver.context import Context
+from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.upstreams import Cut
 from kappa.errors import LedgerError
 from kappa.offsets.cuts import Spread
@@ -49,11 +50,11 @@ class Cuts(Protocol):
         ...
 
 
-def cuts_of(context: Context) -> Cuts:
+def cuts_of(epoch: DrivenEpoch, engines: LazyEngines) -> Cuts:
     """What cuts the slices of a driver's epoch."""
-    if context.plan.bound:
-        return UpstreamCuts(context)
-    return LiveCuts(context) if context.plan.request.cuts == "live" else TimeCuts(context)
+    if epoch.plan.bound:
+        return UpstreamCuts(epoch, engines)
+    return LiveCuts(epoch, engines) if epoch.plan.request.cuts == "live" else TimeCuts(epoch, engines)
 
 
 class TimeCuts:
@@ -61,31 +62,32 @@ class TimeCuts:
 
     by_log_alone = True
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, epoch: DrivenEpoch, engines: LazyEngines) -> None:
+        self._epoch = epoch
+        self._engines = engines
         self._spread: Spread | None = None
 
     def bulk(self, state: BegunState, most: int) -> Cut:
-        return self.towards(state, self._context.plan.end, most)
+        return self.towards(state, self._epoch.plan.end, most)
 
     def onward(self, state: BegunState, most: int) -> Cut | None:
-        end = self._context.stable(state.position)
+        end = self._epoch.stable(self._engines.broker, state.position)
         return None if end == state.position else self.towards(state, end, most)
 
     def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut:
-        return Cut(end=cut_by_time(self._context.time_index(), state, goal, most, self._spread_of))
+        return Cut(end=cut_by_time(self._engines.time_index(), state, goal, most, self._spread_of))
 
     def _spread_of(self, start: Offsets, end: Offsets) -> Spread | None:
         """How records lie in time: looked at once, which is as good for the next slice as for the first."""
         if self._spread is None:
-            self._spread = spread_of(self._context.broker, start, end)
+            self._spread = spread_of(self._engines.broker, start, end)
         return self._spread
 
     def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
         # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
         position = state.position
         own = set(position.topics) - set(goals[0].topics)
-        rest = position.merge(self._context.stable(position).only(own)) if own else position
+        rest = position.merge(self._epoch.stable(self._engines.broker, position).only(own)) if own else position
         fitting = [goal for goal in goals if position.count_to(rest.merge(goal)) <= most]
         if not fitting and is_far:
             return self.towards(state, rest.merge(goals[0]), most)
@@ -97,12 +99,12 @@ class LiveCuts(TimeCuts):
 
     by_log_alone = False
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
+    def __init__(self, epoch: DrivenEpoch, engines: LazyEngines) -> None:
+        super().__init__(epoch, engines)
         self._ends: list[Offsets] | None = None
 
     def bulk(self, state: BegunState, most: int) -> Cut:
-        position, end = state.position, self._context.plan.end
+        position, end = state.position, self._epoch.plan.end
         if self._ends is None:
             self._ends = self._recorded(position, end)
         while self._ends and position.dominates(self._ends[0]):
@@ -117,8 +119,8 @@ class LiveCuts(TimeCuts):
 
     def _recorded(self, position: Offsets, end: Offsets) -> list[Offsets]:
         """Ends of the live epoch's slices from a position up to an end, oldest first: those that are rolled up too."""
-        context = self._context
-        pieces = context.live_ledger(context.record()).history()
+        epoch = self._epoch
+        pieces = epoch.live_ledger(epoch.record()).history()
         ends = [ranges_end(row.ranges).only(end.topics) for piece in pieces for row in piece if row.kind == "commit"]
         ends_ahead = [one for one in ends if end.dominates(one) and not position.dominates(one)]
         return sorted(ends_ahead, key=lambda one: sum(offset for _, offset in one.items()))
@@ -129,46 +131,45 @@ class UpstreamCuts:
 
     by_log_alone = False
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, epoch: DrivenEpoch, engines: LazyEngines) -> None:
+        self._epoch = epoch
+        self._engines = engines
 
     def bulk(self, state: BegunState, most: int) -> Cut:
         """Raises LedgerError where no commit of an epoch it reads lies between the last commit and the plan's end."""
-        end = self._context.plan.end
-        cut = self._context.upstreams.bulk(state, end, self._direct_cut(state, end, most), most)
+        end = self._epoch.plan.end
+        cut = self._epoch.upstreams.bulk(state, end, self._direct_cut(state, end, most), most)
         if cut is None:
             raise LedgerError(
-                f"Epoch {self._context.paths.epoch} stands at {state.position.to_json()}, its plan ends at "
+                f"Epoch {self._epoch.paths.epoch} stands at {state.position.to_json()}, its plan ends at "
                 f"{end.to_json()}, and no commit of an epoch that it reads lies between. Abort this replay and plan "
                 "again."
             )
         return cut
 
     def onward(self, state: BegunState, most: int) -> Cut | None:
-        return self._context.upstreams.onward(state, self._direct_cut(state, self._direct_end(state), most), most)
+        return self._epoch.upstreams.onward(state, self._direct_cut(state, self._direct_end(state), most), most)
 
     def towards(self, state: BegunState, goal: Offsets, most: int) -> Cut | None:
         direct = self._direct_end(state)
         end = direct.merge(goal.only(direct.topics))
-        return self._context.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
+        return self._epoch.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
 
     def following(self, state: BegunState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
         direct = self._direct_end(state)
-        return self._context.upstreams.following(
-            state, goals, lambda goal: direct.merge(goal.only(direct.topics)), most
-        )
+        return self._epoch.upstreams.following(state, goals, lambda goal: direct.merge(goal.only(direct.topics)), most)
 
     def _direct_cut(self, state: BegunState, end: Offsets, most: int) -> Offsets:
         """Where a slice towards ``end`` ends in those topics that are not versioned, cut by time."""
         direct = self._direct()
         if not direct:
             return Offsets()
-        return cut_by_time(self._context.time_index(), state, end.only(direct), most)
+        return cut_by_time(self._engines.time_index(), state, end.only(direct), most)
 
     def _direct_end(self, state: BegunState) -> Offsets:
         """Where those topics end that are not versioned."""
         direct = sorted(self._direct())
-        return state.position.only(direct).merge(self._context.broker.stable_offsets(direct)) if direct else Offsets()
+        return state.position.only(direct).merge(self._engines.broker.stable_offsets(direct)) if direct else Offsets()
 
     def _direct(self) -> set[str]:
-        return set(self._context.plan.topic_ids) - set(self._context.upstreams.topics.values())
+        return set(self._epoch.plan.topic_ids) - set(self._epoch.upstreams.topics.values())

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 from kappa import clock
 from kappa.driver import consumer_group
 from kappa.driver.attempts import Attempts, headline, is_shrunk, slice_records
-from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.decisions import Decisions
+from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.maintenance import is_due, maintain
+from kappa.driver.merges import IDLE_SECONDS
 from kappa.driver.next_slice import cuts_of
 from kappa.driver.slice_sizes import AnyCut, SliceSizes
 from kappa.driver.upstreams import Cut
+from kappa.driver.voice import Voice
 from kappa.errors import ConflictError, StaleWriterError, Transient, first_line
 from kappa.offsets import releases
 from kappa.offsets.floors import Floors, of_added
@@ -56,41 +59,41 @@ class Slices:
         decisions: what they leave out.
     """
 
-    def __init__(self, context: Context, attempts: Attempts) -> None:
-        self._context = context
+    def __init__(self, epoch: DrivenEpoch, engines: LazyEngines, voice: Voice, attempts: Attempts) -> None:
+        self._epoch = epoch
+        self._engines = engines
+        self._voice = voice
         self._attempts = attempts
         self.seconds = 0.0
-        self.cuts = cuts_of(context)
-        self.sizes = SliceSizes(context.broker, context.config.slice_bytes)
-        self.decisions = Decisions(context)
+        self.cuts = cuts_of(epoch, engines)
+        self.sizes = SliceSizes(engines.broker, epoch.config.slice_bytes)
+        self.decisions = Decisions(epoch, voice)
 
     @cached_property
     def _old_objects(self) -> OldObjects:
-        return OldObjects(self._context.session)
+        return OldObjects(self._engines.session)
 
     @property
     def most(self) -> int:
         """Most offsets of the next slice: by the plan, by this process's settings, and by what failed."""
-        context = self._context
-        return slice_records(
-            context.ledger.state(), min(context.plan.request.slice_records, context.config.slice_records)
-        )
+        epoch = self._epoch
+        return slice_records(epoch.ledger.state(), min(epoch.plan.request.slice_records, epoch.config.slice_records))
 
     @property
     def _first_or_most(self) -> int:
         """The same on the way to an end that lies far away, where the first slice is a short one."""
         if self.seconds:
             return self.most
-        return min(self.most, max(FIRST_RECORDS, self._context.config.small_slice))
+        return min(self.most, max(FIRST_RECORDS, self._epoch.config.small_slice))
 
     @property
     def apart(self) -> Sends:
         """What a slice sends while another epoch is live: nothing, or what goes to the epoch's versioned topics."""
-        return "versioned" if self._context.topology.versioned_topics else "held"
+        return "versioned" if self._epoch.topology.versioned_topics else "held"
 
     def bulk(self, state: BegunState) -> None:
         """The next slice of a replay, towards the end of its plan."""
-        plan, position = self._context.plan, state.position
+        plan, position = self._epoch.plan, state.position
         is_archived = any((position.get(r.topic, r.partition) or 0) < r.end for r in plan.archived)
         cut = self._bounded(state, partial(self.cuts.bulk, state), self.most if is_archived else self._first_or_most)
         self.cut(state, cut, sends=self.apart, what="replaying", goal=plan.end)
@@ -111,9 +114,9 @@ class Slices:
         """One held slice that ends on a commit of the live epoch or leads to one; False when there is none."""
         if record.live is None:
             return False
-        state, theirs = self._context.ledger.begun(), self._context.live_ledger(record).begun()
+        state, theirs = self._epoch.ledger.begun(), self._epoch.live_ledger(record).begun()
         position = state.standing
-        if not self._context.plan.bound and not has_common_topic(theirs.committed.standing, position):
+        if not self._epoch.plan.bound and not has_common_topic(theirs.committed.standing, position):
             return record.handover is None and self._read_apart(state, what)
         ahead: list[Offsets] = []
         for row in reversed(theirs.commits):
@@ -148,19 +151,19 @@ class Slices:
 
     def micro_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         """The slices of a micro-batch: one of its records, unless these are too large; then several, read anew."""
-        state, end = self._context.ledger.begun(), ranges_end(ranges)
+        state, end = self._epoch.ledger.begun(), ranges_end(ranges)
         if self.sizes.fitting(ranges, state.commits[-_LAST:]) is None:
             self.run(ranges, sends="live", what="live", raw=raw)
             return
-        while state.position != end and not self._context.stop_reason:
+        while state.position != end and not self._voice.stop_reason:
             self.towards(state, end, "live")
-            state = self._context.ledger.begun()
+            state = self._epoch.ledger.begun()
 
     def cut(self, state: BegunState, cut: Cut, *, sends: Sends, what: str, goal: Offsets | None = None) -> None:
         """One slice from the last commit to a cut, on the way to a goal."""
         ranges = state.position.span_to(cut.end)
         foresee = None
-        is_large = not is_small(ranges, self._context.config.small_slice)
+        is_large = not is_small(ranges, self._epoch.config.small_slice)
         if goal is not None and is_large and self.cuts.by_log_alone and not is_shrunk(state):
             foresee = partial(self._foresee, goal, is_moving=sends == "live")
         self.run(ranges, sends=sends, what=what, roots=cut.standing, frontiers=cut.frontiers, foresee=foresee)
@@ -170,13 +173,13 @@ class Slices:
 
         On the way to the end of a log that grows, the last slice reads further than what can be told now.
         """
-        state = self._context.ledger.begun()
+        state = self._epoch.ledger.begun()
         committed = replace(effects, ranges=plan.ranges, detail={**effects.detail, **plan.detail})
         after = replace(state, commits=(state.committed, committed))
         try:
             cut = self._bounded(after, partial(self.cuts.towards, after, goal), self.most)
         except Transient as error:  # the next slice asks again, when this one is safe
-            self._context.log.warning("next slice not foreseen", error=first_line(error))
+            self._voice.log.warning("next slice not foreseen", error=first_line(error))
             return ()
         return () if cut is None or (is_moving and cut.end == goal) else after.position.span_to(cut.end)
 
@@ -206,19 +209,19 @@ class Slices:
             DataLossError: records of the ranges are gone.
             StaleWriterError: another driver claimed the epoch.
         """
-        context = self._context
-        context.check_low(ranges)
-        state = context.ledger.begun()
+        epoch, engines, voice = self._epoch, self._engines, self._voice
+        epoch.check_low(engines.broker, ranges)
+        state = epoch.ledger.begun()
         logged = state.baseline_seq is not None
         if logged:
-            context.open_sender()
+            engines.open_sender()
         started = time.monotonic()
-        context.exporter.begin("plan")
-        self.decisions.withdraw_late(context.record(), state)
-        aside = self.decisions.within(context.record(), ranges)
+        voice.exporter.begin("plan")
+        self.decisions.withdraw_late(epoch.record(), state)
+        aside = self.decisions.within(epoch.record(), ranges)
         released, floors = self._releases(state, ranges, sends), self._floors(state, ranges, sends)
         row = run_slice(
-            context.slice_run,
+            engines.slice_run,
             ranges,
             sends=sends,
             logged=logged,
@@ -233,38 +236,39 @@ class Slices:
         self.seconds = time.monotonic() - started
         self.committed(row, what, self.seconds)
         # What large slices leave behind takes longer to collect than to outgrow.
-        if is_small(ranges, context.config.small_slice):
+        if is_small(ranges, epoch.config.small_slice):
             self._old_objects.collect_if_grown(LEAST_LIVE if sends == "live" else LEAST)
 
     def _releases(self, state: BegunState, ranges: Sequence[OffsetRange], sends: Sends) -> Releases:
         """What a live slice releases; of any other, what it takes over from the live epoch."""
-        context = self._context
-        idle_after = context.topology.idle_after
+        epoch = self._epoch
+        idle_after = epoch.topology.idle_after
         if not idle_after:
             return {}
         if sends == "live":
             position, times = state.position, state.committed.stream_times
-            return releases.of_live_slice(ranges, position, idle_after, times, lambda: context.stable(position))
-        record = context.record()
+            broker = self._engines.broker
+            return releases.of_live_slice(ranges, position, idle_after, times, lambda: epoch.stable(broker, position))
+        record = epoch.record()
         if record.live is None:
             return {}
-        return releases.copied(context.live_ledger(record).state().releases, state.released, ranges)
+        return releases.copied(epoch.live_ledger(record).state().releases, state.released, ranges)
 
     def _floors(self, state: BegunState, ranges: Sequence[OffsetRange], sends: Sends) -> Floors:
         """The floors of partitions that were added; of any other slice than a live one, those of the live epoch.
 
         A floor says nothing to code that takes the time from elsewhere.
         """
-        context = self._context
-        if not context.topology.has_event_time:
+        epoch = self._epoch
+        if not epoch.topology.has_event_time:
             return {}
         if sends == "live":
             return of_added(ranges, state.position, state.floored)
-        record = context.record()
-        if record.live is None or record.live == context.paths.epoch:
+        record = epoch.record()
+        if record.live is None or record.live == epoch.paths.epoch:
             return {}
-        live = context.live_ledger(record).state()
-        own, theirs = timings_of(context.topology.sources), live.timings
+        live = epoch.live_ledger(record).state()
+        own, theirs = timings_of(epoch.topology.sources), live.timings
         strange = {topic for topic, one in own.items() if topic in theirs and theirs[topic].time != one.time}
         live_floors = ((at, {t: held for t, held in floors.items() if t not in strange}) for at, floors in live.floors)
         return releases.copied(live_floors, state.floored, ranges)
@@ -272,11 +276,11 @@ class Slices:
     def committed(self, row: LedgerRow, what: str, seconds: float) -> None:
         """What follows each commit: the heartbeat, the group, the files and the ledger's length."""
         self._attempts.committed()
-        self._context.exporter.committed(row, seconds)
+        self._voice.exporter.committed(row, seconds)
         rate = row.rows_read / seconds if seconds else None
         role = "live" if row.sends == "live" else "candidate"
-        self._context.beat.say(seq=row.seq, message=what, records_per_second=rate, role=role)
-        self._context.log.info(
+        self._voice.tell(seq=row.seq, message=what, records_per_second=rate, role=role)
+        self._voice.log.info(
             "slice",
             seq=row.seq,
             what=what,
@@ -293,51 +297,51 @@ class Slices:
 
     def _roll_up(self) -> None:
         """Put one row in the place of the ledger's rows of slices long done, when there are enough of them."""
-        context, state = self._context, self._context.ledger.state()
-        if not rollup.is_due(state, context.config.rollup_slices):
+        epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state()
+        if not rollup.is_due(state, epoch.config.rollup_slices):
             return
-        if chains.is_read_by_replay(context.epochs.events(), context.topology.name, context.paths.epoch):
+        if chains.is_read_by_replay(epoch.epochs.events(), epoch.topology.name, epoch.paths.epoch):
             return
-        row = rollup.rolled_up(state, writer=context.writer, code=context.code, at=clock.now())
+        row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now())
         if row is None:
             return
         try:
-            context.ledger.roll_up(row)
+            epoch.ledger.roll_up(row)
         except (StaleWriterError, ConflictError):
             raise
         except Exception as error:  # a ledger that is longer stops no stream; it is tried again after the next slice
-            context.log.error("not rolled up", error=f"{type(error).__name__}: {headline(error)}", seq=row.seq)
+            voice.log.error("not rolled up", error=f"{type(error).__name__}: {headline(error)}", seq=row.seq)
             return
-        context.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
+        voice.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
 
     def _show_position(self, position: Offsets) -> None:
         """A consumer in the epoch's group keeps the group from being moved; the slice is done all the same."""
         try:
-            consumer_group.set_offsets(self._context, position)
+            consumer_group.set_offsets(self._epoch, self._engines.broker, position)
         except ConflictError as error:
-            self._context.log.warning("group not moved", error=str(error))
+            self._voice.log.warning("group not moved", error=str(error))
 
     def _maintain(self) -> None:
         """Look after the Delta files, when it is time."""
-        context, state = self._context, self._context.ledger.state()
-        if not is_due(state, context.config, clock.now()):
+        epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state()
+        if not is_due(state, epoch.config, clock.now()):
             return
-        record = context.record()
+        record = epoch.record()
         candidate = record.candidate
-        named = record.named_seqs(context.paths.epoch)
+        named = record.named_seqs(epoch.paths.epoch)
         is_compared = False
-        if record.live == context.paths.epoch and candidate is not None:
+        if record.live == epoch.paths.epoch and candidate is not None:
             plan = candidate.plan
-            if plan.seed_epoch == context.paths.epoch and plan.seed_seq is not None:
+            if plan.seed_epoch == epoch.paths.epoch and plan.seed_seq is not None:
                 named.add(plan.seed_seq)
             # It compares itself with the commit at which it stands, however old that is by then.
             is_compared = candidate.stage in (Stage.REPLAYED, Stage.CAUGHT_UP) and not candidate.is_recalled
-        context.say("looking after files")
+        voice.say("looking after files")
         try:
-            row = maintain(context.slice_run, context.config, clock.now(), named, keeps_all=is_compared)
+            row = maintain(self._engines.slice_run, epoch.config, clock.now(), named, keeps_all=is_compared)
         except StaleWriterError:
             raise
         except Exception as error:  # files that stay longer stop no stream; it is tried again when it is time
-            context.log.error("not maintained", error=f"{type(error).__name__}: {headline(error)}", seq=state.seq)
+            voice.log.error("not maintained", error=f"{type(error).__name__}: {headline(error)}", seq=state.seq)
             return
-        context.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
+        voice.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])

@@ -12,10 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kappa import clock
-from kappa.driver.context import IDLE_SECONDS, Context
+from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.handovers import reconciliation
 from kappa.driver.handovers.expiry import Expiry
 from kappa.driver.handovers.joint_handover import Group
+from kappa.driver.lazy_engines import LazyEngines
+from kappa.driver.merges import IDLE_SECONDS, Merges
+from kappa.driver.processes import process
+from kappa.driver.voice import Voice
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.faults import crash_point
 from kappa.kafka import topic_settings
@@ -49,46 +53,68 @@ class Handover:
 
     _waits_for = (0, "")
     _waits_since = 0.0
+    _asked_for_live = 0.0
     _prepared = -PREPARE_SECONDS
     _compared = -math.inf
 
-    def __init__(self, context: Context, read_on: Callable[[BegunState, Offsets], None]) -> None:
-        self._context = context
+    def __init__(
+        self,
+        epoch: DrivenEpoch,
+        engines: LazyEngines,
+        voice: Voice,
+        merges: Merges,
+        read_on: Callable[[BegunState, Offsets], None],
+    ) -> None:
+        self._epoch = epoch
+        self._engines = engines
+        self._voice = voice
+        self._merges = merges
         self._read_on = read_on
         self._expiry = Expiry(
-            config=context.config, epochs=context.epochs, actor="driver", state_of=context.driver_state
+            config=epoch.config,
+            epochs=epoch.epochs,
+            actor="driver",
+            state_of=lambda topology, epoch: process.driver_status(self._epoch.config, topology, epoch).state,
         )
-        self._group = Group(config=context.config, epochs=context.epochs, extras=self._extras)
+        self._group = Group(config=epoch.config, epochs=epoch.epochs, extras=self._extras)
 
     def take_over(self, record: TopologyRecord, handover: Event) -> None:
         """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
-        context = self._context
+        epoch, engines, voice = self._epoch, self._engines, self._voice
         live = record.live_epoch()
-        register(context.slice_run, context.topology.topics)  # a registry may refuse: before the live epoch yields
-        live_state = context.live_ledger(record).begun()
+        register(engines.slice_run, epoch.topology.topics)  # a registry may refuse: before the live epoch yields
+        live_state = epoch.live_ledger(record).begun()
         if live_state.yielded_for != handover.n:
-            context.say("waiting for the live epoch to yield")
+            voice.say("waiting for the live epoch to yield")
             if self._expiry.look(record):
                 return
-            context.ensure_live_driver(live)
+            self._ensure_live_driver(live)
             time.sleep(IDLE_SECONDS / 4)
             return
-        state = context.ledger.begun()
-        if not is_at(live_state.standing, state.standing, is_bound=context.is_chained(record)):
+        state = epoch.ledger.begun()
+        if not is_at(live_state.standing, state.standing, is_bound=epoch.is_chained(record)):
             return
         self._move(record, handover)
 
+    def _ensure_live_driver(self, live: int) -> None:
+        """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""
+        epoch = self._epoch
+        if time.monotonic() - self._asked_for_live < epoch.config.beat_seconds:
+            return
+        self._asked_for_live = time.monotonic()
+        process.ensure_driver(epoch.config, epoch.topology.name, live)
+
     def get_ready(self, record: TopologyRecord) -> None:
         """Compare tables for the topics that reconcile, before a handover is asked for or its base is too old."""
-        context = self._context
-        if not context.topology.reconciled_topics or record.handover is not None or record.live is None:
+        epoch, engines, voice = self._epoch, self._engines, self._voice
+        if not epoch.topology.reconciled_topics or record.handover is not None or record.live is None:
             return
         # Changes stay for this long; the next comparison goes on from this one.
-        if time.monotonic() - self._compared < max(COMPARE_SECONDS, 60 * context.config.keep_minutes / 2):
+        if time.monotonic() - self._compared < max(COMPARE_SECONDS, 60 * epoch.config.keep_minutes / 2):
             return
-        context.say("comparing tables for the topics that reconcile")
-        live = context.live_ledger(record).state()
-        reconciliation.get_ready(context.slice_run, reconciliation.predecessor(context.paths.lake, record, live))
+        voice.say("comparing tables for the topics that reconcile")
+        live = epoch.live_ledger(record).state()
+        reconciliation.get_ready(engines.slice_run, reconciliation.predecessor(epoch.paths.lake, record, live))
         self._compared = time.monotonic()
 
     def prepare(self, record: TopologyRecord) -> None:
@@ -97,7 +123,7 @@ class Handover:
             return
         self._prepared = time.monotonic()
         opened = self._group.ledgers
-        for ledger in ledgers_of(self._context.config.lake, record, self._context.paths.epoch, opened).values():
+        for ledger in ledgers_of(self._epoch.config.lake, record, self._epoch.paths.epoch, opened).values():
             ledger.state()
 
     def _move(self, record: TopologyRecord, handover: Event) -> None:
@@ -106,13 +132,13 @@ class Handover:
         try:
             is_moved = self._group.move(handover)
         except MoveRefusedError as error:
-            self._context.log.warning("not moved", error=str(error))
+            self._voice.log.warning("not moved", error=str(error))
             return
         if is_moved:
-            self._context.log.info("moved", epochs=members_of(handover))
+            self._voice.log.info("moved", epochs=members_of(handover))
             crash_point("moved")
         else:
-            self._context.say(f"waiting: {self._group.missing(handover)}")
+            self._voice.say(f"waiting: {self._group.missing(handover)}")
             time.sleep(IDLE_SECONDS / 4)
 
     def go_live_first(self, record: TopologyRecord, state: BegunState) -> None:
@@ -123,22 +149,20 @@ class Handover:
             RefusedError: the certificate is not complete.
             SchemaRefusedError: the schema registry does not take the schema of a topic output.
         """
-        context = self._context
-        register(context.slice_run, context.topology.topics)
+        epoch, engines, voice = self._epoch, self._engines, self._voice
+        register(engines.slice_run, epoch.topology.topics)
         certificate = attested(
-            certificate_of(context.config.lake, record, candidate=context.paths.epoch, ledgers=self._group.ledgers),
-            context.config,
+            certificate_of(epoch.config.lake, record, candidate=epoch.paths.epoch, ledgers=self._group.ledgers),
+            epoch.config,
             record.topology,
         )
         if not certificate.complete:
             raise RefusedError(
-                f"The certificate of epoch {context.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
+                f"The certificate of epoch {epoch.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
                 findings=(),
             )
         reconciled = self._compare(record, 0)
-        extras = self._topic_extras(
-            versioned_topics.boundaries(context.broker, record, context.paths.epoch), reconciled
-        )
+        extras = self._topic_extras(versioned_topics.boundaries(engines.broker, record, epoch.paths.epoch), reconciled)
 
         def decide(now: Now) -> Sequence[Event]:
             live, pending = now.record.live, now.record.handover
@@ -147,21 +171,21 @@ class Handover:
                     f"The pointer of {now.topology!r} is at epoch {live}, expected was none; handover "
                     f"{pending.n if pending else None}, expected none."
                 )
-            check_moves(now.events, {now.topology: context.paths.epoch})
-            handover = now.event("handover", context.paths.epoch, actor="driver", reason=context.plan.request.reason)
+            check_moves(now.events, {now.topology: epoch.paths.epoch})
+            handover = now.event("handover", epoch.paths.epoch, actor="driver", reason=epoch.plan.request.reason)
             return [moved(now.record, handover, state, certificate, extras, at=now.at)]
 
-        context.epochs.change(record.topology, decide)
-        context.log.info("moved", from_epoch=None, at=state.standing.to_json())
+        epoch.epochs.change(record.topology, decide)
+        voice.log.info("moved", from_epoch=None, at=state.standing.to_json())
         crash_point("moved")
 
     def _extras(self, record: TopologyRecord, handover: Event) -> dict[str, Any] | None:
         """What the row of a member's move says of its topics; None while its driver has not compared its tables."""
-        paths = EpochPaths(lake=self._context.paths.lake, topology=record.topology, epoch=handover.epoch)
+        paths = EpochPaths(lake=self._epoch.paths.lake, topology=record.topology, epoch=handover.epoch)
         reconciled = reconciliation.written(paths, record.epoch(handover.epoch).reconciled, handover.n)
         if reconciled is None:
             return None
-        return self._topic_extras(versioned_topics.boundaries(self._context.broker, record, handover.epoch), reconciled)
+        return self._topic_extras(versioned_topics.boundaries(self._engines.broker, record, handover.epoch), reconciled)
 
     @staticmethod
     def _topic_extras(topics: dict[str, Any], reconciled: dict[str, dict[str, int]]) -> dict[str, Any]:
@@ -169,48 +193,46 @@ class Handover:
 
     def _compare(self, record: TopologyRecord, handover: int) -> dict[str, dict[str, int]]:
         """Write what the topics of tables get at this move, before it: afterwards the old epoch may go."""
-        context = self._context
-        topic_counts = reconciliation.written(
-            context.paths, (t.name for t in context.topology.reconciled_topics), handover
-        )
+        epoch, engines, voice = self._epoch, self._engines, self._voice
+        topic_counts = reconciliation.written(epoch.paths, (t.name for t in epoch.topology.reconciled_topics), handover)
         if topic_counts is not None:
             return topic_counts
-        context.say("comparing tables for the topics that reconcile")
-        live = context.live_ledger(record).state() if record.live is not None else LedgerState()
-        before = reconciliation.predecessor(context.paths.lake, record, live)
-        return reconciliation.write_differences(context.slice_run, before, handover)
+        voice.say("comparing tables for the topics that reconcile")
+        live = epoch.live_ledger(record).state() if record.live is not None else LedgerState()
+        before = reconciliation.predecessor(epoch.paths.lake, record, live)
+        return reconciliation.write_differences(engines.slice_run, before, handover)
 
     def may_yield(self, record: TopologyRecord, handover: Event, state: LedgerState, *, is_stuck: bool) -> bool:
         """Not before it has sent what its topics have to get, or the next epoch would build on what they do not hold.
 
         One that cannot send it is stuck and may: the next epoch sees that it never resumed. What has yielded stays so.
         """
-        is_due = reconciliation.is_due(self._context.topology, record, state)
+        is_due = reconciliation.is_due(self._epoch.topology, record, state)
         return not is_due or is_stuck or state.yielded_for == handover.n
 
     def yield_to(self, handover: Event, state: BegunState, *, is_stuck: bool) -> None:
         """Stop sending at the last commit, or where its group meets; then wait for the successor, not for ever."""
-        context = self._context
+        epoch, voice = self._epoch, self._voice
         if state.yielded_for != handover.n:
-            context.ledger.check_claim(context.writer)
-            end = self._group.meet(handover, state.standing, is_stuck=is_stuck, reads=context.upstreams.keys)
+            epoch.ledger.check_claim(epoch.writer)
+            end = self._group.meet(handover, state.standing, is_stuck=is_stuck, reads=epoch.upstreams.keys)
             if end is None:
                 self._await_successor(handover, "standing until all of its group do")
                 return
             if end != state.standing:
                 self._reach(end, state)
                 return
-            context.ledger.append(
+            epoch.ledger.append(
                 LedgerRow(
                     kind="yield",
                     seq=state.seq,
-                    writer=context.writer,
+                    writer=epoch.writer,
                     at=clock.now(),
-                    code=context.code,
+                    code=epoch.code,
                     detail={"handover": handover.n, "at": state.standing.as_dict()},
                 )
             )
-            context.log.info("yielded", at=state.standing.to_json(), to_epoch=handover.epoch)
+            voice.log.info("yielded", at=state.standing.to_json(), to_epoch=handover.epoch)
             crash_point("yield")
             return
         self._await_successor(handover, f"yielded to epoch {handover.epoch}")
@@ -218,22 +240,22 @@ class Handover:
     def _reach(self, end: Offsets, state: BegunState) -> None:
         """The last slices up to where all that hand over together yield."""
         if state.is_yielded:  # for a handover that was withdrawn, or it has only just gone live
-            self.resume(self._context.record(), state)
+            self.resume(self._epoch.record(), state)
             return
-        self._context.open_sender()
+        self._engines.open_sender()
         self._read_on(state, end)
 
     def _await_successor(self, handover: Event, what: str) -> None:
-        self._context.say(what)
+        self._voice.say(what)
         self.is_over(handover, what)
-        self._context.idle()
+        self._merges.idle()
 
     def is_over(self, handover: Event, what: str) -> bool:
         """Whether one and the same thing is waited for since longer than a handover may take; it is withdrawn then."""
         if self._waits_for != (handover.n, what):
             self._waits_for, self._waits_since = (handover.n, what), time.monotonic()
         # Not since the request: the last slice before the yield may have taken longer than a handover may.
-        if time.monotonic() - self._waits_since <= self._context.config.handover_seconds:
+        if time.monotonic() - self._waits_since <= self._epoch.config.handover_seconds:
             return False
         self._withdraw(handover)
         return True
@@ -243,7 +265,7 @@ class Handover:
         self._group.withdraw(handover, reason)
 
     def _withdraw(self, handover: Event) -> None:
-        patience, late = f"{self._context.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
+        patience, late = f"{self._epoch.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
         if together_of(handover):
             reason = f"after {patience} {self._group.missing(handover) or late}"
         else:
@@ -256,40 +278,38 @@ class Handover:
         The broker knows it before the ledger: should the lake be lost then, the epoch that went live is the one to
             rebuild.
         """
-        context = self._context
-        context.say("going live")
-        context.open_sender()
-        turn = turns.next_turn(context.broker, context.paths, context.epochs.lake_id())
-        for topic in context.topology.topics:
-            if not topic.is_versioned and topic.name not in context.broker.topics(topic.name):
+        epoch, engines, voice = self._epoch, self._engines, self._voice
+        voice.say("going live")
+        engines.open_sender()
+        turn = turns.next_turn(engines.broker, epoch.paths, epoch.epochs.lake_id())
+        for topic in epoch.topology.topics:
+            if not topic.is_versioned and topic.name not in engines.broker.topics(topic.name):
                 settings = topic_settings.of_output(topic)
-                context.broker.create_topic(topic.name, partitions=context.partitions(), config=settings)
+                engines.broker.create_topic(topic.name, partitions=epoch.partitions(engines.broker), config=settings)
         if state.baseline_seq is None:
-            changelog.write_baseline(context.slice_run)
+            changelog.write_baseline(engines.slice_run)
         detail: dict[str, Any] = {"at": state.standing.as_dict(), "handover": record.last_handover}
-        if reconciliation.is_due(context.topology, record, state):
+        if reconciliation.is_due(epoch.topology, record, state):
             detail["reconciled"] = self._reconcile(record, turn)
-        context.open_sender()
-        turns.begin(context.slice_run, context.ledger.begun(), turn)
-        context.ledger.append(
-            LedgerRow(
-                kind="resume", seq=state.seq, writer=context.writer, at=clock.now(), code=context.code, detail=detail
-            )
+        engines.open_sender()
+        turns.begin(engines.slice_run, epoch.ledger.begun(), turn)
+        epoch.ledger.append(
+            LedgerRow(kind="resume", seq=state.seq, writer=epoch.writer, at=clock.now(), code=epoch.code, detail=detail)
         )
-        context.log.info("resumed", at=state.standing.to_json(), reconciled=detail.get("reconciled"))
+        voice.log.info("resumed", at=state.standing.to_json(), reconciled=detail.get("reconciled"))
         crash_point("resume")
-        if context.topology.reconciled_topics:
-            reconciliation.forget(context.paths)
+        if epoch.topology.reconciled_topics:
+            reconciliation.forget(epoch.paths)
 
     def _reconcile(self, record: TopologyRecord, turn: int) -> dict[str, Any]:
         """Send what differs; how many records of each topic."""
-        context = self._context
+        engines, voice = self._engines, self._voice
         topic_counts: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
         if any(count for counts in topic_counts.values() for count in counts.values()):
-            context.say("reconciling topics")
-            context.spend_sender()
-            context.open_sender(reconciliation.TRANSACTION_TIMEOUT)
-            context.slice_run.sent.turn = turn
-            reconciliation.send(context.slice_run, record.last_handover)
-            context.spend_sender()  # slices get their shorter time again
+            voice.say("reconciling topics")
+            engines.spend_sender()
+            engines.open_sender(reconciliation.TRANSACTION_TIMEOUT)
+            engines.slice_run.sent.turn = turn
+            reconciliation.send(engines.slice_run, record.last_handover)
+            engines.spend_sender()  # slices get their shorter time again
         return topic_counts

@@ -1,0 +1,172 @@
+"""The epoch that a driver runs: where it is, what is on record of it, and what is checked of it on the broker."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from kappa.config import Config
+from kappa.driver.upstreams import Upstreams
+from kappa.errors import DataLossError
+from kappa.faults import crash_point
+from kappa.kafka import markers
+from kappa.kafka.broker import Broker
+from kappa.names import EpochPaths
+from kappa.offsets.coverage import common, without
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event, EventKind
+from kappa.record.ledger import Ledger
+from kappa.slices.places import check_topics
+from kappa.slices.topics import ownership, turns
+from kappa.topology import registry
+from kappa.verify import attestation
+
+log = structlog.get_logger("kappa.driver.driver")
+
+
+class DrivenEpoch:
+    """An epoch, as its driver has it at hand. It keeps no state of the epoch: that is the record's and the ledger's.
+
+    Args:
+        code: content hash of the code that runs; None for that of the epoch's plan.
+
+    Attributes:
+        topology: the code.
+        paths: where the epoch is.
+        writer: the driver's claim.
+        epochs: the record.
+        ledger: the epoch's ledger.
+        plan: what the epoch was planned to be.
+        upstreams: the epochs that it reads.
+        code: content hash of the code.
+        log: with topology, epoch and writer.
+    """
+
+    def __init__(self, config: Config, topology: str, epoch: int, *, code: str | None = None) -> None:
+        self.config = config
+        self.topology = registry.load(config.topologies, topology)
+        self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
+        self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.epochs = Epochs(config.lake)
+        self.ledger = Ledger(self.paths.ledger)
+        self.plan = self.record().epoch(epoch).plan
+        self.upstreams = Upstreams(lake=config.lake, bound=self.plan.bound)
+        self.code = code or self.record().epoch(epoch).code
+        self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
+        self._followed: Ledger | None = None
+        self._owns_names = False
+
+    def record(self) -> TopologyRecord:
+        """The topology's record, read now."""
+        return self.epochs.record(self.paths.topology)
+
+    def event(self, event: EventKind, **detail: Any) -> None:
+        """Put on record that the epoch came to a stage; nothing when it was aborted meanwhile."""
+
+        def decide(now: Now) -> Sequence[Event]:
+            if now.record.epoch(self.paths.epoch).stage.is_ended:
+                return []
+            return [now.event(event, self.paths.epoch, actor="driver", detail=detail)]
+
+        self.ledger.check_claim(self.writer)
+        self.epochs.change(self.paths.topology, decide)
+        self.log.info(event, **{k: v for k, v in detail.items() if k != "report"})
+        crash_point(event)
+
+    def has_claim(self) -> bool:
+        """Whether no other driver claimed the epoch since."""
+        return Ledger(self.paths.ledger).has_claim(self.writer)
+
+    # Beside the live epoch
+
+    def live_paths(self, record: TopologyRecord) -> EpochPaths:
+        """Where the live epoch is."""
+        return EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live_epoch())
+
+    def live_ledger(self, record: TopologyRecord) -> Ledger:
+        """The ledger of the live epoch."""
+        path = self.live_paths(record).ledger
+        if self._followed is None or self._followed.path != path:
+            self._followed = Ledger(path)
+        return self._followed
+
+    def lag_to_live(self, record: TopologyRecord) -> int:
+        """Offsets that the live epoch has read and this one has not."""
+        if record.live is None:
+            return 0
+        position, live = self.ledger.begun().standing, self.live_ledger(record).begun().standing
+        return position.beside(live).count_to(live.beside(position))
+
+    def is_chained(self, record: TopologyRecord) -> bool:
+        """Whether this epoch or the live one reads versioned topics of others."""
+        return bool(self.plan.bound or (record.live is not None and record.epoch(record.live).bound))
+
+    # On the broker
+
+    def attest(self, broker: Broker, record: TopologyRecord) -> None:
+        """Check the lake against the broker before anything is done, also by a driver that may have to yield at once.
+
+        Nothing is fenced: the writer that the broker knows may be the right one.
+
+        Raises:
+            DisagreementError: the lake is older than the broker, or a part of it older than another.
+            RefusedError: the epoch's names on the broker belong to another lake.
+            SupersededError: the epoch was rebuilt in another lake.
+        """
+        self.ledger.check_claim(self.writer)
+        self.check_names(broker)  # another lake's markers tell nothing of this one
+        marker = markers.read(broker, self.paths)
+        turns.check_not_superseded(marker, broker, self.paths)
+        state = self.ledger.state()
+        attestation.check(self.paths, marker, state, is_settled=False)
+        attestation.check_tables(self.paths, state)
+        if record.live == self.paths.epoch:
+            attestation.check_others(self.config, broker, record, state)
+
+    def check_names(self, broker: Broker) -> None:
+        """Before a transactional id is initialised, which fences another lake's driver.
+
+        Read once: no claim changes.
+
+        Raises:
+            RefusedError: the epoch's names on the broker belong to another lake.
+        """
+        if not self._owns_names:
+            ownership.check(broker, self.paths, self.epochs.lake_id())
+            self._owns_names = True
+
+    def check_low(self, broker: Broker, ranges: Sequence[OffsetRange]) -> None:
+        """Raise when records that a slice is to read are gone, or their topic is.
+
+        Raises:
+            DataLossError: retention removed some, or the topic was recreated.
+        """
+        check_topics(broker, self.plan.topic_ids)
+        low = broker.low_watermarks(sorted(self.plan.topic_ids))
+        for item in without(ranges, common(ranges, self.plan.archived)):
+            first = low.get(item.topic, item.partition) or 0
+            if item.start < first and not item.is_empty:
+                raise DataLossError(
+                    f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention "
+                    f"removed {first - item.start} offsets.",
+                    topic=item.topic,
+                    partition=item.partition,
+                    low=first,
+                    start=item.start,
+                )
+
+    def stable(self, broker: Broker, position: Offsets) -> Offsets:
+        """Where each partition of the sources ends now, for readers of committed records."""
+        ends = broker.stable_offsets(sorted(self.plan.topic_ids))
+        return position.merge(ends)
+
+    def partitions(self, broker: Broker) -> int:
+        """Partitions of the widest source."""
+        return max(broker.partitions(topic) for topic in self.plan.topic_ids)

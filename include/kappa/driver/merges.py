@@ -1,0 +1,69 @@
+"""Merges between two slices: of changes that have waited for longer than they may."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from kappa import clock
+from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.lazy_engines import LazyEngines
+from kappa.driver.voice import Voice
+from kappa.errors import StaleWriterError, first_line
+from kappa.slices.merging import merge_between, unmerged_since
+
+#: Pause between two looks at the record while there is nothing to do.
+IDLE_SECONDS = 0.2
+
+
+class Merges:
+    """Brings changes into the tables while no slice is in work."""
+
+    def __init__(self, epoch: DrivenEpoch, engines: LazyEngines, voice: Voice) -> None:
+        self._epoch = epoch
+        self._engines = engines
+        self._voice = voice
+        self._looked = (-1, 0.0)
+
+    def idle(self, seconds: float = IDLE_SECONDS) -> None:
+        """Wait for what comes next, and meanwhile merge what has waited long enough. Between two slices only."""
+        self._voice.watchdog.begin("waiting for what comes next")
+        self.merge_when_due()
+        time.sleep(seconds)
+
+    def merge_when_due(self) -> None:
+        """Merge changes that wait for longer than they may. Between two slices only."""
+        if self.is_due():
+            self.merge()
+
+    def is_due(self) -> bool:
+        """Whether changes have waited too long, by the last commit; one that was looked at is left for a while."""
+        committed, most = self._epoch.ledger.state().committed, self._epoch.config.merge_seconds
+        seq, at = self._looked
+        if committed is None or (committed.seq == seq and time.monotonic() - at < max(1.0, most)):
+            return False
+        return any(clock.now() - since >= timedelta(seconds=most) for since in unmerged_since(committed))
+
+    def merge(self, *, is_asked: bool = False) -> None:
+        """Bring changes into the tables without a slice: those that waited long enough, or all of them on request.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch.
+        """
+        epoch, log, run = self._epoch, self._voice.log, self._engines.opened_run
+        if run is None:
+            return
+        state = epoch.ledger.state()
+        if not state.commits or self._engines.is_spark_dead():
+            return
+        if epoch.record().epoch(epoch.paths.epoch).stage.is_ended:
+            return
+        self._looked = (state.commits[-1].seq, time.monotonic())
+        try:
+            if merge_between(run, is_asked=is_asked):
+                log.info("merged", seq=state.commits[-1].seq)
+        except StaleWriterError:
+            raise
+        except Exception as error:  # every commit reads as before; the next slice, or the next driver, does it
+            headline = first_line(error) or type(error).__name__
+            log.error("not merged", error=f"{type(error).__name__}: {headline}", seq=state.seq)
