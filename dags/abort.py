@@ -5,36 +5,17 @@ It says what would go and asks under "Required Actions". All tasks are safe to c
 
 from __future__ import annotations
 
-from typing import Any
-
-from airflow.sdk import chain
-
 from kappa.config import Config
 from kappa.topology.registry import declared
-from kappa_airflow.approvals import Confirm
-from kappa_airflow.factory import APPROVAL_HOURS, move_dag
+from kappa_airflow.factory import APPROVAL_HOURS, form_dag
+from kappa_airflow.forms import move_form
 from kappa_airflow.moves import Abort, ChooseCandidateToAbort
+from kappa_airflow.questions import confirm_choice
 
-config = Config.from_env()
-for topology in declared(config.topologies):
-    with move_dag(
-        "abort",
-        topology,
-        epoch="the one that is being built, or was rejected last",
-        doc=__doc__,
-        wait_hours=APPROVAL_HOURS,
-        keeps=False,
-    ):
-        name = topology.name
-        choose = ChooseCandidateToAbort(task_id="choose", topology=name)
-        chosen: Any = choose.output
-        of: dict[str, Any] = {"topology": name, "epoch": chosen}
-        confirm = Confirm(
-            task_id="confirm",
-            what=f"Remove an epoch of {name}?",
-            lines=chosen["lines"],
-            shown=chosen["shown"],
-            hours=APPROVAL_HOURS,
-            **of,
-        )
-        chain(choose, confirm, Abort(task_id="abort", answer=confirm.output, **of))
+hours = APPROVAL_HOURS
+for topology in declared(Config.from_env().topologies):
+    form = move_form([topology], "the one that is being built, or was rejected last", keeps=False)
+    with form_dag("abort", [topology], doc=__doc__, wait_hours=hours, params=form):
+        choose = ChooseCandidateToAbort(task_id="choose", topologies=[topology])
+        confirm = confirm_choice(choose.output, what=f"Remove an epoch of {topology.name}?", hours=hours)
+        Abort(task_id="abort", members=choose.output, answer=confirm.output)

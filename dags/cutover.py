@@ -10,20 +10,18 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
-from kappa_airflow.factory import APPROVAL_HOURS, move_dag
+from kappa_airflow.factory import APPROVAL_HOURS, form_dag, groups
+from kappa_airflow.forms import move_form
 from kappa_airflow.moves import ChooseCandidate
 from kappa_airflow.replays.replay import CutOver
 from kappa_airflow.replays.reports import Verify
+from kappa_airflow.tasks import for_each
 
-config = Config.from_env()
-for topology in declared(config.topologies):
-    with move_dag(
-        "cutover", topology, epoch="the one that waits, or was rejected last", doc=__doc__, wait_hours=APPROVAL_HOURS
-    ):
-        name = topology.name
-        choose = ChooseCandidate(task_id="choose", topology=name)
-        epoch = choose.output
-        verify = Verify(task_id="verified", topology=name, epoch=epoch)
-        approve = ask_each(topology, epoch=epoch, hours=APPROVAL_HOURS)
-        cut_over = CutOver(task_id="cut_over", topology=name, epoch=epoch, answer=approve[-1].output)
-        chain(choose, verify, *approve, cut_over)
+hours = APPROVAL_HOURS
+for group in groups(declared(Config.from_env().topologies)):
+    form = move_form(group, "the one that waits, or was rejected last")
+    with form_dag("cutover", group, doc=__doc__, wait_hours=hours, params=form):
+        of = {"members": ChooseCandidate(task_id="choose", topologies=group).output}
+        verify = for_each(group, Verify, task_id="verified", over=of)
+        approve = ask_each(group, hours=hours, **of)
+        chain(verify, *approve, CutOver(task_id="cut_over", answer=approve[-1].output, **of))

@@ -12,31 +12,20 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
-from kappa_airflow.factory import APPROVAL_HOURS, STAGES, topology_dag
+from kappa_airflow.factory import APPROVAL_HOURS, STAGES, form_dag
 from kappa_airflow.forms import rebuild_form
 from kappa_airflow.replays.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
 from kappa_airflow.replays.replay import AwaitStage, CutOver
 from kappa_airflow.replays.reports import Verify
 
-config = Config.from_env()
-for topology in declared(config.topologies):
-    with topology_dag(
-        "rebuild",
-        topology,
-        doc=__doc__,
-        wait_hours=2 * APPROVAL_HOURS,
-        schedule=None,
-        is_paused_upon_creation=False,
-        max_active_runs=1,
-        params=rebuild_form(),
-    ):
-        name, hours = topology.name, APPROVAL_HOURS
-        plan = PlanRebuild(task_id="plan", topology=name)
-        confirm = ConfirmTakeover(task_id="confirm", topology=name, plan=plan.output, hours=hours)
-        start = StartRebuild(task_id="start", topology=name, plan=plan.output, answer=confirm.output)
-        epoch = start.output
-        waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=epoch, stage=stage) for stage in STAGES]
-        verify = Verify(task_id="verified", topology=name, epoch=epoch)
-        approve = ask_each(topology, epoch=epoch, hours=hours)
-        cut_over = CutOver(task_id="cut_over", topology=name, epoch=epoch, answer=approve[-1].output)
-        chain(plan, confirm, start, *waits, verify, *approve, cut_over)
+hours = APPROVAL_HOURS
+for topology in declared(Config.from_env().topologies):
+    with form_dag("rebuild", [topology], doc=__doc__, wait_hours=2 * hours, params=rebuild_form()):
+        plan = PlanRebuild(task_id="plan", topology=topology.name)
+        confirm = ConfirmTakeover(task_id="confirm", plan=plan.output, hours=hours)
+        start = StartRebuild(task_id="start", plan=plan.output, answer=confirm.output)
+        waits = [AwaitStage(task_id=stage.lower(), stage=stage, members=start.output) for stage in STAGES]
+        verify = Verify(task_id="verified", members=start.output)
+        approve = ask_each([topology], hours=hours, members=start.output)
+        cut_over = CutOver(task_id="cut_over", members=start.output, answer=approve[-1].output)
+        chain(start, *waits, verify, *approve, cut_over)

@@ -12,30 +12,20 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
-from kappa_airflow.factory import APPROVAL_HOURS, STAGES, topology_dag
+from kappa_airflow.factory import APPROVAL_HOURS, STAGES, form_dag, groups
 from kappa_airflow.forms import replay_form
 from kappa_airflow.replays.replay import AwaitStage, CutOver, PlanReplay, StartReplay
 from kappa_airflow.replays.reports import Verify
+from kappa_airflow.tasks import for_each, names
 
-config = Config.from_env()
-for topology in declared(config.topologies):
-    with topology_dag(
-        "replay",
-        topology,
-        doc=__doc__,
-        wait_hours=APPROVAL_HOURS,
-        schedule=None,
-        is_paused_upon_creation=False,
-        # a second one is refused with the reason, and need not queue behind one that waits for an answer
-        max_active_runs=3,
-        description=f"Replays {topology.name} into a new epoch, asks for approval and cuts over.",
-        params=replay_form(topology.name, topology.version, topology.file.name),
-    ):
-        name = topology.name
-        plan = PlanReplay(task_id="plan", topology=name)
-        start = StartReplay(task_id="start", topology=name, plan=plan.output)
-        waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=start.output, stage=stage) for stage in STAGES]
-        verify = Verify(task_id="verified", topology=name, epoch=start.output)
-        approve = ask_each(topology, epoch=start.output, hours=APPROVAL_HOURS)
-        cut_over = CutOver(task_id="cut_over", topology=name, epoch=start.output, answer=approve[-1].output)
-        chain(plan, start, *waits, verify, *approve, cut_over)
+hours = APPROVAL_HOURS
+for group in groups(declared(Config.from_env().topologies)):
+    with form_dag("replay", group, doc=__doc__, wait_hours=hours, params=replay_form(group)):
+        plan = for_each(group, PlanReplay, task_id="plan", over={"topology": names(group)})
+        start = for_each(group, StartReplay, task_id="start", over={"plan": plan.output})
+        of = {"members": start.output}
+        waits = [for_each(group, AwaitStage, task_id=stage.lower(), stage=stage, over=of) for stage in STAGES]
+        verify = for_each(group, Verify, task_id="verified", over=of)
+        approve = ask_each(group, hours=hours, **of)
+        cut_over = CutOver(task_id="cut_over", answer=approve[-1].output, **of)
+        chain(start, *waits, verify, *approve, cut_over)

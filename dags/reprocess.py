@@ -39,7 +39,7 @@ for topology in declared(Config.from_env().topologies):
     ):
         name = topology.name
         plan = PlanReprocess(task_id="plan", topology=name, savepoint=schedule.get("savepoint", ""))
-        start = StartReprocess(task_id="start", topology=name, plan=plan.output)
-        waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=start.output, stage=stage) for stage in STAGES]
-        verify = Verify(task_id="verified", topology=name, epoch=start.output)
-        chain(plan, start, *waits, verify, Conclude(task_id="conclude", topology=name, verification=verify.output))
+        start = StartReprocess(task_id="start", plan=plan.output)
+        waits = [AwaitStage(task_id=stage.lower(), stage=stage, members=start.output) for stage in STAGES]
+        verify = Verify(task_id="verified", members=start.output)
+        chain(start, *waits, verify, Conclude(task_id="conclude", topology=name, verification=verify.output))

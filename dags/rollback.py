@@ -6,31 +6,25 @@ All tasks are safe to clear.
 
 from __future__ import annotations
 
-from typing import Any
-
 from airflow.sdk import chain
 
 from kappa.config import Config
 from kappa.topology.registry import declared
-from kappa_airflow.approvals import Confirm
-from kappa_airflow.factory import APPROVAL_HOURS, move_dag
+from kappa_airflow.factory import APPROVAL_HOURS, form_dag, groups
+from kappa_airflow.forms import move_form
 from kappa_airflow.moves import BringBack, ChoosePrevious
-from kappa_airflow.replays.replay import CutOver
+from kappa_airflow.questions import confirm_choice
+from kappa_airflow.replays.replay import AwaitStage, CutOver
+from kappa_airflow.tasks import for_each
 
-config = Config.from_env()
-for topology in declared(config.topologies):
-    with move_dag("rollback", topology, epoch="the one that was live before", doc=__doc__, wait_hours=APPROVAL_HOURS):
-        name = topology.name
-        choose = ChoosePrevious(task_id="choose", topology=name)
-        chosen: Any = choose.output
-        of: dict[str, Any] = {"topology": name, "epoch": chosen}
-        confirm = Confirm(
-            task_id="confirm",
-            what=f"Go back in {name}?",
-            lines=chosen["lines"],
-            shown=chosen["shown"],
-            hours=APPROVAL_HOURS,
-            **of,
-        )
-        caught_up = BringBack(task_id="caught_up", answer=confirm.output, **of)
-        chain(choose, confirm, caught_up, CutOver(task_id="cut_over", answer=confirm.output, **of))
+hours = APPROVAL_HOURS
+for group in groups(declared(Config.from_env().topologies)):
+    form = move_form(group, "the one that was live before")
+    with form_dag("rollback", group, doc=__doc__, wait_hours=hours, params=form):
+        where = group[0].name if len(group) == 1 else "all of them"
+        choose = ChoosePrevious(task_id="choose", topologies=group)
+        confirm = confirm_choice(choose.output, what=f"Go back in {where}?", hours=hours)
+        back = BringBack(task_id="bring_back", members=choose.output, answer=confirm.output)
+        of = {"members": back.output}
+        caught_up = for_each(group, AwaitStage, task_id="caught_up", stage="CAUGHT_UP", over=of)
+        chain(caught_up, CutOver(task_id="cut_over", answer=confirm.output, **of))

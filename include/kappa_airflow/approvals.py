@@ -1,23 +1,20 @@
-"""The question whether readers are moved, asked by Airflow's own operator, and its answer on record."""
+"""The question whether readers are moved, and its answer on record: of one topology, or of several together."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from kappa.errors import MoveRefusedError
-from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
-from kappa_airflow.forms import THEN, Then, reason_of
-from kappa_airflow.replays.replay import REPLAY_RETRIES
+from kappa_airflow.forms import THEN, Then
+from kappa_airflow.questions import Question, keep_rejection, keep_terms, kept_rejection, kept_terms
 from kappa_airflow.replays.reports import ReportLink, in_short, report_path
+from kappa_airflow.tasks import in_words, members_of, reason_in, then_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -25,49 +22,113 @@ if TYPE_CHECKING:
     from kappa.control.approval import Terms
     from kappa.topology.registry import Declared
 
-#: What was shown, kept between the question and its answer.
-TERMS_KEY = "kappa_terms"
-#: A rejection, kept with the tries that the task had: those rise when the task is cleared, and not by a retry.
-_REJECTION_KEY = "kappa_rejection"
 
+class Approve(Question):
+    """Asks once whether verified epochs may go live, of several topologies together, and puts the answer on record.
 
-class Question(ApprovalOperator):
-    """What questions of a topology share: an answer is the task's result, on which the next task acts, as its log says.
+    An approval is on record for each of them, and holds for what was shown: the epoch, its code, its report and the
+    live epoch. One that is not the same any more by then, or one rejection, keeps all where they are. No answer within
+    ``hours`` is a rejection without an author. After a rejection drivers of the epochs stop and their tables stay for
+    ``KAPPA_REJECTED_HOURS``; clearing the task takes the epochs up again and asks anew. A retry after a rejection, of a
+    worker that was lost before it could tell, puts it on record and returns it. How many people a topology asks for is
+    what its file says; they are asked whatever the form says.
 
     Args:
-        epoch: the epoch that it is about.
-        hours: time for an answer; none within it is a rejection.
+        nth: for which person it waits; an approval from the command line counts. A topology that asks for fewer people
+            needs no further one.
+        before: what the task for the person before returned.
     """
 
-    template_fields: Sequence[str] = ("subject", "body", "epoch")
-    ui_color = "#fcf8e3"
+    operator_extra_links = (ReportLink(),)
+    template_fields: Sequence[str] = ("subject", "body", "members", "before")
 
-    def __init__(
-        self, *, topology: str, epoch: Any, hours: float, spark_conn_id: str = DEFAULT_SPARK_CONNECTION, **kwargs: Any
-    ) -> None:
-        super().__init__(
-            subject=f"{topology}: see the message",
-            body="",
-            defaults=self.REJECT,
-            response_timeout=timedelta(hours=hours),
-            **{**REPLAY_RETRIES, **kwargs},
-        )
-        self.topology = topology
-        self.epoch = epoch
-        self.hours = hours
-        self.spark_conn_id = spark_conn_id
+    def __init__(self, *, nth: int = 1, before: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.nth = nth
+        self.before = before
 
-    def _config(self) -> Config:
-        return config_with_spark(self.spark_conn_id)
+    def execute(self, context: Context) -> Any:
+        """Ask, unless the form says otherwise or all of it is live or approved already.
 
-    def _ask(self, context: Context, subject: str, lines: Sequence[str]) -> Any:
-        """Ask with this headline and these lines of Markdown, which go to the log as well."""
-        self.subject, self.body = subject, "\n".join(lines)
-        for line in (subject, *filter(None, lines)):
-            self.log.info("%s", line)
-        return super().execute(context)
+        Raises:
+            AirflowFailException: one of the epochs cannot be approved.
+        """
+        from kappa import control
 
-    def _put_on_record(self, context: Context, config: Config, shown: Terms, *, nth: int, needed: int) -> None:
+        if isinstance(self.before, dict) and self.before.get("answer") == "rejected":
+            self.log.info("It was rejected (%s): there is nothing more to ask.", self.before.get("by"))
+            return self.before
+        config, members, then = self._config(), members_of(self.members), then_in(context)
+        needed = _needed(config, members)
+        if then == Then.KEEP or (then != Then.ASK and not any(needed.values())):
+            self.log.info("The form does not ask for an approval. It says: %s.", THEN[then])
+            return {"answer": "not asked"}
+        with terminal_errors_fail():
+            progress_by_name = {name: control.progress(config, name, epoch) for name, epoch in members.items()}
+            if all(progress.is_live for progress in progress_by_name.values()):
+                self.log.info("There is nothing to approve: %s is live already.", in_words(members))
+                return {"answer": "live already"}
+            rejected_by = kept_rejection(context)
+            if rejected_by is not None:
+                return self._rejected(context, config, rejected_by)
+            for name, progress in progress_by_name.items():
+                if progress.rejected:
+                    epoch, why = members[name], "asked for approval again"
+                    self.log.info("Epoch %s of %s was %s. It is taken up again.", epoch, name, progress.rejected)
+                    control.start(config, name, epoch=epoch, actor=actor(context), reason=why)
+            shown = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
+        approvers = _approvers(config, shown)
+        if not self._missing(approvers, needed):  # on the command line, or before a try that did not come to its end
+            by = " and ".join(dict.fromkeys(who for each in approvers.values() for who in each))
+            self.log.info("Approved already, by %s: %s.", by, in_words(members))
+            return _approved(by, shown)
+        keep_terms(context, _plain(shown))
+        for name, terms in shown.items():
+            self._put_on_record(context, config, terms, max(1, needed[name]))
+        return self._ask(context, self._subject(shown, needed), self._message(config, shown))
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Put the answer on record for each topology and return it.
+
+        Raises:
+            AirflowFailException: something changed since it was asked; readers stay where they are.
+        """
+        from kappa import control
+        from kappa.control.approval import Terms
+
+        is_approved, who = self._answer(context, event)
+        config, members = self._config(), members_of(self.members)
+        needed = _needed(config, members)
+        with terminal_errors_fail():
+            if not is_approved:
+                keep_rejection(context, who)  # first: a try after this one must not ask anew
+                return self._rejected(context, config, who)
+            shown = {name: Terms.from_dict(one) for name, one in kept_terms(context).items()}
+            asked_about = {name: terms.epoch for name, terms in shown.items()}
+            if asked_about != members:
+                raise AirflowFailException(
+                    f"The question was about {in_words(asked_about)}, which is not what would be moved now. Readers "
+                    "stay. Clear this task to ask again."
+                )
+            now = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
+            changes = [f"{name}: {change}" for name in sorted(now) for change in shown[name].changes(now[name])]
+            if changes:  # before any approval is on record
+                raise AirflowFailException(
+                    f"It is not what was shown: {'; '.join(changes)}. Readers stay. Clear this task to ask again."
+                )
+            for _, terms in sorted(shown.items()):
+                control.approve(config, terms, actor=who, reason=reason_in(context))
+            missing = self._missing(_approvers(config, shown), needed)
+        if missing:
+            raise AirflowFailException(
+                f"{who} approved {in_words({name: members[name] for name in missing})} already, and "
+                f"{max(needed[name] for name in missing)} people have to. Clear this task, and have another person "
+                "answer."
+            )
+        self.log.info("Approved by %s.", who)
+        return _approved(who, shown)
+
+    def _put_on_record(self, context: Context, config: Config, shown: Terms, needed: int) -> None:
         """The question, before it is asked: its notice is sent also when this worker dies here."""
         from kappa import control
 
@@ -77,136 +138,76 @@ class Question(ApprovalOperator):
                 config,
                 shown,
                 actor=actor(context),
-                nth=nth,
+                nth=self.nth,
                 needed=needed,
                 hours=self.hours,
                 link=self.generate_link_to_ui(task_instance=context["ti"]) if has_address else "",
             )
 
-    def _answer(self, context: Context, event: dict[str, Any]) -> tuple[bool, str]:
-        """Whether it was approved, and the actor."""
-        response = super(ApprovalOperator, self).execute_complete(context, event)
-        user = (response.get("responded_by_user") or {}).get("name")
-        who = f"airflow:{user}" if user else f"no answer within {self.hours:g} hours"
-        return response["chosen_options"] == [self.APPROVE], who
-
-
-class ApproveCutover(Question):
-    """Asks whether a verified epoch may go live, and puts the answer on record.
-
-    An approval holds for what was shown: the epoch, its code, its report and the live epoch. No answer within
-    ``hours`` is a rejection without an author. After a rejection the epoch's driver stops and its tables
-    stay for ``KAPPA_REJECTED_HOURS``; clearing the task takes the epoch up again and asks anew. A retry after a
-    rejection, of a worker that was lost before it could tell, puts it on record and returns it.
-
-    Args:
-        approvals: how many people the topology asks for; they are asked whatever the form says.
-        nth: for which of them this task waits; an approval from the command line counts.
-        before: what the task for the person before returned.
-    """
-
-    operator_extra_links = (ReportLink(),)
-    template_fields: Sequence[str] = ("subject", "body", "epoch", "before")
-
-    def __init__(self, *, approvals: int = 0, nth: int = 1, before: Any = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.approvals = approvals
-        self.nth = nth
-        self.before = before
-
-    def execute(self, context: Context) -> Any:
-        """Ask, unless the form says otherwise or the epoch is live already.
-
-        Raises:
-            AirflowFailException: the epoch cannot be approved.
-        """
-        from kappa import control
-        from kappa.control import approval
-
-        if isinstance(self.before, dict) and self.before.get("answer") == "rejected":
-            self.log.info("It was rejected (%s): there is nothing more to ask.", self.before.get("by"))
-            return self.before
-        then = context["params"].get("then", Then.ASK.value)
-        if then == Then.KEEP or (then != Then.ASK and not self.approvals):
-            self.log.info("The form does not ask for an approval. It says: %s.", THEN[Then(then)])
-            return {"answer": "not asked"}
-        config, epoch = self._config(), int(self.epoch)
-        with terminal_errors_fail():
-            progress = control.progress(config, self.topology, epoch)
-            if progress.is_live:
-                self.log.info("Epoch %s is live already: there is nothing to approve.", epoch)
-                return {"answer": "live already"}
-            rejected_by = kept_rejection(context)
-            if rejected_by is not None:
-                return self._rejected(context, config, rejected_by)
-            if progress.rejected:
-                self.log.info("Epoch %s was %s. It is taken up again.", epoch, progress.rejected)
-                control.start(
-                    config, self.topology, epoch=epoch, actor=actor(context), reason="asked for approval again"
-                )
-            shown = control.approval_terms(config, self.topology, epoch)
-        approvers = [event.actor for event in approval.of_terms(config, record(config, self.topology), shown)]
-        if len(approvers) >= self.nth:  # on the command line, or before a try that did not come to its end
-            by = " and ".join(approvers)
-            self.log.info("Epoch %s was approved already, by %s.", epoch, by)
-            return {"answer": "approved", "by": by, "replaces": {self.topology: shown.live}}
-        keep_terms(context, shown.to_dict())
-        self._put_on_record(context, config, shown, nth=self.nth, needed=max(1, self.approvals))
-        subject = f"Move readers of {self.topology} from epoch {shown.live} to epoch {epoch}?"
-        if self.approvals > 1:
-            subject += f" Approval {self.nth} of {self.approvals}"
-        return self._ask(context, subject, self._message(config, shown))
-
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Put the answer on record and return it.
-
-        Raises:
-            AirflowFailException: something changed since it was asked; readers stay where they are.
-        """
-        from kappa import control
-        from kappa.control.approval import Terms, of_terms
-
-        is_approved, who = self._answer(context, event)
-        config, epoch = self._config(), int(self.epoch)
-        why = reason_of(context["params"], f"run {context['run_id']}")
-        with terminal_errors_fail():
-            if is_approved:
-                shown = Terms.from_dict(kept_terms(context))
-                control.approve(config, shown, actor=who, reason=why)
-                approvals = of_terms(config, record(config, self.topology), shown)
-                if len(approvals) < min(self.nth, max(1, self.approvals)):
-                    raise AirflowFailException(
-                        f"{who} approved epoch {epoch} of {self.topology} already, and {self.approvals} people have "
-                        "to. Clear this task, and have another person answer."
-                    )
-                self.log.info("Approved by %s.", who)
-                return {"answer": "approved", "by": who, "replaces": {self.topology: shown.live}}
-            keep_rejection(context, who)  # first: a try after this one must not ask anew
-            return self._rejected(context, config, who)
+    def _missing(self, approvers: Mapping[str, Sequence[str]], needed: Mapping[str, int]) -> list[str]:
+        """Topologies that lack the approval for which this task waits."""
+        return [name for name, each in approvers.items() if len(each) < min(self.nth, max(1, needed[name]))]
 
     def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
-        """Put a rejection on record, if it is not there, and return it."""
+        """Put the rejection of each epoch on record, where it is not, and return it."""
         from kappa import control
 
-        epoch, why = int(self.epoch), reason_of(context["params"], f"run {context['run_id']}")
-        control.reject(config, self.topology, epoch, actor=who, reason=why)
+        members = members_of(self.members)
+        for name, epoch in sorted(members.items()):
+            control.reject(config, name, epoch, actor=who, reason=reason_in(context))
         self.log.warning(
-            "Rejected: %s. Readers stay where they are. The driver of epoch %s stops; its tables are kept for %g "
-            "hours. Clear this task to take the epoch up again and ask anew.",
+            "Rejected: %s. Readers stay where they are. %s Clear this task to take up again %s and ask anew.",
             who,
-            epoch,
-            config.rejected_hours,
+            _after_rejection(config, members.values()),
+            in_words(members),
         )
         return {"answer": "rejected", "by": who}
 
-    def _message(self, config: Config, shown: Terms) -> list[str]:
-        epoch = int(self.epoch)
-        return [
-            *shown_lines(config, shown),
-            "",
-            f"Without an answer within {self.hours:g} hours it is rejected: the driver of epoch {epoch} stops, and its "
-            f"tables are kept for {config.rejected_hours:g} hours.",
-        ]
+    def _subject(self, shown: Mapping[str, Terms], needed: Mapping[str, int]) -> str:
+        terms, *others = shown.values()
+        which = "together" if others else f"from epoch {terms.live} to epoch {terms.epoch}"
+        most = max(needed.values())
+        return f"Move readers of {' and '.join(shown)} {which}?{f' Approval {self.nth} of {most}' if most > 1 else ''}"
+
+    def _message(self, config: Config, shown: Mapping[str, Terms]) -> list[str]:
+        is_joint, lines = len(shown) > 1, []
+        for name, terms in shown.items():
+            lines += [*([f"### {name}", ""] if is_joint else []), *shown_lines(config, terms), ""]
+        together = "All of them move in one commit, or none. " if is_joint else ""
+        rejected = _after_rejection(config, [terms.epoch for terms in shown.values()])
+        return [*lines, f"{together}Without an answer within {self.hours:g} hours it is rejected. {rejected}"]
+
+
+def _needed(config: Config, members: Mapping[str, int]) -> dict[str, int]:
+    """Topology -> how many people have to approve it, by its file."""
+    from kappa.control import approval
+
+    return {name: approval.required(config, name) for name in members}
+
+
+def _approvers(config: Config, shown: Mapping[str, Terms]) -> dict[str, list[str]]:
+    """Topology -> those whose approvals of exactly these terms count."""
+    from kappa.control import approval
+
+    return {
+        name: [event.actor for event in approval.of_terms(config, record(config, name), terms)]
+        for name, terms in shown.items()
+    }
+
+
+def _plain(shown: Mapping[str, Terms]) -> dict[str, Any]:
+    return {name: terms.to_dict() for name, terms in shown.items()}
+
+
+def _approved(by: str, shown: Mapping[str, Terms]) -> dict[str, Any]:
+    """The answer yes, with what it is an answer to."""
+    return {"answer": "approved", "by": by, "shown": _plain(shown)}
+
+
+def _after_rejection(config: Config, epochs: Collection[int]) -> str:
+    one = next(iter(epochs))
+    what = "The drivers of the epochs stop; their" if len(epochs) > 1 else f"The driver of epoch {one} stops; its"
+    return f"{what} tables are kept for {config.rejected_hours:g} hours."
 
 
 def shown_lines(config: Config, shown: Terms) -> list[str]:
@@ -227,143 +228,16 @@ def shown_lines(config: Config, shown: Terms) -> list[str]:
     ]
 
 
-def keep_terms(context: Context, shown: Mapping[str, Any]) -> None:
-    """Keep what a question shows until it is answered: the answer is about that, and nothing else."""
-    store = context.get("task_state_store")
-    if store is not None:
-        store.set(TERMS_KEY, dict(shown))
-
-
-def kept_terms(context: Context) -> dict[str, Any]:
-    """What the question showed.
-
-    Raises:
-        AirflowFailException: nothing is kept of it, so that nobody can tell what was answered.
-    """
-    store = context.get("task_state_store")
-    terms = store.get(TERMS_KEY) if store is not None else None
-    if not isinstance(terms, dict) or not terms:
-        raise AirflowFailException(
-            "It is not known any more what the question showed: Airflow keeps nothing of it in the state of this task. "
-            "Nothing was changed. Clear this task to ask again."
-        )
-    return terms
-
-
-def keep_rejection(context: Context, by: str) -> None:
-    """Keep a rejection for the tries that follow."""
-    store = context.get("task_state_store")
-    if store is not None:
-        store.set(_REJECTION_KEY, {"by": by, "max_tries": _max_tries(context)})
-
-
-def _max_tries(context: Context) -> int:
-    return int(context["ti"].max_tries)
-
-
-def kept_rejection(context: Context) -> str | None:
-    """The author of a rejection in an earlier try, unless the task was cleared since."""
-    store = context.get("task_state_store")
-    rejection = store.get(_REJECTION_KEY) if store is not None else None
-    if not isinstance(rejection, dict) or rejection["max_tries"] != _max_tries(context):
-        return None
-    return str(rejection["by"])
-
-
-def ask_each(topology: Declared, *, epoch: Any, hours: float) -> list[ApproveCutover]:
-    """The tasks that ask for approval, one for each person that the topology asks for, and at least one.
+def ask_each(topologies: Sequence[Declared], *, members: Any, hours: float) -> list[Approve]:
+    """The tasks that ask for approval, one for each person that any of the topologies asks for, and at least one.
 
     Args:
-        epoch: the epoch.
+        topologies: those of the DAG.
+        members: topologies and epochs of the run.
         hours: time for each answer.
     """
-    tasks: list[ApproveCutover] = []
-    for nth in range(1, max(1, topology.approvals) + 1):
-        tasks.append(
-            ApproveCutover(
-                task_id="approve" if nth == 1 else f"approve_{nth}",
-                topology=topology.name,
-                epoch=epoch,
-                hours=hours,
-                approvals=topology.approvals,
-                nth=nth,
-                before=tasks[-1].output if tasks else None,
-            )
-        )
+    tasks: list[Approve] = []
+    for nth in range(1, max(1, *(topology.approvals for topology in topologies)) + 1):
+        task_id, before = ("approve", None) if nth == 1 else (f"approve_{nth}", tasks[-1].output)
+        tasks.append(Approve(task_id=task_id, members=members, hours=hours, nth=nth, before=before))
     return tasks
-
-
-class Confirm(Question):
-    """Asks whether something is to be done that the task before it described.
-
-    An answer holds for what was shown: the live epoch and what it replaced, the stage of the epoch, its approvals. It
-    is part of the result, so that the task that acts is refused once any of it is another.
-
-    Args:
-        what: the question, as a headline.
-        lines: what would change, one per line: the result of the task before it.
-        members: topologies and epochs, where it is about several.
-        shown: what the lines were made of, by topology, where the task before it says so.
-    """
-
-    template_fields: Sequence[str] = ("subject", "body", "epoch", "lines", "members", "shown")
-
-    def __init__(self, *, what: str, lines: Any, members: Any = None, shown: Any = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.what = what
-        self.lines = lines
-        self.members = members
-        self.shown = shown
-
-    def execute(self, context: Context) -> Any:
-        """Ask.
-
-        Raises:
-            AirflowFailException: it is not as the lines say any more.
-        """
-        shown = self._terms()
-        if self.shown is not None:
-            self._check(self.shown)
-        keep_terms(context, shown)
-        return self._ask(context, self.what, [line for change in self.lines for line in (f"- {change}", "")])
-
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer, with what it is an answer to.
-
-        Raises:
-            AirflowFailException: something changed since it was asked; nothing was changed by it.
-        """
-        is_approved, who = self._answer(context, event)
-        if not is_approved:
-            self.log.warning("Rejected: %s. Nothing was changed. Clear this task to ask again.", who)
-            return {"answer": "rejected", "by": who}
-        shown = kept_terms(context)
-        self._check(shown)
-        return {"answer": "approved", "by": who, "shown": shown}
-
-    def _terms(self) -> dict[str, Any]:
-        """What the question shows now: topology -> where its epochs stand."""
-        from kappa.control.plans.premise import Premise
-
-        config = self._config()
-        epochs = (
-            {self.topology: int(self.epoch)}
-            if self.members is None
-            else {str(one["topology"]): int(one["epoch"]) for one in self.members}
-        )
-        with terminal_errors_fail():
-            return {name: Premise.of(record(config, name), epoch).to_dict() for name, epoch in sorted(epochs.items())}
-
-    def _check(self, shown: Mapping[str, Any]) -> None:
-        from kappa.control.plans.premise import Premise
-
-        config = self._config()
-        for name, one in sorted(shown.items()):
-            with terminal_errors_fail():
-                topology_record = record(config, name)
-            try:
-                Premise.from_dict(one).check(topology_record)
-            except MoveRefusedError as error:
-                raise AirflowFailException(
-                    f"{error}. Clear the task before this one: it looks again, and this one asks again."
-                ) from error

@@ -16,8 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kappa.errors import UsageError
 from kappa.offsets.notation import local_time
 from kappa_airflow.drivers import actor, terminal_errors_fail
-from kappa_airflow.forms import backfill_form, check_form, reason_of
-from kappa_airflow.replays.replay import ReplayTask
+from kappa_airflow.tasks import TopologyTask, filled_form, reason_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 SAYS_EVERY_SECONDS = 10.0
 
 
-class BackfillInterval(ReplayTask):
+class BackfillInterval(TopologyTask):
     """Computes the run's data interval again beside the live stream, and has the live epoch's driver replace its rows.
 
     Where the form names a zone, it is the local days that have the interval's dates.
@@ -47,13 +46,12 @@ class BackfillInterval(ReplayTask):
         from kappa.spark.session import LazySession
 
         begin, end = _interval(context)
-        form = context["params"]
         with (
             terminal_errors_fail(),
             saying(self.log.info) as say,
             LazySession(config=self._config(), name=f"kappa backfill {self.topology}") as spark,
         ):
-            check_form(list(backfill_form()), getattr(context["dag_run"], "conf", None) or {})
+            form = filled_form(context)
             if form.get("zone"):
                 begin, end = local_days(begin, end, form["zone"].strip())
             proposal = backfill_plan.propose(spark.config, spark, self.topology, begin, end, form.get("outputs") or ())
@@ -68,8 +66,9 @@ class BackfillInterval(ReplayTask):
             computed = backfill.compute(spark.config, spark, proposal, say)
             for line in computed.render():
                 self.log.info("%s", line)
-            reason = reason_of(form, f"run {context['run_id']}")
-            request = backfill.request(spark.config, proposal, computed, actor=actor(context), reason=reason)
+            request = backfill.request(
+                spark.config, proposal, computed, actor=actor(context), reason=reason_in(context)
+            )
             replacement = backfill.await_replaced(spark.config, request, progress=say)
         for line in backfill.summary(replacement):
             self.log.info("%s", line)

@@ -6,7 +6,7 @@ makes a new version of a DAG whenever its serialised form differs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ from airflow.sdk.definitions.param import ParamsDict
 
 from kappa.drawing import text
 from kappa.drawing.literals import graph_of_literals
-from kappa_airflow.forms import move_form
 from kappa_airflow.pools import BACKFILLS, REPLAYS, STREAMS, Pool
+from kappa_airflow.tasks import dag_id
 
 if TYPE_CHECKING:
     from kappa.topology.registry import Declared
@@ -48,11 +48,22 @@ _LASTS = {
     "backfill": timedelta(days=1),
 }
 _SHORT = timedelta(days=1)
-_JOINT = {
+#: Those that are not the first sentence of the DAG's file.
+_DESCRIPTIONS = {
+    "replay": "Replays {topology} into a new epoch, asks for approval and cuts over.",
     "joint_replay": "Replays several topologies into new epochs, asks once, and cuts all of them over together.",
     "joint_cutover": "Moves readers of several topologies, in one commit, to epochs that wait for it.",
     "joint_rollback": "Brings readers of several topologies back, in one commit, to the epochs that were live before.",
 }
+_TOGETHER = """Several topologies, which the form names, are moved together: nothing is built or brought back before all
+of them can be, one question shows what would change in each, and one commit moves readers of all. One rejection keeps
+all where they are. What happens to each of them:
+"""
+
+
+def groups(topologies: Sequence[Declared]) -> list[Sequence[Declared]]:
+    """Topologies of one DAG each: every topology alone and, where there are several, all of them."""
+    return [*([topology] for topology in topologies), *([topologies] if len(topologies) > 1 else [])]
 
 
 def topology_dag(
@@ -68,7 +79,7 @@ def topology_dag(
     """
     drawing = text(graph_of_literals(topology))
     return platform_dag(
-        f"{verb}__{topology.name}",
+        dag_id(verb, [topology.name]),
         tags=[verb, topology.name],
         doc=f"{doc or ''}\n```text\n{drawing}```\n",
         lasts=_LASTS.get(verb, _SHORT) + timedelta(hours=wait_hours),
@@ -78,56 +89,46 @@ def topology_dag(
     )
 
 
-def move_dag(
-    verb: str, topology: Declared, *, epoch: str, doc: str | None, wait_hours: float, keeps: bool = True
+def form_dag(
+    verb: str, topologies: Sequence[Declared], *, doc: str | None, wait_hours: float, params: Mapping[str, Param]
 ) -> AbstractContextManager[DAG]:
-    """A DAG that is only ever triggered by hand, with the form of a move.
+    """A DAG that is only ever triggered by its form: of one topology, or of several, of which a run names some.
 
     Args:
-        verb: what it does; the first part of its id.
-        epoch: which epoch is meant where the form names none.
+        verb: what it does.
+        topologies: the one, or all that there are.
         doc: its documentation.
         wait_hours: how long its question may wait for an answer.
-        keeps: whether the epoch that was live before can be kept running.
+        params: the fields of its form.
     """
+    settings: dict[str, Any] = {"schedule": None, "is_paused_upon_creation": False, "params": params}
+    if len(topologies) > 1:
+        joint = dag_id(verb, [topology.name for topology in topologies])
+        return platform_dag(
+            joint,
+            tags=[joint],
+            doc=f"{_TOGETHER}\n{doc or ''}",
+            lasts=_LASTS["replay"] + timedelta(hours=wait_hours),
+            max_active_runs=3,
+            description=_DESCRIPTIONS[joint],
+            **settings,
+        )
+    (topology,) = topologies
     return topology_dag(
         verb,
         topology,
         doc=doc,
         wait_hours=wait_hours,
-        schedule=None,
-        is_paused_upon_creation=False,
-        max_active_runs=1,
-        params=move_form(epoch, keeps=keeps),
-    )
-
-
-def joint_dag(
-    dag_id: str, *, doc: str | None, wait_hours: float, params: Mapping[str, Param]
-) -> AbstractContextManager[DAG]:
-    """A DAG of all topologies, of which a run names some; only ever triggered by hand.
-
-    Args:
-        doc: its documentation.
-        wait_hours: how long its question may wait for an answer.
-        params: the fields of its form.
-    """
-    return platform_dag(
-        dag_id,
-        tags=[dag_id],
-        doc=doc or "",
-        lasts=_LASTS["replay"] + timedelta(hours=wait_hours),
-        schedule=None,
-        is_paused_upon_creation=False,
-        max_active_runs=3,
-        params=params,
-        description=_JOINT[dag_id],
+        # a second replay is refused with the reason, and need not queue behind one that waits for an answer
+        max_active_runs=3 if verb == "replay" else 1,
+        description=_DESCRIPTIONS.get(verb, "").format(topology=topology.name),
+        **settings,
     )
 
 
 @contextmanager
 def platform_dag(
-    dag_id: str,
+    id_: str,
     *,
     tags: list[str],
     doc: str,
@@ -151,7 +152,7 @@ def platform_dag(
         **settings: what else :class:`airflow.sdk.DAG` takes.
     """
     with DAG(
-        dag_id=dag_id,
+        dag_id=id_,
         tags=["kappa", *tags],
         doc_md=doc,
         description=description or " ".join(doc.partition(".")[0].split()) + ".",

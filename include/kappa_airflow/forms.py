@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
@@ -14,6 +14,9 @@ from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import FromMarker, Start, ToEarliest, ToLatest, start_from_text
 from kappa.topology.thresholds import parsed
+
+if TYPE_CHECKING:
+    from kappa.topology.registry import Declared
 
 DEFAULT_SEED = "default"
 #: Where the plugin's pages are.
@@ -42,6 +45,8 @@ FIELDS = {
     "from_savepoint_at": "savepoint_time",
     "from_marker": "changelog_epoch",
 }
+#: Fields that mean something in one topology only.
+_OF_ONE = ("shift", "offsets", "savepoint", "savepoint_time", "changelog_epoch", "seed", "thresholds")
 _SEEDS = {
     DEFAULT_SEED: "what goes with the start",
     Seed.EMPTY.value: "nothing",
@@ -67,25 +72,32 @@ THEN = {
 }
 
 
-def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
+def replay_form(topologies: Sequence[Declared]) -> dict[str, Param]:
     """Fields of the form, by name, in the order in which they are shown. Only what the DAG's file says enters it.
 
     Args:
-        version: its deployed version.
-        file: name of the file that declares it.
+        topologies: the one of the DAG; or several, of which a run names some: then the fields that mean the same in
+            each of them.
     """
+    form = _replay_fields()
+    if len(topologies) > 1:
+        starts = [start for start in STARTS if FIELDS.get(start) not in _OF_ONE]
+        where = "Where to begin reading, in each of them. What cannot be read is refused."
+        form = {name: field for name, field in form.items() if name not in _OF_ONE}
+        return {"topologies": _topologies(topologies), **form, "start": _start_field(starts, description=where)}
+    (topology,) = topologies
+    where = (
+        "Where to begin reading. What cannot be read is refused, never moved to the nearest offset. "
+        f"The code that runs is version {topology.version or '?'} of {topology.file.name}; "
+        f"[what is live, and earlier reports]({PAGES}/{topology.name})."
+    )
+    return {**form, "start": _start_field(list(STARTS), description_md=where)}
+
+
+def _replay_fields() -> dict[str, Param]:
+    """All fields of the form of a replay."""
     return {
-        "start": Param(
-            "to_earliest",
-            type="string",
-            enum=list(STARTS),
-            values_display=STARTS,
-            title="Start at",
-            description_md="Where to begin reading. What cannot be read is refused, never moved to the nearest "
-            "offset. "
-            f"The code that runs is version {version or '?'} of {file}; "
-            f"[what is live, and earlier reports]({PAGES}/{topology}).",
-        ),
+        "start": _start_field(list(STARTS)),
         "then": Param(
             Then.ASK.value,
             type="string",
@@ -94,65 +106,38 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             title="When it is verified",
             description="What happens after the checks pass. Until then readers keep what they have.",
         ),
-        "reason": Param(
-            None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
-        ),
-        "time": Param(
-            None,
-            type=["null", "string"],
+        "reason": _reason(),
+        "time": _detail(
+            "string",
+            "Time",
+            "For a start at a time: records from then on, by the time that they carry.",
             format="date-time",
-            title="Time",
-            description="For a start at a time: records from then on, by the time that they carry.",
-            section=_DETAILS,
         ),
-        "duration": Param(
-            None,
-            type=["null", "string"],
-            title="Duration",
-            description="For a start a duration ago: an ISO 8601 duration, P7D or PT6H.",
-            section=_DETAILS,
+        "duration": _detail("string", "Duration", "For a start a duration ago: an ISO 8601 duration, P7D or PT6H."),
+        "shift": _detail(
+            "integer", "Shift", "For a start by offsets from the last commit, in each partition: -1000 goes back."
         ),
-        "shift": Param(
-            None,
-            type=["null", "integer"],
-            title="Shift",
-            description="For a start by offsets from the last commit, in each partition: -1000 goes back.",
-            section=_DETAILS,
+        "offsets": _detail(
+            "string",
+            "Offsets",
+            "For a start at offsets: pos:0=1200 pos:1=900, or pos=1200 for all other partitions of a topic; with "
+            "blanks or commas in between.",
         ),
-        "offsets": Param(
-            None,
-            type=["null", "string"],
-            title="Offsets",
-            description="For a start at offsets: pos:0=1200 pos:1=900, or pos=1200 for all other partitions of a "
-            "topic; "
-            "with blanks or commas in between.",
-            section=_DETAILS,
-        ),
-        "savepoint": Param(
-            None,
-            type=["null", "string"],
-            title="Savepoint",
-            description="For a start at a savepoint: its slice number or its name.",
-            section=_DETAILS,
-        ),
-        "savepoint_time": Param(
-            None,
-            type=["null", "string"],
+        "savepoint": _detail("string", "Savepoint", "For a start at a savepoint: its slice number or its name."),
+        "savepoint_time": _detail(
+            "string",
+            "Savepoint at",
+            "For a start where the live epoch was at a time: the last slice committed by then.",
             format="date-time",
-            title="Savepoint at",
-            description="For a start where the live epoch was at a time: the last slice committed by then.",
-            section=_DETAILS,
         ),
-        "changelog_epoch": Param(
-            None,
-            type=["null", "integer"],
+        "changelog_epoch": _detail(
+            "integer",
+            "Epoch of the changelog",
+            "For a start where a changelog ends: the epoch whose changelog it is; empty for the newest.",
             minimum=1,
-            title="Epoch of the changelog",
-            description="For a start where a changelog ends: the epoch whose changelog it is; empty for the newest.",
-            section=_DETAILS,
         ),
         "seed": Param(
-            "default",
+            DEFAULT_SEED,
             type="string",
             enum=list(_SEEDS),
             values_display=_SEEDS,
@@ -161,86 +146,109 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             section=_ADVANCED,
         ),
         "keep_old_running": _keep_old_running(),
-        "determinism": Param(
+        "determinism": _flag(
             False,
-            type="boolean",
-            title="Compute twice",
-            description="Yes: the range is computed again in slices of another size, which takes as long again; what "
-            "differs fails "
+            "Compute twice",
+            "Yes: the range is computed again in slices of another size, which takes as long again; what differs fails "
             "the verdict, and readers are not moved.",
-            section=_ADVANCED,
         ),
-        "live_cuts": Param(
+        "live_cuts": _flag(
             False,
-            type="boolean",
-            title="Slices of the live version",
-            description="Yes: slices end where those of the live version ended, so that results which depend on the "
-            "slices are compared too. It takes as many slices as the live version took. Not together with computing "
-            "twice.",
-            section=_ADVANCED,
+            "Slices of the live version",
+            "Yes: slices end where those of the live version ended, so that results which depend on the slices are "
+            "compared too. It takes as many slices as the live version took. Not together with computing twice.",
         ),
-        "archive": Param(
+        "archive": _flag(
             True,
-            type="boolean",
-            title="Read archives",
-            description="Yes: what an archive has is read from there, the rest from Kafka. No: from Kafka only.",
-            section=_ADVANCED,
+            "Read archives",
+            "Yes: what an archive has is read from there, the rest from Kafka. No: from Kafka only.",
         ),
-        "allow": Param(
-            None,
-            type=["null", "array"],
+        "allow": _optional(
+            "array",
+            "Allow",
+            "Findings that warn instead of refusing.",
             items={"type": "string", "enum": sorted(ALLOWABLE)},
             examples=sorted(ALLOWABLE),
-            title="Allow",
-            description="Findings that warn instead of refusing.",
             section=_ADVANCED,
         ),
-        "thresholds": Param(
-            None,
-            type=["null", "array"],
-            items={"type": "string"},
-            title="Thresholds",
-            description="Most that the new epoch may differ, one per line: rewards.keys_removed=0, or a share, "
+        "thresholds": _optional(
+            "array",
+            "Thresholds",
+            "Most that the new epoch may differ, one per line: rewards.keys_removed=0, or a share, "
             "rewards.drift.Points=0.1. Exceeded, the verdict is failed and readers are not moved.",
+            items={"type": "string"},
             section=_ADVANCED,
         ),
     }
 
 
-def _keep_old_running() -> Param:
-    """The field of every form that moves readers."""
+def _start_field(starts: list[str], **description: Any) -> Param:
+    display = {start: STARTS[start] for start in starts}
+    return Param("to_earliest", type="string", enum=starts, values_display=display, title="Start at", **description)
+
+
+def _optional(kind: str, title: str, description: str, **more: Any) -> Param:
+    """A field that may stay empty."""
+    return Param(None, type=["null", kind], title=title, description=description, **more)
+
+
+def _detail(kind: str, title: str, description: str, **more: Any) -> Param:
+    return _optional(kind, title, description, section=_DETAILS, **more)
+
+
+def _reason() -> Param:
+    return _optional("string", "Reason", "Why; kept in the history for good.")
+
+
+def _flag(default: bool, title: str, description: str) -> Param:
+    return Param(default, type="boolean", title=title, description=description, section=_ADVANCED)
+
+
+def _topologies(topologies: Sequence[Declared]) -> Param:
+    names = sorted(topology.name for topology in topologies)
     return Param(
-        False,
-        type="boolean",
-        title="Keep the old version running",
-        description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a "
-        "rollback need not "
-        "catch up first. It takes the memory of a driver until it is stopped or retired.",
-        section=_ADVANCED,
+        [],
+        type="array",
+        items={"type": "string", "enum": names},
+        uniqueItems=True,
+        examples=names,
+        title="Topologies",
+        description="Two or more. Readers of all of them move in one commit, or of none.",
     )
 
 
-def move_form(epoch: str, *, keeps: bool = False) -> dict[str, Param]:
+def _keep_old_running() -> Param:
+    """The field of every form that moves readers."""
+    return _flag(
+        False,
+        "Keep the old version running",
+        "Yes: after the cutover the old driver follows the new one and sends nothing, so that a rollback need not "
+        "catch up first. It takes the memory of a driver until it is stopped or retired.",
+    )
+
+
+def move_form(topologies: Sequence[Declared], epoch: str, *, keeps: bool = True) -> dict[str, Param]:
     """Fields of the form of a move that asks before it is made.
 
     Args:
+        topologies: the one of the DAG, or several, of which a run names some.
         epoch: which epoch is meant where the form names none.
         keeps: whether the epoch that was live before can be kept running.
     """
     return {
-        "epoch": Param(
-            None, type=["null", "integer"], minimum=1, title="Epoch", description=f"Its number; empty for {epoch}."
+        **(
+            {"topologies": _topologies(topologies)}
+            if len(topologies) > 1
+            else {"epoch": _optional("integer", "Epoch", f"Its number; empty for {epoch}.", minimum=1)}
         ),
-        "reason": Param(
-            None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
-        ),
+        "reason": _reason(),
         **({"keep_old_running": _keep_old_running()} if keeps else {}),
     }
 
 
 def rebuild_form() -> dict[str, Param]:
     """Fields of the form of a rebuild."""
-    form = replay_form("", "", "")
+    form = _replay_fields()
     return {name: form[name] for name in ("then", "reason", "keep_old_running", "allow")}
 
 
@@ -266,16 +274,12 @@ def backfill_form() -> dict[str, Param]:
             title="Outputs",
             description="Append outputs whose rows are replaced, one per line; all of them where none is named.",
         ),
-        "zone": Param(
-            None,
-            type=["null", "string"],
-            title="Zone",
-            description="Time zone whose days are meant, like Europe/Berlin: of a run the local day of its date. Empty "
-            "for UTC.",
+        "zone": _optional(
+            "string",
+            "Zone",
+            "Time zone whose days are meant, like Europe/Berlin: of a run the local day of its date. Empty for UTC.",
         ),
-        "reason": Param(
-            None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
-        ),
+        "reason": _reason(),
     }
 
 
@@ -314,7 +318,7 @@ def replay_request(
     Raises:
         UsageError: a value is missing, superfluous or malformed.
     """
-    seed = form["seed"]
+    seed = form.get("seed", DEFAULT_SEED)
     _check_together(form)
     return ReplayRequest(
         topology=topology,
@@ -333,7 +337,7 @@ def replay_request(
 
 def _check_together(form: Mapping[str, Any]) -> None:
     """Refuse fields that contradict each other, by the names that the form gives them."""
-    seed, start = form["seed"], form["start"]
+    seed, start = form.get("seed", DEFAULT_SEED), form["start"]
     needed = {Seed.FROM_SAVEPOINT.value: "from_savepoint", Seed.FROM_CHANGELOG.value: "from_marker"}.get(seed)
     if needed and not start.startswith(needed):
         raise UsageError(
@@ -349,7 +353,7 @@ def _check_together(form: Mapping[str, Any]) -> None:
 
 def _field(name: str) -> str:
     """A field in a message: its name, and what the form calls it."""
-    return f"{name!r} ({replay_form('', '', '')[name].schema['title']})"
+    return f"{name!r} ({_replay_fields()[name].schema['title']})"
 
 
 def _start(form: Mapping[str, Any]) -> Start:

@@ -9,8 +9,7 @@ from airflow.sdk import BaseOperator
 
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import terminal_errors_fail
-from kappa_airflow.forms import check_form, housekeeping_form
-from kappa_airflow.replays.replay import REPLAY_RETRIES
+from kappa_airflow.tasks import REPLAY_RETRIES, filled_form
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,10 +33,10 @@ class RemoveLeftovers(BaseOperator):
         from kappa import control
 
         with terminal_errors_fail():
-            check_form(list(housekeeping_form()), getattr(context["dag_run"], "conf", None) or {})
+            form = filled_form(context)
             config = config_with_spark(self.spark_conn_id)
             report = control.housekeeping(config)
-            is_wanted = bool(context["params"].get("remove", True))
+            is_wanted = bool(form.get("remove", True))
             removed = control.clean(config, report.leftovers) if is_wanted else ()
         for item in report.leftovers:
             outcome = "removed" if item in removed else "left over"

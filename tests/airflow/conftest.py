@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
+from support.airflow_runs import BOTH, ONE, SEVERAL
 from support.airflow_stack import FAKES, AirflowStack, load, running
 
 import kappa
@@ -70,11 +72,44 @@ def control(monkeypatch: pytest.MonkeyPatch, config: Config) -> Any:
 @pytest.fixture
 def no_connection(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
     """Tasks get this test's configuration, and ask Airflow for no connection."""
-    from kappa_airflow import approvals, stream
-    from kappa_airflow.replays import replay
+    from kappa_airflow import questions, stream, tasks
 
-    for module in (approvals, replay, stream):
+    for module in (questions, stream, tasks):
         monkeypatch.setattr(module, "config_with_spark", lambda _: config)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What Airflow was told to ask."""
+    from airflow.providers.standard.operators import hitl
+
+    questions: list[dict[str, Any]] = []
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **question: questions.append(question))
+    return questions
+
+
+@pytest.fixture
+def said() -> Iterator[list[Any]]:
+    """What was logged."""
+    with capture_logs() as logs:
+        yield logs
+
+
+@pytest.fixture
+def verified(control: Any, config: Config) -> Any:
+    """Of two topologies epoch 1 is live and epoch 2 verified."""
+    with control.changed(config) as now:
+        for name in BOTH:
+            now["live"][name] = 1
+            now["epochs"][f"{name}/1"] = control._epoch("CUT_OVER")
+            now["epochs"][f"{name}/2"] = control._epoch("VERIFIED", f"a plan of {name}")
+    return control
+
+
+@pytest.fixture(params=[ONE, SEVERAL], ids=["one", "several"])
+def members(request: pytest.FixtureRequest) -> Any:
+    """Topologies of a run, and the epoch of each that waits."""
+    return request.param
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kappa.replay.starts import (
     ToLatest,
     ToOffset,
 )
+from kappa.topology.registry import Declared
 from kappa_airflow.forms import (
     check_form,
     housekeeping_form,
@@ -26,7 +28,9 @@ from kappa_airflow.forms import (
     replay_request,
 )
 
-FORM = replay_form("demo.counts", "2", "counts.py")
+COUNTS, STOCK = (Declared(name=f"demo.{name}", version="2", file=Path(f"{name}.py")) for name in ("counts", "stock"))
+FORM, TOGETHER = replay_form([COUNTS]), replay_form([COUNTS, STOCK])
+MOVES = [move_form(group, "the one before") for group in ([COUNTS], [COUNTS, STOCK])]
 
 
 def request(**filled: Any) -> ReplayRequest:
@@ -34,7 +38,7 @@ def request(**filled: Any) -> ReplayRequest:
     return replay_request("demo.counts", form, actor="ann", reason="test", slice_records=7)
 
 
-@pytest.mark.parametrize("form", [FORM, move_form("the one before", keeps=True), rebuild_form(), housekeeping_form()])
+@pytest.mark.parametrize("form", [FORM, TOGETHER, *MOVES, rebuild_form(), housekeeping_form()])
 def test_every_field_of_a_form_explains_itself(form: dict[str, Any]) -> None:
     for name, param in form.items():
         assert param.description or param.schema["description_md"], name
@@ -51,6 +55,18 @@ def test_the_form_opens_without_errors_and_stars_only_what_is_chosen_from_a_list
 def test_the_form_names_the_code_that_would_run_and_where_it_is_seen_what_is_live() -> None:
     said = FORM["start"].schema["description_md"]
     assert "version 2 of counts.py" in said and "(/kappa/topologies/demo.counts)" in said
+
+
+def test_of_several_topologies_a_form_names_them_and_has_what_means_the_same_in_each() -> None:
+    assert set(FORM) - set(TOGETHER) == {
+        *("shift", "offsets", "savepoint", "savepoint_time", "changelog_epoch", "seed", "thresholds")
+    }
+    assert TOGETHER["start"].schema["enum"] == ["to_earliest", "to_latest", "to_datetime", "by_duration"]
+    one, several = MOVES
+    assert list(one) == ["epoch", "reason", "keep_old_running"]
+    assert list(several) == ["topologies", "reason", "keep_old_running"]
+    for form in (TOGETHER, several):
+        assert form["topologies"].schema["items"]["enum"] == ["demo.counts", "demo.stock"]
 
 
 def test_an_empty_reason_is_replaced_by_what_is_known() -> None:

@@ -8,23 +8,24 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
-from test_tasks import TOPOLOGY, Store, change, context, started
+from support.airflow_runs import TOPOLOGY, Store, change, context, opened, started
 
 from kappa.config import Config
 from kappa.replay.plan import ReplayPlan
-from kappa_airflow.approvals import ApprovalOperator
 from kappa_airflow.forms import housekeeping_form, rebuild_form
 from kappa_airflow.housekeeping import RemoveLeftovers
+from kappa_airflow.questions import ApprovalOperator
 from kappa_airflow.replays.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
 
 pytestmark = pytest.mark.usefixtures("no_connection")
 
-FORM = {name: param.value for name, param in rebuild_form().items()}
+FORM = opened(rebuild_form())
 
 
 def run(**form: Any) -> Any:
     given = context()
-    return {**given, "params": {**FORM, **form}, "dag_run": SimpleNamespace(triggering_user_name="ann", conf=form)}
+    run = SimpleNamespace(triggering_user_name="ann", conf=form)
+    return {**given, "params": {**FORM, **form}, "dag": SimpleNamespace(params=FORM), "dag_run": run}
 
 
 def planned(given: Any) -> str:
@@ -33,7 +34,7 @@ def planned(given: Any) -> str:
 
 def start(given: Any, plan: str, answer: str = "approved") -> int:
     found = {"answer": answer, "by": "airflow:ann", "shown": {"plan": ReplayPlan.from_json(plan).id}}
-    return StartRebuild(task_id="start", topology=TOPOLOGY, plan=plan, answer=found).execute(given)
+    return int(StartRebuild(task_id="start", plan=plan, answer=found).execute(given)["epoch"])
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_beside_a_live_epoch_a_rebuild_is_a_candidate_and_nothing_is_asked_or_en
     with lost.changed(config) as now:
         now["live"][TOPOLOGY] = 1
     plan = planned(given := run())
-    asked = ConfirmTakeover(task_id="confirm", topology=TOPOLOGY, plan=plan, hours=1).execute(given)
+    asked = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(given)
     assert asked["answer"] == "approved"
     assert start({**given, "task_state_store": Store()}, plan) == 2
     assert "superseded" not in lost.world(config)
@@ -66,7 +67,7 @@ def test_where_the_lake_was_lost_it_asks_and_a_rejection_changes_nothing(
 ) -> None:
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, _: f"{self.subject} {self.body}")
     plan = planned(given := run())
-    said = ConfirmTakeover(task_id="confirm", topology=TOPOLOGY, plan=plan, hours=1).execute(given)
+    said = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(given)
     assert f"Take {TOPOLOGY} over in this lake?" in said and "is ended for good" in said
     with capture_logs() as logs, pytest.raises(AirflowSkipException):
         start(given, plan, "rejected")
@@ -90,7 +91,7 @@ def test_an_epoch_is_ended_for_the_plan_and_the_lake_that_were_shown_only(lost: 
     yes = {"answer": "approved", "by": "airflow:ann"}
     for other in (yes, {**yes, "shown": {"plan": "another"}}):
         with pytest.raises(AirflowFailException, match="not the one that was confirmed"):
-            StartRebuild(task_id="start", topology=TOPOLOGY, plan=plan, answer=other).execute(run())
+            StartRebuild(task_id="start", plan=plan, answer=other).execute(run())
     started(context())
     change(lost, config, 1, stage="CUT_OVER")
     with lost.changed(config) as now:
@@ -110,7 +111,8 @@ def test_housekeeping_says_what_it_found_and_removes_it_unless_it_only_looks(
     with control.changed(config) as now:
         now["left"] = ["a.log", "b.log"]
     given = run()
-    form = {name: param.value for name, param in housekeeping_form().items()}
+    form = opened(housekeeping_form())
+    given["dag"].params = form
     with capture_logs() as logs:
         found = RemoveLeftovers(task_id="remove").execute({**given, "params": {**form, "remove": remove}})
     assert control.world(config)["left"] == left

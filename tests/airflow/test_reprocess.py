@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
+from support.airflow_runs import TOPOLOGY, change, context, started
 from support.epoch_record import FIRST, SECOND, empty_lake, tell
 from test_dags import parsed
-from test_tasks import TOPOLOGY, change, context, started
 
 from kappa.config import Config
 from kappa.errors import TopologyError
@@ -19,7 +19,8 @@ from kappa.replay.plan import ReplayPlan
 from kappa.replay.starts import FromSavepoint, ToEarliest
 from kappa.topology.registry import declared
 from kappa.topology.times.schedule import Schedule
-from kappa_airflow.replays import replay, reprocess
+from kappa_airflow import tasks
+from kappa_airflow.replays import reprocess
 from kappa_airflow.replays.reprocess import AUTHOR, Conclude, PlanReprocess, StartReprocess, being_moved
 
 pytestmark = pytest.mark.usefixtures("no_connection")
@@ -48,7 +49,7 @@ def planned(given: Any, **arguments: Any) -> str:
 
 
 def begun(given: Any) -> int:
-    return StartReprocess(task_id="start", topology=TOPOLOGY, plan=planned(given)).execute(given)
+    return int(StartReprocess(task_id="start", plan=planned(given)).execute(given)["epoch"])
 
 
 def test_a_run_builds_a_candidate_in_the_name_of_the_schedule_once(live: Any, config: Config) -> None:
@@ -87,7 +88,7 @@ MOVES: dict[str, tuple[tuple[str, ...], str]] = {
 def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """A lake where epoch 1 is live and the schedule made epoch 2, which was verified."""
     config = empty_lake(tmp_path, monkeypatch)
-    monkeypatch.setattr(replay, "config_with_spark", lambda _: config)
+    monkeypatch.setattr(tasks, "config_with_spark", lambda _: config)
     epochs = Epochs(config.lake)
     for number, names in ((1, FIRST), (2, SECOND)):
         tell(config, TOPOLOGY, number, names[0], known={}, plan_id="p", actor="test" if number == 1 else AUTHOR)

@@ -1,53 +1,26 @@
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from support.airflow_runs import BOTH, OTHER, TOPOLOGY, change, context, planned, started
 
 from kappa.config import Config
 from kappa.errors import LakeUnreachableError, LedgerError, StuckError
+from kappa.replay.chains import Binding
 from kappa.replay.plan import ReplayPlan
-from kappa_airflow.forms import replay_form
-from kappa_airflow.replays.replay import MOST_RESTARTS, AwaitStage, CutOver, PlanReplay, StartReplay
+from kappa_airflow.replays.replay import MOST_RESTARTS, AwaitStage, CutOver, StartReplay
 from kappa_airflow.stream import WatchStream
+from kappa_airflow.tasks import NameTopologies
 
 pytestmark = pytest.mark.usefixtures("no_connection")
-
-TOPOLOGY = "demo.replayed"
-FORM = {name: param.value for name, param in replay_form(TOPOLOGY, "2", "replayed.py").items()} | {
-    "then": "cut_over",
-    "reason": "new code",
-}
-
-
-class Store(dict[str, Any]):
-    """A task's state store: it outlives the task's tries and its clearing."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = value
-
-
-def context(**form: Any) -> Any:
-    return {
-        "task_state_store": Store(),
-        "params": {**FORM, **form},  # as Airflow does it: whatever a run was triggered with is among them
-        "dag_run": SimpleNamespace(triggering_user_name="ann", conf=form),
-        "run_id": "run-1",
-        "task_instance": SimpleNamespace(id="ti-1"),
-        "ti": SimpleNamespace(max_tries=3, dag_id="replay__demo", run_id="run-1", task_id="approve", map_index=-1),
-    }
 
 
 @pytest.fixture
 def world(control: Any, config: Config) -> Callable[[], Any]:
     return lambda: control.world(config)
-
-
-def change(control: Any, config: Config, epoch: int, **values: Any) -> None:
-    with control.changed(config) as now:
-        now["epochs"][f"{TOPOLOGY}/{epoch}"].update(values)
 
 
 def watch(given: Any, **arguments: Any) -> TaskDeferred:
@@ -63,14 +36,6 @@ def resume(given: Any, **event: Any) -> TaskDeferred:
             given, {"epoch": 1, "restarts": 0, "message": "", **event}, **(until or {})
         )
     return deferred.value
-
-
-def planned(given: Any) -> str:
-    return PlanReplay(task_id="plan", topology=TOPOLOGY).execute(given)
-
-
-def started(given: Any) -> int:
-    return StartReplay(task_id="start", topology=TOPOLOGY, plan=planned(given)).execute(given)
 
 
 # WatchStream
@@ -194,6 +159,32 @@ def test_a_wrong_form_fails_without_a_retry() -> None:
         planned(context(start="to_datetime"))
 
 
+def test_a_run_names_its_topologies_and_one_alone_has_dags_of_its_own() -> None:
+    assert NameTopologies(task_id="name").execute(context(topologies=BOTH)) == BOTH
+    for names in ([], [OTHER], [OTHER, OTHER]):
+        with pytest.raises(AirflowFailException, match="name two or more"):
+            NameTopologies(task_id="name").execute(context(topologies=names))
+    with pytest.raises(AirflowFailException, match="no field 'seed'"):
+        NameTopologies(task_id="name").execute(context(topologies=BOTH, seed="empty"))
+
+
+def test_the_plan_of_one_of_several_is_that_of_their_form(control: Any) -> None:
+    control.start(control.Config.from_env(), TOPOLOGY, actor="ann")
+    given = context(topologies=BOTH, reason="tariff")
+    found = ReplayPlan.from_json(planned(given))
+    assert (found.topology, found.request.reason, found.request.actor) == (TOPOLOGY, "tariff", "airflow:ann")
+    assert started(given) == 2
+
+
+def test_a_topology_that_would_read_the_live_epoch_of_another_one_of_them_is_refused(control: Any) -> None:
+    control.start(control.Config.from_env(), TOPOLOGY, actor="ann")
+    given = context(topologies=BOTH)
+    bound = {"events": Binding(topology=OTHER, epoch=1, topic="kept.e0001")}
+    plan = replace(ReplayPlan.from_json(planned(given)), bound=bound, id="").to_json()
+    with pytest.raises(AirflowFailException, match=rf"{TOPOLOGY} reads a topic of {OTHER}.*--upstream {OTHER}=EPOCH"):
+        StartReplay(task_id="start", plan=plan).execute(given)
+
+
 def test_a_lake_that_does_not_answer_is_left_to_the_retries(control: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def plan(*_: Any) -> Any:
         raise LakeUnreachableError("gone")
@@ -209,8 +200,11 @@ def test_starting_a_plan_twice_gives_the_same_epoch(world: Callable[[], Any], co
     assert len(world()["epochs"]) == 1
 
 
+FIRST = {"topology": TOPOLOGY, "epoch": 1}
+
+
 def stage_task(stage: str, **arguments: Any) -> AwaitStage:
-    return AwaitStage(task_id=stage.lower(), topology=TOPOLOGY, epoch=1, stage=stage, **arguments)
+    return AwaitStage(task_id=stage.lower(), members=FIRST, stage=stage, **arguments)
 
 
 def test_a_stage_that_is_reached_ends_its_task_at_once(control: Any, config: Config) -> None:
@@ -245,7 +239,7 @@ def test_an_epoch_that_will_not_arrive_fails_its_task_for_good(kind: str) -> Non
 
 
 def cut_over(given: Any) -> None:
-    CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=1).execute(given)
+    CutOver(task_id="cut_over", members=FIRST).execute(given)
 
 
 def test_where_the_form_says_keep_there_is_no_cutover(control: Any, config: Config) -> None:
@@ -264,9 +258,11 @@ def test_where_the_form_asks_for_an_approval_there_is_no_cutover_without_one(con
     assert "handover" not in control._entry(control.world(config), TOPOLOGY, 1)
 
 
-def test_where_the_form_says_plan_nothing_is_built(control: Any, config: Config, world: Callable[[], Any]) -> None:
+@pytest.mark.usefixtures("control")
+@pytest.mark.parametrize("filled", [{}, {"topologies": BOTH}], ids=["one", "several"])
+def test_where_the_form_says_plan_nothing_is_built(world: Callable[[], Any], filled: dict[str, Any]) -> None:
     with pytest.raises(AirflowSkipException, match="nothing was built"):
-        started(context(then="plan"))
+        started(context(then="plan", **filled))
     assert world()["epochs"] == {}
 
 
@@ -288,7 +284,7 @@ def test_a_cutover_that_takes_long_and_may_have_been_withdrawn_is_asked_for_agai
     started(context())
     change(control, config, 1, stage="VERIFIED")
     with pytest.raises(TaskDeferred) as deferred:
-        CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=1).resume(
+        CutOver(task_id="cut_over", members=FIRST).resume(
             context(), {"event": "late", "epoch": 1, "restarts": 2, "message": ""}
         )
     assert control._entry(control.world(config), TOPOLOGY, 1)["handover"]
@@ -302,7 +298,7 @@ def test_a_stage_that_is_reached_while_its_task_resumes_ends_it_well(control: An
         now["live"][TOPOLOGY] = 1
     for kind in ("dead", "late"):
         event = {"event": kind, "epoch": 1, "restarts": 0, "message": ""}
-        CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=1).resume(context(), event)
+        CutOver(task_id="cut_over", members=FIRST).resume(context(), event)
 
 
 def test_a_cutover_that_was_made_ends_at_once(control: Any, config: Config) -> None:

@@ -260,11 +260,13 @@ class Given:
 def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: Any) -> Callable[[], dict[str, Any]]:
     """The task of the run of a day."""
     from kappa_airflow.backfill import BackfillInterval
+    from kappa_airflow.forms import backfill_form
 
     monkeypatch.setattr("kappa.spark.session.LazySession", Given(amounts))
     monkeypatch.setattr("kappa_airflow.replays.replay.config_with_spark", lambda _: amounts.config)
     run = SimpleNamespace(triggering_user_name="ann", conf=form)
     given: Any = {
+        "dag": SimpleNamespace(params=backfill_form()),
         "data_interval_start": BEGIN + day * DAY,
         "data_interval_end": BEGIN + (day + 1) * DAY,
         "dag_run": run,

@@ -19,7 +19,7 @@ from kappa.errors import first_line
 from kappa_airflow.announcing.announcements import Bookmark, announcements, last, served
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import terminal_errors_fail
-from kappa_airflow.replays.replay import REPLAY_RETRIES
+from kappa_airflow.tasks import REPLAY_RETRIES
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

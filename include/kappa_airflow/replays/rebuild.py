@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa.errors import MoveRefusedError
-from kappa_airflow.approvals import Confirm
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
-from kappa_airflow.forms import check_form, reason_of, rebuild_form
-from kappa_airflow.replays.replay import PLAN_KEY, PlanReplay, StartReplay, skip
+from kappa_airflow.forms import reason_of
+from kappa_airflow.questions import Confirm, skip_rejected
+from kappa_airflow.replays.replay import PLAN_KEY, PlanReplay, StartReplay, explain, plan_of
+from kappa_airflow.tasks import Member, filled_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +36,7 @@ class PlanRebuild(PlanReplay):
         """
         from kappa import control
 
-        form = context["params"]
-        check_form(list(rebuild_form()), getattr(context["dag_run"], "conf", None) or {})
+        form = filled_form(context)
         request = control.rebuild_request(
             config, self.topology, actor=actor(context), reason=reason_of(form, f"rebuild, run {context['run_id']}")
         )
@@ -52,18 +52,19 @@ class ConfirmTakeover(Confirm):
 
     template_fields: Sequence[str] = ("subject", "body", "plan")
 
-    def __init__(self, *, plan: Any, topology: str, **kwargs: Any) -> None:
-        super().__init__(what=f"Take {topology} over in this lake?", lines=(), topology=topology, epoch=None, **kwargs)
+    def __init__(self, *, plan: Any, **kwargs: Any) -> None:
+        super().__init__(what="", lines=(), members=(), **kwargs)
         self.plan = plan
 
     def execute(self, context: Context) -> Any:
         """Ask, if the lake has no live epoch of the topology."""
-        plan = _plan(self.plan)
+        plan = plan_of(self.plan)
         if plan.live_epoch is not None:
             self.log.info("Epoch %s is live and goes on: there is nothing to confirm.", plan.live_epoch)
             return {"answer": "approved", "by": "nobody was asked", "shown": {"plan": plan.id}}
+        self.what = f"Take {plan.topology} over in this lake?"
         self.lines = [
-            f"This lake has no live epoch of {self.topology}. Epoch {plan.epoch} is folded from the changelog of epoch "
+            f"This lake has no live epoch of {plan.topology}. Epoch {plan.epoch} is folded from the changelog of epoch "
             f"{plan.seed_epoch} and goes live by itself.",
             f"Epoch {plan.seed_epoch} is ended for good, also where its driver runs on another lake.",
             "Rows of append outputs are not in a changelog: a replay computes them again.",
@@ -72,7 +73,7 @@ class ConfirmTakeover(Confirm):
 
     def _terms(self) -> dict[str, Any]:
         """The plan: the epoch that is ended, and the one that goes live."""
-        return {"plan": _plan(self.plan).id}
+        return {"plan": plan_of(self.plan).id}
 
     def _check(self, shown: Mapping[str, Any]) -> None:
         if shown != self._terms():
@@ -97,16 +98,15 @@ class StartRebuild(StartReplay):
         super().__init__(**kwargs)
         self.answer = answer
 
-    def execute(self, context: Context) -> int:
-        """Return the epoch.
+    def execute(self, context: Context) -> Member:
+        """Return the topology and the epoch.
 
         Raises:
             AirflowSkipException: it was rejected, or the form asks for the plan only.
             AirflowFailException: it is refused, or it is not what was shown.
         """
-        if self.answer["answer"] != "approved":
-            skip(self.log, f"It was rejected ({self.answer['by']}): nothing was changed.")
-        if self.answer.get("shown") != {"plan": _plan(self.plan).id}:
+        skip_rejected(self.log, self.answer, "nothing was changed")
+        if self.answer.get("shown") != {"plan": plan_of(self.plan).id}:
             raise AirflowFailException(
                 "The plan is not the one that was confirmed. Nothing was changed. Clear task confirm to ask again."
             )
@@ -121,13 +121,13 @@ class StartRebuild(StartReplay):
         store = context.get("task_state_store")
         plan_text = store.get(PLAN_KEY) if store is not None else None
         if isinstance(plan_text, str):
-            return _plan(plan_text)
+            return plan_of(plan_text)
         config = self._config()
         with terminal_errors_fail():
             self._check_standing(config, plan)
             control.supersede(config, plan)
             again = control.plan(config, plan.request)
-        self.explain(again)
+        explain(self.log, again)
         if store is not None:
             store.set(PLAN_KEY, again.to_json())
         return again
@@ -141,18 +141,12 @@ class StartRebuild(StartReplay):
         from kappa import control
         from kappa.replay.starts import FromMarker
 
-        live = record(config, self.topology).live
-        request = control.rebuild_request(config, self.topology, actor=plan.request.actor, reason=plan.request.reason)
+        live = record(config, plan.topology).live
+        request = control.rebuild_request(config, plan.topology, actor=plan.request.actor, reason=plan.request.reason)
         changes = [f"epoch {live} is live in this lake"] if live is not None else []
         if request.start != FromMarker(epoch=plan.seed_epoch):
             changes.append(f"another epoch sent last than epoch {plan.seed_epoch}, which was shown")
         if changes:
             raise MoveRefusedError(
-                f"{self.topology!r} is not what was shown: {'; '.join(changes)}. Nothing was ended. Trigger a new run."
+                f"{plan.topology!r} is not what was shown: {'; '.join(changes)}. Nothing was ended. Trigger a new run."
             )
-
-
-def _plan(text: str) -> ReplayPlan:
-    from kappa.replay.plan import ReplayPlan
-
-    return ReplayPlan.from_json(text)

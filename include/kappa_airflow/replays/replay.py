@@ -1,16 +1,27 @@
-"""The tasks of a replay, in the order of the DAG. Each is safe to clear."""
+"""The tasks of a replay, of one topology or of several, in the order of the DAG. Each is safe to clear."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from kappa.replay.stages import Stage
-from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import actor, attach, terminal_errors_fail
+from kappa_airflow.forms import Then
+from kappa_airflow.questions import replaced_by, skip_rejected
+from kappa_airflow.tasks import (
+    Member,
+    ReplayTask,
+    TopologyTask,
+    dag_id,
+    filled_form,
+    in_words,
+    members_of,
+    reason_in,
+    skip,
+    then_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,14 +32,6 @@ if TYPE_CHECKING:
     from kappa.replay.plan import ReplayPlan
     from kappa.replay.request import ReplayRequest
 
-#: Tries of a replay's task. Only what can succeed is tried again, so there may be many.
-REPLAY_RETRIES: dict[str, Any] = {
-    "retries": 10,
-    "retry_delay": timedelta(seconds=5),
-    "retry_exponential_backoff": 2,
-    "max_retry_delay": timedelta(minutes=2),
-}
-
 #: Restarts in a row, without one that held, after which a candidate's driver is given up.
 MOST_RESTARTS = 8
 
@@ -36,51 +39,29 @@ MOST_RESTARTS = 8
 PLAN_KEY = "kappa_plan"
 
 
-def skip(log: Any, why: str) -> NoReturn:
-    """Skip a task and say why in its log: Airflow logs no message of the exception.
+def explain(log: Any, plan: ReplayPlan) -> None:
+    """Log a plan; what it warns of as warnings.
 
     Raises:
-        AirflowSkipException: always.
+        AirflowFailException: it is refused.
     """
-    log.warning("%s", why)
-    raise AirflowSkipException(why)
+    from kappa.replay.explain import explain
+
+    for line in explain(plan):
+        say = log.warning if line.strip().startswith(("warning", "REFUSED")) else log.info
+        say("%s", line)
+    if plan.is_refused:
+        findings = " ".join(map(str, plan.refusals))
+        raise AirflowFailException(f"The replay of {plan.topology} is refused. {findings}")
 
 
-class ReplayTask(BaseOperator):
-    """What the tasks of a replay share: whose replay, on which Spark, tried how often."""
-
-    ui_color = "#d9edf7"
-
-    def __init__(self, *, topology: str, spark_conn_id: str = DEFAULT_SPARK_CONNECTION, **kwargs: Any) -> None:
-        super().__init__(**{**REPLAY_RETRIES, **kwargs})
-        self.topology = topology
-        self.spark_conn_id = spark_conn_id
-
-    def explain(self, plan: ReplayPlan) -> None:
-        """Log a plan; what it warns of as warnings.
-
-        Raises:
-            AirflowFailException: it is refused.
-        """
-        from kappa.replay.explain import explain
-
-        for line in explain(plan):
-            say = self.log.warning if line.strip().startswith(("warning", "REFUSED")) else self.log.info
-            say("%s", line)
-        if plan.is_refused:
-            findings = " ".join(map(str, plan.refusals))
-            raise AirflowFailException(f"The replay of {self.topology} is refused. {findings}")
-
-    def _config(self) -> Config:
-        return config_with_spark(self.spark_conn_id)
-
-
-class PlanReplay(ReplayTask):
+class PlanReplay(TopologyTask):
     """Makes the plan that the form asks for, logs it, and returns it as JSON. Changes nothing.
 
     One run has one plan: cleared, the task returns the plan that it made before, so that a replay that was started
     goes on. A refused plan is not kept; clear the task to plan again once its cause is gone. It does not check that
-    the log still holds what a kept plan reads: the replay itself does.
+    the log still holds what a kept plan reads: the replay itself does. Of several topologies nothing starts before
+    all are planned.
     """
 
     def execute(self, context: Context) -> str:
@@ -99,7 +80,7 @@ class PlanReplay(ReplayTask):
         with terminal_errors_fail():
             config = self._config()
             plan = control.plan(config, self.request(context, config))
-        self.explain(plan)
+        explain(self.log, plan)
         text = plan.to_json()
         if store is not None:
             store.set(PLAN_KEY, text)
@@ -111,21 +92,19 @@ class PlanReplay(ReplayTask):
         Raises:
             UsageError: the form is wrong.
         """
-        from kappa_airflow.forms import check_form, reason_of, replay_form, replay_request
+        from kappa_airflow.forms import replay_request
 
-        form = context["params"]
-        check_form(list(replay_form(self.topology, "", "")), getattr(context["dag_run"], "conf", None) or {})
         return replay_request(
             self.topology,
-            form,
+            filled_form(context),
             actor=actor(context),
-            reason=reason_of(form, f"run {context['run_id']}"),
+            reason=reason_in(context),
             slice_records=config.slice_records,
         )
 
 
 class StartReplay(ReplayTask):
-    """Records the plan as a candidate epoch, asks for its driver, and returns the epoch. Idempotent for one plan.
+    """Records the plan as a candidate epoch, asks for its driver, and returns both. Idempotent for one plan.
 
     Args:
         plan: the plan as JSON, as :class:`PlanReplay` returns it.
@@ -137,6 +116,11 @@ class StartReplay(ReplayTask):
         super().__init__(**kwargs)
         self.plan = plan
 
+    @property
+    def topology(self) -> str:
+        """The topology of the plan."""
+        return plan_of(self.plan).topology
+
     def final(self, context: Context, plan: ReplayPlan) -> ReplayPlan:
         """The plan that is recorded: the one that was made."""
         return plan
@@ -145,89 +129,111 @@ class StartReplay(ReplayTask):
         """What is on record as the author of the epoch."""
         return actor(context)
 
-    def execute(self, context: Context) -> int:
-        """Return the candidate's epoch.
+    def execute(self, context: Context) -> Member:
+        """Return the topology and its candidate's epoch.
 
         Raises:
-            AirflowFailException: the replay is refused, for instance because another one is active.
+            AirflowFailException: the replay is refused, for instance because another one is active, or because it would
+                read the live epoch of another topology of the run.
             AirflowSkipException: the form asks for the plan only.
         """
         from kappa import control
-        from kappa.replay.plan import ReplayPlan
-        from kappa_airflow.forms import Then
 
-        if context["params"].get("then") == Then.PLAN:
+        if then_in(context) == Then.PLAN:
             skip(self.log, "The form asks for the plan only: nothing was built. The plan is in the log of task plan.")
         with terminal_errors_fail():
-            plan = self.final(context, ReplayPlan.from_json(self.plan))
+            plan = plan_of(self.plan)
+            named = context["params"].get("topologies") or ()
+            others = sorted({one.topology for one in plan.bound.values()} & set(named))
+            if others:
+                raise AirflowFailException(
+                    f"{plan.topology} reads a topic of {', '.join(others)}, and its candidate would read the epoch "
+                    f"that is live now. Replay {others[0]} first, then kappa replay {plan.topology} --upstream "
+                    f"{others[0]}=EPOCH --execute; DAG joint_cutover moves readers of both."
+                )
+            plan = self.final(context, plan)
             epoch = control.replay(self._config(), plan, actor=self.author(context), reason=plan.request.reason)
-        self.log.info("Replay %s of %s builds epoch %s.", plan.id, self.topology, epoch)
-        return epoch
+        self.log.info("Replay %s of %s builds epoch %s.", plan.id, plan.topology, epoch)
+        return {"topology": plan.topology, "epoch": epoch}
+
+
+def plan_of(text: str) -> ReplayPlan:
+    """A plan that a task handed on."""
+    from kappa.replay.plan import ReplayPlan
+
+    return ReplayPlan.from_json(text)
 
 
 class AwaitStage(ReplayTask):
-    """Waits until the candidate has arrived at a stage; starts its driver again, with growing pauses, when it dies.
+    """Waits until a member has arrived at a stage; starts its driver again, with growing pauses, when it dies.
 
     Arrived or past it already, it ends at once. It changes nothing else, and never stops a driver.
 
     Args:
-        epoch: the candidate's epoch.
+        members: a topology and its epoch; of several that arrive in one commit it waits for the first.
         stage: name of the stage.
         poll_seconds: time between two looks.
     """
 
-    template_fields: Sequence[str] = ("epoch",)
+    template_fields: Sequence[str] = ("members",)
 
     #: Seconds after which the task looks whether something is amiss; ``None`` for never.
     late_seconds: ClassVar[float | None] = None
 
-    def __init__(self, *, epoch: Any, stage: str, poll_seconds: float = 2.0, **kwargs: Any) -> None:
+    def __init__(self, *, members: Any, stage: str, poll_seconds: float = 2.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.epoch = epoch
+        self.members = members
         self.stage = stage
         self.poll_seconds = poll_seconds
 
-    def execute(self, context: Context) -> None:
+    @property
+    def topology(self) -> str:
+        """The topology that it waits for."""
+        return min(members_of(self.members))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it waits for."""
+        return members_of(self.members)[self.topology]
+
+    def execute(self, context: Context) -> Any:
         """End if the stage is reached, otherwise make sure that a driver works towards it, and defer.
 
         Raises:
             AirflowFailException: the epoch will not get there.
         """
-        self._await(context, self._config(), restarts=0)
+        return self._await(context, self._config(), restarts=0)
 
-    def resume(self, context: Context, event: dict[str, Any]) -> None:
+    def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Act on what the trigger saw.
 
         Raises:
             AirflowFailException: the epoch will not get there, its driver is stuck, or died too often.
         """
-        kind, message = event["event"], event["message"]
-        if kind == "dead":
-            restarts = event["restarts"] + 1
-            if restarts > MOST_RESTARTS:
-                raise AirflowFailException(
-                    f"Driver of {self.topology} epoch {self.epoch} died {restarts} times in a row. {message} "
-                    "Its log says why. Clear this task to go on, or abort the epoch."
-                )
-            self.log.warning("Driver of epoch %s is dead, start %s in a row. %s", self.epoch, restarts, message)
-            self._await(context, self._config(), restarts=restarts)
-        else:
-            self._finish(event)
+        if event["event"] != "dead":
+            return self._finish(event)
+        restarts, message = event["restarts"] + 1, event["message"]
+        if restarts > MOST_RESTARTS:
+            raise AirflowFailException(
+                f"Driver of {self.topology} epoch {self.epoch} died {restarts} times in a row. {message} "
+                "Its log says why. Clear this task to go on, or abort the epoch."
+            )
+        self.log.warning("Driver of epoch %s is dead, start %s in a row. %s", self.epoch, restarts, message)
+        return self._await(context, self._config(), restarts=restarts)
 
-    def _await(self, context: Context, config: Config, *, restarts: int) -> None:
+    def _await(self, context: Context, config: Config, *, restarts: int) -> Any:
         from kappa import control
         from kappa_airflow.replays.stages import arrival
         from kappa_airflow.triggers import StageTrigger
 
-        epoch = int(self.epoch)
+        topology, epoch = self.topology, self.epoch
         with terminal_errors_fail():
-            here = arrival(control.progress(config, self.topology, epoch), Stage(self.stage))
+            here = arrival(control.progress(config, topology, epoch), Stage(self.stage))
             if here is not None:
-                self._finish(here)
-                return
-            attach(context, config, self.topology, epoch)
+                return self._finish(here)
+            attach(context, config, topology, epoch)
         trigger = StageTrigger(
-            topology=self.topology,
+            topology=topology,
             epoch=epoch,
             stage=self.stage,
             restarts=restarts,
@@ -236,7 +242,7 @@ class AwaitStage(ReplayTask):
         )
         self.defer(trigger=trigger, method_name="resume")
 
-    def _finish(self, event: dict[str, Any]) -> None:
+    def _finish(self, event: dict[str, Any]) -> Any:
         if event["event"] != "arrived":
             what = f"{self.topology} epoch {self.epoch} does not get to {self.stage}"
             raise AirflowFailException(f"{what}. {event['message']}")
@@ -244,18 +250,18 @@ class AwaitStage(ReplayTask):
 
 
 class CutOver(AwaitStage):
-    """Moves readers to the candidate and waits until they are there; skipped where the form or an answer says so.
+    """Moves readers to candidates, of several in one commit, and waits until they are there.
 
-    A live driver that got no answer in time withdraws its handover and goes on; so as long as readers have not been
-    moved, the task asks again every few seconds, which also starts a driver of either epoch that died. Asking again
-    for a move that was made changes nothing. An epoch that was live and was rolled back since is left alone: clearing
-    an old task must not undo a later rollback.
+    It is skipped where the form or an answer says so. A live driver that got no answer in time withdraws its handover
+    and goes on; so as long as readers have not been moved, the task asks again every few seconds, which also starts a
+    driver that died. Asking again for a move that was made changes nothing. An epoch that was live and was rolled back
+    since is left alone: clearing an old task must not undo a later rollback.
 
     Args:
         answer: what the task that asked for an approval or a confirmation returned.
     """
 
-    template_fields: Sequence[str] = ("epoch", "answer")
+    template_fields: Sequence[str] = ("members", "answer")
     ui_color = "#fcf8e3"
     late_seconds = 15.0
 
@@ -263,64 +269,56 @@ class CutOver(AwaitStage):
         super().__init__(stage=Stage.CUT_OVER.value, **kwargs)
         self.answer = answer
 
-    def execute(self, context: Context) -> None:
+    def execute(self, context: Context) -> Any:
         """Ask for the move and defer until it is made.
 
         Raises:
             AirflowSkipException: the form does not ask for a cutover, or it was rejected.
-            AirflowFailException: the move is refused, or the epoch was rolled back.
+            AirflowFailException: the move is refused, or one of the epochs was rolled back.
         """
         from kappa import control
-        from kappa_airflow.forms import Then
 
-        if context["params"].get("then") == Then.KEEP:
+        members = members_of(self.members)
+        named = " ".join(members)
+        if then_in(context) == Then.KEEP:
             skip(
                 self.log,
-                f"The form does not ask for it: epoch {self.epoch} is kept up to date beside the live one. DAG "
-                f"cutover__{self.topology} moves readers later, or: kappa cutover {self.topology} --execute",
+                f"The form does not ask for it: readers stay, and {in_words(members)} is kept up to date beside what "
+                f"is live. DAG {dag_id('cutover', members)} moves readers later, or: kappa cutover {named} --execute",
             )
-        if isinstance(self.answer, dict) and self.answer.get("answer") == "rejected":
-            skip(
-                self.log,
-                f"It was rejected ({self.answer.get('by')}): readers stay where they are. Clear the task that asked to "
-                "ask again.",
-            )
-        config, epoch = self._config(), int(self.epoch)
+        skip_rejected(self.log, self.answer, "readers stay where they are")
+        config = self._config()
         with terminal_errors_fail():
-            stage = control.progress(config, self.topology, epoch).stage
-            if stage is Stage.RETIRED:
-                raise AirflowFailException(
-                    f"Epoch {epoch} of {self.topology} was live and is retired since. Clearing this task does not "
-                    f"bring it back; `kappa rollback {self.topology} --execute` does."
-                )
-        self._ask(context, config, restarts=0)
+            for name, epoch in members.items():
+                progress = control.progress(config, name, epoch)
+                if progress.stage is Stage.RETIRED and not progress.is_recalled:
+                    raise AirflowFailException(
+                        f"Epoch {epoch} of {name} was live and is retired since. Clearing this task does not bring it "
+                        f"back; DAG {dag_id('rollback', members)} does, or `kappa rollback {named} --execute`."
+                    )
+        return self._ask(context, config, restarts=0)
 
-    def resume(self, context: Context, event: dict[str, Any]) -> None:
+    def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Act on what the trigger saw.
 
         Raises:
-            AirflowFailException: the move is refused, or the epoch will not get there.
+            AirflowFailException: the move is refused, or the epochs will not get there.
         """
         if event["event"] == "late":
-            self._ask(context, self._config(), restarts=event["restarts"])
-        else:
-            super().resume(context, event)
+            return self._ask(context, self._config(), restarts=event["restarts"])
+        return super().resume(context, event)
 
-    def _ask(self, context: Context, config: Config, *, restarts: int) -> None:
+    def _ask(self, context: Context, config: Config, *, restarts: int) -> Any:
         from kappa import control
-        from kappa_airflow.answers import replaced_by
-        from kappa_airflow.forms import Then, reason_of
 
-        form = context["params"]
         with terminal_errors_fail():
-            control.cut_over(
+            control.cut_over_together(
                 config,
-                self.topology,
-                int(self.epoch),
+                members_of(self.members),
                 actor=actor(context),
-                reason=reason_of(form, f"run {context['run_id']}"),
-                replaces=replaced_by(self.answer).get(self.topology),
-                keep_old_running=bool(form.get("keep_old_running")),
-                is_approval_required=form.get("then", Then.ASK) == Then.ASK,
+                reason=reason_in(context),
+                replaces=replaced_by(self.answer),
+                keep_old_running=bool(context["params"].get("keep_old_running")),
+                is_approval_required=then_in(context) == Then.ASK,
             )
-        self._await(context, config, restarts=restarts)
+        return self._await(context, config, restarts=restarts)

@@ -8,10 +8,12 @@ from airflow.sdk import BaseOperatorLink
 
 from kappa.replay.stages import Stage
 from kappa_airflow.forms import PAGES
+from kappa_airflow.pages import VIEW
 from kappa_airflow.replays.replay import AwaitStage
+from kappa_airflow.tasks import members_of
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
     from kappa.config import Config
@@ -53,9 +55,10 @@ class ReportLink(BaseOperatorLink):
     name = "Report"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """The page's address."""
+        """The page's address; of several topologies that of all of them."""
         task: Any = operator  # a task of a replay, its templates rendered
-        return report_path(task.topology, int(task.epoch))
+        (name, epoch), *others = members_of(task.members).items()
+        return str(VIEW["href"]) if others else report_path(name, epoch)
 
 
 class Verify(AwaitStage):
@@ -69,34 +72,20 @@ class Verify(AwaitStage):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(stage=Stage.VERIFIED.value, **kwargs)
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # what it waited for is its result
-        """Return the verification once there is one; defer until then."""
-        super().execute(context)
-        return self._result(self._config())
-
-    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
-        """Return the verification, or defer again."""
-        super().resume(context, event)
-        return self._result(self._config())
-
-    def _finish(self, event: dict[str, Any]) -> None:
-        if event["event"] != "arrived":
-            self._log(self._config())
+    def _finish(self, event: dict[str, Any]) -> dict[str, Any]:
+        report = self._log(self._config())
         super()._finish(event)
-
-    def _result(self, config: Config) -> dict[str, Any]:
-        report = self._log(config)
         if report is None:
-            return {"epoch": int(self.epoch), "verdict": None}
+            return {"epoch": self.epoch, "verdict": None}
         return {
-            "epoch": int(self.epoch),
+            "epoch": self.epoch,
             "live": report.live_epoch,
             "verdict": report.verdict.value,
             "difference": in_short(report),
             "checks": {check.name: check.ok for check in report.checks},
             "thresholds": {threshold.measure: str(threshold) for threshold in report.thresholds},
             "offsets": report.at.as_dict(),
-            "report": report_path(self.topology, int(self.epoch)),
+            "report": report_path(self.topology, self.epoch),
         }
 
     def _log(self, config: Config) -> DiffReport | None:
@@ -105,12 +94,12 @@ class Verify(AwaitStage):
         from kappa.errors import UnknownEpochError
 
         try:
-            report = control.diff(config, self.topology, int(self.epoch))
+            report = control.diff(config, self.topology, self.epoch)
         except UnknownEpochError as error:
             self.log.info("%s", error)
             return None
         say = self.log.warning if report.failures else self.log.info
         for line in report.render():
             say("%s", line)
-        self.log.info("The report as a page: %s", report_path(self.topology, int(self.epoch)))
+        self.log.info("The report as a page: %s", report_path(self.topology, self.epoch))
         return report

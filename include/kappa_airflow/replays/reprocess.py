@@ -12,8 +12,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from kappa import clock
 from kappa.errors import MoveRefusedError
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
-from kappa_airflow.replays.replay import PlanReplay, ReplayTask, StartReplay, skip
+from kappa_airflow.replays.replay import PlanReplay, StartReplay
 from kappa_airflow.replays.reports import report_path
+from kappa_airflow.tasks import TopologyTask, skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +133,7 @@ class StartReprocess(StartReplay):
         return AUTHOR
 
 
-class Conclude(ReplayTask):
+class Conclude(TopologyTask):
     """Drops a candidate that is the same as what is live; fails where it differs, and leaves the candidate for a look.
 
     Args:

@@ -255,14 +255,6 @@ def previous(record):
     return min(record.epochs)
 
 
-def rollback(config, topology, *, to=None, actor, reason, premise=None):
-    if premise is not None and not _entry(world(config), topology, to).get("recalled"):
-        premise.check(_record(config, topology))
-    with changed(config) as now:
-        _entry(now, topology, to).update(stage="VERIFIED", recalled=True)
-    return to
-
-
 def abort(config, topology, epoch, *, actor, reason, premise=None):
     if premise is not None and _entry(world(config), topology, epoch)["stage"] != "ABORTED":
         premise.check(_record(config, topology))
@@ -270,32 +262,6 @@ def abort(config, topology, epoch, *, actor, reason, premise=None):
         if now["live"].get(topology) == epoch:
             raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is live: it cannot be aborted.")
         _entry(now, topology, epoch).update(stage="ABORTED")
-
-
-def cut_over(
-    config,
-    topology,
-    epoch,
-    *,
-    actor,
-    reason,
-    replaces=None,
-    accept_verdict=False,
-    keep_old_running=False,
-    is_approval_required=False,
-    override="",
-):
-    with changed(config) as now:
-        entry = _entry(now, topology, epoch)
-        if now["live"].get(topology) == epoch:
-            return
-        if entry["stage"] != "VERIFIED":
-            raise MoveRefusedError(f"Epoch {epoch} is {entry['stage']}.")
-        if replaces not in (None, now["live"].get(topology)):
-            raise MoveRefusedError(f"The live epoch is {now['live'].get(topology)}, {replaces} was expected.")
-        if is_approval_required and not entry.get("approvals") and not entry.get("recalled"):
-            raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved: readers stay where they are.")
-        entry["handover"] = True
 
 
 def cut_over_together(
@@ -311,26 +277,39 @@ def cut_over_together(
     override="",
 ):
     with changed(config) as now:
-        for topology, epoch in members.items():
-            entry = _entry(now, topology, epoch)
-            if now["live"].get(topology) != epoch and entry["stage"] != "VERIFIED":
+        moved = {name: epoch for name, epoch in members.items() if now["live"].get(name) != epoch}
+        for topology, epoch in moved.items():
+            entry, live = _entry(now, topology, epoch), now["live"].get(topology)
+            if entry["stage"] != "VERIFIED":
                 raise MoveRefusedError(f"Epoch {epoch} of {topology} is {entry['stage']}; nothing was changed.")
-            if now["live"].get(topology) not in (epoch, (replaces or {}).get(topology, now["live"].get(topology))):
-                raise MoveRefusedError(f"The live epoch of {topology} is another; nothing was changed.")
+            expected = (replaces or {}).get(topology, live)
+            if expected != live:
+                raise MoveRefusedError(f"The live epoch of {topology} is {live}, {expected} was expected.")
             if is_approval_required and not entry.get("approvals") and not entry.get("recalled"):
-                raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved; nothing was changed.")
-        for topology, epoch in members.items():  # one commit
-            before = now["live"].get(topology)
-            if before != epoch:
-                now["epochs"][f"{topology}/{before}"]["stage"] = "RETIRED"
-                now["live"][topology] = epoch
-                _entry(now, topology, epoch).update(stage="CUT_OVER", together=dict(members))
+                raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved: readers stay where they are.")
+        for topology, epoch in moved.items():
+            _entry(now, topology, epoch)["handover"] = dict(members)
 
 
-def recall_together(config, wanted, *, actor, reason, premises=None):
-    for topology, to in wanted.items():
-        rollback(config, topology, to=to, actor=actor, reason=reason, premise=(premises or {}).get(topology))
-    return dict(wanted)
+def hand_over(now, members):
+    """What drivers do that were asked: all pointers move in one commit."""
+    for topology, epoch in members.items():
+        before, entry = now["live"].get(topology), _entry(now, topology, epoch)
+        if before not in (None, epoch):
+            now["epochs"][f"{topology}/{before}"]["stage"] = "RETIRED"
+        now["live"][topology] = epoch
+        entry.pop("handover", None)
+        entry.update(stage="CUT_OVER", together=members)
+
+
+def recall_together(config, members, *, actor, reason, premises=None):
+    with changed(config) as now:
+        for topology, to in members.items():
+            if premises is not None and not _entry(now, topology, to).get("recalled"):
+                premises[topology].check(_record(config, topology))
+        for topology, to in members.items():
+            _entry(now, topology, to).update(stage="VERIFIED", recalled=True)
+    return dict(members)
 
 
 def history(config, topology=None):
@@ -405,12 +384,8 @@ def _drive(topology, epoch):
                 return
             if entry["stage"] in WALK[:-1]:
                 entry["stage"] = WALK[WALK.index(entry["stage"]) + 1]
-            elif entry.pop("handover", False):
-                before = now["live"].get(topology)
-                if before is not None:
-                    now["epochs"][f"{topology}/{before}"]["stage"] = "RETIRED"
-                now["live"][topology] = epoch
-                entry["stage"] = "CUT_OVER"
+            elif members := entry.pop("handover", None):
+                hand_over(now, members)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Tasks of DAGs that move several topologies at once."""

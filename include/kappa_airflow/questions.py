@@ -1,0 +1,235 @@
+"""Questions in a DAG, asked by Airflow's own operator: what is shown, kept until it is answered, and answered.
+
+An answer is a task's result: ``answer``, ``by``, and under ``shown``, by topology, what it is an answer to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from kappa.errors import MoveRefusedError
+from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
+from kappa_airflow.drivers import record, terminal_errors_fail
+from kappa_airflow.tasks import REPLAY_RETRIES, members_of, skip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from kappa.config import Config
+    from kappa.control.plans.premise import Premise
+
+#: What was shown, kept between the question and its answer.
+TERMS_KEY = "kappa_terms"
+#: A rejection, kept with the tries that the task had: those rise when the task is cleared, and not by a retry.
+_REJECTION_KEY = "kappa_rejection"
+
+
+class Question(ApprovalOperator):
+    """What questions share: an answer is the task's result, on which the next task acts, as its log says.
+
+    Args:
+        members: topologies and epochs that it is about.
+        hours: time for an answer; none within it is a rejection.
+    """
+
+    template_fields: Sequence[str] = ("subject", "body", "members")
+    ui_color = "#fcf8e3"
+
+    def __init__(
+        self, *, members: Any, hours: float, spark_conn_id: str = DEFAULT_SPARK_CONNECTION, **kwargs: Any
+    ) -> None:
+        super().__init__(
+            subject="See the message",
+            body="",
+            defaults=self.REJECT,
+            response_timeout=timedelta(hours=hours),
+            **{**REPLAY_RETRIES, **kwargs},
+        )
+        self.members = members
+        self.hours = hours
+        self.spark_conn_id = spark_conn_id
+
+    def _config(self) -> Config:
+        return config_with_spark(self.spark_conn_id)
+
+    def _ask(self, context: Context, subject: str, lines: Sequence[str]) -> Any:
+        """Ask with this headline and these lines of Markdown, which go to the log as well."""
+        self.subject, self.body = subject, "\n".join(lines)
+        for line in (subject, *filter(None, lines)):
+            self.log.info("%s", line)
+        return super().execute(context)
+
+    def _answer(self, context: Context, event: dict[str, Any]) -> tuple[bool, str]:
+        """Whether it was approved, and the actor."""
+        response = super(ApprovalOperator, self).execute_complete(context, event)
+        user = (response.get("responded_by_user") or {}).get("name")
+        who = f"airflow:{user}" if user else f"no answer within {self.hours:g} hours"
+        return response["chosen_options"] == [self.APPROVE], who
+
+
+class Confirm(Question):
+    """Asks whether something is to be done that the task before it described.
+
+    An answer holds for what was shown: the live epoch and what it replaced, the stage of the epoch, its approvals. It
+    is part of the result, so that the task that acts is refused once any of it is another.
+
+    Args:
+        what: the question, as a headline.
+        lines: what would change, one per line: the result of the task before it.
+        shown: what the lines were made of, by topology, where the task before it says so.
+    """
+
+    template_fields: Sequence[str] = ("subject", "body", "members", "lines", "shown")
+
+    def __init__(self, *, what: str, lines: Any, shown: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.what = what
+        self.lines = lines
+        self.shown = shown
+
+    def execute(self, context: Context) -> Any:
+        """Ask.
+
+        Raises:
+            AirflowFailException: it is not as the lines say any more.
+        """
+        shown = self._terms()
+        if self.shown is not None:
+            self._check(self.shown)
+        keep_terms(context, shown)
+        return self._ask(context, self.what, [line for change in self.lines for line in (f"- {change}", "")])
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer, with what it is an answer to.
+
+        Raises:
+            AirflowFailException: something changed since it was asked; nothing was changed by it.
+        """
+        is_approved, who = self._answer(context, event)
+        if not is_approved:
+            self.log.warning("Rejected: %s. Nothing was changed. Clear this task to ask again.", who)
+            return {"answer": "rejected", "by": who}
+        shown = kept_terms(context)
+        self._check(shown)
+        return {"answer": "approved", "by": who, "shown": shown}
+
+    def _terms(self) -> dict[str, Any]:
+        """What the question shows now: topology -> where its epochs stand."""
+        from kappa.control.plans.premise import Premise
+
+        config, members = self._config(), members_of(self.members)
+        with terminal_errors_fail():
+            return {name: Premise.of(record(config, name), epoch).to_dict() for name, epoch in sorted(members.items())}
+
+    def _check(self, shown: Mapping[str, Any]) -> None:
+        from kappa.control.plans.premise import Premise
+
+        config = self._config()
+        for name, one in sorted(shown.items()):
+            with terminal_errors_fail():
+                topology_record = record(config, name)
+            try:
+                Premise.from_dict(one).check(topology_record)
+            except MoveRefusedError as error:
+                raise AirflowFailException(
+                    f"{error}. Clear the task before this one: it looks again, and this one asks again."
+                ) from error
+
+
+def confirm_choice(chosen: Any, *, what: str, hours: float) -> Confirm:
+    """The task that asks whether to do what the task that chose described.
+
+    Args:
+        chosen: the output of :class:`kappa_airflow.moves.Choose`.
+        what: the question.
+        hours: time for an answer.
+    """
+    terms = {"members": chosen, "lines": chosen["lines"], "shown": chosen["shown"]}
+    return Confirm(task_id="confirm", what=what, hours=hours, **terms)
+
+
+def keep_terms(context: Context, shown: Mapping[str, Any]) -> None:
+    """Keep what a question shows until it is answered: the answer is about that, and nothing else."""
+    store = context.get("task_state_store")
+    if store is not None:
+        store.set(TERMS_KEY, dict(shown))
+
+
+def kept_terms(context: Context) -> dict[str, Any]:
+    """What the question showed.
+
+    Raises:
+        AirflowFailException: nothing is kept of it, so that nobody can tell what was answered.
+    """
+    store = context.get("task_state_store")
+    terms = store.get(TERMS_KEY) if store is not None else None
+    if not isinstance(terms, dict) or not terms:
+        raise AirflowFailException(
+            "It is not known any more what the question showed: Airflow keeps nothing of it in the state of this task. "
+            "Nothing was changed. Clear this task to ask again."
+        )
+    return terms
+
+
+def keep_rejection(context: Context, by: str) -> None:
+    """Keep a rejection for the tries that follow."""
+    store = context.get("task_state_store")
+    if store is not None:
+        store.set(_REJECTION_KEY, {"by": by, "max_tries": _max_tries(context)})
+
+
+def _max_tries(context: Context) -> int:
+    return int(context["ti"].max_tries)
+
+
+def kept_rejection(context: Context) -> str | None:
+    """The author of a rejection in an earlier try, unless the task was cleared since."""
+    store = context.get("task_state_store")
+    rejection = store.get(_REJECTION_KEY) if store is not None else None
+    if not isinstance(rejection, dict) or rejection["max_tries"] != _max_tries(context):
+        return None
+    return str(rejection["by"])
+
+
+def skip_rejected(log: Any, answer: object, outcome: str) -> None:
+    """Go on unless the answer is no.
+
+    Args:
+        answer: what the task that asked returned.
+        outcome: what follows from a no.
+
+    Raises:
+        AirflowSkipException: it is no.
+    """
+    if isinstance(answer, dict) and answer.get("answer") == "rejected":
+        skip(log, f"It was rejected ({answer.get('by')}): {outcome}. Clear the task that asked to ask again.")
+
+
+def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
+    """What an answer is an answer to, by topology.
+
+    Raises:
+        AirflowFailException: it does not say.
+    """
+    from kappa.control.plans.premise import Premise
+
+    shown = answer.get("shown")
+    if not isinstance(shown, dict) or not shown:
+        raise AirflowFailException(
+            "The answer does not say what was shown. Nothing was changed. Clear the task that asked to ask again."
+        )
+    with terminal_errors_fail():
+        return {name: Premise.from_dict(one) for name, one in shown.items()}
+
+
+def replaced_by(answer: object) -> dict[str, int]:
+    """Topology -> the live epoch that was shown as the one that is replaced; empty where nothing was shown."""
+    shown = answer.get("shown") if isinstance(answer, dict) else None
+    return {name: int(one["live"]) for name, one in (shown or {}).items() if one["live"] is not None}

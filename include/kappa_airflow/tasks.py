@@ -1,0 +1,151 @@
+"""What tasks of epochs share: Spark, tries, the form, and members: topologies with an epoch of each, one or several.
+
+DAGs of one topology and of several have the same tasks. What is done per topology is mapped where the form names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
+from kappa_airflow.drivers import terminal_errors_fail
+from kappa_airflow.forms import Then, check_form, reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airflow.sdk import Context
+
+    from kappa.config import Config
+    from kappa.topology.registry import Declared
+
+#: Tries of a task of an epoch. Only what can succeed is tried again, so there may be many.
+REPLAY_RETRIES: dict[str, Any] = {
+    "retries": 10,
+    "retry_delay": timedelta(seconds=5),
+    "retry_exponential_backoff": 2,
+    "max_retry_delay": timedelta(minutes=2),
+}
+
+#: A topology and an epoch of it, as tasks hand them on: ``{"topology": "retail.loyalty", "epoch": 8}``.
+Member = dict[str, Any]
+
+
+def members_of(result: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Topology -> epoch, of what a task returned: one member, or several."""
+    members = [result] if isinstance(result, Mapping) else result
+    return {str(one["topology"]): int(one["epoch"]) for one in members}
+
+
+def in_words(members: Mapping[str, int]) -> str:
+    """Members in a sentence."""
+    return " and ".join(f"epoch {epoch} of {name}" for name, epoch in members.items())
+
+
+def dag_id(verb: str, topologies: Iterable[str]) -> str:
+    """The DAG that does something to topologies: to one, or to several of which a run names some."""
+    first, *others = topologies
+    return f"joint_{verb}" if others else f"{verb}__{first}"
+
+
+def skip(log: Any, why: str) -> NoReturn:
+    """Skip a task and say why in its log: Airflow logs no message of the exception.
+
+    Raises:
+        AirflowSkipException: always.
+    """
+    log.warning("%s", why)
+    raise AirflowSkipException(why)
+
+
+def filled_form(context: Context) -> Mapping[str, Any]:
+    """The form of the run.
+
+    Raises:
+        UsageError: the run was triggered with a field that the form of its DAG does not have.
+    """
+    check_form(list(context["dag"].params), getattr(context["dag_run"], "conf", None) or {})
+    return context["params"]
+
+
+def reason_in(context: Context) -> str:
+    """The reason that the form gives, or the run."""
+    return reason_of(context["params"], f"run {context['run_id']}")
+
+
+def then_in(context: Context) -> Then:
+    """What the form says of a verified epoch; forms of moves have no such field: they ask."""
+    return Then(context["params"].get("then") or Then.ASK.value)
+
+
+def named_topologies(form: Mapping[str, Any]) -> list[str]:
+    """The topologies that a form names, once each.
+
+    Raises:
+        AirflowFailException: fewer than two are named.
+    """
+    names = list(dict.fromkeys(form.get("topologies") or ()))
+    if len(names) < 2:
+        raise AirflowFailException(
+            f"Field 'topologies' names {', '.join(names) or 'none'}, and several are moved together: name two or more. "
+            "A topology alone has DAGs of its own. Trigger a new run."
+        )
+    return names
+
+
+class ReplayTask(BaseOperator):
+    """What the tasks of an epoch share: on which Spark, tried how often."""
+
+    ui_color = "#d9edf7"
+
+    def __init__(self, *, spark_conn_id: str = DEFAULT_SPARK_CONNECTION, **kwargs: Any) -> None:
+        super().__init__(**{**REPLAY_RETRIES, **kwargs})
+        self.spark_conn_id = spark_conn_id
+
+    def _config(self) -> Config:
+        return config_with_spark(self.spark_conn_id)
+
+
+class TopologyTask(ReplayTask):
+    """A task of a topology of which no epoch is chosen yet."""
+
+    def __init__(self, *, topology: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.topology = topology
+
+
+class NameTopologies(ReplayTask):
+    """Returns the topologies that the form names."""
+
+    def execute(self, context: Context) -> list[str]:
+        """Return their names.
+
+        Raises:
+            AirflowFailException: fewer than two are named, or the form has a field that there is not.
+        """
+        with terminal_errors_fail():
+            return named_topologies(filled_form(context))
+
+
+def names(topologies: Sequence[Declared]) -> Any:
+    """The name of the one topology of a DAG; of several, what a task ``name`` returns: those that the form names."""
+    return topologies[0].name if len(topologies) == 1 else NameTopologies(task_id="name").output
+
+
+def for_each(topologies: Sequence[Declared], kind: Any, *, over: Mapping[str, Any], **arguments: Any) -> Any:
+    """A task per topology: of several it is mapped, and in Airflow each instance has the name of its topology.
+
+    Args:
+        topologies: those of the DAG.
+        kind: the operator; of one that is mapped Airflow takes the number of tries from here, not from the operator.
+        over: the argument that each topology has its own value of.
+        **arguments: what they have in common.
+    """
+    if len(topologies) == 1:
+        return kind(**over, **arguments)
+    return kind.partial(map_index_template="{{ task.topology }}", **{**REPLAY_RETRIES, **arguments}).expand(**over)
