@@ -106,7 +106,16 @@ def test_where_only_logins_of_airflow_count_it_is_said_before_anything_is_writte
 
 def test_what_changed_since_it_was_shown_is_refused(run: Run, config: Config) -> None:
     shown = json.loads(run("approve", "a.b", "--json").output)
-    assert shown == {"topology": "a.b", "epoch": 2, "shown": shown["shown"], "approved_by": [], "missing": 2}
+    events = [{"topology": "a.b", "epoch": 2, "event": "approved"}]
+    assert shown == {
+        "executed": False,
+        "topology": "a.b",
+        "epoch": 2,
+        "shown": shown["shown"],
+        "approved_by": [],
+        "missing": 2,
+        "effects": [{"effect": "approve epoch 2 of a.b", "events": events}],
+    }
     other = run("approve", "a.b", "--shown", "000000000000", "--execute")
     assert isinstance(other.exception, MoveRefusedError) and f"is {shown['shown']} now" in str(other.exception)
     done = json.loads(run("approve", "a.b", "--shown", shown["shown"], "--execute", "--json").output)

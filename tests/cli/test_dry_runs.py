@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,11 +127,7 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(run: Run, words: str, error
             "Would hand over a.b from epoch 1 to epoch 2.",
             "kappa cutover a.b --epoch 2 --execute",
         ),
-        (
-            "abort a.b 2",
-            "Would abort epoch 2 of a.b and remove its files, topics and group.",
-            "kappa abort a.b 2 --execute",
-        ),
+        ("abort a.b 2", "Would abort epoch 2 of a.b.", "kappa abort a.b 2 --execute"),
         ("stop a.b", "Would stop the driver of epoch 1 of a.b.", "kappa stop a.b --execute"),
         ("stop a.b --epoch 2", "Would stop the driver of epoch 2 of a.b.", "kappa stop a.b --epoch 2 --execute"),
     ],
@@ -140,6 +137,21 @@ def test_a_dry_run_says_what_the_record_would_get(run: Run, words: str, said: st
     assert found.code == 0, found.error
     assert said in found.said
     assert f"To do it: {command}" in found.said
+
+
+def test_a_dry_run_says_every_effect_in_order(run: Run, config: Config) -> None:
+    lake = f"{config.lake}/a.b/e0002"
+    assert [line for line in run("abort", "a.b", "2").said.splitlines() if line.startswith("Would")] == [
+        "Would abort epoch 2 of a.b.",
+        "Would wait until the driver of epoch 2 of a.b has ended, if it runs; end its process after 30 s.",
+        "Would delete the topics and the group of epoch 2 of a.b, if this lake made them.",
+        f"Would remove the folder {lake}.",
+        f"Would remove the plan {config.lake}/_kappa/plans/p.json, and code of epoch 2 that no other epoch has.",
+    ]
+    shown = json.loads(run("cutover", "a.b", "--json").said)
+    (handover,) = shown["effects"]
+    assert (shown["executed"], handover["effect"]) == (False, "hand over a.b from epoch 1 to epoch 2")
+    assert handover["events"] == [{"topology": "a.b", "epoch": 2, "event": "handover"}]
 
 
 def test_what_is_so_already_is_nothing_to_do(run: Run) -> None:
@@ -226,7 +238,8 @@ class TestWithABroker:
         asked = ["topics", "create", "--all", "--partitions", "2"]
         try:
             dry = run(*asked)
-            assert f"Would create {', '.join(needed)} with 2 partitions" in dry.said, dry.error
+            would = [line for line in dry.said.splitlines() if line.startswith("Would")]
+            assert would == [f"Would create {name} with 2 partitions, retention forever." for name in needed], dry.error
             assert not set(kafka.topics()) & set(needed)
             assert "Created all.sent with 2 partitions" in run(*asked, "--execute").said
             made = {name for name in kafka.topics() if name.startswith(("all.", "dry."))}

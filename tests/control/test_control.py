@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kappa import control
 from kappa.config import Config
-from kappa.control import cutover
 from kappa.errors import MoveRefusedError, UsageError
 from kappa.offsets.vector import Offsets
 from kappa.record.epochs import Epochs
@@ -79,24 +77,16 @@ def test_without_a_failed_verdict_nothing_is_accepted(config: Config) -> None:
     assert handover is not None and "accepted_verdict" not in handover.detail
 
 
-def test_the_slower_of_two_cutovers_does_not_start_an_epoch_retired_meanwhile(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_slower_of_two_cutovers_does_not_start_an_epoch_retired_meanwhile(config: Config) -> None:
     """The second call finds the handover of the first, which is made before it wants the old epoch's driver."""
     epochs = Epochs(config.lake)
     control.cut_over(config, "a.b", 2, actor="ada", reason="accepted", accept_verdict=True)
     pending = epochs.record("a.b").handover
     assert pending is not None
-
-    want = cutover.want
-
-    def moved_meanwhile(*call: Any) -> None:
-        epochs.add("a.b", 2, "moved", actor="driver", handover=pending.n)
-        want(*call)
-
-    monkeypatch.setattr(cutover, "ensure_driver", lambda *_: None)
-    monkeypatch.setattr(cutover, "want", moved_meanwhile)
-    control.cut_over(config, "a.b", 2, actor="bob", reason="accepted", accept_verdict=True)
+    epochs.add("a.b", 1, "stop", actor="ada")
+    slower = control.cut_over.planned(config, "a.b", 2, actor="bob", reason="accepted", accept_verdict=True)
+    epochs.add("a.b", 2, "moved", actor="driver", handover=pending.n)
+    slower.make()
     retired = epochs.record("a.b").epoch(1)
     assert (retired.stage, retired.is_wanted) == ("RETIRED", False)
     assert control.wanted_drivers(config) == [("a.b", 2)]

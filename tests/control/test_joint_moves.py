@@ -279,7 +279,6 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
         monkeypatch.setattr(joint_handover, "crash_point", lambda *_: None)
         if is_aborted:
             monkeypatch.setattr(removal.ownership, "is_ours", lambda *_: False)  # there is no broker
-            monkeypatch.setattr(removal, "await_end", lambda *_: None)  # and there was no driver
             control.abort(config, "a.c", 2, actor="eve", reason="wrong")
         else:
             assert two.move(asked)
@@ -332,7 +331,8 @@ def kappa(*words: str) -> Any:
 
 
 def test_the_command_line_says_what_it_would_do_and_refuses_names_that_make_no_sense(config: Config) -> None:
-    assert "hand over a.b to epoch 2, a.c to epoch 2, all in one commit" in kappa("cutover", "a.b", "a.c").output
+    both = "hand over a.b from epoch 1 to epoch 2 and hand over a.c from epoch 1 to epoch 2, all in one commit"
+    assert both in kappa("cutover", "a.b", "a.c").output
     assert "To do it: kappa cutover a.b a.c --execute" in kappa("cutover", "a.b", "a.c").output
     assert "hand over a.b from epoch 1 to epoch 2." in kappa("cutover", "a.b").output
     assert "Abort it first: kappa abort a.b 2" in str(kappa("rollback", "a.b", "a.c").exception)
@@ -358,7 +358,8 @@ def test_status_history_and_certificate_show_what_belongs_together(
     assert joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
     assert control.status(config, "a.b").moving_with == {}
     assert control.status(config, "a.b").moved_with == {"a.c": 2}
-    assert "of a.b a.c, the epoch that was live before" in kappa("rollback", "a.b", "a.c").output
+    back = "bring back epoch 1 of a.b to be live again and bring back epoch 1 of a.c to be live again, all in one commit"
+    assert back in kappa("rollback", "a.b", "a.c").output
     assert "a.b went live together with a.c epoch 2; what is not named" in kappa("rollback", "a.b").output
     assert "went live together" not in kappa("rollback", "a.b", "a.c").output
     assert "went live together" not in kappa("rollback", "a.d").output

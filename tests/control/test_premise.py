@@ -16,7 +16,7 @@ from kappa import control
 from kappa.config import Config
 from kappa.control.approval import reject, reopen
 from kappa.control.plans.premise import Premise
-from kappa.control.removals import removal
+from kappa.driver.processes import process
 from kappa.errors import MoveRefusedError
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs
@@ -126,13 +126,13 @@ def test_a_rejected_epoch_that_is_taken_up_again_while_others_are_removed_stays(
     config = replace(config, bootstrap_servers=kafka.bootstrap_servers, rejected_hours=1e-9)
     found = [item for item in control.housekeeping(config).leftovers if item.kind == "rejected epoch"]
     assert [item.name for item in found] == [f"{name} 2" for name in names]
-    end = removal.await_end
+    end = process.await_end
 
     def slow_end(*which: Any) -> None:
         end(*which)
         reopen(config, names[1], 2, actor="ann", reason="it was right")
 
-    monkeypatch.setattr(removal, "await_end", slow_end)
+    monkeypatch.setattr(process, "await_end", slow_end)
     assert control.clean(config, found) == (found[0],)
     assert [record(config, name).epoch(2).stage for name in names] == [Stage.ABORTED, Stage.VERIFIED]
     assert record(config, names[1]).candidate is not None

@@ -68,9 +68,7 @@ def test_the_last_commit_of_the_live_epoch_gets_a_name(config: Config) -> None:
         {"tables/rewards": 2},
     )
     assert (made.actor, made.reason, made.stage) == ("ada", "prices change", "live")
-    assert (
-        savepoints.every(config) == savepoints.every(config, NAME) == [made] == [savepoints.one(config, NAME, "sale")]
-    )
+    assert savepoints.every(config) == savepoints.every(config, NAME) == [made]
 
 
 def test_an_earlier_commit_gets_a_name_by_its_number(config: Config) -> None:
@@ -127,7 +125,7 @@ def test_a_topology_that_is_not_live_has_no_commit_to_name(config: Config) -> No
 def test_after_a_cutover_the_savepoint_belongs_to_a_retired_epoch(config: Config) -> None:
     savepoints.create(config, NAME, "sale", actor="ada")
     live(config, 2, 0)
-    assert savepoints.one(config, NAME, "sale").stage == "RETIRED"
+    assert [one.stage for one in savepoints.every(config, NAME)] == ["RETIRED"]
     with pytest.raises(SavepointError, match="seq 2 of epoch 1"):
         savepoints.create(config, NAME, "sale", actor="ada")
 
@@ -144,6 +142,8 @@ def invoke(config: Config, *words: str) -> Any:
 
 def test_create_and_drop_are_dry_runs_unless_executed(config: Config) -> None:
     assert "Would name seq 2 of live epoch 1 'sale'" in invoke(config, "create", NAME, "sale")
+    shown = json.loads(invoke(config, "create", NAME, "sale", "--json"))
+    assert (shown["executed"], shown["savepoint"]["seq"], len(shown["effects"])) == (False, 2, 1)
     assert savepoints.every(config) == []
     invoke(config, "create", NAME, "sale", "--execute", "--reason", "r")
     assert "kappa savepoint drop a.b sale --execute" in invoke(config, "drop", NAME, "sale")

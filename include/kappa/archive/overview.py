@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+from kappa.acts import Act, Effect, act
 from kappa.archive.reader import Archive
 from kappa.archive.rows import schema_name
 from kappa.config import Config
@@ -122,21 +124,26 @@ def status(config: Config, topic: str) -> ArchiveStatus:
     )
 
 
-def stop(config: Config, topic: str) -> bool:
+@act
+def stop(config: Config, topic: str) -> Act[bool]:
     """Take an archive away from its archiver, wherever that runs; return whether there was one.
 
     The archiver ends before its next write to the ledger. Idempotent; the next start goes on where it was.
     """
     ledger = Archive(config.lake, topic).ledger
-    while True:
-        state = ledger.state()
-        if state.claim is None or state.claim.writer == NOBODY:
-            return False
-        try:
-            ledger.claim(NOBODY, "", state)
-        except ConflictError:  # a slice was planned or committed meanwhile
-            continue
-        return True
+    taken: list[str] = []
+
+    def has_archiver(state: LedgerState) -> bool:
+        return state.claim is not None and state.claim.writer != NOBODY
+
+    def take() -> None:
+        while has_archiver(state := ledger.state()):
+            with suppress(ConflictError):  # a slice was planned or committed meanwhile
+                ledger.claim(NOBODY, "", state)
+                taken.append(topic)
+
+    end = Effect(what=f"end the archiver of {topic}", values={"topic": topic}, make=take)
+    return Act(effects=(end,) if has_archiver(ledger.state()) else (), outcome=lambda: bool(taken))
 
 
 def schemas_of(config: Config, topic: str) -> dict[str, Source]:

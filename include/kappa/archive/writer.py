@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
+from kappa.acts import Act, Effect
 from kappa.archive.overview import NOBODY, checked_id, lost_records, position_of, schemas_of
 from kappa.archive.reader import Archive
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows
@@ -83,16 +84,28 @@ class Archiver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self) -> None:
-        """Claim the archive; the first one begins it at the low watermarks.
+    def opening(self) -> Act[None]:
+        """The claim of the archive; the first one begins it at the low watermarks.
 
         Raises:
             DriverAlreadyRunningError: another archiver with a fresh heartbeat has it; nothing was changed.
             DataLossError: the topic was recreated, or records were lost; nothing was changed.
         """
-        ledger, paths = self.archive.ledger, self.archive.paths
+        self._check()
+        is_first = not self.archive.ledger.state().commits
+        first = f", and begin it at the low watermarks in {self.archive.paths.root}" if is_first else ""
+        claim = Effect(
+            what=f"claim the archive of {self._topic}{first}", values={"topic": self._topic}, make=self._claim
+        )
+        return Act(effects=(claim,), outcome=lambda: None)
+
+    def open(self) -> None:
+        """Make :meth:`opening`, with its errors."""
+        self.opening().make()
+
+    def _check(self) -> None:
         self._check_topic()
-        sign = liveness.settled(paths.heartbeat, self._config.stale_seconds)
+        sign = liveness.settled(self.archive.paths.heartbeat, self._config.stale_seconds)
         other = sign.beat
         if other is not None and sign.is_alive:
             raise DriverAlreadyRunningError(
@@ -100,7 +113,11 @@ class Archiver:
                 f"To end it: kappa archive stop {self._topic} --execute",
                 writer=other.writer,
             )
-        self._check_lost(ledger.state())
+        self._check_lost(self.archive.ledger.state())
+
+    def _claim(self) -> None:
+        self._check()
+        ledger, paths = self.archive.ledger, self.archive.paths
         ledger.create()
         try:
             ledger.claim(self.writer, "", ledger.state())

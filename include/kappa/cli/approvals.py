@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kappa import control
-from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, actor, config, dry_run, say, say_json
+from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, actor, config, say, say_json, show
 from kappa.config import Config
 from kappa.errors import MoveRefusedError
 
@@ -49,22 +49,17 @@ def approve(
             f"Epoch {number} of {topology!r} is {name} now, and {shown} was shown: code, report or live epoch changed. "
             f"Look at it again: kappa approve {topology} {number}"
         )
-
-    def act() -> None:
-        control.approve(settings, terms, actor=actor(), reason=reason)
-
     if not json:
         replaced = "no epoch" if terms.live is None else f"epoch {terms.live}"
         say(f"Epoch {number} of {topology} would replace {replaced}. Code {terms.code[:12]}, verdict {terms.verdict}.")
         say(control.diff(settings, topology, number).render())
         say(f"This is {name}: with --shown {name} an approval is refused once any of it changed.")
+    act = control.approve.planned(settings, terms, actor=actor(), reason=reason)
     if not execute:
-        if json:
-            say_json({"topology": topology, "epoch": number, "shown": name, **_state(settings, topology, number)})
-        else:
-            dry_run(act, otherwise=f"epoch {number} has your approval, or all that it needs")
+        about = {"topology": topology, "epoch": number, "shown": name, **_state(settings, topology, number)}
+        show(act, otherwise=f"epoch {number} has your approval, or all that it needs", json=json, **about)
         return
-    act()
+    act.make()
     state = _state(settings, topology, number)
     by, missing = " and ".join(state["approved_by"]), state["missing"]
     if json:
@@ -78,14 +73,11 @@ def approve(
 def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Say that a verified epoch is not to go live: its driver stops, and its tables stay for KAPPA_REJECTED_HOURS."""
     settings = config()
-
-    def act() -> None:
-        control.reject(settings, topology, epoch, actor=actor(), reason=reason)
-
+    act = control.reject.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
-        dry_run(act, otherwise=f"epoch {epoch} of {topology} was rejected")
+        show(act, otherwise=f"epoch {epoch} of {topology} was rejected")
         return
-    act()
+    act.make()
     say(
         f"Epoch {epoch} of {topology} is rejected; its tables are kept for {settings.rejected_hours:g} hours. To "
         f"take it up again: kappa start {topology} --epoch {epoch} --execute"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kappa.cli.options import Execute, Json, config, dry, dry_run, say, say_json, table
-from kappa.config import Config
-from kappa.replay.dry_run import first_effect
+from kappa.acts import Act, Effect
+from kappa.cli.options import Execute, Json, config, say, say_json, show, table
 
 if TYPE_CHECKING:
     from kappa.archive.overview import Outlook
+    from kappa.archive.writer import Archiver
 
 Topics = Annotated[list[str], typer.Argument(help="Kafka topics, for example pos.")]
 
@@ -54,22 +54,23 @@ def start(
     settings = config()
     with Broker(settings.bootstrap_servers) as broker:
         outlooks = [overview.outlook(settings, broker, topic) for topic in dict.fromkeys(topics)]
-    if not execute:
-        if json:
-            say_json({"executed": False, "topics": outlooks})
-        else:
-            say(line for outlook in outlooks for line in _described(outlook))
-        for outlook in outlooks:
-            with closing(Archiver(settings, outlook.topic, skip_lost=skip_lost)) as one:
-                first_effect(one.open)
-        if json:
-            return
-        dry(
-            f"archive {sum(outlook.lag for outlook in outlooks):,} offsets of {', '.join(topics)}"
-            + (" and follow" if follow else "")
+    if not execute and not json:
+        say(line for outlook in outlooks for line in _described(outlook))
+    with ExitStack() as stack:
+        archivers = [
+            stack.enter_context(closing(Archiver(settings, outlook.topic, skip_lost=skip_lost))) for outlook in outlooks
+        ]
+        archive = Effect(
+            what=f"archive {sum(outlook.lag for outlook in outlooks):,} offsets of {', '.join(topics)}"
+            + (" and follow" if follow else ""),
+            make=lambda: _run(archivers, outlooks, follow=follow, every=every, quiet=json),
         )
-        return
-    _run(settings, outlooks, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
+        claims = (claim for one in archivers for claim in one.opening().effects)
+        act = Act(effects=(*claims, archive), outcome=lambda: None)
+        if not execute:
+            show(act, json=json, topics=outlooks)
+            return
+        act.make()
     statuses = [overview.status(settings, outlook.topic) for outlook in outlooks]
     if json:
         say_json({"executed": True, "topics": statuses})
@@ -115,15 +116,13 @@ def stop(topics: Topics, execute: Execute = False) -> None:
     from kappa.archive import overview
 
     settings = config()
+    acts = {topic: overview.stop.planned(settings, topic) for topic in topics}
     if not execute:
-        dry_run(
-            lambda: [overview.stop(settings, topic) for topic in topics],
-            what=f"end the archiver of {', '.join(topics)}",
-            otherwise=f"{', '.join(topics)} has no archiver",
-        )
+        effects = tuple(effect for act in acts.values() for effect in act.effects)
+        show(Act(effects=effects, outcome=lambda: None), otherwise=f"{', '.join(topics)} has no archiver")
         return
-    for topic in topics:
-        is_ended = overview.stop(settings, topic)
+    for topic, act in acts.items():
+        is_ended = act.make()
         say(f"The archiver of {topic} stops." if is_ended else f"{topic} has no archiver: nothing was changed.")
 
 
@@ -139,14 +138,11 @@ def _described(outlook: Outlook) -> list[str]:
     return lines
 
 
-def _run(
-    settings: Config, outlooks: list[Outlook], *, follow: bool, every: float, skip_lost: bool, quiet: bool
-) -> None:
+def _run(archivers: list[Archiver], outlooks: list[Outlook], *, follow: bool, every: float, quiet: bool) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from kappa.archive import writer
-    from kappa.archive.writer import Archiver
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -160,11 +156,7 @@ def _run(
         TimeRemainingColumn(),
     )
     is_plain = quiet or not sys.stderr.isatty()
-    with ExitStack() as stack:
-        bar = stack.enter_context(Progress(*columns, console=console, transient=True, disable=is_plain))
-        archivers = [
-            stack.enter_context(Archiver(settings, outlook.topic, skip_lost=skip_lost)) for outlook in outlooks
-        ]
+    with Progress(*columns, console=console, transient=True, disable=is_plain) as bar:
         tasks = {
             one: bar.add_task(outlook.topic, total=outlook.lag or None, rate="")
             for one, outlook in zip(archivers, outlooks, strict=True)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
+from kappa.acts import Act, Effect
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, plain, say, say_json, show
 from kappa.offsets.notation import local_time, parsed_time
+
+if TYPE_CHECKING:
+    from kappa.config import Config
+    from kappa.control.backfills.backfill_plan import Computed
+    from kappa.control.backfills.proposal import Backfill
+    from kappa.record.events import Event
+    from kappa.spark.session import LazySession
 
 From = Annotated[
     str, typer.Option("--from", help="Beginning of the interval, like 2026-03-01T00:00:00Z, or 2026-03-01 with --zone.")
@@ -55,28 +65,19 @@ def backfill(
     settings = config()
     first, last = (parsed_time(text) if zone is None else local_time(text, zone) for text in (begin, end))
     progress = (lambda _: None) if json else (lambda line: say(f"  {line}"))
-    with LazySession(config=settings, name=f"kappa backfill {topology}") as spark:
+    with ExitStack() as stack:
+        spark = stack.enter_context(LazySession(config=settings, name=f"kappa backfill {topology}"))
         proposal = backfill_plan.propose(settings, spark, topology, first, last, output or ())
+        act = _backfill(settings, spark, proposal, reason, progress, stack.close, json)
         if not json:
             say(proposal.render())
         if proposal.refusals:
-            if json:
-                say_json(proposal)
-            else:
-                say("Nothing will be changed.")
+            say_json({"executed": False, **plain(proposal), "effects": []}) if json else say("Nothing will be changed.")
             raise typer.Exit(1)
         if not execute:
-            if json:
-                say_json(proposal)
-                return
-            again = f" --zone {zone}" if zone else ""
-            again += "".join(f" --output {name}" for name in output or ())
-            say(f"Nothing was changed. To do it: kappa backfill {topology} --from {begin} --to {end}{again} --execute")
+            show(act, json=json, **plain(proposal))
             return
-        computed = backfills.compute(settings, spark, proposal, progress)
-    if not json:
-        say(computed.render())
-    request = backfills.request(settings, proposal, computed, actor=actor(), reason=reason)
+        request = act.make()
     if not wait:
         if json:
             say_json({"epoch": request.epoch, "asked": request.n, "is_done": False})
@@ -88,3 +89,42 @@ def backfill(
         say_json({"epoch": replacement.epoch, "asked": request.n, "is_done": True, **replacement.detail})
     else:
         say(backfills.summary(replacement))
+
+
+def _backfill(
+    settings: Config,
+    spark: LazySession,
+    proposal: Backfill,
+    reason: str,
+    progress: Callable[[str], None],
+    end_spark: Callable[[], None],
+    json: bool,
+) -> Act[Event]:
+    """A backfill from its computation to its request; Spark ends in between, whose cores the driver may need."""
+    from kappa.control.backfills import backfill as backfills
+
+    requests: list[Event] = []
+    results: list[Computed] = []
+
+    def compute() -> None:
+        results.append(backfills.compute(settings, spark, proposal, progress))
+        end_spark()
+        if not json:
+            say(results[0].render())
+
+    def request() -> None:
+        requests.append(backfills.request(settings, proposal, results[0], actor=actor(), reason=reason))
+
+    epoch = f"epoch {proposal.epoch} of {proposal.topology}"
+    computation = f"compute {proposal.offsets:,} offsets again in the folder {proposal.folder} of {epoch}, and compare"
+    replacement = (
+        f"have the driver of live {epoch} replace the rows between two slices, unless the epoch or its code is another "
+        "by then; it is started unless it runs or is to be stopped"
+    )
+    return Act(
+        effects=(
+            Effect(what=computation, values={"folder": proposal.folder}, make=compute),
+            Effect(what=replacement, values={"topology": proposal.topology, "epoch": proposal.epoch}, make=request),
+        ),
+        outcome=lambda: requests[0],
+    )

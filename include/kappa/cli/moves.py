@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa import control
+from kappa.acts import Act, Effect
 from kappa.cli.options import (
     Allow,
     Epoch,
@@ -19,10 +20,9 @@ from kappa.cli.options import (
     Wait,
     actor,
     config,
-    dry,
-    dry_run,
     say,
     say_json,
+    show,
     table,
 )
 from kappa.cli.views.watch import watch, watch_together
@@ -63,19 +63,12 @@ def start(
 
     A driver that is stuck tries again.
     """
-    from kappa.record.epochs import Epochs
-
     settings = config()
-
-    def act() -> int:
-        return control.start(settings, topology, epoch=epoch, actor=actor(), reason=reason, allow=allow or ())
-
+    act = control.start.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason, allow=allow or ())
     if not execute:
-        is_first = not Epochs(settings.lake).record(topology).epochs
-        what = "build epoch 1 from the beginning of its topics and make it live" if is_first else ""
-        dry_run(act, what=what, otherwise="the driver runs")
+        show(act, otherwise="the driver runs", json=json)
         return
-    started = act()
+    started = act.make()
     if wait:
         watch(
             settings,
@@ -93,16 +86,11 @@ def stop(
 ) -> None:
     """Stop a driver at its next slice boundary. Nothing is lost; `kappa start` goes on from there."""
     settings = config()
-
-    def act() -> int:
-        return control.stop(settings, topology, epoch=epoch, actor=actor(), reason=reason)
-
+    act = control.stop.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason, wait=wait)
     if not execute:
-        dry_run(act, otherwise="the driver is stopped, or stops, as it was asked to")
+        show(act, otherwise="the driver is stopped, or stops, as it was asked to")
         return
-    stopped = act()
-    if wait:
-        control.await_end(settings, topology, stopped)
+    stopped = act.make()
     say(f"Epoch {stopped} of {topology} is {control.driver_status(settings, topology, stopped).state}.")
 
 
@@ -144,14 +132,12 @@ def cutover(
     _check_accepted(topologies, accepted)
     epochs = Epochs(settings.lake)
     members = {name: epoch if epoch is not None else epochs.record(name).candidate_epoch() for name in topologies}
+    act = _handover(settings, members, reason, accepted, keep_old_running, override)
     if not execute:
-        dry_run(
-            lambda: _ask(settings, members, reason, accepted, keep_old_running, override),
-            what=f"hand over {_listed(members)}, all in one commit" if len(members) > 1 else "",
-            otherwise=f"{_listed(members)} is requested, or done",
-        )
+        show(act, otherwise=f"{_listed(members)} is requested, or done", json=json)
         return
-    _move(settings, members, reason, accepted, keep_old_running, wait, json, override)
+    act.make()
+    _arrive(settings, members, wait, json)
 
 
 def rollback(
@@ -172,24 +158,25 @@ def rollback(
 
     settings = config()
     _check_names(topologies, to, "--to")
-    named = " ".join(topologies)
-
-    def act() -> dict[str, int]:
-        return moves.recall_together(settings, dict.fromkeys(topologies, to), actor=actor(), reason=reason)
-
-    if not execute:
-        say(_left_behind(settings, topologies))
-        which = f"epoch {to}" if to is not None else "the epoch that was live before"
-        many = f"bring back, of {named}, {which} and make them live, all in one commit"
-        dry_run(
-            act, what=many if len(topologies) > 1 else "", otherwise=f"{which} is live, or on its way: kappa status"
-        )
-        return
     live = _live(settings, topologies)  # to catch up may take hours, and readers be moved meanwhile
-    members = act()
-    for name, back in members.items():
-        watch(settings, name, back, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
-    _move(settings, members, reason, [], keep_old_running, True, json, replaces=live)
+    recall = moves.recall_together.planned(settings, dict.fromkeys(topologies, to), actor=actor(), reason=reason)
+
+    def hand_over() -> None:
+        members = recall.outcome()
+        for name, back in members.items():
+            watch(settings, name, back, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
+        _handover(settings, members, reason, [], keep_old_running, replaces=live).make()
+
+    members = recall.outcome()
+    what = f"hand over {_listed(members)}{', all in one commit,' if len(members) > 1 else ''} once caught up"
+    is_to_move = any(live.get(name) != back for name, back in members.items())
+    act = recall.then([Effect(what=what, values={"members": members}, make=hand_over)] if is_to_move else [])
+    if not execute:
+        if not json:
+            say(_left_behind(settings, topologies))
+        show(act, otherwise=f"{_listed(members)} is done", json=json)
+        return
+    _arrive(settings, act.make(), True, json)
 
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
@@ -197,14 +184,11 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
     from kappa.record.epochs import Epochs
 
     settings = config()
-
-    def act() -> None:
-        control.abort(settings, topology, epoch, actor=actor(), reason=reason)
-
+    act = control.abort.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
-        dry_run(act, otherwise=f"epoch {epoch} of {topology} is gone")
+        show(act, otherwise=f"epoch {epoch} of {topology} is gone")
         return
-    act()
+    act.make()
     stage = Epochs(settings.lake).record(topology).epoch(epoch).stage
     outcome = "is gone" if stage is Stage.ABORTED else f"was live before: it is {stage} again, with its files"
     say(f"Epoch {epoch} of {topology} {outcome}.")
@@ -213,14 +197,11 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
 def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Remove a retired epoch for good: no rollback to it any more. Never a live one."""
     settings = config()
-
-    def act() -> None:
-        control.retire(settings, topology, epoch, actor=actor(), reason=reason)
-
+    act = control.retire.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
-        dry_run(act, otherwise=f"epoch {epoch} of {topology} is gone")
+        show(act, otherwise=f"epoch {epoch} of {topology} is gone")
         return
-    act()
+    act.make()
     say(f"Epoch {epoch} of {topology} is gone.")
 
 
@@ -231,9 +212,13 @@ def housekeeping(execute: Execute = False, json: Json = False) -> None:
     """
     settings = config()
     report = control.housekeeping(settings)
-    removed = control.clean(settings, report.leftovers) if execute else ()
+    act = control.clean.planned(settings, report.leftovers)
+    if json and not execute:
+        show(act, json=True, leftovers=report.leftovers, kept=report.lookalikes, removed=())
+        return
+    removed = act.make() if execute else ()
     if json:
-        say_json({"leftovers": report.leftovers, "kept": report.lookalikes, "removed": removed})
+        say_json({"executed": True, "leftovers": report.leftovers, "kept": report.lookalikes, "removed": removed})
         return
     shown = removed if execute else report.leftovers
     if shown:
@@ -242,13 +227,10 @@ def housekeeping(execute: Execute = False, json: Json = False) -> None:
             ["kind", "size", "name", "why"],
         )
     say(f"Stays: {item.kind} {item.name}: {item.reason}." for item in report.lookalikes)
-    total = _size(sum(item.size_bytes or 0 for item in shown))
     if execute:
-        say(f"Removed {len(removed)} leftovers, {total}.")
-    elif report.leftovers:
-        dry(f"remove {len(report.leftovers)} leftovers, {total}")
+        say(f"Removed {len(removed)} leftovers, {_size(sum(item.size_bytes or 0 for item in removed))}.")
     else:
-        say("Nothing is left over.")
+        show(act, otherwise="nothing is left over")
 
 
 def _size(size_bytes: int | None) -> str | None:
@@ -268,21 +250,10 @@ def _expiry(settings: Config) -> Expiry:
     )
 
 
-def _move(
-    settings: Config,
-    members: dict[str, int],
-    reason: str,
-    accepted: list[str],
-    keep_old: bool,
-    wait: bool,
-    json: bool,
-    override: str = "",
-    replaces: dict[str, int] | None = None,
-) -> None:
-    """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
+def _arrive(settings: Config, members: dict[str, int], wait: bool, json: bool) -> None:
+    """Wait for the cutover of one topology or several, and show what came of it."""
     from kappa.control import cutover as moves
 
-    _ask(settings, members, reason, accepted, keep_old, override, replaces)
     if wait and len(members) == 1:
         ((name, epoch),) = members.items()
         expiry = _expiry(settings)
@@ -305,7 +276,7 @@ def _move(
             say(control.certify(settings, one.topology).render())
 
 
-def _ask(
+def _handover(
     settings: Config,
     members: dict[str, int],
     reason: str,
@@ -313,11 +284,11 @@ def _ask(
     keep_old: bool,
     override: str = "",
     replaces: dict[str, int] | None = None,
-) -> None:
-    """Ask for the cutover of one topology or several, from these live epochs; by default from those of now."""
+) -> Act[None]:
+    """The cutover of one topology or several, from these live epochs; by default from those of now."""
     from kappa.control import cutover as moves
 
-    moves.cut_over_together(
+    return moves.cut_over_together.planned(
         settings,
         members,
         actor=actor(),

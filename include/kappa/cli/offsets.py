@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
+from kappa.acts import Act
+from kappa.cli.options import Execute, Json, config, say, say_json, show, table
 from kappa.cli.starts import group_start
 from kappa.errors import UsageError
 from kappa.offsets.notation import offsets_to_csv, parsed_partitions
@@ -65,12 +66,12 @@ def offsets(
             _show(groups.positions(broker, group), export, json)
             return
         reset = groups.plan_reset(broker, GroupRequest(group=group, start=start, partitions=selected))
-        is_done = execute and not reset.is_refused
-        if is_done:
-            groups.apply_reset(broker, reset)
+        act = Act(effects=(), outcome=lambda: None) if reset.is_refused else groups.apply_reset.planned(broker, reset)
+        if execute:
+            act.make()
     if export and not reset.is_refused:
         export.write_text(offsets_to_csv(reset.after))
-    _say(reset, is_done, json)
+    _say(reset, act, execute and not reset.is_refused, json)
     if reset.is_refused:
         raise typer.Exit(1)
 
@@ -83,18 +84,13 @@ def _show(partitions: list[groups.GroupPartition], export: Path | None, json: bo
     say_json([dict(zip(names, row, strict=True)) for row in rows]) if json else table(rows, names)
 
 
-def _say(reset: GroupReset, is_done: bool, json: bool) -> None:
+def _say(reset: GroupReset, act: Act[None], is_done: bool, json: bool) -> None:
     moves = [[*at, reset.before.get(*at), offset] for at, offset in reset.after.items()]
     names = ["topic", "partition", "from", "to"]
     if json:
-        say_json(
-            {
-                "group": reset.group,
-                "executed": is_done,
-                "partitions": [dict(zip(names, move, strict=True)) for move in moves],
-                "findings": reset.findings,
-            }
-        )
+        partitions = [dict(zip(names, move, strict=True)) for move in moves]
+        about: dict[str, Any] = {"group": reset.group, "partitions": partitions, "findings": reset.findings}
+        say_json({"executed": True, **about}) if is_done else show(act, json=True, **about)
         return
     if moves:
         table(moves, names)
@@ -105,4 +101,4 @@ def _say(reset: GroupReset, is_done: bool, json: bool) -> None:
     elif is_done:
         say(f"Group {reset.group} is set.")
     else:
-        dry(f"set {len(moves)} partitions of group {reset.group}")
+        show(act, otherwise=f"no partition of group {reset.group} is selected")

@@ -7,7 +7,7 @@ import os
 import pwd
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from kappa.acts import Act
 from kappa.config import Config
 from kappa.errors import KappaError, UsageError
 from kappa.offsets.vector import Offsets
-from kappa.replay.dry_run import first_effect
 
 
 def completed(incomplete: str) -> list[str]:
@@ -121,28 +121,24 @@ class KappaGroup(typer.core.TyperGroup):
 _call: ContextVar[tuple[str, ...]] = ContextVar("kappa_call", default=())
 
 
-def dry(what: str) -> None:
-    """Say what would be done, and how to have it done: by the same call."""
-    call = shlex.join(["kappa", *_call.get()])
-    say([f"Would {what}.", f"Nothing was changed. To do it: {call} --execute"])
-
-
-def dry_run(act: Callable[[], object], *, what: str = "", otherwise: str) -> None:
-    """Call what ``--execute`` calls up to its first effect, and say what that is.
+def show(act: Act[Any], *, otherwise: str = "", way: str = "", json: bool = False, **values: Any) -> None:
+    """A dry run: print every effect in order, and how to have them made.
 
     Args:
-        act: the call.
-        what: what is done as a whole, where the first effect alone does not say it.
-        otherwise: what is so already, where the call has no effect.
-
-    Raises:
-        KappaError: what the call refuses.
+        otherwise: what is so already, where there is none.
+        way: how to have them made; empty for the same call with ``--execute``.
+        json: whether to print them for programs.
+        values: what else programs get.
     """
-    effect = first_effect(act)
-    if effect is None:
+    if json:
+        effects = [{"effect": effect.what, **effect.values} for effect in act.effects]
+        say_json({"executed": False, **values, "effects": effects})
+    elif not act.effects:
         say(f"Nothing to do: {otherwise}.")
     else:
-        dry(what or effect)
+        say(f"Would {effect.what}." for effect in act.effects)
+        again = shlex.join(["kappa", *_call.get()])
+        say(f"Nothing was changed. {way or f'To do it: {again} --execute'}")
 
 
 def table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json as json_text
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa import control
-from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, dry_run, say, say_json
+from kappa.acts import Act, Effect
+from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, say, say_json, show
 from kappa.cli.starts import replay_start
 from kappa.cli.views.watch import watch
 from kappa.errors import RefusedError, UsageError
-from kappa.replay.dry_run import first_effect
 from kappa.replay.starts import Start
 from kappa.topology.thresholds import parsed
 
@@ -139,10 +140,11 @@ def replay(
     )
     if not json:
         say(explain_plan(plan))
+    act = _act(plan, reason, is_shown=json and not execute)
     if not execute:
-        _dry_run(plan, reason, json)
+        _show(plan, act, json)
         return
-    _run(plan, reason, wait, json)
+    _run(plan, act, wait, json)
 
 
 def rebuild(
@@ -172,37 +174,43 @@ def rebuild(
     plan = control.plan(settings, request)
     if not json:
         say(explain_plan(plan))
-    if not execute:
-        _dry_run(plan, reason or "rebuild", json)
-        return
+    act = _act(plan, reason or "rebuild", is_shown=json and not execute)
     if plan.live_epoch is None:
-        control.supersede(settings, plan)
-        plan = control.plan(settings, request)  # what the fenced writer committed last counts
-    _run(plan, reason or "rebuild", wait, json)
+        as_of_now = "; ".join(effect.what for effect in act.effects)
+        what = f"plan again, as what its driver committed last counts; by the plan of now that is: {as_of_now}"
 
+        def plan_again() -> None:
+            nonlocal plan
+            plan = control.plan(settings, request)
+            _act(plan, reason or "rebuild", is_shown=False).make()
 
-def _dry_run(plan: ReplayPlan, reason: str, json: bool) -> None:
-    """What :func:`_run` does up to its first effect; as JSON the plan."""
-    if json:
-        if not plan.is_refused:  # its refusals are in the plan
-            first_effect(lambda: _start(plan, reason))
-        typer.echo(plan.to_json())
-        if plan.is_refused:
-            raise typer.Exit(1)
+        again = Effect(what=what, make=plan_again)
+        act = Act(effects=(*control.supersede.planned(settings, plan).effects, again), outcome=lambda: plan.epoch)
+    if not execute:
+        _show(plan, act, json)
         return
-    way = f"follow it with: kappa status {plan.topology}"
-    dry_run(lambda: _start(plan, reason), otherwise=f"epoch {plan.epoch} is being built by this plan; {way}")
+    _run(plan, act, wait, json)
 
 
-def _start(plan: ReplayPlan, reason: str) -> int:
+def _act(plan: ReplayPlan, reason: str, is_shown: bool) -> Act[int]:
+    """The replay of a plan. A refused one is an error; it is shown to programs, with its refusals."""
+    if plan.is_refused and is_shown:
+        _show(plan, Act(effects=(), outcome=lambda: plan.epoch), json=True)
+        raise typer.Exit(1)
     if plan.is_refused:
         raise RefusedError("The plan is refused; nothing was changed.", findings=[str(f) for f in plan.refusals])
-    return control.replay(config(), plan, actor=actor(), reason=reason)
+    return control.replay.planned(config(), plan, actor=actor(), reason=reason)
 
 
-def _run(plan: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
+def _show(plan: ReplayPlan, act: Act[int], json: bool) -> None:
+    way = f"follow it with: kappa status {plan.topology}"
+    otherwise = f"epoch {plan.epoch} is being built by this plan; {way}"
+    show(act, otherwise=otherwise, json=json, plan=json_text.loads(plan.to_json()))
+
+
+def _run(plan: ReplayPlan, act: Act[int], wait: bool, json: bool) -> None:
     settings = config()
-    epoch = _start(plan, reason)
+    epoch = act.make()
     if not wait:
         say_json({"epoch": epoch}) if json else say(
             f"Epoch {epoch} is being built; follow it with: kappa status {plan.topology}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json
+from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show
 
 
 def register(app: typer.Typer) -> None:
@@ -25,16 +25,18 @@ def restore(
     from kappa.control import restore as restoring
     from kappa.record.foreign_writes import described
 
-    restoration = restoring.restore(config(), topology, epoch=epoch, actor=actor(), reason=reason, execute=execute)
+    act = restoring.restore.planned(config(), topology, epoch=epoch, actor=actor(), reason=reason)
+    restoration = act.make() if execute else act.outcome()
     if json:
         commits = {place: [commit.version for commit in these] for place, these in restoration.commits.items()}
-        say_json({"executed": execute, "epoch": restoration.epoch, "commits": commits, "made": restoration.versions})
+        about: dict[str, Any] = {"epoch": restoration.epoch, "commits": commits, "made": restoration.versions}
+        say_json({"executed": True, **about}) if execute else show(act, json=True, **about)
         return
     say(f"{place}: {described(commit)}" for place, these in restoration.commits.items() for commit in these)
     if not restoration.commits:
         say(f"Epoch {restoration.epoch} of {topology} has no commit that Kappa did not make.")
     elif not execute:
-        dry("undo these commits, one new commit for each table")
+        show(act)
     else:
         say(f"{place}: undone by version {version}" for place, version in restoration.versions.items())
         say(f"To go on: kappa start {topology} --execute")

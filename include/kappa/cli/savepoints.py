@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json, table
-from kappa.replay.dry_run import first_effect
+from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show, table
 
 Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
 AnyTopology = Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")]
@@ -34,21 +33,16 @@ def create(
     """Give the live epoch's last commit a name; `kappa replay --from-savepoint NAME` starts there."""
     from kappa.record import savepoints
 
-    settings = config()
-    if execute:
-        savepoint = savepoints.create(settings, topology, name, seq=seq, actor=actor(), reason=reason)
-    else:
-        first_effect(lambda: savepoints.create(settings, topology, name, seq=seq, actor=actor(), reason=reason))
-        savepoint = savepoints.preview(settings, topology, name, seq=seq)
+    act = savepoints.create.planned(config(), topology, name, seq=seq, actor=actor(), reason=reason)
+    if not execute:
+        show(act, otherwise=f"savepoint {name} of {topology} exists", json=json, savepoint=act.outcome())
+        return
+    savepoint = act.make()
     if json:
-        say_json({"executed": execute, "savepoint": savepoint})
-    elif execute:
-        say(
-            f"Savepoint {name} of {topology} is seq {savepoint.seq} of epoch {savepoint.epoch}: "
-            f"{savepoint.offsets.to_json()}"
-        )
-    else:
-        dry(f"name seq {savepoint.seq} of live epoch {savepoint.epoch} {name!r}, at {savepoint.offsets.to_json()}")
+        say_json({"executed": True, "savepoint": savepoint})
+        return
+    at = savepoint.offsets.to_json()
+    say(f"Savepoint {name} of {topology} is seq {savepoint.seq} of epoch {savepoint.epoch}: {at}")
 
 
 @group.command("list")
@@ -84,18 +78,15 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
     """Take a savepoint's name away. Its files are no longer kept beyond their time."""
     from kappa.record import savepoints
 
-    settings = config()
-    if execute:
-        savepoint = savepoints.drop(settings, topology, name, actor=actor(), reason=reason)
-    else:
-        first_effect(lambda: savepoints.drop(settings, topology, name, actor=actor(), reason=reason))
-        savepoint = savepoints.one(settings, topology, name)
+    act = savepoints.drop.planned(config(), topology, name, actor=actor(), reason=reason)
+    if not execute:
+        show(act, json=json, savepoint=act.outcome())
+        return
+    savepoint = act.make()
     if json:
-        say_json({"executed": execute, "savepoint": savepoint})
-    elif execute:
-        say(
-            f"Savepoint {name} of {topology} is gone; the files of seq {savepoint.seq} of epoch {savepoint.epoch} go "
-            "when their time has come."
-        )
-    else:
-        dry(f"take the name {name!r} from seq {savepoint.seq} of epoch {savepoint.epoch}")
+        say_json({"executed": True, "savepoint": savepoint})
+        return
+    say(
+        f"Savepoint {name} of {topology} is gone; the files of seq {savepoint.seq} of epoch {savepoint.epoch} go when "
+        "their time has come."
+    )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json
+from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show
 from kappa.errors import UsageError
 from kappa.offsets import set_asides
 
@@ -79,13 +79,12 @@ def set_aside(
         listing = set_aside_listings.failing(settings, about, failing, begin, end, limit=limit, progress=progress)
     if not json:
         say(listing.render())
+    why = reason if execute else reason or "-"  # who only looks need not say
+    act = setting_aside.set_aside.planned(settings, listing, actor=actor(), reason=why)
     if not execute:
-        if json:
-            say_json({"executed": False, "listing": listing})
-        else:
-            dry(f"set {len(listing.offsets):,} records aside")
+        show(act, json=json, listing=listing)
         return
-    event = setting_aside.set_aside(settings, listing, actor=actor(), reason=reason)
+    event = act.make()
     if json:
         say_json({"executed": True, "decision": event.n, "listing": listing})
     else:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Execute, config, dry_run, say
+from kappa.acts import Act, Effect
+from kappa.cli.options import Execute, config, say, show
 from kappa.errors import RefusedError, UsageError
-from kappa.replay.dry_run import about_to
 from kappa.starters import Starter, StarterShape, starter, stem
 from kappa.topology import registry
 
@@ -46,16 +47,16 @@ def new(
     file, test = folder / f"{stem(name)}.py", beside / f"test_{stem(name)}.py"
     draft = starter(name, shape, folder=_seen_from(beside, folder))
     shown = [_shown(file), _shown(test)]
+    act = _files(name, draft, file, test)
     if not execute:
-        dry_run(lambda: _write(name, draft, file, test), otherwise=f"{' and '.join(shown)} are there")
+        show(act)
         return
-    _write(name, draft, file, test)
+    act.make()
     say([f"Wrote {shown[0]} and {shown[1]}.", f"Run its test: python -m pytest {shlex.quote(shown[1])}"])
 
 
-def _write(name: str, draft: Starter, file: Path, test: Path) -> None:
-    """Write both files, the one that deploys last. A crash leaves the test alone, which the next call refuses to
-    overwrite.
+def _files(name: str, draft: Starter, file: Path, test: Path) -> Act[None]:
+    """Both files, the one that deploys last. A crash leaves the test alone, which the next call refuses to overwrite.
 
     Raises:
         RefusedError: a file is there, or another one declares the topology.
@@ -73,14 +74,20 @@ def _write(name: str, draft: Starter, file: Path, test: Path) -> None:
             raise RefusedError(
                 f"{_shown(other.file)} declares topology {name!r} already. Choose another name.", file=str(other.file)
             )
-    about_to(f"write {_shown(file)} and {_shown(test)}")
-    for path, text in ((test, draft.test), (file, draft.topology)):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as out:
-                out.write(text)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}.", file=str(path)) from error
+    effects = (
+        Effect(what=f"write {_shown(path)}", values={"file": str(path)}, make=partial(_write, path, text))
+        for path, text in ((test, draft.test), (file, draft.topology))
+    )
+    return Act(effects=tuple(effects), outcome=lambda: None)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as out:
+            out.write(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.", file=str(path)) from error
 
 
 def _tests_beside(folder: Path) -> Path:

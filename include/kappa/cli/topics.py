@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
+from kappa.acts import Act
+from kappa.cli.options import Execute, Json, config, say, say_json, show, table
 from kappa.errors import UsageError
 from kappa.offsets.notation import duration_text, parsed_duration
-from kappa.replay.dry_run import first_effect
 from kappa.topology import registry
 
 group = typer.Typer(name="topics", help="List the topics on the broker, and create one to read.", no_args_is_help=True)
@@ -93,28 +94,21 @@ def create(
                 raise error
             names = on_broker.missing(broker, list(topologies.values()))
 
-        def make(name: str) -> bool:
-            return on_broker.create(
-                broker,
-                name,
-                partitions=partitions,
-                retention=duration,
-                settings=topic_settings,
-                output=outputs.get(name),
-            )
-
-        missing = [name for name in dict.fromkeys(names or ()) if first_effect(lambda name=name: make(name))]  # type: ignore[misc]
+        create = partial(
+            on_broker.create.planned, broker, partitions=partitions, retention=duration, settings=topic_settings
+        )
+        acts = {name: create(name, output=outputs.get(name)) for name in names or ()}
+        missing = [name for name, act in acts.items() if act.effects]
+        act = Act(effects=tuple(e for act in acts.values() for e in act.effects), outcome=lambda: missing)
         if execute:
-            for name in missing:
-                make(name)
-    if json:
+            act.make()
+    there = f"{', '.join(names)} exists" if names else "every topic of a topology exists"
+    if not execute or not (missing or json):
+        show(act, otherwise=there, json=json, created=missing)
+    elif json:
         say_json({"executed": execute, "created": missing})
-    elif not missing:
-        say("Nothing to do: " + (f"{', '.join(names)} exists." if names else "every topic of a topology exists."))
-    elif execute:
-        say(f"Created {name} with {partitions} partitions, retention {retention}." for name in missing)
     else:
-        dry(f"create {', '.join(missing)} with {partitions} partitions, retention {retention}")
+        say(f"Created {name} with {partitions} partitions, retention {retention}." for name in missing)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, plain, say, say_json, show
 from kappa.replay.rules import upgrade as upgrade_rules
 
 HistoryStands = Annotated[
@@ -54,16 +54,13 @@ def upgrade(
     proposal = upgrading.propose(settings, topology, slices=slices)
     if not json:
         say(proposal.render())
-    if not execute:
-        if json:
-            say_json(proposal)
-        elif proposal.refusals:
-            say("Nothing will be changed.")
-        else:
-            say("Nothing was changed. If history stands as it is, and you say so:")
-            say(f"  kappa upgrade {topology} --history-stands --reason '...' --execute")
-        if proposal.refusals:
-            raise typer.Exit(1)
+    if proposal.refusals and not execute:
+        say_json({"executed": False, **plain(proposal), "effects": []}) if json else say("Nothing will be changed.")
+        raise typer.Exit(1)
+    if not execute:  # who only looks need not vouch for history
+        act = upgrading.upgrade.planned(settings, proposal, history_stands=True, actor=actor(), reason=reason or "-")
+        command = f"kappa upgrade {topology} --history-stands --reason '...' --execute"
+        show(act, way=f"If history stands as it is, and you say so: {command}", json=json, **plain(proposal))
         return
     upgrading.upgrade(settings, proposal, history_stands=history_stands, actor=actor(), reason=reason)
     is_wanted = Epochs(settings.lake).record(topology).epoch(proposal.epoch).is_wanted

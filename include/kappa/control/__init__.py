@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kappa.control.approval import approve, ask, reject
     from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
-    from kappa.control.drivers import answered_reason, start, stop, want
+    from kappa.control.drivers import answered_reason, start, stop
     from kappa.control.overview import Progress, TopologyStatus, certify, chronicle, diff, history, progress, status
     from kappa.control.removals.removal import abort, clean, housekeeping, retire
     from kappa.control.replays import plan, rebuild_request, replay, supersede
@@ -52,7 +52,6 @@ __all__ = [
     "status",
     "stop",
     "supersede",
-    "want",
     "wanted_drivers",
 ]
 
@@ -67,7 +66,7 @@ _HOMES = {
         "recall_together",
         "rollback",
     ),
-    "kappa.control.drivers": ("answered_reason", "start", "stop", "want"),
+    "kappa.control.drivers": ("answered_reason", "start", "stop"),
     "kappa.control.overview": (
         "Progress",
         "TopologyStatus",

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from kappa.acts import Act, act
 from kappa.config import Config
 from kappa.control import approvers
 from kappa.control.removals.leftovers import Leftover
@@ -107,7 +108,8 @@ def of_terms(config: Config, record: TopologyRecord, shown: Terms) -> list[Event
     return approvers.people(matches, airflow_only=bool(approvers.elsewhere(config, record)))
 
 
-def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
+@act
+def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> Act[None]:
     """Put the approval of an epoch on record; its stage is ``APPROVED`` then. Idempotent.
 
     Where the topology asks for two people, each of them calls it. A person counts once. Where the lake or the drivers
@@ -145,7 +147,7 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
             return []
         return [now.event("approved", agreed.epoch, actor=actor, reason=reason, detail=agreed.to_dict())]
 
-    epochs.change(agreed.topology, decide)
+    return Act(effects=epochs.effects(epochs.now(agreed.topology), decide)[0], outcome=lambda: None)
 
 
 def ask(
@@ -180,7 +182,8 @@ def ask(
     Epochs(config.lake).change(shown.topology, decide)
 
 
-def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+@act
+def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> Act[None]:
     """Put on record that an epoch is not to go live: its driver stops, its tables stay for a while. Idempotent.
 
     Raises:
@@ -202,10 +205,11 @@ def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str
             )
         return [now.event("rejected", epoch, actor=actor, reason=reason, detail={"hours": config.rejected_hours})]
 
-    epochs.change(topology, decide)
+    return Act(effects=epochs.effects(epochs.now(topology), decide)[0], outcome=lambda: None)
 
 
-def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+@act
+def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> Act[None]:
     """Make a rejected epoch the candidate again: its driver is wanted, and it may be approved. Idempotent.
 
     Raises:
@@ -232,7 +236,7 @@ def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str
             )
         return [now.event("reopened", epoch, actor=actor, reason=reason)]
 
-    epochs.change(topology, decide)
+    return Act(effects=epochs.effects(epochs.now(topology), decide)[0], outcome=lambda: None)
 
 
 def check(config: Config, record: TopologyRecord, epoch: int, *, needed: int = 0, override: str = "") -> dict[str, Any]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
+from kappa.acts import Act, act
 from kappa.config import Config
 from kappa.control import approval
-from kappa.control.drivers import want
+from kappa.control.drivers import wish
 from kappa.control.plans.premise import Premise
-from kappa.driver.processes.process import ensure_driver
+from kappa.driver.processes.process import driver_start
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
 from kappa.record import code as code_store
 from kappa.record.chains import links
@@ -28,6 +30,7 @@ from kappa.replay.rules.cutover import Member, is_asked, is_done, pending_refusa
 from kappa.replay.stages import Stage
 
 
+@act
 def cut_over(
     config: Config,
     topology: str,
@@ -40,7 +43,7 @@ def cut_over(
     keep_old_running: bool = False,
     is_approval_required: bool = False,
     override: str = "",
-) -> None:
+) -> Act[None]:
     """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
 
     :func:`cut_over_together` of one topology, with its arguments and errors.
@@ -53,7 +56,7 @@ def cut_over(
         is_approval_required: whether the epoch must have been approved, also where its topology does not ask for it.
         override: why it goes live without approvals that are missing.
     """
-    cut_over_together(
+    return cut_over_together.planned(
         config,
         {topology: epoch},
         actor=actor,
@@ -66,6 +69,7 @@ def cut_over(
     )
 
 
+@act
 def cut_over_together(
     config: Config,
     members: Mapping[str, int],
@@ -77,7 +81,7 @@ def cut_over_together(
     keep_old_running: bool = False,
     is_approval_required: bool = False,
     override: str = "",
-) -> None:
+) -> Act[None]:
     """Ask the live epochs of topologies to hand over: all pointers move in one commit, or none.
 
     Returns at once; call :func:`is_live` until it says so. Idempotent. A crash after the commit leaves the handover
@@ -138,18 +142,27 @@ def cut_over_together(
         }
         return now.event("handover", member.epoch, topology=member.topology, actor=actor, reason=reason, detail=detail)
 
-    epochs.change(min(members), decide)
+    effects, now = epochs.effects(epochs.now(min(members)), decide)
     for name, epoch in sorted(members.items()):
-        record = epochs.record(name)
+        record = now.of(name)
         if record.handover is not None and record.live is not None:
-            want(epochs, name, record.live, actor, "handover")
-            ensure_driver(config, name, record.live)
-        ensure_driver(config, name, epoch)
+            wishes, now = wish(epochs, now, name, record.live, actor, "handover")
+            effects += wishes
+            effects += driver_start(config, name, record.live, is_due=partial(_is_pending, epochs, name, record.live))
+        effects += driver_start(config, name, epoch)
+    return Act(effects=effects, outcome=lambda: None)
 
 
+def _is_pending(epochs: Epochs, topology: str, live: int) -> bool:
+    """Whether a live epoch still is to hand over."""
+    record = epochs.record(topology)
+    return record.handover is not None and record.live == live
+
+
+@act
 def rollback(
     config: Config, topology: str, *, to: int | None = None, actor: str, reason: str, premise: Premise | None = None
-) -> int:
+) -> Act[int]:
     """Bring a retired epoch back: its driver follows the live one until it can take over; then :func:`cut_over`.
 
     :func:`recall_together` of one topology, with its errors.
@@ -162,9 +175,11 @@ def rollback(
         The epoch that will be live.
     """
     premises = None if premise is None else {topology: premise}
-    return recall_together(config, {topology: to}, actor=actor, reason=reason, premises=premises)[topology]
+    together = recall_together.planned(config, {topology: to}, actor=actor, reason=reason, premises=premises)
+    return Act(effects=together.effects, outcome=lambda: together.outcome()[topology])
 
 
+@act
 def recall_together(
     config: Config,
     members: Mapping[str, int | None],
@@ -172,7 +187,7 @@ def recall_together(
     actor: str,
     reason: str,
     premises: Mapping[str, Premise] | None = None,
-) -> dict[str, int]:
+) -> Act[dict[str, int]]:
     """Bring back epochs of topologies, in one commit; then :func:`cut_over_together`.
 
     Returns at once. Idempotent while they are on their way.
@@ -215,10 +230,10 @@ def recall_together(
         _refuse(members, tuple(reasons) or (move_refusals(links(now.events), targets) if events else ()))
         return events
 
-    epochs.change(min(members), decide)
+    effects, _ = epochs.effects(epochs.now(min(members)), decide)
     for name, epoch in sorted(targets.items()):
-        ensure_driver(config, name, epoch)
-    return targets
+        effects += driver_start(config, name, epoch, is_due=lambda name=name, epoch=epoch: targets[name] == epoch)  # type: ignore[misc]
+    return Act(effects=effects, outcome=lambda: targets)
 
 
 def _recalled(record: TopologyRecord, to: int | None, together: Collection[str]) -> tuple[int, bool]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control import approval
+from kappa.control.removals.leftovers import is_at_work
 from kappa.control.replays import plan, replay
-from kappa.driver.processes.process import ensure_driver
+from kappa.driver.processes.process import driver_end, driver_start
 from kappa.errors import IllegalTransitionError, RefusedError
+from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import DECISIONS, Event
@@ -18,6 +21,7 @@ from kappa.replay.starts import ToEarliest
 from kappa.slices.topics import turns
 
 
+@act
 def start(
     config: Config,
     topology: str,
@@ -26,7 +30,7 @@ def start(
     actor: str,
     reason: str = "start",
     allow: Collection[str] = (),
-) -> int:
+) -> Act[int]:
     """See to it that an epoch's driver runs, by default the live one's; a stuck driver tries again.
 
     A topology that was never live gets its first epoch, from the beginning of its topics. A rejected epoch that is
@@ -60,36 +64,46 @@ def start(
             slice_records=config.slice_records,
             allow=frozenset(allow),
         )
-        return replay(config, plan(config, request), actor=actor, reason=reason)
+        return replay.planned(config, plan(config, request), actor=actor, reason=reason)
     target = record.epoch(number)
     if target.superseded is not None:
         raise RefusedError(target.superseded.reason, findings=(), epoch=number, **target.superseded.detail)
     if target.rejected is not None:
-        approval.reopen(config, topology, number, actor=actor, reason=reason)
-        ensure_driver(config, topology, number)
-        return number
+        reopening = approval.reopen.planned(config, topology, number, actor=actor, reason=reason)
+        return Act(effects=(*reopening.effects, *driver_start(config, topology, number)), outcome=lambda: number)
     if number not in current and not target.is_kept:
         way = f" kappa rollback {topology} brings it back." if target.stage is Stage.RETIRED else ""
         raise IllegalTransitionError(
             f"Epoch {number} of {topology!r} is {target.stage}: it needs no driver.{way}", epoch=number
         )
-    want(epochs, topology, number, actor, reason)
-    ensure_driver(config, topology, number)
-    return number
+    wishes, _ = wish(epochs, epochs.now(topology), topology, number, actor, reason)
+    return Act(effects=(*wishes, *driver_start(config, topology, number)), outcome=lambda: number)
 
 
-def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str) -> int:
-    """Tell an epoch's driver, by default the live one's, to stop at the next slice boundary.
+@act
+def stop(
+    config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str, wait: bool = False
+) -> Act[int]:
+    """Tell an epoch's driver, by default the live one's, to stop at the next slice boundary. Idempotent.
+
+    Args:
+        epoch: the epoch; None for the live one.
+        wait: whether to return when it has ended.
 
     Returns:
         The epoch.
     """
     epochs = Epochs(config.lake)
-    record = epochs.record(topology)
-    number = epoch if epoch is not None else record.live_epoch()
-    if record.epoch(number).is_wanted:
-        epochs.add(topology, number, "stop", actor=actor, reason=reason)
-    return number
+    now = epochs.now(topology)
+    number = epoch if epoch is not None else now.record.live_epoch()
+
+    def decide(now: Now) -> Sequence[Event]:
+        return [now.event("stop", number, actor=actor, reason=reason)] if now.record.epoch(number).is_wanted else []
+
+    effects, _ = epochs.effects(now, decide)
+    if wait and is_at_work(config, EpochPaths(lake=config.lake, topology=topology, epoch=number)):
+        effects = (*effects, driver_end(config, topology, number))
+    return Act(effects=effects, outcome=lambda: number)
 
 
 def answered_reason(config: Config, topology: str, epoch: int) -> str:
@@ -109,20 +123,22 @@ def stuck_reason(record: TopologyRecord, epoch: int) -> str:
     return decisive[-1].reason if decisive and decisive[-1].event == "stuck" else ""
 
 
-def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:
-    """Put on record that an epoch's driver has to run; idempotent. A ``start`` also lets a stuck one try again.
+def wish(
+    epochs: Epochs, now: Now, topology: str, epoch: int, actor: str, reason: str
+) -> tuple[tuple[Effect, ...], Now]:
+    """That an epoch's driver has to run, as an effect on the record. A ``start`` also lets a stuck one try again.
 
     One that was retired since it was looked at is left alone: it would follow on without having been asked to.
     """
 
     def decide(now: Now) -> Sequence[Event]:
-        record = now.record
+        record = now.of(topology)
         target = record.epoch(epoch)
         if target.stage is Stage.RETIRED and not target.is_recalled and not target.is_wanted:
             return []
         is_stuck = any(e.event == "stuck" for e in record.events if e.epoch == epoch)
         if target.is_wanted and (reason == "handover" or not is_stuck):
             return []
-        return [now.event("start", epoch, actor=actor, reason=reason)]
+        return [now.event("start", epoch, topology=topology, actor=actor, reason=reason)]
 
-    epochs.change(topology, decide)
+    return epochs.effects(now, decide)

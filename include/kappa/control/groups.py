@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kappa import clock
+from kappa.acts import Act, Effect, act
 from kappa.errors import ConflictError, UnknownGroupError
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
@@ -84,7 +85,8 @@ def plan_reset(broker: Broker, request: GroupRequest) -> GroupReset:
     return build_reset(request, facts, now=now)
 
 
-def apply_reset(broker: Broker, reset: GroupReset) -> None:
+@act
+def apply_reset(broker: Broker, reset: GroupReset) -> Act[None]:
     """Set the group, and read back that it stands there. Idempotent; a crash leaves it where it was, or set.
 
     Raises:
@@ -92,16 +94,22 @@ def apply_reset(broker: Broker, reset: GroupReset) -> None:
         ConflictError: a consumer joined the group at the same time, or another process moved it.
     """
     reset.check()
-    broker.set_group_offsets(reset.group, reset.after)
-    offsets = broker.group_offsets(reset.group)
-    elsewhere = [at for at, offset in reset.after.items() if offsets.get(*at) != offset]
-    if elsewhere:
-        topic, partition = elsewhere[0]
-        raise ConflictError(
-            f"Group {reset.group!r} stands at {offsets.get(topic, partition)} of {topic}[{partition}], it was set to "
-            f"{reset.after[topic, partition]}: another process moved it. See which consumers read for it.",
-            group=reset.group,
-        )
+
+    def set_group() -> None:
+        broker.set_group_offsets(reset.group, reset.after)
+        offsets = broker.group_offsets(reset.group)
+        elsewhere = [at for at, offset in reset.after.items() if offsets.get(*at) != offset]
+        if elsewhere:
+            topic, partition = elsewhere[0]
+            raise ConflictError(
+                f"Group {reset.group!r} stands at {offsets.get(topic, partition)} of {topic}[{partition}], it was set "
+                f"to {reset.after[topic, partition]}: another process moved it. See which consumers read for it.",
+                group=reset.group,
+            )
+
+    what = f"set {len(reset.after)} partitions of group {reset.group}"
+    effect = Effect(what=what, values={"group": reset.group, "offsets": reset.after}, make=set_group)
+    return Act(effects=(effect,) if len(reset.after) else (), outcome=lambda: None)
 
 
 def _present(broker: Broker, topics: Iterable[str]) -> list[str]:

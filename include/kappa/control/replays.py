@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from kappa import clock
+from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.plans.planning import survey
 from kappa.delta.fsync import replace_text
-from kappa.driver.processes.process import ensure_driver
+from kappa.driver.processes.process import driver_start
 from kappa.errors import RefusedError, UnknownEpochError
 from kappa.kafka.broker import Broker
 from kappa.names import plan_file
@@ -18,12 +20,11 @@ from kappa.record.chains import check_bindings
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
 from kappa.replay.building import build_plan
-from kappa.replay.dry_run import about_to
 from kappa.replay.findings import Finding
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
-from kappa.replay.starts import FromMarker
+from kappa.replay.starts import FromMarker, ToEarliest
 from kappa.slices.topics import turns
 from kappa.slices.topics.turns import last_live_marker
 
@@ -43,7 +44,8 @@ def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = 
         return build_plan(request, survey(config, broker, Epochs(config.lake), request, now=now, step=step), now=now)
 
 
-def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
+@act
+def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> Act[int]:
     """Put a plan on record and start the candidate's driver; returns the epoch.
 
     Idempotent for one plan. A crash before the record leaves a plan file and a code file that no event refers to.
@@ -54,10 +56,9 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
     epochs = Epochs(config.lake)
     matches = [e for e in epochs.record(plan.topology).epochs.values() if e.planned.detail["plan_id"] == plan.id]
     if matches:
+        number = matches[-1].epoch
         is_over = matches[-1].stage.is_ended or matches[-1].stage is Stage.RETIRED or matches[-1].rejected is not None
-        if not is_over:
-            ensure_driver(config, plan.topology, matches[-1].epoch)
-        return matches[-1].epoch
+        return Act(effects=() if is_over else driver_start(config, plan.topology, number), outcome=lambda: number)
     plan.check()
     _check_code(plan, code_store.code_hash(config.topologies, plan.topology))
 
@@ -87,13 +88,30 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
         }
         return [now.event("planned", plan.epoch, actor=actor, reason=reason, detail=detail)]
 
-    decide(epochs.now(plan.topology))  # a refused replay leaves no file
-    about_to(f"build epoch {plan.epoch} of {plan.topology}")
-    _check_code(plan, code_store.store(config.lake, config.topologies, plan.topology))
-    _write(plan_file(config.lake, plan.id), plan.to_json())
-    epochs.change(plan.topology, decide)
-    ensure_driver(config, plan.topology, plan.epoch)
-    return plan.epoch
+    is_first = plan.live_epoch is None and isinstance(plan.request.start, ToEarliest)
+    first = f"build epoch {plan.epoch} from the beginning of its topics and make it live" if is_first else ""
+    planned, _ = epochs.effects(epochs.now(plan.topology), decide, what=first)
+    return Act(
+        effects=(*_files(config, plan), *planned, *driver_start(config, plan.topology, plan.epoch)),
+        outcome=lambda: plan.epoch,
+    )
+
+
+def _files(config: Config, plan: ReplayPlan) -> tuple[Effect, Effect]:
+    """The code and the plan of an epoch, in the lake before the record that names them."""
+    file = Path(plan_file(config.lake, plan.id))
+
+    def store_code() -> None:
+        _check_code(plan, code_store.store(config.lake, config.topologies, plan.topology))
+
+    def write_plan() -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(file, plan.to_json())
+
+    return (
+        Effect(what=f"store code {plan.code[:12]} of {plan.topology}", values={"code": plan.code}, make=store_code),
+        Effect(what=f"write plan {file}", values={"plan": plan.id}, make=write_plan),
+    )
 
 
 def _check_code(plan: ReplayPlan, code: str) -> None:
@@ -132,7 +150,8 @@ def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -
     )
 
 
-def supersede(config: Config, plan: ReplayPlan) -> None:
+@act
+def supersede(config: Config, plan: ReplayPlan) -> Act[None]:
     """Before a rebuild in a lake that has no live epoch: end the epoch that it is built from, wherever its driver is.
 
     Idempotent; see :func:`kappa.slices.topics.turns.supersede`. What its driver committed last counts: plan again
@@ -144,11 +163,12 @@ def supersede(config: Config, plan: ReplayPlan) -> None:
     """
     plan.check()
     assert plan.seed_epoch is not None
-    turns.supersede(config, plan.topology, plan.seed_epoch, by=plan.epoch)
-
-
-def _write(path: str, text: str) -> None:
-    about_to(f"write {path}")
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(target, text)
+    superseded = partial(turns.supersede, config, plan.topology, plan.seed_epoch, by=plan.epoch)
+    fence = Effect(
+        what=f"end epoch {plan.seed_epoch} of {plan.topology} for good, in whichever lake it is: fence its sender and "
+        f"close its markers with one that names epoch {plan.epoch}; a new lake gets its record of epochs, if there is "
+        "none",
+        values={"topology": plan.topology, "epoch": plan.seed_epoch},
+        make=superseded,
+    )
+    return Act(effects=(fence,), outcome=lambda: None)

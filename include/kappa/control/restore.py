@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control import driver_status
 from kappa.delta.commits import Commit
 from kappa.errors import RefusedError, UnknownTopologyError
 from kappa.names import EpochPaths
 from kappa.record import foreign_writes
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import Epochs, Now
+from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 
 
@@ -32,16 +34,14 @@ class Restoration:
     versions: Mapping[str, int]
 
 
-def restore(
-    config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str, execute: bool
-) -> Restoration:
+@act
+def restore(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str) -> Act[Restoration]:
     """Undo every commit in an epoch's Delta tables that Kappa did not make. Idempotent.
 
     The epoch is claimed for it: a driver that was frozen finds that out and stops. A crash leaves some tables done.
 
     Args:
         epoch: the epoch; None for the live one.
-        execute: False only looks.
 
     Raises:
         UnknownTopologyError: the topology has no live epoch.
@@ -66,12 +66,37 @@ def restore(
             findings=(),
             epoch=number,
         )
-    if not execute or not foreign_commits:
-        return Restoration(epoch=number, commits=commits, versions={})
+    versions: dict[str, int] = {}
+
+    def outcome() -> Restoration:
+        return Restoration(epoch=number, commits=commits, versions=versions)
+
+    if not foreign_commits:
+        return Act(effects=(), outcome=outcome)
     writer = f"{socket.gethostname()}:{os.getpid()}:restore-{uuid.uuid4().hex[:8]}"
-    ledger.claim(writer, state.claim.code if state.claim is not None else "", state)
-    ledger.check_claim(writer)
-    versions = foreign_writes.undo(paths, state)
     undone = {place: [commit.version for commit in these] for place, these in commits.items()}
-    epochs.add(topology, number, "restored", actor=actor, reason=reason, undone=undone, made=versions)
-    return Restoration(epoch=number, commits=commits, versions=versions)
+
+    def claim() -> None:
+        ledger.claim(writer, state.claim.code if state.claim is not None else "", state)
+
+    def undo() -> None:
+        ledger.check_claim(writer)
+        versions.update(foreign_writes.undo(paths, state))
+
+    def decide(now: Now) -> Sequence[Event]:
+        return [now.event("restored", number, actor=actor, reason=reason, detail={"undone": undone, "made": versions})]
+
+    listed = "; ".join(f"{place} {', '.join(map(str, these))}" for place, these in undone.items())
+    of_epoch = {"topology": topology, "epoch": number}
+    effects = (
+        Effect(
+            what=f"claim epoch {number} of {topology}, so that no driver goes on in it", values=of_epoch, make=claim
+        ),
+        Effect(
+            what=f"undo commits of other programs by one new commit for each table: {listed}",
+            values={**of_epoch, "commits": undone},
+            make=undo,
+        ),
+        *epochs.effects(epochs.now(topology), decide)[0],
+    )
+    return Act(effects=effects, outcome=outcome)

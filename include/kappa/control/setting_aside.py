@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kappa.acts import Act, act
 from kappa.config import Config
-from kappa.driver.processes import process
+from kappa.driver.processes.process import driver_start
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
@@ -153,7 +154,8 @@ def subject(config: Config, topology: str, epoch: int | None, topic: str | None,
     )
 
 
-def set_aside(config: Config, listing: Listing, *, actor: str, reason: str) -> Event:
+@act
+def set_aside(config: Config, listing: Listing, *, actor: str, reason: str) -> Act[Event]:
     """Put a listing on record as a decision; the epoch's driver plans without these records from then on.
 
     One event in the record of epochs, by compare-and-set. A crash before it changes nothing; after it the driver obeys.
@@ -198,11 +200,16 @@ def set_aside(config: Config, listing: Listing, *, actor: str, reason: str) -> E
         return [now.event("set_aside", listing.epoch, actor=actor, reason=reason, detail=detail)]
 
     epochs = Epochs(config.lake)
-    (event,) = epochs.change(topology, decide)
-    crash_point("set_aside")
-    if epochs.record(topology).epoch(listing.epoch).is_wanted:
-        process.ensure_driver(config, topology, listing.epoch)
-    return event
+    events: list[Event] = []
+
+    def decided_on(appended: list[Event]) -> None:
+        events.extend(appended)
+        crash_point("set_aside")
+
+    effects, now = epochs.effects(epochs.now(topology), decide, after=decided_on)
+    if now.record.epoch(listing.epoch).is_wanted:
+        effects += driver_start(config, topology, listing.epoch)
+    return Act(effects=effects, outcome=lambda: events[0])
 
 
 def check_offsets(about: Subject, offsets: Sequence[int], *, is_listed: bool = True) -> None:

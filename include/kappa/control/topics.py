@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from kappa.acts import Act, Effect, act
 from kappa.errors import TopologyError, UsageError
 from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
+from kappa.offsets.notation import duration_text
 from kappa.topology import Topic, Topology
 
 #: Names that begin so belong to epochs.
@@ -83,6 +85,7 @@ def _retention(settings: Mapping[str, str]) -> timedelta | None:
     return timedelta(milliseconds=int(settings["retention.ms"]))
 
 
+@act
 def create(
     broker: Broker,
     name: str,
@@ -91,7 +94,7 @@ def create(
     retention: timedelta | None = None,
     settings: Mapping[str, str] | None = None,
     output: Topic | None = None,
-) -> bool:
+) -> Act[bool]:
     """Create a topic; returns whether it was created. Idempotent: an equal one stays unchanged.
 
     Args:
@@ -113,7 +116,14 @@ def create(
     base = topic_settings.OWN_TIME if output is None else topic_settings.of_output(output)
     all_settings = {**base, "retention.ms": retention_ms, **(settings or {})}
     if name not in broker.topics():
-        return broker.create_topic(name, partitions, all_settings)
+        created: list[bool] = []
+        effect = Effect(
+            what=f"create {name} with {partitions} partitions, retention "
+            f"{'forever' if retention is None else duration_text(retention)}",
+            values={"topic": name, "partitions": partitions, "settings": all_settings},
+            make=lambda: created.append(broker.create_topic(name, partitions, all_settings)),
+        )
+        return Act(effects=(effect,), outcome=lambda: created[0])
     current_settings = broker.topic_configs([name])[name]
     others = {
         key: current_settings.get(key) for key, value in all_settings.items() if current_settings.get(key) != value
@@ -128,4 +138,4 @@ def create(
             "list",
             topic=name,
         )
-    return False
+    return Act(effects=(), outcome=lambda: False)

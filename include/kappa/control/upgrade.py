@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.driver.processes import process
 from kappa.errors import (
@@ -134,7 +135,8 @@ def _check_readable(config: Config, topology: str, epoch: int) -> None:
         ) from error
 
 
-def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
+@act
+def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: str, reason: str) -> Act[None]:
     """Ask the live epoch's driver to go over to new code at its next slice boundary.
 
     Returns at once; see :func:`await_switch`.
@@ -162,22 +164,25 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
             + "\n".join(f"  {f}" for f in proposal.refusals),
             findings=[str(finding) for finding in proposal.refusals],
         )
-    stored = code_store.store(config.lake, config.topologies, topology)
-    if stored != proposal.to_code:
-        raise RefusedError(
-            f"The code of {topology!r} changed meanwhile ({proposal.to_code[:12]} then, {stored[:12]} now). Ask again.",
-            findings=(),
-        )
-    registry.load_apart(code_store.extract(config.lake, stored, config.home) / "topologies", topology)
     epochs = Epochs(config.lake)
     detail = {
-        "code": stored,
+        "code": proposal.to_code,
         "from": proposal.from_code,
         "version": proposal.to_version,
         "history_stands": True,
         **({"report": proposal.evidence.to_json(), "verdict": proposal.evidence.verdict} if proposal.evidence else {}),
         "findings": [finding.as_dict() for finding in proposal.findings],
     }
+
+    def store_code() -> None:
+        stored = code_store.store(config.lake, config.topologies, topology)
+        if stored != proposal.to_code:
+            raise RefusedError(
+                f"The code of {topology!r} changed meanwhile ({proposal.to_code[:12]} then, {stored[:12]} now). Ask "
+                "again.",
+                findings=(),
+            )
+        registry.load_apart(code_store.extract(config.lake, stored, config.home) / "topologies", topology)
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record
@@ -194,9 +199,13 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
             )
         return [now.event("upgrade", proposal.epoch, actor=actor, reason=reason, detail=detail)]
 
-    epochs.change(topology, decide)
-    if epochs.record(topology).epoch(proposal.epoch).is_wanted:
-        process.ensure_driver(config, topology, proposal.epoch)
+    effects, now = epochs.effects(epochs.now(topology), decide)
+    stored_code = Effect(
+        what=f"store code {proposal.to_code[:12]} of {topology}", values={"code": proposal.to_code}, make=store_code
+    )
+    if now.record.epoch(proposal.epoch).is_wanted:
+        effects += process.driver_start(config, topology, proposal.epoch)
+    return Act(effects=(stored_code, *effects), outcome=lambda: None)
 
 
 def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 600.0) -> None:

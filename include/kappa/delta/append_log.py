@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from kappa.delta.fsync import may_have_moved, sync_commits
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.replay import stored
-from kappa.replay.dry_run import about_to
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +90,6 @@ class AppendLog:
         """Create the table unless it is there."""
         from deltalake import DeltaTable
 
-        about_to(f"create {self.path}")
         if not self.exists():
             DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
             sync_commits(self.path, range(1))
@@ -263,7 +261,6 @@ class AppendLog:
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        about_to(f"append to {self.path}")
         table = self._table
         if table is None:
             raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)

@@ -25,7 +25,6 @@ from kappa.kafka.offsets_for_times import Confirmer
 from kappa.kafka.reader import Reader, Sampler, check_readable
 from kappa.offsets.vector import Offsets
 from kappa.offsets.vector import TopicPartition as At
-from kappa.replay.dry_run import about_to
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -201,7 +200,6 @@ class Broker:
             TopologyError: it exists with another number of partitions, or at all without ``exists_ok``; or Kafka
                 refuses the name or the settings.
         """
-        about_to(f"create topic {name}")
         settings = {key: value for key, value in {**(config or {}), **self._topic_settings}.items() if value}
         new = NewTopic(name, partitions, -1, config=settings)
         answers = self._admin.client.create_topics(
@@ -231,7 +229,6 @@ class Broker:
         topics = list(names)
         if not topics:
             return
-        about_to(f"delete topics {', '.join(topics)}")
         answers = self._admin.client.delete_topics(
             topics, operation_timeout=self._timeout, request_timeout=self._timeout
         )
@@ -292,7 +289,6 @@ class Broker:
         """
         if not len(offsets):
             return
-        about_to(f"set {len(offsets)} partitions of group {group}")
         positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
 
         def commit(consumer: Consumer) -> list[TopicPartition]:
@@ -306,7 +302,6 @@ class Broker:
         Raises:
             ConflictError: the group has members.
         """
-        about_to(f"delete group {group}")
         answers = self._admin.client.delete_consumer_groups([group], request_timeout=self._timeout)
         self._admin.answer(answers[group], f"deleting group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
 

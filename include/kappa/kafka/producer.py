@@ -24,7 +24,6 @@ from kappa.kafka.connection import (
 )
 from kappa.kafka.refusals import REFUSED, Undelivered, refusal, size_of
 from kappa.offsets.vector import Offsets
-from kappa.replay.dry_run import about_to
 from kappa.wire.encoding import Record
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -124,7 +123,6 @@ class Sender:
         Raises:
             BrokerUnreachableError: Kafka does not answer.
         """
-        about_to(f"fence the writers of transactional id {self.transactional_id}")
         self.close()
         timeout_ms = self._timeout // timedelta(milliseconds=1)
         producer = Producer(

@@ -23,7 +23,6 @@ from pyarrow import fs
 from kappa.delta.fsync import fsync
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.names import code_file
-from kappa.replay.dry_run import about_to
 from kappa.topology import registry
 from kappa.topology.code_zip import digest, zipped
 
@@ -57,7 +56,6 @@ def store(lake: str, folder: Path, topology: str, *, platform: Path = _INSTALLED
     """
     content = _content(folder, topology, platform)
     code = digest(content)
-    about_to(f"store code {code[:12]} of {topology}")
     filesystem, path = _open(lake, code)
     if not _is_stored(filesystem, path, code):
         filesystem.create_dir(path.rpartition("/")[0], recursive=True)

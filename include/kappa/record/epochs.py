@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
+from kappa.acts import Effect
 from kappa.delta.append_log import AppendLog
 from kappa.errors import ConflictError, IllegalTransitionError
 from kappa.names import epochs_log
 from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent
 from kappa.replay import stored
-from kappa.replay.dry_run import about_to
 from kappa.replay.stages import Stage, check_transition
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ class Now:
             self._records[topology] = record_of(topology, self.events)
         return self._records[topology]
 
+    def after(self, events: Sequence[Event]) -> Now:
+        """The record as it would be with more events."""
+        last = self.events[-1].n if self.events else 0
+        numbered = (replace(event, n=last + index) for index, event in enumerate(events, start=1))
+        return Now(topology=self.topology, events=(*self.events, *numbered))
+
     @cached_property
     def at(self) -> datetime:
         """The time of the decision, UTC: all its events have the same."""
@@ -77,6 +83,10 @@ class Now:
             reason=reason,
             detail=detail or {},
         )
+
+
+#: A decision: the events to append for a record; none when there is nothing to do. It raises to refuse.
+Decision = Callable[[Now], Sequence[Event]]
 
 
 class Epochs:
@@ -123,12 +133,36 @@ class Epochs:
         """The record as a decision about a topology would see it."""
         return Now(topology=topology, events=tuple(self.events()))
 
-    def change(self, topology: str, decide: Callable[[Now], Sequence[Event]]) -> list[Event]:
+    def effects(
+        self, now: Now, decide: Decision, *, what: str = "", after: Callable[[list[Event]], object] = lambda _: None
+    ) -> tuple[tuple[Effect, ...], Now]:
+        """What :meth:`change` would do as an effect, none where there is nothing to do; and the record after it.
+
+        When it is made it is decided again, for the record of then.
+
+        Args:
+            what: the effect in words; empty for those of the events.
+            after: called with the events that were appended.
+
+        Raises:
+            IllegalTransitionError: as :meth:`change`.
+        """
+        events = _decided(now, decide)
+        if not events:
+            return (), now
+        named = [{"topology": event.topology, "epoch": event.epoch, "event": event.event} for event in events]
+        together = ", all in one commit" if len(events) > 1 else ""
+        effect = Effect(
+            what=what or " and ".join(map(intent, events)) + together,
+            values={"events": named},
+            make=lambda: after(self.change(now.topology, decide)),
+        )
+        return (effect,), now.after(events)
+
+    def change(self, topology: str, decide: Decision) -> list[Event]:
         """Compare-and-set: append the events that ``decide`` returns for the present record, in one commit.
 
-        ``decide`` returns the events to append, of this topology or of others: none when there is nothing to do. It
-        raises to refuse. After an append by another process it is called again, so that the decision always rests on
-        the latest record.
+        After an append by another process it is called again, so that the decision always rests on the latest record.
 
         Args:
             topology: the topology that is decided about.
@@ -142,13 +176,9 @@ class Epochs:
         """
         while True:
             with self._lock:
-                now = self.now(topology)
-                events = list(decide(now))
+                events = _decided(self.now(topology), decide)
                 if not events:
                     return []
-                for event in events:
-                    _check(now, event)
-                about_to(" and ".join(map(intent, events)))
                 if not self._log.exists():
                     self._log.create()
                     continue  # another process may have created it, and appended, in between
@@ -164,6 +194,13 @@ class Epochs:
         return self.change(topology, lambda now: [now.event(event, epoch, actor=actor, reason=reason, detail=detail)])[
             0
         ]
+
+
+def _decided(now: Now, decide: Decision) -> list[Event]:
+    events = list(decide(now))
+    for event in events:
+        _check(now, event)
+    return events
 
 
 def _check(now: Now, event: Event) -> None:

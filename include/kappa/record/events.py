@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -105,22 +106,27 @@ def records_of(event: Event) -> SetAsides:
 
 
 def intent(event: Event) -> str:
-    """The act that the append of an event begins, as an infinitive without "to"."""
-    epoch = f"epoch {event.epoch} of {event.topology}"
+    """The act of an event, as an infinitive without "to"."""
+    epoch, detail = f"epoch {event.epoch} of {event.topology}", event.detail
+    commit, name = f"seq {detail.get('seq')} of", repr(detail.get("name"))
     intents = {
         "planned": f"build {epoch}",
-        "start": f"start the driver of {epoch}",
+        "start": f"put on record that the driver of {epoch} is to run",
         "stop": f"stop the driver of {epoch}",
-        "handover": f"hand over {event.topology} from epoch {event.detail.get('from')} to epoch {event.epoch}",
+        "handover": f"hand over {event.topology} from epoch {detail.get('from')} to epoch {event.epoch}",
         "withdrawn": f"withdraw the handover to {epoch}",
-        "recalled": f"bring back {epoch} and make it live",
+        "recalled": f"bring back {epoch} to be live again",
         "approved": f"approve {epoch}",
         "rejected": f"reject {epoch} and stop its driver",
-        "reopened": f"take up {epoch} again and start its driver",
-        "aborted": f"abort {epoch} and remove its files, topics and group",
-        "backfill": f"replace rows of {epoch} from {event.detail.get('from')} to {event.detail.get('to')}",
-        "set_aside": f"set {event.detail.get('count', 0):,} records aside in {epoch}",
+        "reopened": f"take up {epoch} again",
+        "aborted": f"abort {epoch}",
+        "backfill": f"replace rows of {epoch} from {detail.get('from')} to {detail.get('to')}",
+        "set_aside": f"set {detail.get('count', 0):,} records aside in {epoch}",
         "released": f"retire {epoch} again",
-        "dropped": f"remove retired {epoch}: its files, topics and group",
+        "dropped": f"remove retired {epoch} for good",
+        "upgrade": f"give live {epoch} code {str(detail.get('code'))[:12]} at its next slice boundary",
+        "savepoint": f"name {commit} live epoch {event.epoch} {name}, at {json.dumps(detail.get('offsets'))}",
+        "savepoint_dropped": f"take the name {name} from {commit} epoch {event.epoch}",
+        "restored": f"put on record that commits of other programs in {epoch} were undone",
     }
     return intents.get(event.event, f"put {event.event!r} of {epoch} on record")

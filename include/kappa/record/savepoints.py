@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kappa import clock
+from kappa.acts import Act, act
 from kappa.config import Config
 from kappa.errors import SavepointError, UnknownTopologyError
 from kappa.names import EpochPaths
@@ -47,22 +48,10 @@ class Savepoint:
     stage: str
 
 
-def preview(config: Config, topology: str, name: str, *, seq: int | None = None) -> Savepoint:
-    """The savepoint that :func:`create` would make now. Changes nothing.
-
-    Raises:
-        UsageError: a savepoint cannot be called that.
-        UnknownTopologyError: the topology has no live epoch.
-        SavepointError: the name is taken, or the live epoch has no such commit.
-    """
-    record = Epochs(config.lake).record(topology)
-    event = _event(config, record, name, seq, actor="", reason="")
-    return _savepoint(record, record.savepoints[name] if event is None else event)
-
-
+@act
 def create(
     config: Config, topology: str, name: str, *, seq: int | None = None, actor: str, reason: str = ""
-) -> Savepoint:
+) -> Act[Savepoint]:
     """Give a commit of the live epoch a name: commit ``seq``, by default the last one.
 
     One row in the record of epochs. Idempotent for the same commit.
@@ -78,11 +67,17 @@ def create(
         event = _event(config, now.record, name, seq, actor=actor, reason=reason)
         return [] if event is None else [event]
 
-    epochs.change(topology, decide)
-    return _one(epochs.record(topology), name)
+    effects, after = epochs.effects(epochs.now(topology), decide)
+
+    def outcome() -> Savepoint:
+        record = epochs.record(topology)
+        return _one(record if name in record.savepoints else after.record, name)
+
+    return Act(effects=effects, outcome=outcome)
 
 
-def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = "") -> Savepoint:
+@act
+def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = "") -> Act[Savepoint]:
     """Remove a savepoint's name; its files go when their time has come. Returns the savepoint.
 
     Raises:
@@ -97,17 +92,7 @@ def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = 
         detail = {"name": name, "seq": savepoint.seq}
         return [now.event("savepoint_dropped", savepoint.epoch, actor=actor, reason=reason, detail=detail)]
 
-    epochs.change(topology, decide)
-    return dropped[-1]
-
-
-def one(config: Config, topology: str, name: str) -> Savepoint:
-    """The savepoint of a name.
-
-    Raises:
-        SavepointError: the topology has none of that name.
-    """
-    return _one(Epochs(config.lake).record(topology), name)
+    return Act(effects=epochs.effects(epochs.now(topology), decide)[0], outcome=lambda: dropped[-1])
 
 
 def every(config: Config, topology: str | None = None) -> list[Savepoint]:

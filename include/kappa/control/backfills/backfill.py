@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kappa.acts import Act, act
 from kappa.config import Config
 from kappa.control.backfills.backfill_plan import Computed
 from kappa.control.backfills.backfill_span import windowed_tables
@@ -121,7 +122,8 @@ def _computed(
     )
 
 
-def request(config: Config, backfill: Backfill, computed: Computed, *, actor: str, reason: str) -> Event:
+@act
+def request(config: Config, backfill: Backfill, computed: Computed, *, actor: str, reason: str) -> Act[Event]:
     """Ask the live epoch's driver to replace the rows. Returns at once; see :func:`await_replaced`.
 
     One event in the record of epochs, by compare-and-set. An interval that is asked for already is not asked for again.
@@ -173,11 +175,14 @@ def request(config: Config, backfill: Backfill, computed: Computed, *, actor: st
             return []
         return [now.event("backfill", backfill.epoch, actor=actor, reason=reason, detail=detail)]
 
-    events = epochs.change(backfill.topology, decide)
-    crash_point("backfill.asked")
-    if epochs.record(backfill.topology).epoch(backfill.epoch).is_wanted:
-        process.ensure_driver(config, backfill.topology, backfill.epoch)
-    return (events or requests)[0]
+    def requested(appended: list[Event]) -> None:
+        requests.extend(appended)
+        crash_point("backfill.asked")
+
+    effects, now = epochs.effects(epochs.now(backfill.topology), decide, after=requested)
+    if now.record.epoch(backfill.epoch).is_wanted:
+        effects += process.driver_start(config, backfill.topology, backfill.epoch)
+    return Act(effects=effects, outcome=lambda: requests[0])
 
 
 def await_replaced(

@@ -11,11 +11,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import psutil
 
+from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, is_at_work
 from kappa.errors import ConflictError
@@ -79,34 +82,51 @@ def find(
     return Inventory(leftovers=tuple(sorted(leftovers)), lookalikes=tuple(sorted(lookalikes)))
 
 
-def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tuple[Leftover, ...]:
+@act
+def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> Act[tuple[Leftover, ...]]:
     """Remove leftovers of a moment ago; returns those that were removed.
 
     Idempotent: what is gone already is passed over. A crash leaves some of it, which the next call finds.
     """
     items = list(leftovers)
-    removals = []
-    topics = [item for item in items if item.kind == "topic"]
-    groups = [item for item in items if item.kind == "group"]
-    if topics or groups:
+    removed: list[Leftover] = []
+
+    def topics(of: list[Leftover]) -> None:
         with Broker(config.bootstrap_servers) as broker:
-            # Markers last: they say which lake made the others.
-            broker.delete_topics(item.name for item in topics if not item.name.endswith(".markers"))
-            broker.delete_topics(item.name for item in topics if item.name.endswith(".markers"))
-            removals += topics
-            for item in groups:
-                try:
-                    broker.delete_group(item.name)
-                except ConflictError:  # a consumer reads under that name
-                    continue
-                removals.append(item)
-    for item in items:
+            broker.delete_topics(item.name for item in of)
+        removed.extend(of)
+
+    def group(item: Leftover) -> None:
+        with Broker(config.bootstrap_servers) as broker, suppress(ConflictError):  # a consumer reads under that name
+            broker.delete_group(item.name)
+            removed.append(item)
+
+    def local(item: Leftover) -> None:
         if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
             shutil.rmtree(item.name, ignore_errors=True)
-            removals.append(item)
-        elif item.kind in ("plan", "code", "extracted code", "log") and discard(Path(item.name), now):
-            removals.append(item)
-    return tuple(removals)
+            removed.append(item)
+        elif discard(Path(item.name), now):
+            removed.append(item)
+
+    named = [item for item in items if item.kind == "topic"]
+    # Markers last: they say which lake made the others.
+    markers = [item for item in named if item.name.endswith(".markers")]
+    effects = [
+        Effect(
+            what=f"delete topics {', '.join(item.name for item in of)}",
+            values={"leftovers": of},
+            make=partial(topics, of),
+        )
+        for of in ([item for item in named if item not in markers], markers)
+        if of
+    ]
+    for item in sorted(items, key=lambda item: item.kind != "group"):
+        if item.kind != "topic":
+            make = group if item.kind == "group" else local
+            effects.append(
+                Effect(what=f"remove {item.kind} {item.name}", values={"leftovers": [item]}, make=partial(make, item))
+            )
+    return Act(effects=tuple(effects), outcome=lambda: tuple(removed))
 
 
 def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = ()) -> None:

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kappa import clock
+from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.plans.premise import Premise
 from kappa.control.removals import orphans
 from kappa.control.removals.leftovers import Inventory, Leftover
-from kappa.driver.processes.process import await_end
+from kappa.driver.processes.process import driver_end
 from kappa.errors import IllegalTransitionError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, code_file, plan_file
 from kappa.record.chains import check_removal
-from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event, EventKind
 from kappa.record.moves import together_of, withdrawals
-from kappa.replay.dry_run import about_to
 from kappa.replay.stages import Stage
 from kappa.slices.topics import ownership
 from kappa.slices.topics.turns import last_live_marker
 from kappa.slices.topics.versioned_topics import needed_topics
 
 
+@act
 def abort(
     config: Config, topology: str, epoch: int, *, actor: str, reason: str, premise: Premise | None = None
-) -> None:
+) -> Act[None]:
     """Give a candidate up and remove what it left: files, topics, group; plan and code if no other epoch has them.
 
     If it waits to go live together with others, their handovers are withdrawn in the same commit: all move or none.
@@ -73,13 +75,15 @@ def abort(
         others = withdrawals(now.events, handover, actor=actor, reason=why)
         return [*(other for other in others if other.topology != topology), own_event]
 
-    epochs.change(topology, decide)
-    await_end(config, topology, epoch)
-    if epochs.record(topology).epoch(epoch).stage is Stage.ABORTED:
-        _remove(config, epochs, topology, epoch)
+    effects, now = epochs.effects(epochs.now(topology), decide)
+    effects += (driver_end(config, topology, epoch),)
+    if now.record.epoch(epoch).stage is Stage.ABORTED:
+        effects += _removal(config, epochs, now.record, epoch)
+    return Act(effects=effects, outcome=lambda: None)
 
 
-def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+@act
+def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> Act[None]:
     """Remove a retired epoch for good: there is no rollback to it any more. Never a live one. Idempotent.
 
     Raises:
@@ -99,9 +103,9 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         check_removal(now.events, topology, epoch)
         return [now.event("dropped", epoch, actor=actor, reason=reason)]
 
-    epochs.change(topology, decide)
-    await_end(config, topology, epoch)
-    _remove(config, epochs, topology, epoch)
+    effects, now = epochs.effects(epochs.now(topology), decide)
+    effects += (driver_end(config, topology, epoch), *_removal(config, epochs, now.record, epoch))
+    return Act(effects=effects, outcome=lambda: None)
 
 
 def housekeeping(config: Config) -> Inventory:
@@ -135,7 +139,8 @@ def _look(config: Config) -> tuple[Inventory, dict[str, TopologyRecord]]:
         return dataclasses.replace(inventory, leftovers=(*over, *inventory.leftovers)), records
 
 
-def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
+@act
+def clean(config: Config, leftovers: Sequence[Leftover]) -> Act[tuple[Leftover, ...]]:
     """Remove leftovers; returns those that were removed.
 
     Looks again first, and removes none that is needed by now. Idempotent, and two at once harm nothing; after a crash
@@ -144,38 +149,70 @@ def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
-    now, records = _look(config)
-    still = {(item.kind, item.name) for item in now.leftovers}
+    inventory, records = _look(config)
+    still = {(item.kind, item.name) for item in inventory.leftovers}
     items = [item for item in leftovers if (item.kind, item.name) in still]
-    rejected = [item for item in items if item.kind == approval.REJECTED and _give_up(config, item, records)]
-    others = [item for item in items if item.kind != approval.REJECTED]
-    return (*rejected, *orphans.remove(config, others, clock.now()))
+    removed: list[Leftover] = []
+    effects = [_giving_up(config, item, records, removed) for item in items if item.kind == approval.REJECTED]
+    others = orphans.remove.planned(config, (item for item in items if item.kind != approval.REJECTED), clock.now())
+    return Act(effects=(*effects, *others.effects), outcome=lambda: (*removed, *others.outcome()))
 
 
-def _give_up(config: Config, item: Leftover, records: Mapping[str, TopologyRecord]) -> bool:
-    """Remove an epoch that was rejected long ago; False where it was taken up again since the look."""
+def _giving_up(
+    config: Config, item: Leftover, records: Mapping[str, TopologyRecord], removed: list[Leftover]
+) -> Effect:
+    """The removal of an epoch that was rejected long ago; it stays where it was taken up again since the look."""
     topology, _, epoch = item.name.rpartition(" ")
     premise = Premise.of(records[topology], int(epoch))
-    try:
-        abort(config, topology, int(epoch), actor="housekeeping", reason=item.reason, premise=premise)
-    except MoveRefusedError:
-        return False
-    return True
+    act = abort.planned(config, topology, int(epoch), actor="housekeeping", reason=item.reason, premise=premise)
+
+    def give_up() -> None:
+        with suppress(MoveRefusedError):
+            act.make()
+            removed.append(item)
+
+    return Effect(what="; ".join(effect.what for effect in act.effects), values={"leftovers": [item]}, make=give_up)
 
 
-def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
-    """Remove what an epoch left on the broker and in the lake."""
-    about_to(f"remove what is left of epoch {epoch} of {topology}")
-    crash_point("removal.record")
-    paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-    target = epochs.record(topology).epoch(epoch)
-    needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
-    with Broker(config.bootstrap_servers) as broker:
-        if ownership.is_ours(broker, paths, epochs.lake_id()):
-            orphans.remove_from_broker(broker, paths, set(target.topics.values()) - needed)
-    crash_point("removal.broker")
-    shutil.rmtree(paths.root, ignore_errors=True)
-    crash_point("removal.folder")
-    Path(plan_file(config.lake, target.planned.detail["plan_id"])).unlink(missing_ok=True)
-    for code in target.codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
-        Path(code_file(config.lake, code)).unlink(missing_ok=True)
+def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int) -> tuple[Effect, ...]:
+    """The removal of what an epoch that has ended left on the broker and in the lake."""
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch)
+    plan = plan_file(config.lake, record.epoch(epoch).planned.detail["plan_id"])
+
+    def target() -> EpochRecord:
+        return epochs.record(record.topology).epoch(epoch)
+
+    def from_broker() -> None:
+        crash_point("removal.record")
+        needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
+        with Broker(config.bootstrap_servers) as broker:
+            if ownership.is_ours(broker, paths, epochs.lake_id()):
+                orphans.remove_from_broker(broker, paths, set(target().topics.values()) - needed)
+        crash_point("removal.broker")
+
+    def folder() -> None:
+        shutil.rmtree(paths.root, ignore_errors=True)
+        crash_point("removal.folder")
+
+    def files() -> None:
+        Path(plan).unlink(missing_ok=True)
+        for code in target().codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
+            Path(code_file(config.lake, code)).unlink(missing_ok=True)
+
+    def unless_needed(remove: Callable[[], None]) -> Callable[[], None]:
+        return lambda: remove() if target().stage.is_ended else None
+
+    named = {"topology": record.topology, "epoch": epoch}
+    return (
+        Effect(
+            what=f"delete the topics and the group of epoch {epoch} of {record.topology}, if this lake made them",
+            values=named,
+            make=unless_needed(from_broker),
+        ),
+        Effect(what=f"remove the folder {paths.root}", values=named, make=unless_needed(folder)),
+        Effect(
+            what=f"remove the plan {plan}, and code of epoch {epoch} that no other epoch has",
+            values=named,
+            make=unless_needed(files),
+        ),
+    )

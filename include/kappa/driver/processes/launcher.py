@@ -12,7 +12,6 @@ from kappa.config import PREFIX, Config
 from kappa.errors import KappaError
 from kappa.names import epoch_word
 from kappa.record.code import extract
-from kappa.replay.dry_run import about_to
 
 # Run in a process of its own, which ends at once: the driver is then an orphan, and a task runner, a shell or a
 # web server that ends its children does not end it. Prints the driver's process id.
@@ -41,7 +40,6 @@ def launch(config: Config, topology: str, epoch: int, code: str) -> int:
     Raises:
         CodeError: the lake does not hold that code.
     """
-    about_to(f"start the driver of epoch {epoch} of {topology}")
     root = extract(config.lake, code, config.home)
     # Otherwise glibc keeps what is freed in up to eight places a core, in Python and in the JVM.
     inherited = {name: value for name, value in os.environ.items() if not _OF_AIRFLOW.match(name)}

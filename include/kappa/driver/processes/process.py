@@ -6,18 +6,18 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from kappa.acts import Effect
 from kappa.config import Config
 from kappa.driver.processes.launcher import launch, log_file
 from kappa.errors import KappaError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
 from kappa.record.epochs import Epochs
-from kappa.replay.dry_run import about_to
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
@@ -65,6 +65,25 @@ class DriverStatus:
     def is_running(self) -> bool:
         """Whether it is there, also when it is stuck and waits."""
         return self.state in ("running", "slow", "stuck")
+
+
+def driver_start(
+    config: Config, topology: str, epoch: int, *, is_due: Callable[[], bool] = lambda: True
+) -> tuple[Effect, ...]:
+    """The start of an epoch's driver, as an effect; none where it runs, or is started by another host.
+
+    Args:
+        is_due: asked when it is made: whether the driver is still to run.
+    """
+    if config.launcher == "elsewhere" or _settled_status(config, topology, epoch).is_running:
+        return ()
+    return (
+        Effect(
+            what=f"start the driver of epoch {epoch} of {topology}",
+            values={"topology": topology, "epoch": epoch},
+            make=lambda: ensure_driver(config, topology, epoch) if is_due() else None,
+        ),
+    )
 
 
 def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
@@ -178,7 +197,6 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
     beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
     if beat is None:
         return
-    about_to(f"end the driver of epoch {epoch} of {topology} and remove what the epoch left")
     deadline = time.monotonic() + 2 * config.stale_seconds
     # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
     is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
@@ -205,6 +223,16 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
                     pid=beat.pid,
                 )
         time.sleep(POLL_SECONDS)
+
+
+def driver_end(config: Config, topology: str, epoch: int) -> Effect:
+    """The end of an epoch's driver, as an effect: it was told to stop, and is waited for."""
+    return Effect(
+        what=f"wait until the driver of epoch {epoch} of {topology} has ended, if it runs; end its process after "
+        f"{2 * config.stale_seconds:g} s",
+        values={"topology": topology, "epoch": epoch},
+        make=lambda: await_end(config, topology, epoch),
+    )
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
