@@ -21,12 +21,12 @@ SCHEMA = pa.schema({"n": pa.int64(), "word": pa.string()})
 
 @pytest.fixture
 def log(tmp_path: Path) -> AppendLog:
-    made = AppendLog(str(tmp_path / "log"), SCHEMA)
-    made.create()
-    return made
+    empty = AppendLog(str(tmp_path / "log"), SCHEMA)
+    empty.create()
+    return empty
 
 
-def test_rows_are_numbered_from_one_and_given_once(log: AppendLog) -> None:
+def test_rows_are_numbered_from_one_and_returned_once(log: AppendLog) -> None:
     assert log.refresh() == []
     log.append([{"word": "a"}, {"word": "b"}])
     assert log.refresh() == [{"n": 1, "word": "a", "format": 1}, {"n": 2, "word": "b", "format": 1}]
@@ -35,7 +35,7 @@ def test_rows_are_numbered_from_one_and_given_once(log: AppendLog) -> None:
     assert log.refresh() == []
 
 
-def test_an_append_that_rests_on_an_older_past_is_refused_and_writes_nothing(log: AppendLog) -> None:
+def test_an_append_based_on_an_outdated_state_writes_nothing(log: AppendLog) -> None:
     other = AppendLog(log.path, SCHEMA)
     log.refresh()
     other.refresh()
@@ -47,22 +47,22 @@ def test_an_append_that_rests_on_an_older_past_is_refused_and_writes_nothing(log
     assert [row["word"] for row in AppendLog(log.path, SCHEMA).refresh()] == ["first", "second"]
 
 
-def test_merging_small_files_repeats_and_loses_no_row(log: AppendLog) -> None:
+def test_merging_small_files_neither_repeats_nor_loses_a_row(log: AppendLog) -> None:
     reader = AppendLog(log.path, SCHEMA)
-    seen = []
+    rows = []
     for number in range(1, 151):
         log.refresh()
         log.append([{"word": str(number)}])
         if number % 7 == 0:
-            seen += reader.refresh()
-    seen += reader.refresh()
-    assert [row["n"] for row in seen] == list(range(1, 151))
+            rows += reader.refresh()
+    rows += reader.refresh()
+    assert [row["n"] for row in rows] == list(range(1, 151))
     assert len(list((Path(log.path)).glob("*.parquet"))) > 64
     assert [row["n"] for row in AppendLog(log.path, SCHEMA).refresh()] == list(range(1, 151))
     assert [row["n"] for row in log.newest_first()] == list(range(150, 0, -1))
 
 
-def test_a_log_that_was_removed_is_never_written_again(log: AppendLog) -> None:
+def test_a_removed_log_is_never_written_again(log: AppendLog) -> None:
     log.refresh()
     log.append([{"word": "a"}])
     log.refresh()
@@ -79,19 +79,19 @@ def test_merged_files_are_removed_while_a_slow_reader_misses_nothing(
     monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 4)
     slow = AppendLog(log.path, SCHEMA)
     log.refresh()
-    seen = []
+    rows = []
     for number in range(300):
         log.append([{"word": str(number)}])
         log.refresh()
         if number % 37 == 0:
-            seen += slow.refresh()
-    seen += slow.refresh()
-    assert [row["word"] for row in seen] == [str(number) for number in range(300)]
+            rows += slow.refresh()
+    rows += slow.refresh()
+    assert [row["word"] for row in rows] == [str(number) for number in range(300)]
     assert [row["n"] for row in log.newest_first()] == list(range(300, 0, -1))
     assert len(list(Path(log.path).glob("*.parquet"))) < 60
 
 
-def test_a_merged_file_goes_though_the_log_no_longer_names_it(log: AppendLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merged_file_is_removed_after_the_log_forgot_it(log: AppendLog, monkeypatch: pytest.MonkeyPatch) -> None:
     forgetful = {"delta.checkpointInterval": "3", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
     monkeypatch.setattr("kappa.delta.append_log.COMPACT_AFTER", 4)
     monkeypatch.setattr("kappa.delta.append_log.VACUUM_AFTER", 2)
@@ -107,7 +107,7 @@ def test_a_merged_file_goes_though_the_log_no_longer_names_it(log: AppendLog, mo
     assert len(list(Path(again.path).glob("*.parquet"))) < 20
 
 
-def test_a_writer_frozen_before_it_removes_files_removes_none_of_its_successors(
+def test_a_writer_frozen_before_removing_files_spares_those_of_its_successor(
     log: AppendLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen, successor = AppendLog(log.path, SCHEMA), AppendLog(log.path, SCHEMA)
@@ -123,9 +123,9 @@ def test_a_writer_frozen_before_it_removes_files_removes_none_of_its_successors(
     assert [row["word"] for row in AppendLog(log.path, SCHEMA).refresh()] == [str(number) for number in range(6)]
 
 
-def test_two_threads_share_one_log_and_each_row_is_given_once(log: AppendLog) -> None:
+def test_two_threads_that_share_a_log_get_each_row_once(log: AppendLog) -> None:
     """As the thread of a stream and the driver's own share the record of epochs."""
-    given: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     errors: list[BaseException] = []
     start, last = threading.Barrier(3), threading.Event()
 
@@ -133,7 +133,7 @@ def test_two_threads_share_one_log_and_each_row_is_given_once(log: AppendLog) ->
         try:
             start.wait()
             while not last.is_set():
-                given.extend(log.refresh())
+                rows.extend(log.refresh())
         except BaseException as error:
             errors.append(error)
 
@@ -149,13 +149,13 @@ def test_two_threads_share_one_log_and_each_row_is_given_once(log: AppendLog) ->
     last.set()
     for thread in threads:
         thread.join()
-    given.extend(log.refresh())
+    rows.extend(log.refresh())
     assert errors == []
-    assert sorted(row["n"] for row in given) == list(range(1, 151))
+    assert sorted(row["n"] for row in rows) == list(range(1, 151))
     assert log.last == 150
 
 
-def test_a_look_by_another_thread_in_the_middle_of_a_refresh_counts_no_row_twice(
+def test_a_refresh_during_another_threads_refresh_counts_no_row_twice(
     log: AppendLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The order that would number a record wrongly: both threads read the same new file before either counts it."""
@@ -187,18 +187,18 @@ def test_a_look_by_another_thread_in_the_middle_of_a_refresh_counts_no_row_twice
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A number for each time that Delta's log was listed."""
-    made: list[int] = []
+    listings: list[int] = []
     real = DeltaTable.update_incremental
 
     def update(table: DeltaTable) -> None:
-        made.append(len(made))
+        listings.append(len(listings))
         real(table)
 
     monkeypatch.setattr(DeltaTable, "update_incremental", update)
-    return made
+    return listings
 
 
-def test_a_look_at_a_log_to_which_nothing_came_lists_nothing(log: AppendLog, looks: list[int]) -> None:
+def test_refreshing_an_unchanged_log_lists_nothing(log: AppendLog, looks: list[int]) -> None:
     log.refresh()
     log.append([{"word": "a"}])
     assert len(log.refresh()) == 1
@@ -207,7 +207,7 @@ def test_a_look_at_a_log_to_which_nothing_came_lists_nothing(log: AppendLog, loo
     assert len(looks) == before
 
 
-def test_rows_of_another_process_are_there_at_the_next_look(log: AppendLog) -> None:
+def test_the_next_refresh_returns_rows_of_another_process(log: AppendLog) -> None:
     reader = AppendLog(log.path, SCHEMA)
     assert reader.refresh() == []
     for number in range(1, 130):
@@ -217,7 +217,7 @@ def test_rows_of_another_process_are_there_at_the_next_look(log: AppendLog) -> N
         assert reader.refresh() == []
 
 
-def test_a_look_finds_rows_though_the_entry_that_brought_them_is_gone(log: AppendLog, looks: list[int]) -> None:
+def test_a_refresh_finds_rows_whose_log_entry_was_removed(log: AppendLog, looks: list[int]) -> None:
     reader = AppendLog(log.path, SCHEMA)
     reader.refresh()
     for number in range(1, 130):
@@ -231,7 +231,7 @@ def test_a_look_finds_rows_though_the_entry_that_brought_them_is_gone(log: Appen
     assert [row["n"] for row in reader.refresh()] == list(range(1, 130))
 
 
-def test_from_time_to_time_the_log_is_listed_whatever_is_there(
+def test_the_log_is_listed_now_and_then_in_any_case(
     log: AppendLog, looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.refresh()
@@ -241,7 +241,7 @@ def test_from_time_to_time_the_log_is_listed_whatever_is_there(
     assert len(looks) == before + 1
 
 
-def test_where_the_storage_does_not_answer_the_log_is_listed(
+def test_the_log_is_listed_when_the_storage_does_not_answer(
     log: AppendLog, looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: Path) -> bool:
@@ -256,7 +256,7 @@ def test_where_the_storage_does_not_answer_the_log_is_listed(
     assert len(looks) == before + 1
 
 
-def test_a_log_that_is_gone_is_noticed_by_the_next_look(log: AppendLog) -> None:
+def test_the_next_refresh_notices_a_removed_log(log: AppendLog) -> None:
     log.refresh()
     log.append([{"word": "a"}])
     log.refresh()

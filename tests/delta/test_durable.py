@@ -16,9 +16,7 @@ from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 
 
-def test_rows_of_a_ledger_outlive_a_power_cut_as_soon_as_they_are_appended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_appended_ledger_rows_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_log, "COMPACT_AFTER", 8)
     disk = Disk(root=tmp_path)
     disk.watch(monkeypatch)
@@ -33,7 +31,7 @@ def test_rows_of_a_ledger_outlive_a_power_cut_as_soon_as_they_are_appended(
     assert len(before) == 13
 
 
-def test_the_record_of_epochs_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_of_epochs_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(root=tmp_path)
     disk.watch(monkeypatch)
     epochs = Epochs(str(tmp_path / "lake"))
@@ -42,7 +40,7 @@ def test_the_record_of_epochs_outlives_a_power_cut(tmp_path: Path, monkeypatch: 
     assert [event.event for event in Epochs(str(tmp_path / "lake")).events()] == ["planned"]
 
 
-def test_commits_of_a_table_are_on_the_disk_with_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_commits_reach_the_disk_with_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "lake" / "outputs" / "moves")
     disk = Disk(root=tmp_path)
     disk.watch(monkeypatch)

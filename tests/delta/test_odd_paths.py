@@ -18,7 +18,7 @@ ROW = pa.schema({"n": pa.int64(), "word": pa.string()})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_log_is_appended_to_merged_and_read_from_both_ends(tmp_path: Path, name: str) -> None:
+def test_a_log_at_an_odd_path_is_appended_to_merged_and_read(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name / "log")
     log = AppendLog(path, ROW)
     log.create()
@@ -27,24 +27,24 @@ def test_a_log_is_appended_to_merged_and_read_from_both_ends(tmp_path: Path, nam
         log.append([{"word": str(number)}])
     assert [row["n"] for row in AppendLog(path, ROW).refresh()] == list(range(1, 71))
     assert [row["n"] for row in log.newest_first()] == list(range(70, 0, -1))
-    assert [found.name for found in tmp_path.iterdir()] == [name], "nothing lies under an encoded name"
+    assert [entry.name for entry in tmp_path.iterdir()] == [name], "nothing lies under an encoded name"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tables_are_written_read_and_cleaned_up(tmp_path: Path, name: str) -> None:
+def test_tables_at_odd_paths_are_written_read_and_cleaned_up(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name / "table")
     tables.create(path, columns_of("_seq BIGINT, id STRING", "test"))
     for seq in (1, 2, 3):
         tables.append(path, pa.table({"_seq": pa.array([seq], pa.int64()), "id": ["a"]}), seq)
     vacuum.vacuum(path, lambda: [1], age=timedelta(0), check=lambda: None)
     assert queries.query(path, None).num_rows == 3
-    found = queries.files(path)
-    if found is not None:
-        assert all((Path(path) / file).is_file() for file in found["path"].to_pylist())
-    assert [found.name for found in tmp_path.iterdir()] == [name]
+    files = queries.files(path)
+    if files is not None:
+        assert all((Path(path) / file).is_file() for file in files["path"].to_pylist())
+    assert [files.name for files in tmp_path.iterdir()] == [name]
 
 
-def test_code_is_stored_and_unpacked(tmp_path: Path) -> None:
+def test_code_at_an_odd_path_is_stored_and_unpacked(tmp_path: Path) -> None:
     base = tmp_path / "my läke #1? 100%"
     folder = base / "topologies"
     folder.mkdir(parents=True)

@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "ledger")
 
 
-def test_a_writer_whose_claim_was_superseded_appends_nothing(path: str) -> None:
+def test_a_writer_with_a_superseded_claim_appends_nothing(path: str) -> None:
     stale, other = Ledger(path), Ledger(path)
     stale.claim("stale", "code", stale.state())
     other.claim("other", "code", other.state())
@@ -30,10 +30,10 @@ def test_a_writer_whose_claim_was_superseded_appends_nothing(path: str) -> None:
     assert other.has_claim("other")
 
 
-def test_of_two_that_claim_on_the_same_state_one_is_refused(path: str) -> None:
+def test_one_of_two_claims_on_the_same_state_is_refused(path: str) -> None:
     one, two = Ledger(path), Ledger(path)
-    seen = one.state(), two.state()
-    one.claim("one", "code", seen[0])
+    states = one.state(), two.state()
+    one.claim("one", "code", states[0])
     with pytest.raises(ConflictError, match="moved while it was being claimed"):
-        two.claim("two", "code", seen[1])
+        two.claim("two", "code", states[1])
     assert [row.writer for row in Ledger(path).rows()] == ["one"]

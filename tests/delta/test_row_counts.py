@@ -16,9 +16,9 @@ PLACE = pa.schema({"_seq": pa.int64(), "id": pa.string()})
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    made = str(tmp_path / "rows")
-    tables.create(made, [tables.SEQ, *columns_of("id STRING", "rows")])
-    return made
+    folder = str(tmp_path / "rows")
+    tables.create(folder, [tables.SEQ, *columns_of("id STRING", "rows")])
+    return folder
 
 
 def write(path: str, seq: int, rows: int) -> int:
@@ -26,9 +26,7 @@ def write(path: str, seq: int, rows: int) -> int:
     return tables.version(path)
 
 
-def test_the_rows_of_each_slice_are_counted_whatever_lies_behind_them(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_per_slice_are_counted_whatever_follows_them(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = {seq: write(path, seq, rows) for seq, rows in ((1, 3), (2, 0), (3, 5))}
     assert [rows_of_slice(path, version, seq) for seq, version in versions.items()] == [3, 0, 5]
     monkeypatch.setattr(vacuum, "COMPACT_AFTER", 1)
@@ -38,7 +36,7 @@ def test_the_rows_of_each_slice_are_counted_whatever_lies_behind_them(
     assert [rows_of_slice(path, now, seq) for seq in (1, 2, 3, 4)] == [3, 0, 5, 0]
 
 
-def test_a_commit_that_is_too_far_back_or_whose_log_is_gone_counts_nothing(path: str) -> None:
+def test_a_commit_far_back_or_without_a_log_entry_counts_nothing(path: str) -> None:
     first = write(path, 1, 3)
     assert rows_of_slice(path, first + LOOK_BACK - 1, 1) == 3
     assert rows_of_slice(path, first + LOOK_BACK, 1) == 0

@@ -39,7 +39,7 @@ def test_a_second_write_of_a_slice_changes_nothing(paths: tuple[str, str]) -> No
 
 
 @pytest.mark.parametrize("kind", ["DECIMAL(38,0)", "DECIMAL(38,18)", "DECIMAL(17,16)"])
-def test_a_key_of_more_digits_than_the_logs_numbers_hold_is_not_passed_over(tmp_path: Path, kind: str) -> None:
+def test_a_key_with_too_many_digits_for_log_statistics_is_found(tmp_path: Path, kind: str) -> None:
     key = {"DECIMAL(38,0)": 10**37 + 1, "DECIMAL(38,18)": "12345678901234567890.123456789012345678"}
     value = Decimal(key.get(kind, "1.0000000000000001"))
     columns = columns_of(
@@ -54,19 +54,19 @@ def test_a_key_of_more_digits_than_the_logs_numbers_hold_is_not_passed_over(tmp_
     assert set(json.loads(json.loads(entry)["add"]["stats"])["minValues"]) == {"_seq", "a b.c", "n"}
 
 
-def test_the_newest_version_is_found_from_any_that_is_known(paths: tuple[str, str]) -> None:
+def test_the_newest_version_is_found_from_any_older_one(paths: tuple[str, str]) -> None:
     log, _ = paths
     for seq in range(1, 8):
         tables.append(log, changes(seq, ("a", "1.00")), seq)
-    assert [tables.version_after(log, known) for known in range(8)] == [7] * 8
+    assert [tables.version_after(log, number) for number in range(8)] == [7] * 8
     entries = Path(log, "_delta_log")
     DeltaTable(log).create_checkpoint()
     for version in range(5):
         (entries / f"{version:020}.json").unlink()
-    assert [tables.version_after(log, known) for known in range(8)] == [7] * 8
+    assert [tables.version_after(log, number) for number in range(8)] == [7] * 8
 
 
-def test_deletes_delete_updates_update_and_a_delete_of_nothing_does_nothing(paths: tuple[str, str]) -> None:
+def test_a_merge_updates_deletes_and_ignores_deletes_of_missing_keys(paths: tuple[str, str]) -> None:
     _, table = paths
     tables.merge(table, changes(1, ("a", "1.00"), ("b", "2.00")), ["id"], COLUMNS, 1)
     tables.merge(table, changes(2, ("a", None), ("b", "3.00"), ("c", None)), ["id"], COLUMNS, 2)
@@ -74,7 +74,7 @@ def test_deletes_delete_updates_update_and_a_delete_of_nothing_does_nothing(path
     assert queries.query(table, 1).num_rows == 2, "the version before is still there"
 
 
-def test_a_sealed_slice_leaves_no_row_and_can_never_be_written(paths: tuple[str, str]) -> None:
+def test_a_sealed_slice_has_no_rows_and_cannot_be_written(paths: tuple[str, str]) -> None:
     log, _ = paths
     tables.append(log, changes(1, ("a", "1.00")), 1)
     tables.append(log, changes(2, ("b", "1.00")), 2)
@@ -86,7 +86,7 @@ def test_a_sealed_slice_leaves_no_row_and_can_never_be_written(paths: tuple[str,
     assert [row["id"] for row in rows(log)] == ["a", "d"]
 
 
-def test_rows_of_a_writer_that_wakes_up_late_do_not_land_in_a_slice_that_has_none(paths: tuple[str, str]) -> None:
+def test_a_writer_that_wakes_up_late_adds_no_rows_to_an_empty_slice(paths: tuple[str, str]) -> None:
     log, _ = paths
     assert tables.append(log, changes(1), 1)
     written = tables.version(log)
@@ -96,7 +96,7 @@ def test_rows_of_a_writer_that_wakes_up_late_do_not_land_in_a_slice_that_has_non
     assert [row["id"] for row in rows(log)] == ["a"]
 
 
-def test_two_writers_of_one_slice_at_once_write_it_once(
+def test_two_concurrent_writers_of_a_slice_write_it_once(
     paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, _ = paths
@@ -116,8 +116,8 @@ def test_rows_of_a_slice_are_read_in_portions_and_in_order(tmp_path: Path) -> No
     path = str(tmp_path / "t")
     tables.create(path, (tables.SEQ, *columns_of("n BIGINT, m BIGINT", "test")))
     for seq, first in ((1, 0), (2, 100)):
-        mine = pa.table({"n": [first + (7 * i) % 50 for i in range(50)], "m": [1] * 50})
-        tables.append(path, mine.append_column("_seq", pa.array([seq] * 50, pa.int64())), seq)
+        rows = pa.table({"n": [first + (7 * i) % 50 for i in range(50)], "m": [1] * 50})
+        tables.append(path, rows.append_column("_seq", pa.array([seq] * 50, pa.int64())), seq)
     parts = list(queries.rows_in_order(path, tables.version(path), 2, ("n",), rows=8))
     assert max(part.num_rows for part in parts) <= 8
     assert [n for part in parts for n in part["n"].to_pylist()] == list(range(100, 150))
@@ -137,7 +137,7 @@ def test_rows_of_one_place_are_in_one_portion(tmp_path: Path) -> None:
     assert all(sum(n in part for part in parts) == 1 for n in range(5))
 
 
-def test_of_rows_with_one_key_the_later_stays() -> None:
+def test_the_later_of_two_rows_with_the_same_key_stays() -> None:
     both = newest(changes(1, ("a", "1.00"), ("b", "2.00")), changes(2, ("b", None), ("c", "3.00")), ["id"])
     assert {row["id"]: row["total"] for row in both.to_pylist()} == {
         "a": Decimal("1.00"),
@@ -147,18 +147,18 @@ def test_of_rows_with_one_key_the_later_stays() -> None:
     assert newest(None, changes(1, ("a", "1.00")), ["id"]).num_rows == 1
 
 
-def test_whose_commits_a_table_has_is_told_by_what_they_said_of_themselves(tmp_path: Path) -> None:
+def test_commits_of_a_table_are_attributed_by_their_metadata(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     tables.create(path, [tables.SEQ])
     schema = pa.schema([pa.field("_seq", pa.int64(), nullable=False)])
     rows = pa.table({"_seq": [1]}, schema=schema)
-    said = CommitProperties(custom_metadata={"userMetadata": "me/1"})
-    write_deltalake(path, rows, mode="append", commit_properties=said)
+    properties = CommitProperties(custom_metadata={"userMetadata": "me/1"})
+    write_deltalake(path, rows, mode="append", commit_properties=properties)
     assert tables.has_commit_of(path, "me/1")
     assert not tables.has_commit_of(path, "me/2")
 
 
-def test_the_size_of_a_version_is_that_of_its_own_files(paths: tuple[str, str], tmp_path: Path) -> None:
+def test_the_size_of_a_version_is_the_size_of_its_own_files(paths: tuple[str, str], tmp_path: Path) -> None:
     log, _ = paths
     tables.append(log, changes(1, ("a", "1.10")), 1)
     one = sum(file.stat().st_size for file in Path(log).glob("*.parquet"))
@@ -173,7 +173,7 @@ def test_the_size_of_a_version_is_that_of_its_own_files(paths: tuple[str, str], 
     assert table_files.size_bytes(str(tmp_path / "none"), 0) == 0
 
 
-def test_files_are_named_where_they_alone_are_the_table(paths: tuple[str, str], tmp_path: Path) -> None:
+def test_files_are_listed_only_where_they_are_the_whole_table(paths: tuple[str, str], tmp_path: Path) -> None:
     log, _ = paths
     tables.append(log, changes(1, ("a", "1.00")), 1)
     tables.append(log, changes(2, ("b", "1.00")), 2)
@@ -189,7 +189,7 @@ def test_files_are_named_where_they_alone_are_the_table(paths: tuple[str, str], 
     assert queries.files(vectors) is None, "rows of its files may be deleted"
 
 
-def test_rows_of_another_plan_of_the_same_slice_are_never_taken_for_its_own(paths: tuple[str, str]) -> None:
+def test_rows_of_another_plan_for_the_same_slice_are_refused(paths: tuple[str, str]) -> None:
     log, _ = paths
     assert tables.append(log, changes(11, ("a", "1.00")), 11, "one")
     assert not tables.append(log, changes(11, ("a", "1.00")), 11, "one"), "the same again, after a crash"
@@ -209,14 +209,14 @@ def test_rows_of_another_plan_of_the_same_slice_are_never_taken_for_its_own(path
         tables.append(log, changes(12, ("b", "9.00")), 12, "two")
 
 
-def test_a_commit_without_a_plan_vouches_for_none(paths: tuple[str, str]) -> None:
+def test_a_commit_without_a_plan_matches_no_plan(paths: tuple[str, str]) -> None:
     log, _ = paths
     tables.append(log, changes(1, ("a", "1.00")), 1)
     with pytest.raises(DisagreementError):
         tables.append(log, changes(1, ("a", "1.00")), 1, "one")
 
 
-def test_the_plan_of_a_slice_is_found_behind_commits_that_are_no_slice(paths: tuple[str, str]) -> None:
+def test_the_plan_of_a_slice_is_found_despite_later_commits_without_one(paths: tuple[str, str]) -> None:
     log, _ = paths
     tables.append(log, changes(1, ("a", "1.00")), 1, "one")
     for n in range(20):

@@ -26,7 +26,7 @@ def vacuum(table: str, *versions: int, hours: float = 0.0) -> int:
     return upkeep.vacuum(table, lambda: versions, age=timedelta(hours=hours), check=lambda: None)
 
 
-def test_files_that_no_commit_names_go_when_they_are_a_day_old(table: str) -> None:
+def test_unreferenced_files_are_removed_after_a_day(table: str) -> None:
     for seq in (1, 2, 3):
         tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
     written = set(Path(table).glob("*.parquet"))
@@ -43,9 +43,7 @@ def test_files_that_no_commit_names_go_when_they_are_a_day_old(table: str) -> No
     assert (vacuum(table, 2), tables.version(table)) == (0, 3)  # it costs no commit
 
 
-def test_a_file_that_was_held_goes_though_the_log_has_forgotten_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_held_file_is_removed_after_the_log_forgot_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     forgetful = {"delta.checkpointInterval": "4", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
     monkeypatch.setattr(tables, "CONFIGURATION", forgetful)
     table = str(tmp_path / "forgetful")
@@ -62,7 +60,7 @@ def test_a_file_that_was_held_goes_though_the_log_has_forgotten_it(
     assert rows(table) == [{"id": "a", "total": Decimal("5.00")}]
 
 
-def test_log_entries_go_after_days_unless_a_version_is_kept_that_needs_them(table: str) -> None:
+def test_old_log_entries_are_removed_unless_a_kept_version_needs_them(table: str) -> None:
     log = Path(table, "_delta_log")
 
     def grow(first: int, last: int, days: int) -> None:
@@ -84,7 +82,7 @@ def test_log_entries_go_after_days_unless_a_version_is_kept_that_needs_them(tabl
     assert tables.merged(table)[1] == 120
 
 
-def test_nothing_that_is_younger_than_the_stated_age_goes(table: str) -> None:
+def test_files_younger_than_the_stated_age_stay(table: str) -> None:
     for seq in (1, 2, 3):
         tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
     (old,) = (Path(table, name) for name in DeltaTable(table, version=1).file_uris())
@@ -96,7 +94,7 @@ def test_nothing_that_is_younger_than_the_stated_age_goes(table: str) -> None:
     assert queries.query(table, 2).to_pylist() == [{"id": "a", "total": Decimal("2.00")}]
 
 
-def test_a_version_written_after_the_kept_ones_were_looked_up_stays_readable(table: str) -> None:
+def test_a_version_written_after_the_lookup_of_kept_ones_stays_readable(table: str) -> None:
     """What a process does that is frozen between the two: its successor writes on."""
     for seq in (1, 2):
         tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
@@ -111,13 +109,13 @@ def test_a_version_written_after_the_kept_ones_were_looked_up_stays_readable(tab
         assert queries.query(table, version).to_pylist() == [{"id": "a", "total": Decimal(f"{version}.00")}]
 
 
-def test_nothing_goes_once_the_check_raises(table: str) -> None:
+def test_nothing_is_removed_once_the_check_raises(table: str) -> None:
     for seq in (1, 2, 3):
         tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
-    left = [None, None]
+    checks = [None, None]
 
     def check() -> None:
-        left.pop()
+        checks.pop()
 
     with pytest.raises(IndexError):  # once for the log, once before a file, and then no more
         upkeep.vacuum(table, tuple, age=timedelta(0), check=check)

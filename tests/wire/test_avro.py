@@ -33,8 +33,8 @@ def read(
 ) -> list[dict[str, Any] | str]:
     """Rows, or reasons in their place."""
     kind = pa.struct([pa.field(name, one) for name, one in columns])
-    known = {n: None if one is None else WriterSchema(text=json.dumps(one)) for n, one in schemas.items()}
-    rows, reasons = decoded(pa.array(values, pa.binary()), kind, readers(known, kind))
+    writers = {n: None if one is None else WriterSchema(text=json.dumps(one)) for n, one in schemas.items()}
+    rows, reasons = decoded(pa.array(values, pa.binary()), kind, readers(writers, kind))
     return [row if reason is None else reason for row, reason in zip(rows.to_pylist(), reasons, strict=True)]
 
 
@@ -87,7 +87,7 @@ def read(
         ),
     ],
 )
-def test_each_type_goes_to_the_column_that_holds_it(
+def test_each_type_is_read_into_a_column_that_holds_it(
     written: Any, value: Any, declared: pa.DataType, expected: Any
 ) -> None:
     schema = record(("x", written), ("unread", "string"))
@@ -118,7 +118,7 @@ def test_writers_of_several_schemas_are_read_side_by_side() -> None:
     ]
 
 
-def test_types_of_other_schemas_are_found_by_their_names() -> None:
+def test_types_of_referenced_schemas_are_resolved_by_name() -> None:
     inner, outer = record(("n", "int"), name="shop.Inner"), record(("x", "shop.Inner"))
     kind = pa.struct([("x", pa.struct([("n", pa.int64())]))])
     schema = WriterSchema(text=json.dumps(outer), references=(json.dumps(inner),))
@@ -150,12 +150,12 @@ BAD = "schema 1 does not fit the declared columns: "
         (b"\0\0\0\0\1\x04\x02a", record(("y", ["int", "string"])), "the value does not decode with schema 1"),
     ],
 )
-def test_what_does_not_become_a_row_says_why(value: bytes, schema: Any, reason: str | None) -> None:
-    found = read([value], {1: schema}, ("x", pa.int16()))
-    assert found == ([{"x": 1}] if reason is None else [reason])
+def test_an_undecodable_value_is_a_dead_letter_with_a_reason(value: bytes, schema: Any, reason: str | None) -> None:
+    outcomes = read([value], {1: schema}, ("x", pa.int16()))
+    assert outcomes == ([{"x": 1}] if reason is None else [reason])
 
 
-def test_a_value_that_does_not_fit_keeps_those_beside_it() -> None:
+def test_a_value_that_does_not_fit_leaves_its_neighbours_alone() -> None:
     values = [wired(1, S, {"x": n}) for n in (1, 40_000, 3)]
     assert read(values, {1: S}, ("x", pa.int16())) == [{"x": 1}, "x does not fit its declared type", {"x": 3}]
 
@@ -164,11 +164,11 @@ def test_a_value_that_does_not_fit_keeps_those_beside_it() -> None:
     ("unscaled", "scale", "fits"),
     [(b"\x7b", 2, True), (b"\x7b", 3, False), (b"\x7f" * 9, 2, False), (b"\x7f" * 1_000_000, 2, False), (b"", 0, True)],
 )
-def test_a_decimal_fits_with_all_its_digits_or_not_at_all(unscaled: bytes, scale: int, fits: bool) -> None:
+def test_a_decimal_fits_only_with_all_its_digits(unscaled: bytes, scale: int, fits: bool) -> None:
     schema = record(("m", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": scale}))
     value = wired(1, record(("m", "bytes")), {"m": unscaled})
-    (found,) = read([value], {1: schema}, ("m", pa.decimal128(12, 2)))
-    assert isinstance(found, dict) is fits
+    (outcome,) = read([value], {1: schema}, ("m", pa.decimal128(12, 2)))
+    assert isinstance(outcome, dict) is fits
 
 
 HOSTILE = """
@@ -187,10 +187,10 @@ for fields, datum in [
 """
 
 
-def test_bytes_that_would_end_or_hold_the_process_are_dead_letters() -> None:
-    done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines() == [
+def test_bytes_that_would_crash_or_hang_the_process_are_dead_letters() -> None:
+    process = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert process.stdout.splitlines() == [
         f"{BAD}type R is within itself",
         f"{BAD}an array has items without bytes",
         f"{BAD}an array has items without bytes",
@@ -208,7 +208,7 @@ WIDE = record(
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=60), st.binary(max_size=60).map(lambda b: b"\0\0\0\0\1" + b))))
 def test_any_bytes_are_a_row_or_a_dead_letter(values: list[bytes | None]) -> None:
-    found = read(
+    outcomes = read(
         values,
         {1: WIDE},
         ("s", pa.string()),
@@ -217,10 +217,10 @@ def test_any_bytes_are_a_row_or_a_dead_letter(values: list[bytes | None]) -> Non
         ("e", pa.string()),
         ("at", UTC_MICROS),
     )
-    assert len(found) == len(values)
+    assert len(outcomes) == len(values)
 
 
-def test_ids_are_those_of_values_and_of_reasons() -> None:
+def test_schema_ids_are_read_from_values_and_reasons() -> None:
     values = [b"\0\0\0\0\7", b"\0\0\0\1\0x", b"\1\0\0\0\2", None, b"\0"]
     assert ids_of(pa.array(values, pa.binary())) == {7, 256}
     assert unresolved_ids([None, "unresolved schema 7", "bytes follow the value"]) == {7}
@@ -243,19 +243,19 @@ ORDER = pa.struct(
 def orders(**source: Any) -> list[Any]:
     """Rows or reasons of an order that was placed, one that was shipped and one that was paid."""
     schema = "id STRING, total INT, currency STRING, at TIMESTAMP, n DECIMAL(5,2)"
-    known = {n: WriterSchema(text=json.dumps(one)) for n, one in enumerate((PLACED, SHIPPED, PAID), start=1)}
+    writers = {n: WriterSchema(text=json.dumps(one)) for n, one in enumerate((PLACED, SHIPPED, PAID), start=1)}
     values = [
         wired(1, PLACED, {"id": "a", "total": 1}),
         wired(2, SHIPPED, {"id": "a", "van": "v"}),
         wired(3, PAID, {"id": "a", "currency": None}),
     ]
-    made = Source(topic="orders", format="avro", schema=schema, **source)
-    rows, reasons = decoder(made, ORDER, known)(pa.array(values, pa.binary()))
+    orders_source = Source(topic="orders", format="avro", schema=schema, **source)
+    rows, reasons = decoder(orders_source, ORDER, writers)(pa.array(values, pa.binary()))
     return [reason or row for row, reason in zip(rows.to_pylist(), reasons.to_pylist(), strict=True)]
 
 
 @pytest.mark.parametrize(
-    ("names", "taken"),
+    ("names", "are_rows"),
     [
         ("OrderPlaced", [True, False, False]),
         ("shop.OrderPlaced", [True, False, False]),
@@ -265,15 +265,15 @@ def orders(**source: Any) -> list[Any]:
         ((), [True, True, True]),
     ],
 )
-def test_a_source_takes_the_record_types_that_it_names(names: Any, taken: list[bool]) -> None:
-    found = orders(record=names)
-    assert [isinstance(row, dict) for row in found] == taken
-    wanted = " or ".join([names] if isinstance(names, str) else names)
-    for row, name in zip(found, ("shop.OrderPlaced", "shop.OrderShipped", "OrderPaid"), strict=True):
-        assert isinstance(row, dict) or row == f"the value is a {name}, and the source takes {wanted}"
+def test_a_source_takes_the_record_types_that_it_names(names: Any, are_rows: list[bool]) -> None:
+    outcomes = orders(record=names)
+    assert [isinstance(row, dict) for row in outcomes] == are_rows
+    accepted_types = " or ".join([names] if isinstance(names, str) else names)
+    for row, name in zip(outcomes, ("shop.OrderPlaced", "shop.OrderShipped", "OrderPaid"), strict=True):
+        assert isinstance(row, dict) or row == f"the value is a {name}, and the source takes {accepted_types}"
 
 
-def test_a_field_that_a_writer_lacks_has_the_default_and_one_that_is_null_has_not() -> None:
+def test_a_missing_field_gets_the_default_and_a_null_field_stays_null() -> None:
     placed, _, paid = orders(defaults={"currency": "EUR", "total": 7, "at": "2026-03-01T12:00:00Z", "n": "1.5"})
     assert placed == {
         "id": "a",

@@ -77,12 +77,12 @@ def test_every_type_is_read_back_by_another_reader() -> None:
     schema = fastavro.parse_schema(json.loads(text))
     assert [fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None) for value in values] == [ROW, empty]
     decode = decoder({7: WriterSchema(text=text)})
-    found = decode(values[0])
-    assert (found["at"], found["m"]) == (round(AT.timestamp() * 1_000_000), ROW["m"])
+    datum = decode(values[0])
+    assert (datum["at"], datum["m"]) == (round(AT.timestamp() * 1_000_000), ROW["m"])
     assert [decode(other) for other in (b"", b"{}", b"\0\0\0\0\1\0")] == [b"", b"{}", b"\0\0\0\0\1\0"]
 
 
-def test_the_schema_of_equal_columns_is_the_same_text() -> None:
+def test_equal_columns_have_the_same_schema_text() -> None:
     text = avro_schema("1.shop", columns_of("id STRING NOT NULL, r STRUCT<l: ARRAY<INT>>", "test"))
     assert text == (
         '{"type":"record","name":"_1_shop","fields":[{"name":"id","type":"string"},{"name":"r","type":["null",'
@@ -111,7 +111,7 @@ def topology(schema: str, **topic: Any) -> Topology:
     )
 
 
-def test_columns_that_avro_has_no_name_or_type_for_are_refused_where_they_are_declared() -> None:
+def test_columns_without_an_avro_name_or_type_are_refused_in_the_declaration() -> None:
     for schema in ("id STRING NOT NULL, `a b` INT", "id STRING NOT NULL, m MAP<INT, INT>"):
         topology(schema)
         with pytest.raises(TopologyError, match="end JSON"):

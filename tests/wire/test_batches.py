@@ -52,7 +52,9 @@ def test_offsets_that_do_not_grow_are_refused(second: Record) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-5, 5)), min_size=1), st.data())
-def test_any_batches_give_what_one_record_at_a_time_gives(arrived: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_any_batching_gives_the_same_maxima_as_single_records(
+    arrived: list[tuple[int, int]], data: st.DataObject
+) -> None:
     records = [(partition, offset, time) for offset, (partition, time) in enumerate(arrived)]
     cut = data.draw(st.integers(0, len(records)))
     expected, largest = [], {1: 2}
@@ -65,20 +67,20 @@ def test_any_batches_give_what_one_record_at_a_time_gives(arrived: list[tuple[in
     assert [time for batch in (records[:cut], records[cut:]) if batch for time in followed(maximum, *batch)] == expected
 
 
-def test_what_is_read_is_counted_before_it_is_parsed() -> None:
-    def losing(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in given:
+def test_records_are_counted_before_they_are_parsed() -> None:
+    def losing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
             yield batch.slice(0, batch.num_rows - 1)
 
     records = pa.table({"_key": ["k", None, "key"] * 5, "_value": pa.array([b"{}", b"", None] * 5)})
     for _ in range(2):  # a task that runs again tells its count, not the sum of both runs
-        *kept, told = counted(records.to_batches(max_chunksize=4), losing)
-        assert sum(batch.num_rows for batch in kept) == 15 - 4
-        assert told.to_pylist() == [{"_key": None, "_value": None, "_read": 15, "_bytes": 5 * (1 + 3 + 2)}]
+        *parsed_batches, tally = counted(records.to_batches(max_chunksize=4), losing)
+        assert sum(batch.num_rows for batch in parsed_batches) == 15 - 4
+        assert tally.to_pylist() == [{"_key": None, "_value": None, "_read": 15, "_bytes": 5 * (1 + 3 + 2)}]
 
 
-def test_a_task_without_records_tells_nothing_and_one_that_loses_them_all_fails() -> None:
+def test_an_empty_task_reports_no_count_and_losing_every_record_fails() -> None:
     assert list(counted([], iter)) == []
     records = pa.table({"_key": ["k"], "_value": pa.array([b"{}"])})
     with pytest.raises(Terminal, match="1 records were read and none came out"):
-        list(counted(records.to_batches(), lambda given: (batch for batch in given if batch.num_rows > 1)))
+        list(counted(records.to_batches(), lambda batches: (batch for batch in batches if batch.num_rows > 1)))

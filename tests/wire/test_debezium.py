@@ -100,7 +100,7 @@ def x_of(value: Any, kind: pa.DataType, schema: Any = None, **forms: Any) -> Any
         ("a", pa.int64(), None, {}, "x does not fit BIGINT"),
     ],
 )  # fmt: skip
-def test_a_value_is_read_in_the_form_in_which_it_was_written(
+def test_a_value_is_read_in_the_form_it_was_written_in(
     value: Any, kind: pa.DataType, schema: Any, forms: dict[str, Any], becomes: Any
 ) -> None:
     assert x_of(value, kind, schema, **forms) == becomes
@@ -120,7 +120,7 @@ PLACEHOLDER = "__debezium_unavailable_value"
         (f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}', pa.string()),
     ],
 )
-def test_a_large_value_that_a_change_left_is_marked(value: Any, kind: pa.DataType) -> None:
+def test_a_large_value_that_a_change_omits_is_marked(value: Any, kind: pa.DataType) -> None:
     row, reason = read(change("u", {"x": value}, lsn=1), kind)
 
     assert (reason, row and row["x"], row and row["_unchanged"]) == (None, None, ["x"])
@@ -144,7 +144,7 @@ def test_a_large_value_that_a_change_left_is_marked(value: Any, kind: pa.DataTyp
         (b"", "the value is empty"),
     ],
 )
-def test_what_is_no_change_is_a_dead_letter(payload: Any, reason: str) -> None:
+def test_a_value_that_is_not_a_change_is_a_dead_letter(payload: Any, reason: str) -> None:
     assert read(payload) == (None, reason)
 
 
@@ -275,8 +275,8 @@ def in_avro(payload: Any, number: int = 7) -> bytes:
     return b"\0" + number.to_bytes(4) + datum.getvalue()
 
 
-def test_avro_is_read_as_the_json_with_its_schema_is() -> None:
-    known = debezium_avro.writers({7: WriterSchema(text=json.dumps(ENVELOPE)), 8: None})
+def test_avro_is_read_like_json_with_a_schema() -> None:
+    writers = debezium_avro.writers({7: WriterSchema(text=json.dumps(ENVELOPE)), 8: None})
     row = {
         "id": 1, "name": PLACEHOLDER, "amount": b"\x04\xd2", "rate": {"scale": 1, "value": b"{"}, "born": 20_513,
         "at": MICROS, "short": MICROS // 1000, "bin": b"\x01", "tags": ["a", None], "ratio": float("inf"),
@@ -292,7 +292,10 @@ def test_avro_is_read_as_the_json_with_its_schema_is() -> None:
     ]
 
     rows, reasons = debezium_records.decoded(
-        pa.array(values, pa.binary()), kind=COLUMNS, forms=Forms(), read=lambda value: debezium_avro.datum(value, known)
+        pa.array(values, pa.binary()),
+        kind=COLUMNS,
+        forms=Forms(),
+        read=lambda value: debezium_avro.datum(value, writers),
     )
 
     first, second, *_ = rows.to_pylist()

@@ -17,15 +17,15 @@ from kappa.wire.encoding import json_values
 @pytest.mark.parametrize("name", KINDS)
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_what_is_read_is_what_was_written(name: str, data: st.DataObject) -> None:
+def test_decoded_rows_equal_the_encoded_rows(name: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | KINDS[name][1], min_size=1, max_size=6))
-    for what, (_, made) in nested(name, values).items():
-        rows = pa.table({"v": made, "id": pa.array(range(len(made)))})
+    for what, (_, column) in nested(name, values).items():
+        rows = pa.table({"v": column, "id": pa.array(range(len(column)))})
         back = rows_of([value for value in json_values(rows, ["v", "id"]) if value is not None], rows.schema)
         assert canonical(back["v"]) == canonical(rows["v"]), what
 
 
-def test_a_newer_schema_reads_what_an_older_one_wrote() -> None:
+def test_a_newer_schema_reads_values_of_an_older_one() -> None:
     schema = pa.schema([pa.field("id", pa.string(), nullable=False), ("new", pa.int64())])
 
     rows = rows_of([b'{"id":"a","old":[1,{"x":2}]}'], schema)
@@ -37,14 +37,14 @@ def test_a_newer_schema_reads_what_an_older_one_wrote() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"{", b'{"id":null}', b"{}", b'{"id":{"x":1}', b'{"id":"a"}\n{"id":"b"}', b'"a"']
 )
-def test_what_is_no_row_is_an_error(value: bytes) -> None:
+def test_a_value_that_is_not_a_row_is_an_error(value: bytes) -> None:
     schema = pa.schema([pa.field("id", pa.string(), nullable=False)])
 
     with pytest.raises(DataLossError, match="is not a row of its table: "):
         rows_of([b'{"id":"a"}', value], schema)
 
 
-def test_more_rows_than_are_read_at_one_time_come_in_order() -> None:
+def test_rows_beyond_one_batch_keep_their_order() -> None:
     ids = [f"i{n}" for n in range(decoding._ROWS + 3)]
 
     rows = rows_of([f'{{"id":"{name}"}}'.encode() for name in ids], pa.schema([("id", pa.string())]))

@@ -49,7 +49,7 @@ def test_a_key_is_text_and_several_are_a_json_array() -> None:
     assert sent({"a": ["x"], "b": [7]}, ["a", "b"])[0][0] == b'["x",7]'
 
 
-def test_topic_records_come_in_the_total_order_and_a_deleted_row_is_a_tombstone() -> None:
+def test_topic_records_are_in_total_order_and_deleted_rows_are_tombstones() -> None:
     stamp = datetime(2026, 1, 1, tzinfo=UTC)
     rows = pa.Table.from_pylist(
         [
@@ -59,11 +59,11 @@ def test_topic_records_come_in_the_total_order_and_a_deleted_row_is_a_tombstone(
     )
     topic = Topic(name="out", of="rows", key="id")
     assert [record.key for record in topic_records(topic, ["id"], rows)] == [b"a", b"b"]
-    gone = pa.Table.from_pylist([{"id": "a", "_deleted": True}, {"id": "b", "_deleted": False}])
-    assert [record.value for record in topic_records(topic, ["id"], gone)] == [None, b'{"id":"b"}']
+    removed_and_kept = pa.Table.from_pylist([{"id": "a", "_deleted": True}, {"id": "b", "_deleted": False}])
+    assert [record.value for record in topic_records(topic, ["id"], removed_and_kept)] == [None, b'{"id":"b"}']
 
 
-def test_rows_of_one_place_are_sent_by_key_then_value_however_they_lie() -> None:
+def test_rows_of_one_place_are_sent_by_key_then_value_in_any_layout() -> None:
     place = {"_order_timestamp": datetime(2026, 1, 1, tzinfo=UTC), "_topic": "in", "_partition": 0}
     lines = [("b", 1, 7), ("a", 2, 7), ("a", 1, 7), (None, 3, 7), ("z", 0, 3), ("c", 0, 9)]
     topic = Topic(name="out", of="rows", key="id")

@@ -27,14 +27,14 @@ def differing(seed: int, count: int) -> tuple[list[str], Counter[str]]:
     alone = {place: outcomes(values.slice(place, 1), kind, timestamps)[0] for place in order}
     wrong = [
         f"seed {seed}, {timestamps}, {schema(kind)}\n  {(record.value or b'')[:300]!r}\n  table: "
-        f"{str(wanted(record))[:300]}\n  Kappa: {str(outcome)[:300]}"
+        f"{str(expected(record))[:300]}\n  Kappa: {str(outcome)[:300]}"
         for place, (record, outcome) in enumerate(zip(records, together, strict=True))
-        if outcome != wanted(record) or alone.get(place, outcome) != outcome
+        if outcome != expected(record) or alone.get(place, outcome) != outcome
     ]
     return wrong, Counter(record.outcome for record in records)
 
 
-def wanted(record: Record) -> object:
+def expected(record: Record) -> object:
     return record.row if record.outcome == "row" else record.outcome
 
 
@@ -48,19 +48,19 @@ def outcomes(values: pa.BinaryArray, kind: pa.StructType, timestamps: Timestamps
 
 
 def campaign(seeds: range, count: int) -> None:
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for seed in seeds:
         wrong, counts = differing(seed, count)
         assert not wrong, "\n".join(wrong[:5])
-        found += counts
-    assert all(found[outcome] >= found.total() / 5 for outcome in ("row", "null", "dead")), found
+        totals += counts
+    assert all(totals[outcome] >= totals.total() / 5 for outcome in ("row", "null", "dead")), totals
 
 
 @pytest.mark.parametrize("start", [0, 100, 200])
-def test_drawn_records_become_what_the_table_says_together_and_alone(start: int) -> None:
+def test_random_records_are_read_as_the_table_says_together_and_alone(start: int) -> None:
     campaign(range(start, start + 12), 250)
 
 
 @pytest.mark.soak
-def test_a_million_drawn_records_become_what_the_table_says() -> None:
+def test_a_million_random_records_are_read_as_the_table_says() -> None:
     campaign(range(1_000_000, 1_000_500), 2000)

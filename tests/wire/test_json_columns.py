@@ -26,21 +26,21 @@ def one_by_one(values: pa.Array) -> list[str | None]:
 @pytest.mark.parametrize("name", KINDS)
 @settings(deadline=None, max_examples=30)
 @given(data=st.data())
-def test_every_type_has_the_bytes_that_it_has_one_by_one(name: str, data: st.DataObject) -> None:
+def test_a_column_has_the_same_bytes_as_its_single_values(name: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | KINDS[name][1], min_size=1, max_size=8))
-    for what, (_, made) in nested(name, values).items():
-        assert json_texts(made).to_pylist() == one_by_one(made), what
-        assert json_texts(made.slice(1)).to_pylist() == one_by_one(made.slice(1)), what
+    for what, (_, column) in nested(name, values).items():
+        assert json_texts(column).to_pylist() == one_by_one(column), what
+        assert json_texts(column.slice(1)).to_pylist() == one_by_one(column.slice(1)), what
 
 
 @settings(deadline=None)
 @given(st.lists(st.none() | HARD, max_size=6))
-def test_text_is_escaped_where_json_asks_for_it_only(texts: list[str | None]) -> None:
+def test_text_is_escaped_only_where_json_requires_it(texts: list[str | None]) -> None:
     for kind in (pa.string(), pa.large_string(), pa.string_view()):
         assert json_texts(pa.array(texts, kind)).to_pylist() == one_by_one(pa.array(texts, pa.string()))
 
 
-def test_a_text_that_is_no_utf8_is_refused() -> None:
+def test_text_that_is_not_utf8_is_refused() -> None:
     broken = pa.Array.from_buffers(
         pa.string(), 1, [None, pa.py_buffer(b"\x00\x00\x00\x00\x02\x00\x00\x00"), pa.py_buffer(b"a\xff")]
     )
@@ -49,7 +49,7 @@ def test_a_text_that_is_no_utf8_is_refused() -> None:
 
 
 @pytest.mark.parametrize("scale", [0, 6, 7, 38])
-def test_a_decimal_has_all_its_digits_and_no_exponent(scale: int) -> None:
+def test_a_decimal_is_written_with_all_its_digits_and_no_exponent(scale: int) -> None:
     kind = pa.decimal128(38, scale)
     unscaled = [0, 1, -1, 12, -(10**38 - 1), 10**37]
     values = pa.array([f"{'-' if n < 0 else ''}{abs(n)}e-{scale}" for n in unscaled]).cast(kind)
@@ -58,7 +58,7 @@ def test_a_decimal_has_all_its_digits_and_no_exponent(scale: int) -> None:
     assert not any("E" in text for text in texts)
 
 
-def test_an_object_and_an_array_of_more_rows_than_a_piece_holds() -> None:
+def test_objects_and_arrays_of_more_rows_than_one_piece_are_written() -> None:
     count = 2 * CHUNK + 1
     names = pa.chunked_array([[f"n{n}" for n in range(7)], [None] * (count - 7)], pa.string())
     rows = pa.table({'a "name"': pa.array(range(count)), "b": names})

@@ -70,7 +70,7 @@ def nested(name: str, values: list[Any]) -> dict[str, tuple[str, pa.Array]]:
     offsets = pa.array([*range(count), count], pa.int32())
     keys = pa.array([f"k{n}" for n in range(count)])
     lists = pa.ListArray.from_arrays(offsets, plain)
-    found = {
+    nestings = {
         "plain": (name, plain),
         "list": (f"ARRAY<{name}>", lists),
         "struct": (f"STRUCT<a: {name}, b: ARRAY<{name}>>", pa.StructArray.from_arrays([plain, lists], ["a", "b"])),
@@ -78,23 +78,23 @@ def nested(name: str, values: list[Any]) -> dict[str, tuple[str, pa.Array]]:
     }
     if name not in ("DOUBLE", "FLOAT") and plain.null_count == 0:
         inner = pa.MapArray.from_arrays(offsets, plain, lists)
-        found["keyed"] = (f"MAP<{name}, ARRAY<{name}>>", inner)
-        found["deep"] = (f"ARRAY<MAP<{name}, ARRAY<{name}>>>", pa.ListArray.from_arrays(offsets, inner))
-    return found
+        nestings["keyed"] = (f"MAP<{name}, ARRAY<{name}>>", inner)
+        nestings["deep"] = (f"ARRAY<MAP<{name}, ARRAY<{name}>>>", pa.ListArray.from_arrays(offsets, inner))
+    return nestings
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
 @settings(max_examples=4, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_every_type_comes_back_from_a_changelog_as_it_was(spark: SparkSession, data: st.DataObject) -> None:
+def test_every_type_survives_a_changelog(spark: SparkSession, data: st.DataObject) -> None:
     columns, arrays = {"id": "BIGINT NOT NULL"}, [pa.array(range(20), pa.int64())]
     for number, (name, (_, values)) in enumerate(KINDS.items()):
         drawn = [data.draw(st.none() | values) for _ in range(19)] + [data.draw(values)]
         given_values = drawn if number % 2 else [data.draw(values) if value is None else value for value in drawn]
-        for what, (ddl, made) in nested(name, given_values).items():
+        for what, (ddl, column) in nested(name, given_values).items():
             columns[f"{what}{number}"] = ddl
-            arrays.append(made)
+            arrays.append(column)
     schema = ", ".join(f"{name} {ddl}" for name, ddl in columns.items())
     table = Table(name="t", key=["id"], schema=schema)
     rows = pa.Table.from_arrays(arrays, names=list(columns))
@@ -105,8 +105,8 @@ def test_every_type_comes_back_from_a_changelog_as_it_was(spark: SparkSession, d
     by_spark = frame_of(frame, table.columns).toArrow().sort_by("id")
     for back in (by_spark, rows_of(sent, rows.schema)):
         for name in columns:
-            expected, found = (canonical(one[name]) for one in (rows, back))
-            assert found == expected, name
+            expected, actual = (canonical(one[name]) for one in (rows, back))
+            assert actual == expected, name
 
 
 def canonical(values: pa.ChunkedArray) -> list[str]:
@@ -128,7 +128,7 @@ def numeric(kind: pa.DataType) -> pa.DataType:
 @settings(deadline=None)
 @given(st.lists(st.none() | MICROS, min_size=1))
 @example([-62_135_596_800_000_001, 253_402_300_800_000_000, None])
-def test_times_of_any_year_have_a_form_that_tells_them_apart(micros: list[int | None]) -> None:
+def test_times_of_any_year_have_distinct_forms(micros: list[int | None]) -> None:
     forms = json_forms(array(UTC, micros))
     assert [form is None for form in forms] == [value is None for value in micros]
     there = [form for form in forms if form is not None]
@@ -147,7 +147,7 @@ def test_years_of_four_digits_are_plain_and_others_have_a_sign() -> None:
     assert json_forms(array(pa.date32(), [-719_529, 2_932_897])) == ["-0001-12-31", "+10000-01-01"]
 
 
-def test_values_of_a_part_of_an_array_are_its_own() -> None:
+def test_a_slice_of_an_array_has_only_its_own_values() -> None:
     maps = pa.array([[("a", 1)], None, [("b", 2), ("c", None)]], pa.map_(pa.string(), pa.int64()))
     assert json_forms(maps.slice(1)) == [None, {"b": 2, "c": None}]
     lists = pa.array([[1.5], [], [float("nan"), None]], pa.list_(pa.float64()))
@@ -156,7 +156,7 @@ def test_values_of_a_part_of_an_array_are_its_own() -> None:
     assert json_forms(rows.slice(1)) == [None, {"x": None}]
 
 
-def test_a_source_cannot_read_a_map_whose_keys_are_no_names() -> None:
+def test_a_source_cannot_read_a_map_whose_keys_are_not_text() -> None:
     for schema in ("m MAP<INT, STRING>", "s STRUCT<m: ARRAY<MAP<DATE, INT>>>"):
         with pytest.raises(TopologyError, match="keys are not STRING"):
             Source(topic="pos", schema=schema)

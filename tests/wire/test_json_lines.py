@@ -56,7 +56,7 @@ PIECES = ['{"n":1}', "{", "}", "[", "]", '"n":', '"v":', '"text":', '"', "\\", "
 
 
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map(lambda pieces: f"{{{''.join(pieces)}}}"), max_size=6))
-def test_what_is_read_of_any_text_is_the_one_object_that_it_is(values: list[str]) -> None:
+def test_any_text_is_read_only_as_the_single_object_it_is(values: list[str]) -> None:
     rows, refused = bulk_rows(pa.array([value.encode() for value in values], pa.binary()), KIND, "text")
 
     assert len(rows) == len(values)
@@ -65,26 +65,26 @@ def test_what_is_read_of_any_text_is_the_one_object_that_it_is(values: list[str]
             assert {**dict.fromkeys(row), **json.loads(value)}.items() >= row.items()
 
 
-def test_an_object_within_an_object_is_read_whatever_follows_it() -> None:
+def test_a_nested_object_is_read_whatever_follows_it() -> None:
     assert numbers('{"o":{"a":1},"n":1}', '{"o":[{"a":1},{}],"n":2}', '{"text":"},\\"","n":3}') == [1, 2, 3]
 
 
 @pytest.mark.parametrize("bad", [0, 1, 511, 512, 513, 4999])
-def test_one_bad_value_of_many_is_refused_alone(bad: int) -> None:
+def test_one_bad_value_among_many_is_refused_alone(bad: int) -> None:
     values = [f'{{"n":{i}}}' for i in range(5000)]
     values[bad] = '{"n":"x"}'
 
-    found = numbers(*values)
+    outcomes = numbers(*values)
 
-    assert found[bad] == "refused"
-    assert [n for n in found if n != "refused"] == [i for i in range(5000) if i != bad]
+    assert outcomes[bad] == "refused"
+    assert [n for n in outcomes if n != "refused"] == [i for i in range(5000) if i != bad]
 
 
-def test_bad_values_beyond_counting_are_refused_without_reading_on_for_ever() -> None:
-    found = numbers(*(['{"n":1}', '{"n":x}'] * 5000))
+def test_thousands_of_bad_values_are_refused_in_bounded_time() -> None:
+    outcomes = numbers(*(['{"n":1}', '{"n":x}'] * 5000))
 
-    assert set(found[1::2]) == {"refused"}
-    assert set(found[0::2]) <= {1, "refused"}
+    assert set(outcomes[1::2]) == {"refused"}
+    assert set(outcomes[0::2]) <= {1, "refused"}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_bad_values_beyond_counting_are_refused_without_reading_on_for_ever() ->
         ('{"x":' + "[" * 200_000 + "]" * 200_000 + "}", "deep enough to end the process"),
     ],
 )
-def test_what_arrow_and_the_converter_read_differently_is_left(value: str, why: str) -> None:
+def test_values_that_arrow_and_the_converter_read_differently_are_refused(value: str, why: str) -> None:
     assert numbers(value) == ["refused"], why
     assert numbers('{"n":1}', value, '{"n":3}') == [1, "refused", 3], why
 
@@ -116,12 +116,12 @@ def test_a_value_with_line_breaks_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["1e-77x", "5e12345-6", "4e23-11", "infinite", "Naomi", "[{[{", "\\u003ca\\u003e"])
-def test_a_text_that_looks_like_what_arrow_must_not_see_is_read(text: str) -> None:
+def test_text_that_resembles_input_hidden_from_arrow_is_read(text: str) -> None:
     assert numbers(f'{{"n":1,"text":"{text}"}}') == [1]
 
 
 @pytest.mark.parametrize("size", [100, 1 << 17, (1 << 17) - 12, (1 << 17) - 20])
-def test_what_arrow_must_not_see_is_found_wherever_it_lies(size: int) -> None:
+def test_input_hidden_from_arrow_is_found_at_any_position(size: int) -> None:
     """The bytes are looked through in pieces."""
     first = '{"n":1,"x":"' + "x" * (size - 14) + '"}'
     for other in ('{"x":NaN}', '{"f":-Infinity}', '{"money":1e-77}', '{"x":' + "[" * 200 + "]" * 200 + "}"):
@@ -147,11 +147,11 @@ def test_no_values_give_no_rows() -> None:
 @pytest.mark.parametrize(
     "kind", [pa.decimal128(38, 10), pa.map_(pa.string(), pa.float32()), pa.map_(pa.int64(), pa.string())]
 )
-def test_types_that_only_the_converter_reads_are_told(kind: pa.DataType) -> None:
+def test_types_that_only_the_converter_reads_are_reported(kind: pa.DataType) -> None:
     assert plan_of(pa.struct([("n", pa.int64()), ("x", pa.list_(kind))]), "text") is None
 
 
-def test_times_are_read_in_bulk_where_they_are_texts() -> None:
+def test_times_as_texts_are_read_in_bulk() -> None:
     kind = pa.struct([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
     assert plan_of(kind, "text") is not None

@@ -35,8 +35,8 @@ def outcome(value: bytes, kind: str, timestamps: Timestamps = "text") -> str:
     return alone
 
 
-def _text(found: tuple[pa.StructArray, list[str | None]], place: int) -> str:
-    rows, reasons = found
+def _text(columns: tuple[pa.StructArray, list[str | None]], place: int) -> str:
+    rows, reasons = columns
     reason = reasons[place]
     if reason is not None:
         assert rows[place].as_py() is None
@@ -45,29 +45,29 @@ def _text(found: tuple[pa.StructArray, list[str | None]], place: int) -> str:
 
 
 @pytest.mark.parametrize(("written", "becomes"), table("Values"))
-def test_a_value_becomes_what_the_page_says(written: str, becomes: str) -> None:
+def test_a_value_is_read_as_the_page_says(written: str, becomes: str) -> None:
     assert outcome(ast.literal_eval(written), "BIGINT") == becomes
 
 
 @pytest.mark.parametrize(("kind", "written", "becomes"), table("Types"))
-def test_a_value_of_a_type_becomes_what_the_page_says(kind: str, written: str, becomes: str) -> None:
+def test_a_value_of_a_type_is_read_as_the_page_says(kind: str, written: str, becomes: str) -> None:
     assert outcome(f'{{"x":{written}}}'.encode(), kind) == becomes
 
 
 @pytest.mark.parametrize(("timestamps", "written", "becomes"), table("Numbers in columns of TIMESTAMP"))
-def test_a_number_becomes_the_time_that_the_page_says(timestamps: Timestamps, written: str, becomes: str) -> None:
+def test_a_number_is_read_as_the_time_on_the_page(timestamps: Timestamps, written: str, becomes: str) -> None:
     assert outcome(f'{{"x":{written}}}'.encode(), "TIMESTAMP", timestamps) == becomes
 
 
 @pytest.mark.parametrize("levels", [199, 200, 201])
-def test_a_value_has_at_most_as_many_levels_as_the_page_says(levels: int) -> None:
+def test_a_value_nests_at_most_as_deep_as_the_page_says(levels: int) -> None:
     assert "**200 levels** at most" in PAGE
     value = b'{"x":1,"other":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
 
     assert outcome(value, "BIGINT") == ("1" if levels <= 200 else f"{DEAD}the value nests deeper than 200 levels")
 
 
-def test_every_type_and_every_kind_of_value_has_a_row() -> None:
+def test_every_type_and_kind_of_value_has_a_row_on_the_page() -> None:
     types = {re.split(r"[<(]", kind)[0] for kind, _, _ in table("Types")}
 
     assert types == {

@@ -25,7 +25,7 @@ def decoded(values: list[bytes | None], format: str = "json_schema") -> tuple[li
     return rows.to_pylist(), reasons.to_pylist()
 
 
-def test_values_are_read_behind_their_ids_as_those_of_plain_json() -> None:
+def test_values_after_their_schema_ids_are_read_like_plain_json() -> None:
     texts = [b'{"id": "a", "n": 1}', b' {"n": 2}', b'{"n": "x"}', b"[]", b"", b"\xff", b'{"id": "a"} x']
     rows, reasons = decoded([*(WIRE + text for text in texts), None, b'\0\0\0\1\0{"n": 3}'])
     plain_rows, plain_reasons = decoded([*texts, None, b'{"n": 3}'], "json")
@@ -47,7 +47,7 @@ def test_values_are_read_behind_their_ids_as_those_of_plain_json() -> None:
         (b'\0\0\0\0\4{"n": 1}', "unresolved schema 4"),
     ],
 )
-def test_a_value_without_a_json_schema_says_why(value: bytes, reason: str) -> None:
+def test_a_value_without_a_json_schema_is_a_dead_letter_with_a_reason(value: bytes, reason: str) -> None:
     rows, reasons = decoded([WIRE + b'{"n": 1}', value])
     assert reasons == [None, reason]
     assert rows[1] is None or set(rows[1].values()) == {None}  # type: ignore[attr-defined]
@@ -62,7 +62,7 @@ def test_a_value_without_a_json_schema_says_why(value: bytes, reason: str) -> No
         (WIRE + b"\x02a\x04", "avro"),
     ],
 )
-def test_plain_json_that_meets_the_wire_format_names_the_format_that_reads_it(value: bytes, format: str) -> None:
+def test_plain_json_with_schema_ids_names_the_format_that_reads_it(value: bytes, format: str) -> None:
     rows, reasons = decoded([b'{"n": 1}', value, b"nothing"], "json")
     assert reasons[1] == f"the value begins with zero and the id of a schema: format='{format}' reads it"
     assert rows[0] == {"id": None, "n": 1}

@@ -29,7 +29,7 @@ KIND = pa.struct(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_block_of_values_gives_each_of_them_the_row_that_it_has_alone(seed: int) -> None:
+def test_a_block_of_values_gives_the_same_rows_as_single_values(seed: int) -> None:
     random = Random(seed)
     values = [value(random) for _ in range(2000)]
 
@@ -42,7 +42,7 @@ def test_a_block_of_values_gives_each_of_them_the_row_that_it_has_alone(seed: in
 
 
 @pytest.mark.parametrize("number", ["1e-214748364", '"1E-999999999"', "0.1e-00012345"])
-def test_a_power_of_ten_past_any_table_is_a_small_number(number: str) -> None:
+def test_a_power_of_ten_beyond_the_table_of_arrow_is_read(number: str) -> None:
     """Arrow looks such powers up past the end of its table, which ends the process."""
     kind = pa.struct([("m", pa.decimal128(12, 2))])
 

@@ -35,7 +35,7 @@ def one(log: Log, value: Any, schema: str, way: Way) -> Row:
     return row
 
 
-def test_a_record_keeps_where_and_when_it_came(log: Log, way: Way) -> None:
+def test_a_record_keeps_its_place_and_time(log: Log, way: Way) -> None:
     raw = log([(1, 1_000, {"n": 1}, b"k"), (1, 3_000, {"n": 2}), (1, 2_000, {"n": 3})], "ticks")
 
     rows = way(raw, Source(topic="ticks", schema="n INT"), {1: 1_500})
@@ -78,14 +78,14 @@ def test_a_record_keeps_where_and_when_it_came(log: Log, way: Way) -> None:
         (b'{"ID":"a"}', "id is NOT NULL and absent"),
     ],
 )
-def test_a_dead_letter_keeps_its_value_and_a_reason_without_it(log: Log, way: Way, value: bytes, reason: str) -> None:
+def test_a_dead_letter_keeps_its_value_apart_from_the_reason(log: Log, way: Way, value: bytes, reason: str) -> None:
     row = one(log, value, "id STRING NOT NULL, n INT", way)
 
     assert (row["_dead"], bytes(row["_value"])) == (reason, value)
 
 
 @pytest.mark.parametrize("number", ['"1E+99999999"', "0.1e00012345", '"' + "9" * 1000 + '"'])
-def test_a_number_past_any_decimal_is_a_dead_letter_at_no_cost(log: Log, number: str, way: Way) -> None:
+def test_a_number_beyond_any_decimal_is_a_cheap_dead_letter(log: Log, number: str, way: Way) -> None:
     values = [
         f'{{"m":{number}}}',
         f'{{"m":{number}',
@@ -108,7 +108,7 @@ def test_a_number_past_any_decimal_is_a_dead_letter_at_no_cost(log: Log, number:
     ]
 
 
-def test_text_that_looks_like_such_a_number_is_read(log: Log, way: Way) -> None:
+def test_text_that_resembles_an_oversized_number_is_read(log: Log, way: Way) -> None:
     row = one(log, b'{"id":"\\"5e12345","m":0.0}', "id STRING, m DECIMAL(12,2)", way)
 
     assert (row["id"], str(row["m"]), row["_dead"]) == ('"5e12345', "0.00", None)
@@ -128,7 +128,7 @@ def test_a_tombstone_is_a_good_record_without_columns(log: Log, way: Way) -> Non
     assert (row["id"], row["n"], row["_value"], row["_dead"], row["_tombstone"]) == ("a", None, None, None, True)
 
 
-def test_a_change_is_the_row_that_it_left_and_what_became_of_it(log: Log, way: Way) -> None:
+def test_a_change_has_its_row_and_its_operation(log: Log, way: Way) -> None:
     source = Source(topic="pos", schema="name STRING NOT NULL, n INT", key_schema="id BIGINT", envelope="debezium")
     after = {"name": "a", "n": 1}
     wrapped = {"schema": {"type": "struct"}, "payload": {"id": 2}}
@@ -164,7 +164,7 @@ def test_a_change_is_the_row_that_it_left_and_what_became_of_it(log: Log, way: W
 
 
 @pytest.mark.parametrize("format", ["json", "avro", "string", "bytes"])
-def test_a_null_value_that_nobody_asked_for_is_a_dead_letter(log: Log, way: Way, format: str) -> None:
+def test_an_unexpected_null_value_is_a_dead_letter(log: Log, way: Way, format: str) -> None:
     source = Source(topic="pos", schema="id STRING NOT NULL", format=format)
 
     (row,) = way(log([(0, 0, None, b"a")]), source).collect()
@@ -207,20 +207,20 @@ KEYS: list[tuple[str, str, bytes | None, Any]] = [
 
 
 @pytest.mark.parametrize("columns", ["n INT", "{}, n INT"], ids=["in the key alone", "in the value too"])
-def test_each_kind_of_key_is_read_or_makes_a_dead_letter(log: Log, way: Way, columns: str) -> None:
+def test_each_kind_of_key_is_read_or_is_a_dead_letter(log: Log, way: Way, columns: str) -> None:
     schemas = {2: WriterSchema(text=json.dumps(AVRO_KEY)), 9: None}
     for format, ddl in dict.fromkeys((format, ddl) for format, ddl, *_ in KEYS):
-        mine = [(key, expected) for *kind, key, expected in KEYS if kind == [format, ddl]]
+        cases = [(key, expected) for *kind, key, expected in KEYS if kind == [format, ddl]]
         source = Source(topic="pos", schema=columns.format(ddl), key_schema=ddl, key_format=format, tombstones=True)
         # A row whose value lacks the column takes it from the key as a deletion does.
-        raw = log([(0, 0, value, key) for key, _ in mine for value in (None, b"{}")])
+        raw = log([(0, 0, value, key) for key, _ in cases for value in (None, b"{}")])
         rows = way(raw, source, schemas=schemas).collect()
         outcomes = [row["_dead"] or row["id"] for row in sorted(rows, key=lambda row: row["_offset"])]
 
-        assert outcomes == [expected for _, expected in mine for _ in range(2)], f"{format}, {ddl}"
+        assert outcomes == [expected for _, expected in cases for _ in range(2)], f"{format}, {ddl}"
 
 
-def test_a_value_that_has_the_column_does_not_ask_its_key(log: Log, way: Way) -> None:
+def test_the_key_is_not_read_where_the_value_has_the_column(log: Log, way: Way) -> None:
     source = Source(topic="pos", schema="id BIGINT, n INT", key_schema="id BIGINT", key_format="long", tombstones=True)
 
     (row,) = way(log([(0, 0, {"id": 1, "n": 2}, b"no number")]), source).collect()
@@ -228,7 +228,7 @@ def test_a_value_that_has_the_column_does_not_ask_its_key(log: Log, way: Way) ->
     assert (row["id"], row["n"], row["_dead"], row["_tombstone"]) == (1, 2, None, False)
 
 
-def test_types_that_arrow_does_not_read_are_read(log: Log, way: Way) -> None:
+def test_types_that_arrow_cannot_read_are_read(log: Log, way: Way) -> None:
     value = {"day": "2026-02-03", "at": "2026-02-03T04:05:06.789Z", "tags": {"a": 1}, "raw": "AQI=", "n": 1}
 
     row = one(log, value, "day DATE, at TIMESTAMP, tags MAP<STRING, INT>, raw BINARY, n INT", way)
@@ -266,7 +266,7 @@ def test_a_key_that_is_not_text_is_null(log: Log, way: Way) -> None:
     assert [row["_key"] for row in rows] == [None, "é"]
 
 
-def test_headers_come_through(log: Log, way: Way) -> None:
+def test_headers_are_kept(log: Log, way: Way) -> None:
     raw = log([(0, 0, {"n": 1}), (0, 1, {"n": 2})]).selectExpr(
         "*",
         "IF(offset = 0, array(named_struct('key', 'trace', 'value', X'01FF'), named_struct('key', 'none', 'value', "
