@@ -41,13 +41,13 @@ def schema_of(ddl: str) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "arrow", "values"), CASES, ids=[kind for kind, _, _ in CASES])
-def test_what_is_sent_keeps_the_schema_and_nothing_of_another_type_does(
+def test_sent_values_are_valid_and_values_of_another_type_are_not(
     kind: str, arrow: pa.DataType, values: list[Any]
 ) -> None:
     schema = schema_of(f"id STRING NOT NULL, v {kind}")
     jsonschema.Draft7Validator.check_schema(schema)
-    found = [*values, None]
-    rows = pa.table({"id": pa.array(["a"] * len(found)), "v": pa.array(found, arrow)})
+    column = [*values, None]
+    rows = pa.table({"id": pa.array(["a"] * len(column)), "v": pa.array(column, arrow)})
     for text in json_values(rows, ["id", "v"]):
         assert text is not None
         jsonschema.validate(json.loads(text), schema)
@@ -56,7 +56,7 @@ def test_what_is_sent_keeps_the_schema_and_nothing_of_another_type_does(
             jsonschema.validate(other, schema)
 
 
-def test_a_column_that_may_not_be_null_is_required_and_the_same_columns_give_the_same_text() -> None:
+def test_a_non_null_column_is_required_and_equal_columns_have_equal_schemas() -> None:
     schema = schema_of("id STRING NOT NULL, n INT, `a b` DOUBLE NOT NULL")
     assert (schema["required"], schema["title"]) == (["id", "a b"], "out")
     with pytest.raises(jsonschema.ValidationError):

@@ -27,20 +27,20 @@ MINUTE = {"key": "symbol", "size": "1 minute", "aggregates": COUNT}
 
 
 def topology(**members: object) -> Topology:
-    given = {"name": "test.bound", "version": "1", "sources": [TICKS], **members}
-    return Topology(**given)  # type: ignore[arg-type]
+    declaration = {"name": "test.bound", "version": "1", "sources": [TICKS], **members}
+    return Topology(**declaration)  # type: ignore[arg-type]
 
 
 def test_tables_late_records_and_outputs_follow_from_operators() -> None:
     minutes = tumbling_window(TICKS, table="minutes", **MINUTE)
-    found = topology(
+    stats = topology(
         operators=[minutes],
         outputs=[Append(name="stats", of=minutes.final), Topic(name="stats-out", of="stats", key="symbol")],
     )
 
-    assert [table.name for table in found.tables] == ["minutes"]
-    assert [append.name for append in found.appends] == ["stats", "late_records"]
-    assert [column.name for column in found.appends[0].columns] == ["symbol", "window_start", "window_end", "trades"]
+    assert [table.name for table in stats.tables] == ["minutes"]
+    assert [append.name for append in stats.appends] == ["stats", "late_records"]
+    assert [column.name for column in stats.appends[0].columns] == ["symbol", "window_start", "window_end", "trades"]
 
 
 def test_an_operator_needs_what_it_reads_and_a_table() -> None:
@@ -54,7 +54,7 @@ def test_an_operator_needs_what_it_reads_and_a_table() -> None:
         aggregate_table(TICKS, key="symbol", aggregates=COUNT, table="counts")  # type: ignore[arg-type]
 
 
-def test_event_time_is_asked_for_where_an_operator_needs_it() -> None:
+def test_an_operator_that_needs_event_time_requires_it() -> None:
     untimed = Source(topic="ticks", schema=TICK)
 
     with pytest.raises(TopologyError, match=r"tumbling_window 'minutes' needs event time, and source 'ticks' has none"):
@@ -63,7 +63,7 @@ def test_event_time_is_asked_for_where_an_operator_needs_it() -> None:
         interval_join(TICKS, untimed, key="symbol", within="1 minute", tables=("l", "r"))
 
 
-def test_a_source_is_the_one_that_the_topology_lists() -> None:
+def test_a_source_of_an_operator_equals_the_source_of_the_topology() -> None:
     minutes = tumbling_window(TICKS, table="minutes", **MINUTE)
     slower = Source(topic="ticks", schema=TICK, time="at", grace="1 hour")
 
@@ -97,7 +97,7 @@ def test_two_operators_share_no_table() -> None:
         topology(operators=both)
 
 
-def test_a_table_that_an_operator_reads_is_of_the_topology() -> None:
+def test_an_operator_reads_only_tables_of_its_topology() -> None:
     newest = newest_by(TICKS, key="symbol", table="newest")
     counts = aggregate_table(newest, key="price", aggregates=COUNT, table="counts")
 
@@ -106,14 +106,14 @@ def test_a_table_that_an_operator_reads_is_of_the_topology() -> None:
     assert [table.name for table in topology(operators=[newest, counts]).tables] == ["newest", "counts"]
 
 
-def test_a_topology_without_a_step_has_operators() -> None:
+def test_a_topology_needs_a_step_or_operators() -> None:
     with pytest.raises(TopologyError, match="has neither a step nor operators"):
         topology(outputs=[Append(name="rows", schema="id STRING")])
     with pytest.raises(TopologyError, match="lists str 'minutes' among its operators"):
         topology(operators=["minutes"])
 
 
-def test_sources_of_several_columns_need_to_be_told_apart() -> None:
+def test_sources_with_different_columns_need_declared_rows() -> None:
     other = Source(topic="trades", schema="symbol STRING, at BIGINT", time="at", grace="10 seconds")
 
     with pytest.raises(TopologyError, match=r"source 'ticks' and source 'trades', whose columns differ. Say what rows"):
@@ -121,15 +121,15 @@ def test_sources_of_several_columns_need_to_be_told_apart() -> None:
     assert tumbling_window([TICKS, TRADES], table="minutes", **MINUTE).inputs[0].topics == ("ticks", "trades")
 
 
-def test_rows_are_asked_for_where_the_step_makes_a_column() -> None:
-    chosen = aggregate(TICKS, key="symbol", aggregates=COUNT, table="counts", rows="symbol STRING")
-    made = aggregate(TICKS, key="name", aggregates=COUNT, table="counts", rows="name STRING")
+def test_an_operator_reads_rows_of_the_step_where_the_source_lacks_a_column() -> None:
+    by_symbol = aggregate(TICKS, key="symbol", aggregates=COUNT, table="counts", rows="symbol STRING")
+    by_name = aggregate(TICKS, key="name", aggregates=COUNT, table="counts", rows="name STRING")
 
-    assert not chosen.inputs[0].is_shaped
-    assert made.inputs[0].is_shaped
+    assert not by_symbol.inputs[0].is_shaped
+    assert by_name.inputs[0].is_shaped
 
 
-def test_the_event_time_of_rows_is_as_far_behind_as_their_operators_leave_it() -> None:
+def test_the_event_time_of_rows_lags_by_the_sum_of_their_operators() -> None:
     joined = interval_join(
         TICKS, TRADES, key="symbol", before="5 seconds", after="1 second", how="outer", tables=("l", "r")
     )
@@ -146,31 +146,31 @@ def test_the_event_time_of_rows_is_as_far_behind_as_their_operators_leave_it() -
     assert windows.final.topics == ("ticks", "trades")
 
 
-def test_the_author_says_what_is_masked_in_the_table_of_an_operator_and_on_which_cuts_it_depends() -> None:
+def test_a_topology_may_declare_masks_and_cuts_for_an_operators_table() -> None:
     newest = newest_by(TICKS, key="symbol", table="newest")
     (own,) = newest.tables
-    found = topology(operators=[newest], tables=[replace(own, masked=("price",), cuts="time")])
+    declared = topology(operators=[newest], tables=[replace(own, masked=("price",), cuts="time")])
 
-    assert [(table.name, table.masked, table.cuts) for table in found.tables] == [("newest", ("price",), "time")]
-    assert replace(found, version="2").tables == found.tables
+    assert [(table.name, table.masked, table.cuts) for table in declared.tables] == [("newest", ("price",), "time")]
+    assert replace(declared, version="2").tables == declared.tables
     with pytest.raises(TopologyError, match=r"declares table or output \['newest'\] more than once"):
         topology(operators=[newest], tables=[Table(name="newest", key="symbol", schema="symbol STRING NOT NULL")])
 
 
-def test_a_topic_of_an_operators_table_has_the_columns_of_its_result_or_those_that_are_named() -> None:
+def test_a_topic_of_an_operators_table_has_its_results_or_the_named_columns() -> None:
     prices = {"average": agg.avg("price"), "last": agg.last("price")}
     by_symbol = aggregate(TICKS, key="symbol", aggregates=prices, table="prices")
     whole = Topic(name="prices", of="prices", key="symbol")
-    found = topology(operators=[by_symbol], outputs=[whole])
+    declared = topology(operators=[by_symbol], outputs=[whole])
 
     assert "average__sum" in [column.name for column in by_symbol.tables[0].columns]
-    assert [column.name for column in found.sent_columns(whole)] == ["symbol", "average", "last"]
-    assert [column.name for column in found.sent_columns(replace(whole, columns="last"))] == ["last"]
+    assert [column.name for column in declared.sent_columns(whole)] == ["symbol", "average", "last"]
+    assert [column.name for column in declared.sent_columns(replace(whole, columns="last"))] == ["last"]
     with pytest.raises(TopologyError, match=r"topic 'prices' sends \['first'\], which are not columns of 'prices'"):
         topology(operators=[by_symbol], outputs=[replace(whole, columns=["first"])])
 
 
-def test_what_comes_of_rows_that_depend_on_cuts_depends_on_them_too() -> None:
+def test_results_of_rows_that_depend_on_cuts_depend_on_cuts() -> None:
     joined = newest_table_join(TICKS, TRADES, key="symbol", table="trades", table_rows="symbol STRING")
     minutes = tumbling_window(joined.rows, table="minutes", **MINUTE)
     counts = aggregate(minutes.final, key="symbol", aggregates=COUNT, table="counts")

@@ -24,7 +24,7 @@ ORDERS, RETURNS, REFUNDS, PRODUCTS = (
 )
 
 
-def made(*streams: Source, key: str = "id", waiting: str = "waiting_{}") -> Topology:
+def joined(*streams: Source, key: str = "id", waiting: str = "waiting_{}") -> Topology:
     """Streams with one table of products; all sources are read, whoever joins them."""
     products = versions_by(PRODUCTS, key=key, table="versions")
     joins = [table_join(one, products, key=key, tables=waiting.format(one.topic)) for one in streams]
@@ -40,7 +40,7 @@ def made(*streams: Source, key: str = "id", waiting: str = "waiting_{}") -> Topo
 def own(stream: Source) -> Topology:
     """The same with versions of its own, in tables of the same names."""
     join = table_join(stream, PRODUCTS, key="id", tables=(f"waiting_{stream.topic}", "versions"))
-    return replace(made(stream), operators=[join], outputs=[Append(name=stream.topic, of=join.rows)], tables=[])
+    return replace(joined(stream), operators=[join], outputs=[Append(name=stream.topic, of=join.rows)], tables=[])
 
 
 def seeded(before: Topology, after: Topology) -> list[Finding]:
@@ -49,23 +49,27 @@ def seeded(before: Topology, after: Topology) -> list[Finding]:
     return unlike_seed(shapes_of(after), stored, "The savepoint")
 
 
-def test_versions_go_on_for_the_same_joins_in_any_order_and_for_fewer() -> None:
-    assert seeded(made(ORDERS, RETURNS), made(RETURNS, ORDERS)) == []
-    assert seeded(made(ORDERS, RETURNS, REFUNDS), made(REFUNDS)) == []
+def test_versions_continue_for_the_same_joins_in_any_order_and_for_fewer() -> None:
+    assert seeded(joined(ORDERS, RETURNS), joined(RETURNS, ORDERS)) == []
+    assert seeded(joined(ORDERS, RETURNS, REFUNDS), joined(REFUNDS)) == []
 
 
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (made(ORDERS), made(ORDERS, RETURNS), "waiting_orders of orders, waiting_returns of returns;"),
-        (made(ORDERS, RETURNS), made(ORDERS, REFUNDS), "waiting_refunds of refunds"),
-        (made(ORDERS, waiting="w"), made(RETURNS, waiting="w"), "w of returns; in the savepoint .* for w of orders"),
-        (made(ORDERS), made(ORDERS, key="value"), r"key=\(value\)"),
-        (own(ORDERS), made(ORDERS), r"is the state of versions_by\(.*it is that of table_join\("),
-        (made(ORDERS), own(ORDERS), r"is the state of table_join\(.*it is that of versions_by\("),
+        (joined(ORDERS), joined(ORDERS, RETURNS), "waiting_orders of orders, waiting_returns of returns;"),
+        (joined(ORDERS, RETURNS), joined(ORDERS, REFUNDS), "waiting_refunds of refunds"),
+        (
+            joined(ORDERS, waiting="w"),
+            joined(RETURNS, waiting="w"),
+            "w of returns; in the savepoint .* for w of orders",
+        ),
+        (joined(ORDERS), joined(ORDERS, key="value"), r"key=\(value\)"),
+        (own(ORDERS), joined(ORDERS), r"is the state of versions_by\(.*it is that of table_join\("),
+        (joined(ORDERS), own(ORDERS), r"is the state of table_join\(.*it is that of versions_by\("),
     ],
 )
-def test_versions_do_not_go_on_for_a_join_that_may_ask_for_what_was_forgotten(
+def test_versions_do_not_continue_for_a_join_that_may_need_forgotten_rows(
     before: Topology, after: Topology, words: str
 ) -> None:
     (finding,) = (
@@ -79,24 +83,24 @@ def test_versions_do_not_go_on_for_a_join_that_may_ask_for_what_was_forgotten(
 
 
 def test_an_upgrade_to_more_joins_is_refused_and_names_them() -> None:
-    codes = {finding.code for finding in needs_replay(made(ORDERS), made(ORDERS, RETURNS))}
+    codes = {finding.code for finding in needs_replay(joined(ORDERS), joined(ORDERS, RETURNS))}
     assert codes == {"upgrade-changes-operators", "upgrade-changes-tables", "upgrade-changes-outputs"}
     # One join less: only what it left behind is in the way.
-    assert operators_changed(made(ORDERS, RETURNS).tables, made(ORDERS).tables) == []
+    assert operators_changed(joined(ORDERS, RETURNS).tables, joined(ORDERS).tables) == []
 
 
-def test_rows_of_an_interval_do_not_ask_who_else_reads_the_versions() -> None:
-    more, fewer = made(ORDERS, RETURNS), made(ORDERS)
-    kept = [fewer.table(name) for name in ("waiting_orders", "versions")]
-    member = member_of(fewer, fewer.appends[0], kept, ["orders", "products"])
+def test_rows_of_an_interval_do_not_depend_on_other_readers_of_the_versions() -> None:
+    more, fewer = joined(ORDERS, RETURNS), joined(ORDERS)
+    tables = [fewer.table(name) for name in ("waiting_orders", "versions")]
+    member = member_of(fewer, fewer.appends[0], tables, ["orders", "products"])
 
     assert member is not None and not member.is_bounded and member.reach_ms == 0
     assert changed(more, fewer, [member]) == []
-    (said,) = changed(own(ORDERS), fewer, [member])
-    assert "was the state of table_join" in said
+    (objection,) = changed(own(ORDERS), fewer, [member])
+    assert "was the state of table_join" in objection
 
 
-def test_what_a_column_is_called_makes_no_reader() -> None:
+def test_the_name_of_a_column_is_not_taken_for_a_reader() -> None:
     awkward = replace(PRODUCTS, schema="`a) for b of c` STRING, at BIGINT")
     key = "a) for b of c"
     products = versions_by(awkward, key=key, table="versions")

@@ -36,7 +36,7 @@ def test_names_and_versions_are_read_without_running_the_file(folder: Path) -> N
     assert [(d.name, d.version) for d in registry.declared(folder)] == [("shop.bomb", "1"), ("shop.good", "3")]
 
 
-def test_one_broken_file_is_named_and_does_not_take_the_others_down(folder: Path) -> None:
+def test_one_broken_file_is_named_and_the_others_load(folder: Path) -> None:
     (folder / "broken.py").write_text("import nothing_of_that_name")
     (folder / "unparsable.py").write_text("def (")
     good, broken = registry.topologies(folder)
@@ -45,28 +45,28 @@ def test_one_broken_file_is_named_and_does_not_take_the_others_down(folder: Path
     assert "nothing_of_that_name" in str(broken[folder / "broken.py"])
 
 
-def test_a_name_that_two_files_define_is_an_error_of_the_second(folder: Path) -> None:
+def test_a_name_defined_by_two_files_is_an_error_of_the_second(folder: Path) -> None:
     (folder / "later.py").write_text(GOOD.format(name="shop.good"))
     good, broken = registry.topologies(folder)
     assert list(good) == ["shop.good"]
     assert [path.name for path in broken] == ["later.py"]
 
 
-def test_an_unknown_name_is_answered_with_the_nearest(folder: Path) -> None:
+def test_an_error_about_an_unknown_name_suggests_the_nearest(folder: Path) -> None:
     with pytest.raises(UnknownTopologyError, match=r"Did you mean 'shop\.good'"):
         registry.load(folder, "shop.goods")
 
 
-def test_code_that_does_not_import_is_an_error_of_its_own(folder: Path) -> None:
+def test_code_that_fails_to_import_has_an_error_of_its_own(folder: Path) -> None:
     (folder / "good.py").write_text(GOOD.format(name="shop.good") + "\n1 / 0")
     with pytest.raises(CodeError, match="division by zero"):
         registry.load(folder, "shop.good")
 
 
-def test_two_versions_of_one_topology_each_have_their_own_modules_beside_them(tmp_path: Path) -> None:
+def test_each_version_of_a_topology_imports_its_own_modules(tmp_path: Path) -> None:
     import sys
 
-    made = {}
+    topologies = {}
     for version in ("1", "2"):
         folder = tmp_path / version
         folder.mkdir()
@@ -78,12 +78,14 @@ def test_two_versions_of_one_topology_each_have_their_own_modules_beside_them(tm
             "             outputs=[Append(name='o', schema='x STRING')])\n"
         )
         (folder / "one.py").write_text(text)
-        made[version] = registry.load_apart(folder, "a.b")
-    assert [topology.step(None) for topology in made.values()] == ["version 1", "version 2"]  # type: ignore[arg-type]
+        topologies[version] = registry.load_apart(folder, "a.b")
+    assert [topology.step(None) for topology in topologies.values()] == ["version 1", "version 2"]  # type: ignore[arg-type]
     assert "beside_it" not in sys.modules
 
 
-def test_an_edit_within_a_second_that_keeps_the_size_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_within_a_second_that_keeps_the_size_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     file = tmp_path / "one.py"
     versions = []

@@ -36,7 +36,7 @@ def words_of_texts() -> Iterator[str]:
                 yield from re.findall(r"(?<![\w`'./-])_[a-z]\w*", node.value)
 
 
-def test_every_column_that_the_platform_sets_beside_a_users_is_reserved() -> None:
+def test_every_column_that_the_platform_adds_to_user_columns_is_reserved() -> None:
     assert FORMAT_HEADER
     open_names = {word for word in words_of_texts() if not reserved.is_reserved(word)} - NO_COLUMNS
     assert not open_names, (
@@ -58,19 +58,19 @@ MEMBERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("name", ["_value", "_DEAD", "_State", "_offset", "_Seq", "_deleted", "_EVENT_time", "_raw_x"])
-def test_a_name_of_the_platforms_own_is_refused_whatever_its_case(member: str, name: str) -> None:
+def test_a_reserved_name_is_refused_in_any_case(member: str, name: str) -> None:
     with pytest.raises(TopologyError, match=f"{member}: '{name}' is a name of Kappa's own columns"):
         MEMBERS[member](name)
 
 
 @pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("name", ["_id", "_class", "_ID", "__v", "@type", "$set", "a b", "a.b", "select", "ä"])
-def test_other_names_are_taken(member: str, name: str) -> None:
+def test_other_names_are_accepted(member: str, name: str) -> None:
     assert MEMBERS[member](name).columns[1].name == name
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ("id STRING, `Id` INT", "more than once"),
         ("s STRUCT<a: INT, A: INT>", "more than once"),
@@ -80,13 +80,13 @@ def test_other_names_are_taken(member: str, name: str) -> None:
         ("s MAP<STRING, STRUCT<`a\tb`: INT>>", "no control characters"),
     ],
 )
-def test_names_that_spark_and_delta_do_not_keep_apart_are_refused(schema: str, said: str) -> None:
-    with pytest.raises(TopologyError, match=said):
+def test_names_that_spark_and_delta_cannot_tell_apart_are_refused(schema: str, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
         Append(name="rows", schema=schema)
 
 
 @pytest.mark.parametrize("kind", ["STRUCT<a: INT>", "ARRAY<INT>", "MAP<STRING, INT>", "DOUBLE", "FLOAT"])
-def test_a_key_of_a_type_whose_values_are_no_keys_is_refused(kind: str) -> None:
+def test_a_key_of_an_unsuitable_type_is_refused(kind: str) -> None:
     with pytest.raises(TopologyError, match="whose values cannot be keys"):
         Table(name="state", key="id", schema=f"id {kind} NOT NULL")
 
@@ -94,7 +94,7 @@ def test_a_key_of_a_type_whose_values_are_no_keys_is_refused(kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["STRING", "BINARY", "BIGINT", "TINYINT", "BOOLEAN", "DATE", "TIMESTAMP", "DECIMAL(20,2)"]
 )
-def test_a_key_of_another_type_is_taken(kind: str) -> None:
+def test_a_key_of_a_suitable_type_is_accepted(kind: str) -> None:
     assert Table(name="state", key="id", schema=f"id {kind} NOT NULL").columns[0].is_key
 
 
@@ -104,7 +104,7 @@ def test_a_key_that_names_a_column_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         (["s"], "which is STRUCT<a: INT>"),
         (["d"], "which is DECIMAL"),
@@ -115,9 +115,9 @@ def test_a_key_that_names_a_column_twice_is_refused() -> None:
         (["a:b"], "no folder with ':'"),
     ],
 )
-def test_what_cannot_be_a_partition_column_is_refused(parts: list[str], said: str) -> None:
+def test_unsuitable_partition_columns_are_refused(parts: list[str], message: str) -> None:
     schema = "id STRING, s STRUCT<a: INT>, d DECIMAL(9,2), f DOUBLE, b BINARY, `a:b` STRING"
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=message):
         Append(name="rows", schema=schema, partition_by=parts)
 
 

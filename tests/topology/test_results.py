@@ -15,12 +15,12 @@ from kappa.topology.shapes import Shape, shapes_as_dict, shapes_from_dict, shape
 from kappa.topology.thresholds import Threshold
 
 
-def test_every_operator_that_keeps_a_table_is_looked_at() -> None:
+def test_every_operator_that_keeps_a_table_has_a_case() -> None:
     assert {name.partition(",")[0] for name in CASES} == KEEPING
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_only_results_are_measured_drawn_and_on_record_as_shown(name: str) -> None:
+def test_only_results_are_measured_drawn_and_recorded_as_visible(name: str) -> None:
     topology, results = topology_of(name), results_of(name)
     table = topology.operators[0].tables[0]
     shape = shapes_from_dict(shapes_as_dict(shapes_of(topology)))["tables/t"]
@@ -48,7 +48,7 @@ def test_a_topic_of_a_table_sends_results_unless_columns_are_named(name: str) ->
     assert operator.schema.count("`") and internal not in operator.schema
 
 
-def test_operators_of_a_table_read_its_results_however_it_is_named() -> None:
+def test_operators_on_a_table_read_its_results_by_name_or_operator() -> None:
     (means,) = topology_of("aggregate").operators
     by_name = table_table_join(means.tables[0], means.tables[0], key=KEY, how="left", table="joined")
     of_operator = table_table_join(means, means, key=KEY, how="left", table="joined")
@@ -57,13 +57,13 @@ def test_operators_of_a_table_read_its_results_however_it_is_named() -> None:
     assert "A avg" in by_name.schema and "A avg__sum" not in by_name.schema
 
 
-def test_a_key_that_no_one_asked_for_is_read_but_not_sent() -> None:
+def test_an_added_key_column_is_read_but_not_sent() -> None:
     (history, *_) = cdc_table(topology_of("cdc_table").sources[0], key=KEY, table="t", history=True).tables
     assert "_version" not in [column.name for column in history.results]
     assert "_version" not in history.hidden and "_version" in Shape.of(history).results
 
 
-def test_what_earlier_code_wrote_hides_nothing() -> None:
+def test_a_shape_written_by_earlier_code_hides_nothing() -> None:
     whole = shapes_as_dict(shapes_of(topology_of("aggregate")))
     for shape in whole.values():
         del shape["hidden"]
@@ -78,7 +78,7 @@ def test_only_a_table_of_an_operator_has_internal_columns_of_its_own() -> None:
         Table(name="t", key="id", schema="id STRING NOT NULL, n BIGINT", internal=["m"], made_by="me")
 
 
-def test_a_threshold_cannot_limit_what_no_reader_gets() -> None:
+def test_a_threshold_cannot_limit_an_internal_column() -> None:
     counted = aggregate(facts, key=KEY, aggregates={"n": agg.avg("n")}, table="t")
     with pytest.raises(TopologyError, match=r"nothing that threshold 't\.drift\.n__sum' could limit"):
         Topology(

@@ -47,8 +47,8 @@ def slices(chance: random.Random, log: Sequence[Record]) -> list[list[Record]]:
     waiting = [[one for one in log if one.of == of] for of in range(2)]
     cut = []
     while any(waiting):
-        taken = [[own.pop(0) for _ in range(min(len(own), chance.randrange(6)))] for own in waiting]
-        cut.append([one for own in taken for one in own])
+        arrivals = [[own.pop(0) for _ in range(min(len(own), chance.randrange(6)))] for own in waiting]
+        cut.append([one for own in arrivals for one in own])
     return cut
 
 
@@ -71,22 +71,22 @@ class Frontiers:
 
 def differing(outcome: Callable[[list[list[Record]]], object]) -> int:
     """Of how many histories an outcome differs between cuts."""
-    found = 0
+    count = 0
     for chance, log in histories():
         outcomes = [outcome([log]), *(outcome(slices(chance, log)) for _ in range(CUTS))]
-        found += any(one != outcomes[0] for one in outcomes)
-    return found
+        count += any(one != outcomes[0] for one in outcomes)
+    return count
 
 
-def read_windows(cut: list[list[Record]], column: str, told_behind: float) -> tuple[Counter[int], int]:
+def read_windows(cut: list[list[Record]], column: str, behind: float) -> tuple[Counter[int], int]:
     """Rows in each closed window of a reader of windows, and how many rows it refused as late.
 
     Args:
         cut: slices of the first topology.
         column: the reader's time.
-        told_behind: how far behind its frontier a commit says that its rows are final.
+        behind: how far behind its frontier a commit says that its rows are final.
     """
-    frontiers, still, told = Frontiers(), Counter[int](), float("-inf")
+    frontiers, still, final_to = Frontiers(), Counter[int](), float("-inf")
     counts, late = Counter[int](), 0
     for records in cut:
         for record in records:
@@ -96,12 +96,12 @@ def read_windows(cut: list[list[Record]], column: str, told_behind: float) -> tu
         for end in sorted(end for end in still if end <= frontiers.of(0, 1)):
             time = {"window_end": end, "window_start": end - SIZE}[column]
             window = time // READ_SIZE * READ_SIZE
-            if window + READ_SIZE <= told:
+            if window + READ_SIZE <= final_to:
                 late += 1
             else:
                 counts[window] += still[end]
             del still[end]
-        told = frontiers.of(0, 1) - told_behind
+        final_to = frontiers.of(0, 1) - behind
     return counts, late
 
 
@@ -114,7 +114,7 @@ def windows_behind(column: str) -> float:
 
 
 @pytest.mark.parametrize("column", ["window_start", "window_end"])
-def test_a_reader_that_closes_by_what_a_commit_says_is_final_refuses_no_row_under_any_cut(column: str) -> None:
+def test_a_reader_that_closes_by_final_rows_refuses_none_under_any_cut(column: str) -> None:
     behind = windows_behind(column)
 
     assert differing(lambda cut: read_windows(cut, column, behind)[0]) == 0
@@ -122,7 +122,7 @@ def test_a_reader_that_closes_by_what_a_commit_says_is_final_refuses_no_row_unde
     assert read_windows([next(histories())[1]], column, behind)[1] == 0
 
 
-def test_a_reader_that_closes_by_the_frontier_of_a_commit_depends_on_cuts_by_the_start_of_a_window() -> None:
+def test_a_reader_that_closes_by_commit_frontiers_depends_on_cuts() -> None:
     assert windows_behind("window_start") == SIZE
     assert differing(lambda cut: read_windows(cut, "window_start", 0)) > HISTORIES / 2
 
@@ -150,10 +150,10 @@ def unmatched(cut: list[list[Record]], sides: Sequence[int]) -> list[tuple[int, 
     return emitted
 
 
-def test_rows_without_a_partner_that_wait_for_both_sides_come_in_one_order_under_any_cut() -> None:
+def test_unmatched_rows_that_wait_for_both_sides_keep_one_order_under_any_cut() -> None:
     assert differing(lambda cut: unmatched(cut, (0, 1))) == 0
     assert all(rows == sorted(rows) and rows for rows in (unmatched([log], (0, 1)) for _, log in histories()))
 
 
-def test_rows_without_a_partner_that_wait_for_the_other_side_alone_depend_on_cuts() -> None:
+def test_unmatched_rows_that_wait_only_for_the_other_side_depend_on_cuts() -> None:
     assert differing(lambda cut: unmatched(cut, (1,))) > HISTORIES / 2

@@ -14,16 +14,16 @@ DDL = (
 )
 
 
-def test_names_types_and_nullability() -> None:
-    found = columns_of(DDL, "test")
-    assert [(c.name, c.nullable) for c in found] == [
+def test_columns_have_names_types_and_nullability() -> None:
+    columns = columns_of(DDL, "test")
+    assert [(c.name, c.nullable) for c in columns] == [
         ("id", False),
         ("price", True),
         ("items", True),
         ("tags", True),
         ("at", True),
     ]
-    assert columns_of(ddl_of(found), "again") == found
+    assert columns_of(ddl_of(columns), "again") == columns
 
 
 def test_delta_reads_the_schema() -> None:
@@ -33,6 +33,6 @@ def test_delta_reads_the_schema() -> None:
 
 
 @pytest.mark.parametrize("ddl", ["id", "(", "id STRING, ID INT", "id NOTATYPE", "id INTERVAL DAY"])
-def test_what_is_no_schema_is_refused_by_name(ddl: str) -> None:
+def test_an_invalid_schema_is_refused_by_name(ddl: str) -> None:
     with pytest.raises(TopologyError, match="source 'x'"):
         columns_of(ddl, "source 'x'")

@@ -23,15 +23,15 @@ def topology(**changes: Any) -> Topology:
 
 
 def test_a_topology_without_mistakes_knows_its_parts() -> None:
-    made = topology(
+    valid = topology(
         tables=[Table(name="t", key=["id"], schema="id STRING NOT NULL")],
         outputs=[ROWS, Topic(name="out", of="rows", key="id")],
     )
-    assert [a.name for a in made.appends] == ["rows"]
-    assert [t.key for t in made.topics] == [("id",)]
-    assert made.table("t").key == ("id",)
+    assert [a.name for a in valid.appends] == ["rows"]
+    assert [t.key for t in valid.topics] == [("id",)]
+    assert valid.table("t").key == ("id",)
     with pytest.raises(TopologyError, match="no table 'u'"):
-        made.table("u")
+        valid.table("u")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_mistakes_are_refused_with_the_reason(make: Any, message: str) -> None:
         make()
 
 
-def test_a_step_that_reads_what_is_not_declared_is_told_what_is() -> None:
+def test_a_step_that_reads_an_undeclared_name_is_shown_the_declared_ones() -> None:
     empty = Slice(seq=1, records={"in": None}, tables={"t": None})  # type: ignore[dict-item]
     with pytest.raises(TopologyError, match=r"sources are \['in'\]"):
         empty["out"]
@@ -102,32 +102,32 @@ def test_a_step_that_reads_what_is_not_declared_is_told_what_is() -> None:
         empty.table("u")
 
 
-def test_a_threshold_may_limit_counts_and_the_drift_of_numbers_that_may_be_seen() -> None:
+def test_a_threshold_may_limit_counts_and_the_drift_of_visible_numbers() -> None:
     schema = "id STRING NOT NULL, a BIGINT, b DECIMAL(9,2), c STRING, secret DOUBLE"
     table = Table(name="t", key=["id"], schema=schema, masked=["secret"])
-    made = topology(tables=[table], thresholds=[Threshold(table="t", keys_removed=0, drift={"b": 0.1})])
+    limited = topology(tables=[table], thresholds=[Threshold(table="t", keys_removed=0, drift={"b": 0.1})])
     counts = {f"t.{name}" for name in ("keys_added", "keys_removed", "keys_changed", "rows", "drift.a", "drift.b")}
-    assert set(made.measures) == counts | {"rows.rows", "rows.rows_added", "rows.rows_removed"}
+    assert set(limited.measures) == counts | {"rows.rows", "rows.rows_added", "rows.rows_removed"}
     with pytest.raises(TopologyError, match=r"t\.drift\.secret"):
         topology(tables=[table], thresholds=[Threshold(table="t", drift={"secret": 0.1})])
 
 
-def test_names_that_only_look_like_those_of_an_epoch_are_fine() -> None:
+def test_names_that_only_resemble_those_of_an_epoch_are_accepted() -> None:
     others = [Topic(name=name, of="rows", key="id") for name in ("out.e12", "out.e0002x", "outer.e0002", "out")]
     others[-1] = replace(OWN, name="out.e0002.more")
-    made = topology(outputs=[ROWS, OWN, *others])
-    assert [topic.name for topic in made.versioned_topics] == ["out", "out.e0002.more"]
-    assert made.rows_of(OWN) is ROWS
+    valid = topology(outputs=[ROWS, OWN, *others])
+    assert [topic.name for topic in valid.versioned_topics] == ["out", "out.e0002.more"]
+    assert valid.rows_of(OWN) is ROWS
 
 
 def test_a_topic_reconciles_a_table_by_its_key() -> None:
     topic = Topic(name="o", of="state", key="id", on_replay="reconcile")
-    made = topology(tables=[STATE], outputs=[topic])
-    assert made.reconciled_topics == (topic,)
-    assert made.versioned_topics == ()
+    reconciling = topology(tables=[STATE], outputs=[topic])
+    assert reconciling.reconciled_topics == (topic,)
+    assert reconciling.versioned_topics == ()
 
 
-def test_no_topic_is_made_of_state_that_expires() -> None:
+def test_a_topic_of_expiring_state_is_refused() -> None:
     windows = Table(
         name="windows", key=["id"], schema="id STRING NOT NULL", made_by="tumbling_window(size=1 day)", expires=True
     )
@@ -142,7 +142,7 @@ def test_no_topic_is_made_of_state_that_expires() -> None:
         )
 
 
-def test_one_column_is_a_key_whether_it_is_named_alone_or_in_a_list() -> None:
+def test_a_key_of_one_column_is_a_name_or_a_list() -> None:
     assert Table(name="state", key="id", schema="id STRING NOT NULL, n BIGINT") == STATE
     assert Topic(name="t", of="state", key="id") == Topic(name="t", of="state", key=["id"])
 

@@ -37,9 +37,7 @@ def loaded(folder: Path, *body: str) -> None:
         ('rows = (lambda: slice.table("other"))()', "reads table 'other'"),
     ],
 )
-def test_an_undeclared_read_is_refused_with_the_declared_names_when_the_file_is_read(
-    tmp_path: Path, line: str, says: str
-) -> None:
+def test_an_undeclared_read_is_refused_on_loading_with_the_declared_names(tmp_path: Path, line: str, says: str) -> None:
     with pytest.raises(CodeError, match=says):
         loaded(tmp_path, line, "return {}")
 
@@ -54,11 +52,11 @@ def test_an_undeclared_read_is_refused_with_the_declared_names_when_the_file_is_
         'slice["pos"].table("x")',
     ],
 )
-def test_what_is_declared_computed_or_of_something_else_is_left_to_the_slice(tmp_path: Path, line: str) -> None:
+def test_declared_computed_and_unrelated_reads_are_left_to_the_slice(tmp_path: Path, line: str) -> None:
     loaded(tmp_path, line, "return {}")
 
 
-def test_a_table_that_an_epoch_does_not_have_is_answered_with_those_that_it_has() -> None:
+def test_an_error_about_a_missing_table_names_those_of_the_epoch() -> None:
     versions = {"tables/rewards": ("/x", 1), "outputs/moves": ("/y", 1)}
     snapshot = object.__new__(Snapshot)
     for name, value in (("versions", versions), ("epoch", 3), ("topology", "a.b")):
