@@ -48,7 +48,7 @@ def test_the_table_follows_creations_changes_and_deletions(spark: SparkSession) 
     assert emails(driver) == {2: "new@example.com", 3: "three@example.com"}
 
 
-def test_a_null_value_says_no_more_than_the_deletion_before_it(spark: SparkSession) -> None:
+def test_a_null_value_after_a_deletion_changes_nothing(spark: SparkSession) -> None:
     driver = TopologyDriver(CACHE, spark)
 
     driver.pipe([change("c", 1), change("c", 2), change("d", 1), change("null", 1)])
@@ -59,7 +59,7 @@ def test_a_null_value_says_no_more_than_the_deletion_before_it(spark: SparkSessi
     assert emails(driver) == {1: "again@example.com", 2: "a@example.com"}
 
 
-def test_what_names_no_customer_is_a_dead_letter_and_the_table_stays(spark: SparkSession) -> None:
+def test_a_record_without_a_customer_is_a_dead_letter_and_the_table_stays(spark: SparkSession) -> None:
     driver = TopologyDriver(CACHE, spark)
     driver.pipe([change("c", 1), change("c", 2)])
 
@@ -75,7 +75,7 @@ def test_what_names_no_customer_is_a_dead_letter_and_the_table_stays(spark: Spar
     assert [row["_offset"] for row in driver.dead_letters] == [2, 3, 4]
 
 
-def test_records_with_the_schema_part_are_read_as_those_without_it(spark: SparkSession) -> None:
+def test_records_with_and_without_a_schema_part_are_read_alike(spark: SparkSession) -> None:
     def whole(payload: Any) -> dict[str, Any]:
         return {"schema": {"type": "struct", "fields": []}, "payload": payload}
 
@@ -97,7 +97,7 @@ def test_records_with_the_schema_part_are_read_as_those_without_it(spark: SparkS
     assert (emails(driver), driver.dead_letters) == ({2: "c"}, [])
 
 
-def test_a_truncate_removes_all_customers_that_are_older(spark: SparkSession) -> None:
+def test_a_truncate_removes_all_older_customers(spark: SparkSession) -> None:
     truncate = {"before": None, "after": None, "op": "t", "ts_ms": 9, "source": {"table": "customers"}}
     driver = TopologyDriver(CACHE, spark)
     driver.pipe([change("c", 1, at=1), change("c", 2, at=2)])
@@ -107,7 +107,7 @@ def test_a_truncate_removes_all_customers_that_are_older(spark: SparkSession) ->
     assert emails(driver) == {3: "a@example.com"}
 
 
-def test_a_change_that_comes_again_brings_no_old_row_back(spark: SparkSession) -> None:
+def test_a_repeated_change_does_not_restore_an_old_row(spark: SparkSession) -> None:
     def at(position: int, id: int, email: str) -> Input:
         source = {"connector": "mysql", "file": "mysql-bin.000003", "pos": position, "table": "customers"}
         value = {**changed(id, email), "source": source}
@@ -119,7 +119,7 @@ def test_a_change_that_comes_again_brings_no_old_row_back(spark: SparkSession) -
     assert emails(driver) == {1: "new", 2: "two"}
 
 
-def test_version_1_kept_those_that_are_deleted(spark: SparkSession) -> None:
+def test_version_1_keeps_deleted_customers(spark: SparkSession) -> None:
     driver = TopologyDriver(first_version("customers.cache"), spark)
 
     driver.pipe([change("c", 1), change("d", 1), change("null", 1)])

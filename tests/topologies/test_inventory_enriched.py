@@ -44,7 +44,7 @@ def prices(driver: TopologyDriver) -> list[tuple[str, Decimal | None]]:
     return [(row["orderID"], row["price"]) for row in driver.rows("enriched")]
 
 
-def test_a_product_that_changes_changes_later_orders_only(spark: SparkSession) -> None:
+def test_a_changed_product_affects_only_later_orders(spark: SparkSession) -> None:
     driver = TopologyDriver(ENRICHED, spark)
     driver.pipe([order("o1", 5), order("o2", 15.001), product("SKU1", 0, 1.5), product("SKU1", 10, 2)])
     assert prices(driver) == [("o1", Decimal("1.50"))]
@@ -65,7 +65,7 @@ def test_a_product_that_changes_changes_later_orders_only(spark: SparkSession) -
     assert len(driver.sent("enriched-orders")) == 4
 
 
-def test_an_order_of_a_product_that_ended_or_never_was_has_no_price(spark: SparkSession) -> None:
+def test_an_order_for_an_ended_or_unknown_product_has_no_price(spark: SparkSession) -> None:
     driver = TopologyDriver(ENRICHED, spark)
     driver.pipe(
         [product("SKU1", 0, 1), product("SKU2", 10, 5), product("SKU1", 10, None), order("o1", 9), order("o2", 11)]
@@ -75,7 +75,7 @@ def test_an_order_of_a_product_that_ended_or_never_was_has_no_price(spark: Spark
     assert prices(driver) == [("o1", Decimal("1.00")), ("o3", None), ("o2", None)]
 
 
-def test_an_order_that_is_too_late_is_refused_and_a_late_product_counts_from_then_on(spark: SparkSession) -> None:
+def test_an_order_too_late_is_refused_and_a_late_product_counts_from_then_on(spark: SparkSession) -> None:
     driver = TopologyDriver(ENRICHED, spark)
     driver.pipe([product("SKU1", 0, 1), product("SKU1", 20, 2), order("o1", 30)])
     late = [order("o2", 21), order("o3", 19.999), order("o4", 41)]
@@ -86,7 +86,7 @@ def test_an_order_that_is_too_late_is_refused_and_a_late_product_counts_from_the
 
 
 @pytest.mark.parametrize("version", [shipped, first_version], ids=["shipped", "version 1"])
-def test_each_order_that_stands_is_enriched_however_late_it_was_decided(
+def test_each_standing_order_is_enriched_however_late_it_was_decided(
     spark: SparkSession, version: Callable[[str], Topology]
 ) -> None:
     """A further event keeps an order open, so that orders stand in another order than they were placed."""

@@ -54,7 +54,7 @@ def test_an_order_and_a_payment_ten_minutes_apart_are_matched_whichever_comes_fi
     }
 
 
-def test_an_order_is_unpaid_once_when_no_payment_of_it_can_come_any_more(spark: SparkSession) -> None:
+def test_an_order_is_reported_unpaid_once_when_no_payment_can_come(spark: SparkSession) -> None:
     driver = TopologyDriver(MATCHED, spark)
     driver.pipe([order("o1", 20), order("o2", 20), order("o3", 20, "CANCELLED"), payment("o1", 21), payment("?", 31)])
     assert matched(driver) == [("o1", "p-o1")]
@@ -70,7 +70,7 @@ def test_an_order_is_unpaid_once_when_no_payment_of_it_can_come_any_more(spark: 
     assert [row["reason"] for row in driver.rows("late_records")] == ["the right row is before its frontier"]
 
 
-def test_an_order_is_unpaid_in_time_while_no_payments_come_at_all(spark: SparkSession) -> None:
+def test_an_order_is_reported_unpaid_in_time_without_any_payments(spark: SparkSession) -> None:
     driver = TopologyDriver(MATCHED, spark, partitions={"order-events": 1, "payments": 1})
     driver.pipe([order("o1", 20), payment("?", 19)])
     driver.pipe([order("o2", 31)])

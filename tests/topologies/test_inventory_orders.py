@@ -53,7 +53,7 @@ def test_an_order_stands_when_half_an_hour_has_passed_without_a_cancellation(spa
     ]
 
 
-def test_a_cancellation_undoes_its_order_also_when_it_comes_before_it(spark: SparkSession) -> None:
+def test_a_cancellation_undoes_its_order_even_if_it_comes_first(spark: SparkSession) -> None:
     events = [
         placed("o1", 1),
         event("o1", "CANCELLED", 4),
@@ -100,7 +100,7 @@ def test_orders_are_the_same_however_the_log_is_cut(spark: SparkSession) -> None
     for number in range(20):
         at = 60 + 5 * number - chance.choice([0, 0, 4, 20])
         order = chance.choice(["o1", "o2", "Größe", "o4"])
-        made = placed(order, at, partition=number % 2) if chance.random() < 0.7 else event(order, "CANCELLED", at)
-        events.append(made)
+        record = placed(order, at, partition=number % 2) if chance.random() < 0.7 else event(order, "CANCELLED", at)
+        events.append(record)
 
     assert_slice_invariant(ORDERS, events, spark, by_arrival=True, cuts=2)

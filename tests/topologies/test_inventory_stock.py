@@ -45,7 +45,7 @@ def test_small_letters_count_since_version_2(spark: SparkSession) -> None:
     assert (stock(second), stock(first)) == ({("S1", "rug"): 6}, {("S1", "rug"): 10})
 
 
-def test_no_cut_and_no_order_changes_the_stock(spark: SparkSession) -> None:
+def test_no_cut_or_order_changes_the_stock(spark: SparkSession) -> None:
     moved = [("RESTOCK", 9, 3, 0), ("SALE", 2, 1, 0), ("SALE", 1, 5, 1), ("RESTOCK", 4, 2, 1), ("sale", 1, 4, 2)]
     items = [item(kind, quantity, at=at, partition=partition) for kind, quantity, at, partition in moved]
 

@@ -35,8 +35,8 @@ def test_events_errors_and_actions_of_a_browser_are_counted_in_each_window(spark
 
     driver.pipe([event("b1", 4_000), event("b1", 7_999, "login", "ERROR"), event("b1", 8_000), event("b2", 4_000)])
 
-    found = {row["window_start"]: row for row in driver.rows("windows") if row["browser"] == "b1"}
-    counts = {start: (row["events"], row["errors"], row["actions"]) for start, row in found.items()}
+    windows = {row["window_start"]: row for row in driver.rows("windows") if row["browser"] == "b1"}
+    counts = {start: (row["events"], row["errors"], row["actions"]) for start, row in windows.items()}
     assert counts == {
         moment(0): (1, 0, 1),
         moment(2_000): (1, 0, 1),
@@ -54,15 +54,15 @@ def test_a_day_of_old_logs_gives_the_windows_of_that_day(spark: SparkSession) ->
     assert [row["window_start"] for row in driver.rows("visits")] == [moment(-2_000), moment(0)]
 
 
-def test_on_the_wall_clock_old_logs_are_counted_when_they_are_seen(spark: SparkSession) -> None:
+def test_wall_clock_windows_count_old_logs_on_arrival(spark: SparkSession) -> None:
     driver = TopologyDriver(WINDOWS_NOW, spark, now=moment(30 * _DAY))
 
     driver.pipe([event("b1", 1_000), event("b1", 60_000)])
     driver.advance(timedelta(seconds=5))
     driver.pipe([event("b2", 0)])
 
-    seen = [(row["browser"], row["window_start"], row["events"]) for row in driver.rows("visits")]
-    assert sorted(seen) == [("b1", moment(30 * _DAY - after), 2) for after in (4_000, 2_000, 0)]
+    visits = [(row["browser"], row["window_start"], row["events"]) for row in driver.rows("visits")]
+    assert sorted(visits) == [("b1", moment(30 * _DAY - after), 2) for after in (4_000, 2_000, 0)]
     assert driver.rows("late_records") == []
 
 

@@ -23,7 +23,7 @@ def views(page: str, count: int, agent: str | None = "Firefox", at: int = 0, par
     return [one] * count
 
 
-def test_views_of_people_count_and_those_of_crawlers_do_not(spark: SparkSession) -> None:
+def test_views_by_people_count_and_views_by_crawlers_do_not(spark: SparkSession) -> None:
     driver = TopologyDriver(PAGE_COUNTS, spark)
 
     driver.pipe([*views("/a", 2), *views("/a", 3, agent="ExampleBot"), *views("/b", 1, agent=None)])

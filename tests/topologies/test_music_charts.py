@@ -28,7 +28,7 @@ def chart(driver: TopologyDriver, name: str) -> list[tuple[str, int]]:
     ]
 
 
-def test_the_five_songs_that_are_played_most_are_in_a_chart(spark: SparkSession) -> None:
+def test_a_chart_has_the_five_most_played_songs(spark: SparkSession) -> None:
     driver = TopologyDriver(CHARTS, spark)
 
     driver.pipe([play for count, song in enumerate("abcdef", 1) for play in plays(song, count)])
@@ -49,7 +49,7 @@ def test_plays_shorter_than_half_a_minute_do_not_count_since_version_2(spark: Sp
     assert chart(first, "all") == [("A", 2), ("B", 1)]
 
 
-def test_two_songs_of_one_name_are_two_entries(spark: SparkSession) -> None:
+def test_two_songs_with_the_same_name_are_two_entries(spark: SparkSession) -> None:
     driver = TopologyDriver(CHARTS, spark)
     same = {"name": "Hallelujah", "genre": "Folk", "duration_ms": 30_000}
 

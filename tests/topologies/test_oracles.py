@@ -55,7 +55,7 @@ def play(spark: SparkSession, tmp_path: Path, case: Callable[[str, str], None]) 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("way", range(WAYS))
-def test_three_histories_of_today_give_what_plain_python_gives(
+def test_three_histories_of_today_match_plain_python(
     play: Played, name: str, way: int, request: pytest.FixtureRequest
 ) -> None:
     if way == 1:
@@ -65,7 +65,7 @@ def test_three_histories_of_today_give_what_plain_python_gives(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
-def test_large_slices_of_every_topology_give_what_plain_python_gives(play: Played, name: str) -> None:
+def test_large_slices_of_every_topology_match_plain_python(play: Played, name: str) -> None:
     play(name, WAYS, ways=[1])
 
 
@@ -73,7 +73,7 @@ def test_large_slices_of_every_topology_give_what_plain_python_gives(play: Playe
 @pytest.mark.soak
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("number", range(IN_SOAK), ids="{:02}".format)
-def test_fifty_histories_give_what_plain_python_gives(
+def test_fifty_histories_match_plain_python(
     play: Played, name: str, number: int, request: pytest.FixtureRequest
 ) -> None:
     if number % 2:
@@ -85,13 +85,11 @@ def test_fifty_histories_give_what_plain_python_gives(
 @pytest.mark.soak
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("number", range(2))
-def test_histories_longer_than_a_slice_in_memory_give_what_plain_python_gives(
-    play: Played, name: str, number: int
-) -> None:
+def test_histories_longer_than_an_in_memory_slice_match_plain_python(play: Played, name: str, number: int) -> None:
     play(name, WAYS + 1 + IN_SOAK + number, ways=[0], records=LARGE + 2_000)
 
 
 def test_every_shipped_topology_that_keeps_state_has_an_oracle() -> None:
-    keeps = {found.name for found in registry.declared(FOLDER) if shipped(found.name).tables}
+    keeps = {file.name for file in registry.declared(FOLDER) if shipped(file.name).tables}
     on_the_clock = {name for name in keeps if any(source.is_wall_clock for source in shipped(name).sources)}
     assert keeps - on_the_clock == set(CASES)

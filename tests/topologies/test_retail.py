@@ -41,7 +41,7 @@ class Stream:
         }
         records = in_tasks(self._log(sent, source.topic), source).where("_dead IS NULL")
         effects = call_step(self._topology, Slice(seq=self._seq, records={source.topic: records}, tables=before))
-        found = {
+        rows = {
             append.name: effects[append.name].orderBy("_order_timestamp", "_partition", "_offset").collect()
             for append in self._topology.appends
         }
@@ -49,7 +49,7 @@ class Stream:
             names = [column.name for column in table.columns]
             for row in effects[table.name].select(*names).collect():
                 self._tables[table.name][tuple(row[key] for key in table.key)] = row
-        return found
+        return rows
 
     def table(self, name: str) -> list[tuple[Any, ...]]:
         """Rows of a table after the last slice, sorted."""
@@ -71,7 +71,7 @@ def invoice(number: int, customer: str | None = "c1", amount: float = 100.0, **m
     }
 
 
-def test_loyalty_v2_adds_up_a_customers_points_invoice_by_invoice(stream: Callable[[str, str], Stream]) -> None:
+def test_loyalty_v2_adds_up_points_per_customer_and_invoice(stream: Callable[[str, str], Stream]) -> None:
     loyalty = stream(".", "retail.loyalty")
 
     rows = loyalty.slice([(0, 1, invoice(1)), (0, 2, invoice(2, amount=0.01)), (0, 3, invoice(3, customer="c2"))])[
@@ -86,7 +86,7 @@ def test_loyalty_v2_adds_up_a_customers_points_invoice_by_invoice(stream: Callab
     assert loyalty.table("rewards") == [("c1", Decimal("2.0002")), ("c2", Decimal("2.0000"))]
 
 
-def test_loyalty_v2_goes_on_from_the_balance_before_the_slice(stream: Callable[[str, str], Stream]) -> None:
+def test_loyalty_v2_continues_from_the_balance_before_the_slice(stream: Callable[[str, str], Stream]) -> None:
     loyalty = stream(".", "retail.loyalty")
     loyalty.slice([(0, 1, invoice(1))])
 
@@ -162,5 +162,5 @@ def test_every_effect_has_the_declared_columns_and_types(
         assert set(effects) == {member.name for member in (*topology.tables, *topology.appends)}
         for member in (*topology.tables, *topology.appends):
             declared: DataFrame = spark.createDataFrame([], member.schema)
-            found = effects[member.name].select(*declared.columns)
-            assert [field.dataType for field in found.schema] == [field.dataType for field in declared.schema]
+            frame = effects[member.name].select(*declared.columns)
+            assert [field.dataType for field in frame.schema] == [field.dataType for field in declared.schema]

@@ -29,7 +29,7 @@ def revenue(driver: TopologyDriver, table: str = "revenue") -> list[tuple[object
     return [tuple(row.values()) for row in driver.rows(table)]
 
 
-def test_partitions_are_added_up_first_and_then_all_of_them(spark: SparkSession) -> None:
+def test_revenue_is_summed_per_partition_and_then_in_total(spark: SparkSession) -> None:
     driver = TopologyDriver(REVENUE, spark)
 
     driver.pipe([invoice(1, 100), invoice(2, 50, partition=1), invoice(3, 10, method="CASH")])
@@ -43,7 +43,7 @@ def test_partitions_are_added_up_first_and_then_all_of_them(spark: SparkSession)
     ]
 
 
-def test_the_check_holds_and_finds_a_part_that_is_missing(spark: SparkSession) -> None:
+def test_the_check_passes_and_reports_a_missing_part(spark: SparkSession) -> None:
     [check] = REVENUE.checks
     driver = TopologyDriver(REVENUE, spark)
     driver.pipe([invoice(1, 100), invoice(2, 50, partition=1)])
@@ -55,7 +55,7 @@ def test_the_check_holds_and_finds_a_part_that_is_missing(spark: SparkSession) -
     assert spark.sql(check.sql).count() == 1
 
 
-def test_taxes_are_no_revenue_since_version_2(spark: SparkSession) -> None:
+def test_taxes_do_not_count_as_revenue_since_version_2(spark: SparkSession) -> None:
     driver = TopologyDriver(first_version("retail.revenue"), spark)
 
     driver.pipe([invoice(1, 100)])

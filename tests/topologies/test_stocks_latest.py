@@ -25,7 +25,7 @@ def tick(symbol: str, price: float | None, at: int = 0, partition: int = 0) -> I
     return Input(topic="ticks", key=symbol.encode(), value=value, partition=partition, timestamp_ms=at)
 
 
-def test_a_bank_has_its_newest_tick_and_other_symbols_none(spark: SparkSession) -> None:
+def test_only_banks_have_a_newest_tick(spark: SparkSession) -> None:
     driver = TopologyDriver(LATEST, spark)
 
     driver.pipe([tick("SBIN", 5, at=3), tick("SBIN", 6.5, at=2), tick("TCS", 1), tick("HDFCLIFE", 1)])

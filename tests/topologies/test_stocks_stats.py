@@ -30,7 +30,7 @@ def tick(symbol: str, at: int, price: float, partition: int = 0) -> Input:
     return Input(topic="ticks", value=value, key=symbol.encode(), partition=partition, timestamp_ms=at + 60_000)
 
 
-def test_a_window_has_count_range_and_average_of_the_ticks_of_its_five_seconds(spark: SparkSession) -> None:
+def test_a_window_has_count_range_and_average_of_five_seconds(spark: SparkSession) -> None:
     driver = TopologyDriver(STATS, spark)
 
     driver.pipe([tick("INFY", 5_000, 10), tick("INFY", 9_999, 11), tick("INFY", 5_000, 14.5), tick("TCS", 5_000, 1)])
@@ -61,7 +61,7 @@ def test_a_late_tick_lands_in_its_own_windows_or_among_the_late_records(spark: S
     assert late == [("2 of its 5 windows are closed", 8_500), ("5 of its 5 windows are closed", 4_999)]
 
 
-def test_a_window_goes_to_the_topic_once_when_it_is_final_and_stays_in_the_table(spark: SparkSession) -> None:
+def test_a_final_window_is_sent_once_and_stays_in_the_table(spark: SparkSession) -> None:
     driver = TopologyDriver(STATS, spark)
     driver.pipe([tick("INFY", 5_000, 10), tick("INFY", 16_000, 1)])
     driver.pipe([tick("INFY", 17_000, 1), tick("TCS", 77_000, 1)])
@@ -71,7 +71,7 @@ def test_a_window_goes_to_the_topic_once_when_it_is_final_and_stays_in_the_table
     assert len(driver.rows("windows")) == 5 + 6 + 5
 
 
-def test_version_1_has_one_window_a_tick_and_no_average(spark: SparkSession) -> None:
+def test_version_1_has_one_window_per_tick_and_no_average(spark: SparkSession) -> None:
     driver = TopologyDriver(STATS_V1, spark)
     driver.pipe([tick("INFY", 5_000, 10), tick("INFY", 9_999, 11), tick("INFY", 10_000, 12)])
 
@@ -80,7 +80,7 @@ def test_version_1_has_one_window_a_tick_and_no_average(spark: SparkSession) -> 
     assert "average" not in driver.rows("windows")[0]
 
 
-def test_ten_years_of_prices_that_others_wrote_down_give_what_pandas_gives(spark: SparkSession) -> None:
+def test_ten_years_of_real_prices_match_pandas(spark: SparkSession) -> None:
     import pandas as pd
     from vega_datasets import data
 
@@ -95,8 +95,8 @@ def test_ten_years_of_prices_that_others_wrote_down_give_what_pandas_gives(spark
 
     opened = pd.concat(prices.assign(start=prices["at"] // 1000 * 1000 - back * 1000) for back in range(5))
     grouped = opened.groupby(["symbol", "start"])["price"].agg(["count", "min", "max", "mean"])
-    wanted = {(symbol, moment(start)): tuple(row) for (symbol, start), *row in grouped.itertuples()}
-    found = {
+    expected = {(symbol, moment(start)): tuple(row) for (symbol, start), *row in grouped.itertuples()}
+    windows = {
         (row["symbol"], row["window_start"]): (
             row["trades"],
             float(row["lowest"]),
@@ -105,11 +105,11 @@ def test_ten_years_of_prices_that_others_wrote_down_give_what_pandas_gives(spark
         )
         for row in driver.rows("windows")
     }
-    print(f"{len(ticks)} prices of {len(partitions)} symbols, {len(found)} windows")
-    assert found == wanted
+    print(f"{len(ticks)} prices of {len(partitions)} symbols, {len(windows)} windows")
+    assert windows == expected
     frontier = moment(int(prices["at"].max()) - 10_000)
     final = {(row["symbol"], row["window_start"]) for row in driver.rows("stats")}
-    assert final == {at for at in wanted if at[1] + timedelta(seconds=5) <= frontier}
+    assert final == {at for at in expected if at[1] + timedelta(seconds=5) <= frontier}
 
 
 def test_windows_are_the_same_however_the_log_is_cut(spark: SparkSession) -> None:
