@@ -44,14 +44,14 @@ def test_an_archive_fits_one_java_and_one_class_path(tmp_path: Path, java: Path)
 
 
 @pytest.mark.usefixtures("java")
-def test_a_jvm_gets_the_archive_that_is_there_unless_its_settings_choose_one(tmp_path: Path) -> None:
+def test_a_jvm_gets_an_existing_archive_unless_its_settings_name_one(tmp_path: Path) -> None:
     assert class_data.reading("-Xmn8m", tmp_path, []) == "-Xmn8m"
     file = class_data.archive(tmp_path, [])
     file.parent.mkdir()
     file.touch()
     assert class_data.reading("-Xmn8m", tmp_path, []).startswith(f"-Xmn8m -XX:SharedArchiveFile={file} ")
-    for chosen in ("-Xshare:off", "-XX:SharedArchiveFile=mine.jsa", class_data.writing("", tmp_path / "x.jsa")):
-        assert class_data.reading(chosen, tmp_path, []) == chosen
+    for option in ("-Xshare:off", "-XX:SharedArchiveFile=mine.jsa", class_data.writing("", tmp_path / "x.jsa")):
+        assert class_data.reading(option, tmp_path, []) == option
 
 
 @pytest.mark.usefixtures("java")
@@ -64,7 +64,7 @@ def test_an_archive_whose_path_an_option_cannot_hold_is_not_offered(tmp_path: Pa
 
 
 @pytest.mark.spark
-def test_the_jvm_of_a_session_maps_the_archive_that_bootstrap_made(spark: SparkSession) -> None:
+def test_the_jvm_of_a_session_maps_the_archive_of_bootstrap(spark: SparkSession) -> None:
     cache = Config.from_env().cache
     file = class_data.archive(cache, ensure_spark(cache))
     assert file.is_file(), "Run scripts/bootstrap."

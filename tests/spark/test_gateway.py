@@ -43,16 +43,16 @@ except Exception as error:
 """
 
 
-def test_settings_go_in_a_private_file_that_is_removed_even_when_no_jvm_starts(tmp_path: Path) -> None:
+def test_settings_go_in_a_private_file_removed_even_if_no_jvm_starts(tmp_path: Path) -> None:
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     submit.write_text(FAKE)
     submit.chmod(0o755)
     env = {**os.environ, "SPARK_HOME": str(tmp_path), "OUT": str(tmp_path), "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", START], env=env, input=SECRET, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "PySparkRuntimeError"
+    assert process.stdout.strip() == "PySparkRuntimeError"
     words = (tmp_path / "words").read_text()
     assert "s3cr3t" not in words and words.endswith("--load-spark-defaults\npyspark-shell\n")
     assert (tmp_path / "mode").read_text() == "600\n"
@@ -63,9 +63,7 @@ def test_settings_go_in_a_private_file_that_is_removed_even_when_no_jvm_starts(t
 
 
 @pytest.mark.spark
-def test_settings_of_spark_reach_the_jvm_and_are_in_no_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_settings_reach_the_jvm_without_a_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAPPA_HOME", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("KAPPA_SPARK_MASTER", "local[1]")

@@ -35,7 +35,7 @@ class Jvm:
         self.collected += 1
 
 
-def test_they_are_collected_when_they_have_grown_since_the_last_look() -> None:
+def test_old_objects_are_collected_after_growing_since_the_last_look() -> None:
     jvm = Jvm("Tenured Gen")
     old = OldObjects(jvm.session)
     jvm.used, jvm.alive = LEAST - 1, LEAST
@@ -49,7 +49,7 @@ def test_they_are_collected_when_they_have_grown_since_the_last_look() -> None:
     assert jvm.collected == 2
 
 
-def test_beside_readers_they_are_collected_later() -> None:
+def test_old_objects_are_collected_later_while_readers_run() -> None:
     jvm = Jvm("Tenured Gen")
     old = OldObjects(jvm.session)
     jvm.used = LEAST_LIVE - 1
@@ -67,7 +67,7 @@ def test_another_collector_is_left_alone() -> None:
 
 
 @pytest.mark.spark
-def test_a_real_jvm_tells_and_collects(spark: SparkSession) -> None:
+def test_a_real_jvm_reports_and_collects_old_objects(spark: SparkSession) -> None:
     old = OldObjects(spark)
     assert not old.collect_if_grown(1 << 40)
     assert old.collect_if_grown(1)

@@ -39,7 +39,7 @@ def test_java_home_comes_first(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("release", "fits"), [("16.0.2", False), ("17.0.15", True), ("21", True), ("1.8.0_292", False)]
 )
-def test_java_17_is_the_oldest_that_fits(monkeypatch, tmp_path, release, fits):
+def test_java_17_is_the_oldest_accepted_release(monkeypatch, tmp_path, release, fits):
     java(tmp_path / "mine", release)
     only(monkeypatch, tmp_path, java_home=tmp_path / "mine")
     if fits:
@@ -62,7 +62,7 @@ def test_without_java_the_error_says_how_to_get_it(monkeypatch, tmp_path):
         jars.find_java()
 
 
-def test_jars_that_are_there_need_no_java_and_no_network(monkeypatch, tmp_path):
+def test_existing_jars_need_neither_java_nor_network(monkeypatch, tmp_path):
     folder = jars._folder(tmp_path, "spark-delta", jars.SPARK)
     folder.mkdir()
     (folder / "b.jar").touch()
@@ -84,7 +84,7 @@ def fetch(returncode: int, *, files: bool):
 
 
 @pytest.mark.parametrize(("returncode", "files"), [(1, True), (0, False)])
-def test_a_fetch_that_fails_leaves_nothing_that_counts(monkeypatch, tmp_path, returncode, files):
+def test_a_failed_fetch_leaves_no_usable_folder(monkeypatch, tmp_path, returncode, files):
     monkeypatch.setattr(jars, "find_java", lambda: Path("java"))
     monkeypatch.setattr(jars.subprocess, "run", fetch(returncode, files=files))
     with pytest.raises(ConfigError, match="UNRESOLVED"):
@@ -95,5 +95,5 @@ def test_a_fetch_that_fails_leaves_nothing_that_counts(monkeypatch, tmp_path, re
     assert len(jars.ensure_spark(tmp_path)) == len(jars.SPARK)
 
 
-def test_another_list_of_jars_is_another_folder(tmp_path):
+def test_another_list_of_jars_has_another_folder(tmp_path):
     assert jars._folder(tmp_path, "kafka", jars.KAFKA) != jars._folder(tmp_path, "kafka", jars.KAFKA[:1])

@@ -45,12 +45,14 @@ def imported(folder: Path, name: str) -> Topology:
         sys.path.remove(str(folder))
     del sys.modules["functions"]
     sys.modules["functions"] = module
-    found: Topology = module.functions
-    return found
+    topology: Topology = module.functions
+    return topology
 
 
 @pytest.mark.parametrize("load", [registry.load, registry.load_apart, imported])
-def test_a_worker_needs_no_file_of_the_topology(tmp_path: Path, load: Callable[[Path, str], Topology]) -> None:
+def test_a_worker_runs_functions_without_the_topology_file(
+    tmp_path: Path, load: Callable[[Path, str], Topology]
+) -> None:
     functions.write(tmp_path, "a.functions", "pos", beside=f"beside_{load.__name__}_pickled")
     with (tmp_path / "functions.py").open("a") as file:
         file.write(STEP)
@@ -60,7 +62,7 @@ def test_a_worker_needs_no_file_of_the_topology(tmp_path: Path, load: Callable[[
     finally:
         sys.modules.pop("functions", None)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    worker = subprocess.run(
         [sys.executable, "-c", WORKER],
         input=pickled,
         capture_output=True,
@@ -68,6 +70,6 @@ def test_a_worker_needs_no_file_of_the_topology(tmp_path: Path, load: Callable[[
         env=env,
         check=False,  # type: ignore[call-overload]
     )
-    assert done.returncode == 0, done.stderr.decode()
+    assert worker.returncode == 0, worker.stderr.decode()
     row = {"id": ["a"], "amount": [7], "plain": [1], "by_series": [2], "by_batch": [21]}
-    assert json.loads(done.stdout) == [7 * 3 + 2000, [3], [row]]
+    assert json.loads(worker.stdout) == [7 * 3 + 2000, [3], [row]]

@@ -24,7 +24,7 @@ def test_python_functions_run_in_a_test_of_a_topology(tmp_path: Path, spark: Spa
 
 
 @pytest.mark.spark
-def test_a_topology_that_a_test_imports_as_a_module_of_its_own_runs_them_too(
+def test_a_topology_imported_as_a_module_of_its_own_runs_python_functions(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions.write(tmp_path, "a.functions", "pos", beside="beside_imported")

@@ -13,8 +13,8 @@ JAVA = "spark.driver.extraJavaOptions"
 COLLECTOR = "-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -XX:MetaspaceSize=256m"
 
 
-def made(**given: str) -> dict[str, str]:
-    return settings(Config.from_env(given), [])
+def session_settings(**env: str) -> dict[str, str]:
+    return settings(Config.from_env(env), [])
 
 
 @pytest.mark.parametrize(
@@ -26,23 +26,23 @@ def made(**given: str) -> dict[str, str]:
         ("1073741824", ""),
     ],
 )
-def test_a_heap_begins_with_half_of_the_memory_where_it_is_given_in_a_unit(memory: str, options: str) -> None:
+def test_a_heap_begins_with_half_of_the_memory_given_in_a_unit(memory: str, options: str) -> None:
     assert serial_collector(memory) == f"{COLLECTOR}{options}"
 
 
-def test_few_cores_collect_in_one_thread_and_many_do_as_the_jvm_likes() -> None:
-    few = made(KAPPA_SPARK_MASTER=f"local[{FEW_CORES}]")[JAVA]
+def test_few_cores_collect_in_one_thread_and_many_by_the_jvms_default() -> None:
+    few = session_settings(KAPPA_SPARK_MASTER=f"local[{FEW_CORES}]")[JAVA]
     assert few == f"{COLLECTOR} -Xmn512m -Xms768m -XX:InitialHeapSize=1536m"
     for master in (f"local[{FEW_CORES + 1}]", "spark://somewhere:7077"):
-        assert JAVA not in made(KAPPA_SPARK_MASTER=master)
+        assert JAVA not in session_settings(KAPPA_SPARK_MASTER=master)
 
 
-def test_what_the_user_sets_counts() -> None:
+def test_settings_of_the_user_win() -> None:
     few = {"KAPPA_SPARK_MASTER": "local[2]"}
-    options = made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA]
+    options = session_settings(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA]
     assert options == f"{COLLECTOR} -Xmn1024m -Xms1536m -XX:InitialHeapSize=3072m"
-    assert made(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
-    assert made(**few)["spark.buffer.pageSize"] == "4m"
+    assert session_settings(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
+    assert session_settings(**few)["spark.buffer.pageSize"] == "4m"
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_what_the_user_sets_counts() -> None:
 )
 def test_values_of_names_that_look_like_a_secret_are_replaced_by_spark(name: str, is_secret: bool) -> None:
     for setting in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
-        assert bool(re.search(made()[setting], name)) == is_secret
+        assert bool(re.search(session_settings()[setting], name)) == is_secret

@@ -35,14 +35,14 @@ def started(rest: str, mark: str, folder: Path) -> subprocess.Popen[str]:
 
 def marked(mark: str) -> list[psutil.Process]:
     """The processes that inherited a mark."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return processes
 
 
 @pytest.mark.spark
@@ -74,13 +74,13 @@ def test_no_jvm_outlives_a_process_that_ends_while_spark_starts(seconds: float, 
     process.communicate(timeout=300)
     assert process.returncode == (-signal.SIGKILL if killed else 0)
     deadline = time.monotonic() + 60
-    while (left := marked(mark)) and time.monotonic() < deadline:
+    while (survivors := marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert [" ".join(one.cmdline())[:100] for one in left] == []
+    assert [" ".join(one.cmdline())[:100] for one in survivors] == []
     assert killed or not list(tmp_path.glob("kappa-spark-*")), "Spark's settings, secrets among them"
 
 
-def test_what_keeps_spark_from_starting_is_told_where_the_session_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_of_spark_is_raised_where_the_session_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_java(*_: object) -> None:
         raise ConfigError("There is no Java.")
 

@@ -27,13 +27,13 @@ WIDTH, ROWS, TIMES = 1_000, 20_000, 4
 
 def families(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The kinds of sockets that this worker has open."""
-    found = set()
+    names = set()
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             if str(link.readlink()).startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(link.name))) as one:
-                    found.add(one.family.name)
-    yield from [pa.RecordBatch.from_pydict({"family": sorted(found)}) for _ in batches]
+                    names.add(one.family.name)
+    yield from [pa.RecordBatch.from_pydict({"family": sorted(names)}) for _ in batches]
 
 
 def more(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -54,9 +54,9 @@ def shipped() -> Iterator[None]:
 
 
 @pytest.mark.spark
-def test_a_worker_is_reached_by_a_unix_socket_that_its_owner_alone_can_find(spark: SparkSession) -> None:
-    found = spark.range(2, numPartitions=2).mapInArrow(families, "family string").toArrow()
-    assert set(found["family"].to_pylist()) == {"AF_UNIX"}
+def test_a_worker_is_reached_by_a_private_unix_socket(spark: SparkSession) -> None:
+    rows = spark.range(2, numPartitions=2).mapInArrow(families, "family string").toArrow()
+    assert set(rows["family"].to_pylist()) == {"AF_UNIX"}
     folder = Path(unix_sockets.private_folder())
     assert list(folder.glob(".*.sock")), "the socket of the worker's daemon"
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -65,19 +65,19 @@ def test_a_worker_is_reached_by_a_unix_socket_that_its_owner_alone_can_find(spar
 @pytest.mark.spark
 def test_rows_that_fill_the_sockets_both_ways_arrive(spark: SparkSession) -> None:
     wide = spark.range(ROWS, numPartitions=1).selectExpr("id", f"repeat('x', {WIDTH}) AS text")
-    found = wide.mapInArrow(more, "id long, text string").selectExpr("sum(id) AS ids", "sum(length(text)) AS bytes")
-    assert found.toArrow().to_pylist() == [{"ids": TIMES * ROWS * (ROWS - 1) // 2, "bytes": TIMES * ROWS * WIDTH}]
+    sums = wide.mapInArrow(more, "id long, text string").selectExpr("sum(id) AS ids", "sum(length(text)) AS bytes")
+    assert sums.toArrow().to_pylist() == [{"ids": TIMES * ROWS * (ROWS - 1) // 2, "bytes": TIMES * ROWS * WIDTH}]
 
 
 @pytest.mark.spark
 def test_results_leave_nothing_behind_in_the_jvm(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    kept = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
-    kept.setAccessible(True)
+    hook_files = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    hook_files.setAccessible(True)
 
     def paths() -> set[str]:
-        return {str(path) for path in kept.get(None) if str(path).endswith(".sock")}
+        return {str(path) for path in hook_files.get(None) if str(path).endswith(".sock")}
 
     before = paths()
     for _ in range(3):
@@ -110,12 +110,12 @@ def outcome(tmp_path: Path, **conf: str) -> list[str]:
     deep.mkdir()
     env = {**os.environ, "TMPDIR": str(deep), "KAPPA_HOME": str(tmp_path), "KAPPA_SPARK_MASTER": "local[1]"}
     env["KAPPA_SPARK_CONF"] = json.dumps({"spark.driver.memory": "700m", **conf})
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()[-2:]
+    process = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True)
+    return process.stdout.splitlines()[-2:]
 
 
 @pytest.mark.spark
-def test_a_temporary_folder_with_a_long_path_is_passed_over_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_temporary_folder_with_a_long_path_is_skipped_without_leftovers(tmp_path: Path) -> None:
     kinds, folder = outcome(tmp_path)
     assert kinds == "['AF_UNIX']"
     assert folder.startswith("/tmp/kappa-")
@@ -123,7 +123,7 @@ def test_a_temporary_folder_with_a_long_path_is_passed_over_and_nothing_is_left(
 
 
 @pytest.mark.spark
-def test_tcp_where_the_settings_say_so(tmp_path: Path) -> None:
+def test_tcp_is_used_where_the_settings_say_so(tmp_path: Path) -> None:
     assert outcome(tmp_path, **{unix_sockets.ENABLED: "false"}) == ["['AF_INET']", "None"]
 
 
@@ -135,7 +135,7 @@ for tempfile.tempdir in sys.argv[1:]:
 """
 
 
-def test_a_short_temporary_folder_is_taken_once_for_a_process(tmp_path: Path) -> None:
+def test_a_short_temporary_folder_is_used_once_per_process(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as short:
         places = [short, str(tmp_path / ("d" * 60))]
         done = subprocess.run([sys.executable, "-c", TWICE, *places], capture_output=True, text=True, check=True)
