@@ -31,7 +31,7 @@ def test_a_duration_is_written_in_iso_8601(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1DT", "7D", "P1M", "P1Y", "-P1D", "PT6h", "P7D ", "P٧D", "P" + "9" * 30 + "D"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         notation.parsed_duration(text)
 
@@ -49,7 +49,7 @@ def test_offsets_are_named_by_partition_or_by_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (["pos"], "'pos' names no offset"),
         (["pos:=1"], "names no offset"),
@@ -61,8 +61,8 @@ def test_offsets_are_named_by_partition_or_by_topic() -> None:
         (["pos:0=1", "pos:0=1"], r"pos\[0\] was given 1 before"),
     ],
 )
-def test_offsets_that_are_malformed_or_named_twice_are_refused(texts: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_offsets_that_are_malformed_or_named_twice_are_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         notation.parsed_offsets(texts)
 
 
@@ -75,7 +75,7 @@ def test_a_file_of_kafkas_tools_is_read_and_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("pos,1", "three values"),
         ("pos,1,2,3", "three values"),
@@ -88,8 +88,8 @@ def test_a_file_of_kafkas_tools_is_read_and_written() -> None:
         ("pos,0,9", r"pos\[0\] was given 5 before"),
     ],
 )
-def test_a_malformed_line_is_refused_with_its_number_and_content(line: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+def test_a_malformed_line_is_refused_with_its_number_and_content(line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         notation.offsets_from_csv(f"pos,0,5\n\n{line}\n", "f.csv")
     assert str(caught.value).startswith(f"Line 3 of f.csv is {line!r}: ")
 
@@ -100,11 +100,11 @@ def test_a_file_without_offsets_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "found"),
+    ("texts", "partitions"),
     [(["pos"], {"pos": None}), (["pos:2,0", "b"], {"pos": (0, 2), "b": None}), (["pos:1"], {"pos": (1,)})],
 )
-def test_partitions_are_selected_as_kafkas_tools_do(texts: list[str], found: dict[str, Any]) -> None:
-    assert notation.parsed_partitions(texts) == found
+def test_partitions_are_selected_as_kafkas_tools_do(texts: list[str], partitions: dict[str, Any]) -> None:
+    assert notation.parsed_partitions(texts) == partitions
 
 
 @pytest.mark.parametrize("texts", [[""], ["pos:"], ["pos:a"], ["pos:0,,1"], [":0"], ["pos", "pos:1"]])
@@ -122,7 +122,7 @@ def test_a_savepoint_is_a_number_a_name_or_a_time() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "17", "2026-03-01", "a b", "-a", "a" * 101])
-def test_a_savepoint_has_a_name_that_is_no_number_and_no_time(text: str) -> None:
+def test_a_savepoints_name_is_neither_a_number_nor_a_time(text: str) -> None:
     assert notation.savepoint_name("a" * 100) == "a" * 100
     with pytest.raises(UsageError, match="cannot be called"):
         notation.savepoint_name(text)
@@ -146,12 +146,12 @@ def test_a_savepoint_has_a_name_that_is_no_number_and_no_time(text: str) -> None
         ("2026-03-29", "UTC", "2026-03-29T00:00"),
     ],
 )
-def test_days_and_times_are_of_the_zone_that_is_named(text: str, zone: str, utc: str) -> None:
+def test_days_and_times_are_read_in_the_named_zone(text: str, zone: str, utc: str) -> None:
     assert notation.local_time(text, zone) == datetime.fromisoformat(f"{utc}:00+00:00")
 
 
 @pytest.mark.parametrize(
-    ("text", "zone", "said"),
+    ("text", "zone", "message"),
     [
         ("2026-03-29", "Europe/Berln", "The zone 'Europe/Berln' is not a time zone .* 'Europe/Berlin'"),
         ("yesterday", "UTC", "'yesterday' is not a day or a time"),
@@ -162,6 +162,6 @@ def test_days_and_times_are_of_the_zone_that_is_named(text: str, zone: str, utc:
         ("9999-12-31T23:00", "America/New_York", "beyond the years 1 to 9999"),
     ],
 )
-def test_days_and_times_that_a_zone_does_not_have_are_refused(text: str, zone: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_days_and_times_missing_in_a_zone_are_refused(text: str, zone: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         notation.local_time(text, zone)

@@ -27,7 +27,7 @@ def pos(start: int, end: int, partition: int = 0) -> OffsetRange:
 
 
 @pytest.mark.parametrize(("partition", "start", "end"), [(-1, 0, 1), (0, -1, 1), (0, 5, 4)])
-def test_a_range_that_cannot_be_is_refused(partition: int, start: int, end: int) -> None:
+def test_an_impossible_range_is_refused(partition: int, start: int, end: int) -> None:
     with pytest.raises(ValueError, match="not an offset range"):
         pos(start, end, partition)
 
@@ -48,7 +48,7 @@ def test_a_vector_reads_and_writes_the_form_of_spark() -> None:
 @pytest.mark.parametrize(
     "text", ['{"pos":{"0":-1}}', '{"pos":{"0":true}}', '{"pos":{"0":1.5}}', '{"pos":5}', "[1]", "{"]
 )
-def test_text_that_is_no_vector_is_refused(text: str) -> None:
+def test_text_that_is_not_a_vector_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not topic|are 0 or more|Expecting"):
         Offsets.from_json(text)
 
@@ -61,14 +61,14 @@ def test_a_vector_survives_json_and_is_sorted(offsets: Offsets) -> None:
 
 
 @given(vectors, vectors)
-def test_merging_takes_the_other_vector_where_it_names_a_partition(left: Offsets, right: Offsets) -> None:
+def test_merging_prefers_the_other_vector_where_it_names_a_partition(left: Offsets, right: Offsets) -> None:
     merged = left.merge(right)
     assert all(merged[at] == (right[at] if at in right else left[at]) for at in merged)
     assert set(merged) == set(left) | set(right)
 
 
 @given(vectors, vectors)
-def test_a_span_exists_exactly_where_the_end_names_all_and_dominates(start: Offsets, end: Offsets) -> None:
+def test_a_span_exists_only_if_the_end_names_all_partitions_and_dominates(start: Offsets, end: Offsets) -> None:
     if set(start) <= set(end) and end.dominates(start):
         ranges = start.span_to(end)
         assert ranges_end(ranges) == end
@@ -80,7 +80,7 @@ def test_a_span_exists_exactly_where_the_end_names_all_and_dominates(start: Offs
 
 
 @given(vectors, vectors, vectors)
-def test_dominance_is_an_order(a: Offsets, b: Offsets, c: Offsets) -> None:
+def test_dominance_is_a_partial_order(a: Offsets, b: Offsets, c: Offsets) -> None:
     assert a.dominates(a)
     assert not (a.dominates(b) and b.dominates(c)) or a.dominates(c)
 
@@ -90,7 +90,7 @@ def test_dominance_is_componentwise(offset: int, dominates: bool) -> None:
     assert Offsets({"pos": {0: 9, 1: offset}}).dominates(Offsets({"pos": {0: 9, 1: 5}})) is dominates
 
 
-def test_a_span_behind_its_start_names_partition_and_numbers() -> None:
+def test_a_span_ending_before_its_start_names_partition_and_numbers() -> None:
     with pytest.raises(DataLossError, match=r"pos\[1\] was read up to 7, the end is at 6"):
         Offsets({"pos": {1: 7}}).span_to(Offsets({"pos": {1: 6}}))
 
@@ -99,7 +99,7 @@ def test_a_partition_that_appears_later_starts_at_zero() -> None:
     assert Offsets({"pos": {0: 5}}).span_to(Offsets({"pos": {0: 5, 1: 3}})) == (pos(5, 5), pos(0, 3, 1))
 
 
-def test_a_slice_names_a_partition_once() -> None:
+def test_a_slice_names_each_partition_once() -> None:
     with pytest.raises(LedgerError):
         ranges_end([pos(0, 1), pos(1, 2)])
 
@@ -115,7 +115,7 @@ def test_a_slice_names_a_partition_once() -> None:
         ([], True),
     ],
 )
-def test_slices_join_when_one_starts_where_the_other_ended(later: list[OffsetRange], expected: bool) -> None:
+def test_slices_join_if_one_starts_where_the_other_ends(later: list[OffsetRange], expected: bool) -> None:
     assert joins([pos(0, 5)], later) is expected
 
 
@@ -137,21 +137,21 @@ spans = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda ends: pos(m
 
 
 @given(st.lists(spans, max_size=5), spans)
-def test_coverage_agrees_with_counting_offsets_one_by_one(ranges: list[OffsetRange], wanted: OffsetRange) -> None:
-    start, end = ranges_start([wanted]), ranges_end([wanted])
+def test_coverage_agrees_with_counting_offsets_one_by_one(ranges: list[OffsetRange], goal: OffsetRange) -> None:
+    start, end = ranges_start([goal]), ranges_end([goal])
     coverage = uncovered(ranges, start, end)
 
-    def covered(found: tuple[OffsetRange, ...]) -> list[int]:
-        return sorted(offset for range_ in found for offset in range(range_.start, range_.end))
+    def covered(part: tuple[OffsetRange, ...]) -> list[int]:
+        return sorted(offset for range_ in part for offset in range(range_.start, range_.end))
 
     times = {offset: sum(r.start <= offset < r.end for r in ranges) for offset in range(13)}
-    inside = range(wanted.start, wanted.end)
+    inside = range(goal.start, goal.end)
     assert covered(coverage.gaps) == [offset for offset in inside if times[offset] == 0]
     assert covered(coverage.overlaps) == [offset for offset in inside for _ in range(times[offset] - 1)]
     assert covered(coverage.outside) == [o for o, count in times.items() if o not in inside for _ in range(count)]
 
 
-def test_coverage_names_ranges_of_partitions_that_were_not_wanted() -> None:
+def test_coverage_names_ranges_of_partitions_outside_the_goal() -> None:
     assert uncovered([pos(0, 3, 7)], Offsets(), Offsets()).outside == (pos(0, 3, 7),)
 
 
@@ -166,14 +166,14 @@ def test_ranges_are_written_compactly() -> None:
     assert ranges_to_json([pos(5, 9)]) == '{"pos":{"0":[5,9]}}'
 
 
-def test_a_partition_that_appeared_later_stands_at_zero() -> None:
+def test_a_vector_has_zero_for_a_later_partition() -> None:
     before = Offsets({"pos": {0: 5}})
     assert before.naming([("pos", 0), ("pos", 1)]) == Offsets({"pos": {0: 5, 1: 0}})
     assert before.naming([]) == before
 
 
-def test_vectors_of_different_topics_are_compared_where_they_can_be() -> None:
-    live, mine = Offsets({"pos": {0: 5}, "old": {0: 9}}), Offsets({"pos": {0: 5, 1: 0}, "new": {0: 3}})
-    assert live.beside(mine) == mine.beside(live) == Offsets({"pos": {0: 5, 1: 0}})
-    assert live.beside(mine.with_("pos", 1, 1)) != mine.with_("pos", 1, 1).beside(live)
+def test_vectors_of_different_topics_are_compared_on_common_topics() -> None:
+    live, replay = Offsets({"pos": {0: 5}, "old": {0: 9}}), Offsets({"pos": {0: 5, 1: 0}, "new": {0: 3}})
+    assert live.beside(replay) == replay.beside(live) == Offsets({"pos": {0: 5, 1: 0}})
+    assert live.beside(replay.with_("pos", 1, 1)) != replay.with_("pos", 1, 1).beside(live)
     assert live.beside(Offsets({"new": {0: 1}})) == Offsets()

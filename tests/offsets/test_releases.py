@@ -24,7 +24,7 @@ def released(ranges: list[OffsetRange], times: dict[str, dict[int, int]], **ends
     return releases.of_live_slice(ranges, end, TOPICS, times, lambda: stable)
 
 
-def test_a_partition_that_is_too_far_behind_gets_the_least_time_of_the_others() -> None:
+def test_a_partition_too_far_behind_gets_the_least_time_of_the_others() -> None:
     ranges = spans(("left", 0, 5, 9), ("left", 1, 3, 3), ("right", 0, 2, 2))
     times = {"left": {0: 9_000, 1: 2_000}, "right": {0: 7_500}}
 
@@ -33,24 +33,24 @@ def test_a_partition_that_is_too_far_behind_gets_the_least_time_of_the_others() 
     assert released(spans(("left", 0, 5, 9), ("left", 1, 3, 4), ("right", 0, 2, 2)), times) == {}, "the slice has one"
 
 
-def test_a_partition_that_is_less_behind_is_waited_for() -> None:
+def test_a_partition_less_far_behind_holds_the_others_back() -> None:
     ranges = spans(("left", 0, 5, 9), ("left", 1, 3, 3))
     assert released(ranges, {"left": {0: 3_000, 1: 2_000}}) == {}
     assert released(ranges, {"left": {0: 3_001, 1: 2_000}}) == {"left": {1: {3: 3_001}}}
 
 
-def test_a_partition_without_any_record_is_idle_once_another_has_a_time() -> None:
+def test_a_partition_without_records_is_idle_once_another_has_a_time() -> None:
     ranges = spans(("left", 0, 0, 9), ("left", 1, 0, 0))
     assert released(ranges, {}) == {}
     assert released(ranges, {"left": {0: 5}}) == {"left": {1: {0: 5}}}
 
 
-def test_nothing_is_released_while_a_partition_that_is_not_idle_has_no_time() -> None:
+def test_nothing_is_released_while_an_active_partition_has_no_time() -> None:
     ranges = spans(("left", 0, 5, 9), ("left", 1, 3, 3), ("right", 0, 0, 1))
     assert released(ranges, {"left": {0: 9_000, 1: 2_000}}) == {}
 
 
-def test_a_partition_that_was_added_is_where_the_others_are() -> None:
+def test_an_added_partition_starts_at_the_time_of_the_others() -> None:
     ranges = spans(("left", 0, 5, 9), ("left", 1, 3, 3), ("left", 2, 0, 4), ("other", 0, 0, 1))
     position = Offsets.from_json({"left": {"0": 5, "1": 3}})
     times = {"left": {0: 9_000, 1: 2_000}}
@@ -59,14 +59,14 @@ def test_a_partition_that_was_added_is_where_the_others_are() -> None:
     assert releases.of_added(ranges, Offsets(), TOPICS, times) == {}
 
 
-def test_of_two_times_at_one_offset_the_greater_holds() -> None:
-    found = releases.merged([{"left": {1: {3: 50}}}, {"left": {1: {3: 70, 9: 80}}}, {"left": {1: {3: 60}}}])
-    assert found == {"left": {1: {3: 70, 9: 80}}}
-    assert releases.unknown(found, {"left": {1: {3: 70, 9: 79}}}) == {"left": {1: {9: 80}}}
-    assert releases.from_dict(json.loads(json.dumps(releases.as_dict(found)))) == found
+def test_the_greater_of_two_times_at_one_offset_counts() -> None:
+    merged = releases.merged([{"left": {1: {3: 50}}}, {"left": {1: {3: 70, 9: 80}}}, {"left": {1: {3: 60}}}])
+    assert merged == {"left": {1: {3: 70, 9: 80}}}
+    assert releases.unknown(merged, {"left": {1: {3: 70, 9: 79}}}) == {"left": {1: {9: 80}}}
+    assert releases.from_dict(json.loads(json.dumps(releases.as_dict(merged)))) == merged
 
 
-def test_a_savepoint_has_what_was_released_up_to_it() -> None:
+def test_a_savepoint_has_the_releases_up_to_it() -> None:
     later = [{"left": {1: {3: 70, 9: 80, 12: 90}}}, {"left": {1: {9: 95}}}]
     end = Offsets.from_json({"left": {"0": 4, "1": 9}})
     assert releases.as_of(later, end, {"left": {0: 100, 1: 85}}) == {"left": {1: {3: 70, 9: 85}}}
@@ -80,25 +80,25 @@ class Run:
         self.log = log
         self.end = START
         self.times: dict[str, dict[int, int]] = {}
-        self.told: list[tuple[Offsets, Releases]] = []
+        self.slices: list[tuple[Offsets, Releases]] = []
         self.at_records: dict[tuple[str, int, int], int] = {}
         self.after: dict[str, dict[str, dict[int, int]]] = {}
 
-    def read(self, end: Offsets, found: Releases) -> None:
+    def read(self, end: Offsets, slice_releases: Releases) -> None:
         for range_ in self.end.span_to(end):
-            mine = self.times.setdefault(range_.topic, {})
-            by_offset = found.get(range_.topic, {}).get(range_.partition, {})
+            times_of_topic = self.times.setdefault(range_.topic, {})
+            by_offset = slice_releases.get(range_.topic, {}).get(range_.partition, {})
             for offset in range(range_.start, range_.end + 1):
                 times = [ms for at, ms in by_offset.items() if at <= offset]
-                times += [mine[range_.partition]] if range_.partition in mine else []
+                times += [times_of_topic[range_.partition]] if range_.partition in times_of_topic else []
                 if offset < range_.end:
                     times.append(self.log[range_.at][offset])
                 if times:
-                    mine[range_.partition] = max(times)
+                    times_of_topic[range_.partition] = max(times)
                 if offset < range_.end:
-                    self.at_records[range_.topic, range_.partition, offset] = mine[range_.partition]
+                    self.at_records[range_.topic, range_.partition, offset] = times_of_topic[range_.partition]
         self.end = end
-        self.told.append((end, found))
+        self.slices.append((end, slice_releases))
         self.after[end.to_json()] = {topic: dict(parts) for topic, parts in self.times.items()}
 
     def live(self, end: Offsets, there: Offsets) -> None:
@@ -106,13 +106,13 @@ class Run:
         self.read(end, releases.of_live_slice(ranges, self.end, TOPICS, self.times, lambda: there))
 
     def copy(self, other: Run, end: Offsets) -> None:
-        known = releases.merged(found for _, found in self.told)
-        self.read(end, releases.copied(other.told, known, self.end.span_to(end)))
+        known_releases = releases.merged(one for _, one in self.slices)
+        self.read(end, releases.copied(other.slices, known_releases, self.end.span_to(end)))
 
 
-def rolled_up(told: list[tuple[Offsets, Releases]], most: int) -> list[tuple[Offsets, Releases]]:
-    """The first so many slices as one."""
-    return [(told[most - 1][0], releases.merged(found for _, found in told[:most])), *told[most:]] if most else told
+def rolled_up(slices: list[tuple[Offsets, Releases]], most: int) -> list[tuple[Offsets, Releases]]:
+    """The first ``most`` slices as one."""
+    return [(slices[most - 1][0], releases.merged(one for _, one in slices[:most])), *slices[most:]] if most else slices
 
 
 def test_another_run_of_the_same_offsets_has_the_same_frontiers() -> None:
@@ -120,7 +120,7 @@ def test_another_run_of_the_same_offsets_has_the_same_frontiers() -> None:
 
 
 def has_equal_frontiers(seed: int) -> bool:
-    """Holds a replay of a random history against its live stream; whether that released anything."""
+    """Compares a replay of a random history with its live stream; whether that released anything."""
     chance = random.Random(seed)
     log = {at: sorted(chance.sample(range(20_000), 40)) for at, _ in START.items()}
     for times in log.values():  # some out of order
@@ -136,9 +136,9 @@ def has_equal_frontiers(seed: int) -> bool:
             live.live(behind, there)
 
     replay = Run(log)
-    told = len(live.told)
-    live.told = rolled_up(live.told, chance.randrange(told))
-    goals = [end for end, _ in live.told]
+    count = len(live.slices)
+    live.slices = rolled_up(live.slices, chance.randrange(count))
+    goals = [end for end, _ in live.slices]
     replay_to = chance.randrange(len(goals))
     while replay.end != goals[replay_to]:  # slices of its own, in bulk
         steps = {at: chance.randrange(8) for at, _ in START.items()}
@@ -149,4 +149,4 @@ def has_equal_frontiers(seed: int) -> bool:
         replay.copy(live, end)
         assert replay.after[end.to_json()] == live.after[end.to_json()], seed
     assert replay.at_records == live.at_records, seed
-    return any(found for _, found in live.told)
+    return any(one for _, one in live.slices)

@@ -13,8 +13,8 @@ from kappa.offsets.vector import OffsetRange
 
 
 def aside(*offsets: int, decision: int = 1, partition: int = 0, topic: str = "pos") -> SetAside:
-    found = {offset: set_asides.value_hash(str(offset).encode()) for offset in offsets}
-    return SetAside(decision=decision, reason="why", topic=topic, topic_id="id", partition=partition, offsets=found)
+    hashes = {offset: set_asides.value_hash(str(offset).encode()) for offset in offsets}
+    return SetAside(decision=decision, reason="why", topic=topic, topic_id="id", partition=partition, offsets=hashes)
 
 
 def span(start: int, end: int, partition: int = 0) -> OffsetRange:
@@ -29,12 +29,12 @@ def test_offsets_are_typed_as_a_list_with_ranges(text: str, offsets: tuple[int, 
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1..3", "٣", "1,,2"])
-def test_what_is_no_list_of_offsets_is_refused(text: str) -> None:
+def test_an_invalid_list_of_offsets_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a list of offsets"):
         set_asides.listed(text, 10)
 
 
-def test_a_list_that_runs_backwards_or_names_too_many_offsets_is_refused() -> None:
+def test_a_list_that_descends_or_names_too_many_offsets_is_refused() -> None:
     with pytest.raises(UsageError, match=r"runs backwards\. Write --offset 3-9"):
         set_asides.listed("9-3", 10)
     assert len(set_asides.listed("1-10", 10)) == 10
@@ -45,55 +45,55 @@ def test_a_list_that_runs_backwards_or_names_too_many_offsets_is_refused() -> No
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "kept"), [(4, 7, {4, 6}), (5, 6, set()), (6, 7, {6}), (0, 5, {4}), (7, 9, set())]
+    ("start", "end", "expected"), [(4, 7, {4, 6}), (5, 6, set()), (6, 7, {6}), (0, 5, {4}), (7, 9, set())]
 )
-def test_those_of_a_slice_lie_within_its_ranges(start: int, end: int, kept: set[int]) -> None:
-    found = set_asides.within([aside(4, 6), aside(4, partition=1)], [span(start, end), span(0, 0, 1)])
-    assert {offset for one in found for offset in one.offsets} == kept
+def test_a_slice_sets_aside_only_offsets_within_its_ranges(start: int, end: int, expected: set[int]) -> None:
+    within = set_asides.within([aside(4, 6), aside(4, partition=1)], [span(start, end), span(0, 0, 1)])
+    assert {offset for one in within for offset in one.offsets} == expected
 
 
-def test_of_two_decisions_about_one_record_the_first_holds() -> None:
+def test_the_first_of_two_decisions_about_a_record_counts() -> None:
     one, two = aside(1, 2, decision=3), aside(2, 3, decision=9)
-    found = set_asides.merged([two, one])
-    assert [(each.decision, sorted(each.offsets)) for each in found] == [(3, [1, 2]), (9, [3])]
-    assert set_asides.merged(found) == found == set_asides.merged([*found, *found])
+    merged = set_asides.merged([two, one])
+    assert [(each.decision, sorted(each.offsets)) for each in merged] == [(3, [1, 2]), (9, [3])]
+    assert set_asides.merged(merged) == merged == set_asides.merged([*merged, *merged])
 
 
-def test_what_is_brought_in_is_not_set_aside() -> None:
+def test_readmitted_offsets_are_not_set_aside() -> None:
     several = (aside(1, 2, decision=3), aside(5, decision=4, partition=1))
-    chosen = set_asides.selection(several, "pos:0=2,7-9")
-    assert [sorted(one.offsets) for one in chosen] == [[2]]
-    assert set_asides.count(set_asides.without(several, chosen)) == 2
+    selection = set_asides.selection(several, "pos:0=2,7-9")
+    assert [sorted(one.offsets) for one in selection] == [[2]]
+    assert set_asides.count(set_asides.without(several, selection)) == 2
     assert set_asides.selection(several, "4") == several[1:]
     assert set_asides.selection(several, "all") == several
     assert set_asides.selection(several, "5") == ()
 
 
 @pytest.mark.parametrize("text", ["", "pos", "pos=1", "pos:x=1", ":0=1", "pos:0=", "pos:0=a", "-1"])
-def test_what_names_no_record_that_was_set_aside_is_refused(text: str) -> None:
+def test_a_selection_without_a_record_set_aside_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         set_asides.check_choice(text)
 
 
-def test_they_are_read_as_they_were_written() -> None:
+def test_set_aside_records_survive_their_text() -> None:
     several = (aside(1, 12), aside(3, partition=2))
     assert set_asides.from_list(json.loads(json.dumps(set_asides.as_list(several)))) == several
     assert set_asides.detail(()) == {}
 
 
-def test_a_null_value_and_one_that_cannot_be_read_have_no_hash_of_a_value() -> None:
-    found = {set_asides.value_hash(value) for value in (None, b"", b"null")} | {set_asides.UNREADABLE}
-    assert len(found) == 4
+def test_a_null_value_and_an_unreadable_one_have_distinct_hashes() -> None:
+    hashes = {set_asides.value_hash(value) for value in (None, b"", b"null")} | {set_asides.UNREADABLE}
+    assert len(hashes) == 4
     assert set_asides.value_hash(b"4111", "a key that is long enough") != set_asides.value_hash(b"4111")
 
 
-def test_what_cannot_be_read_is_left_out_of_the_ranges() -> None:
+def test_unreadable_offsets_are_left_out_of_the_ranges() -> None:
     around = set_asides.ranges_around([span(2, 6), span(0, 3, 1)], {("pos", 0): [2, 4, 9], ("pos", 1): [2]})
     assert around == [span(3, 4), span(5, 6), span(0, 2, 1)]
     assert set_asides.ranges_around([span(2, 4)], {("pos", 0): [2, 3]}) == []
 
 
-def test_they_are_told_by_number_and_first_places() -> None:
+def test_set_aside_records_are_described_by_count_and_first_places() -> None:
     assert set_asides.described([aside(4)]) == "1 record, pos[0] at 4"
     assert set_asides.described([aside(*range(7, 12)), aside(1, partition=1)]) == (
         "6 records, pos[0] at 7, 8, 9 and 2 more; pos[1] at 1"
