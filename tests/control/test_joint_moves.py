@@ -358,7 +358,9 @@ def test_status_history_and_certificate_show_what_belongs_together(
     assert joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
     assert control.status(config, "a.b").moving_with == {}
     assert control.status(config, "a.b").moved_with == {"a.c": 2}
-    back = "bring back epoch 1 of a.b to be live again and bring back epoch 1 of a.c to be live again, all in one commit"
+    back = (
+        "bring back epoch 1 of a.b to be live again and bring back epoch 1 of a.c to be live again, all in one commit"
+    )
     assert back in kappa("rollback", "a.b", "a.c").output
     assert "a.b went live together with a.c epoch 2; what is not named" in kappa("rollback", "a.b").output
     assert "went live together" not in kappa("rollback", "a.b", "a.c").output

@@ -148,7 +148,11 @@ REPORT = DiffReport(
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A world without a broker, whose drivers are a heartbeat of this process."""
-    settings = {"KAPPA_HOME": tmp_path / "home", "KAPPA_LAKE": tmp_path / "lake", "KAPPA_TOPOLOGIES": tmp_path / "topologies"}
+    settings = {
+        "KAPPA_HOME": tmp_path / "home",
+        "KAPPA_LAKE": tmp_path / "lake",
+        "KAPPA_TOPOLOGIES": tmp_path / "topologies",
+    }
     environment = {name: str(value) for name, value in settings.items()}
     made = World(config=Config.from_env({**environment, "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}), folder=tmp_path)
     monkeypatch.setattr(Act, "make", made.made_within(Act.make))

@@ -80,7 +80,7 @@ def registry() -> FakeRegistry:
     return FakeRegistry({1: FIRST, 2: SECOND})
 
 
-def test_a_slice_beyond_memory_reads_what_one_in_memory_reads(log: Log, spark: SparkSession, tmp_path: Path) -> None:
+def test_slices_in_and_beyond_memory_read_the_same_avro_records(log: Log, spark: SparkSession, tmp_path: Path) -> None:
     raw = log(sent(200)).localCheckpoint()
     small = read(spark, raw, Schemas(str(tmp_path / "one"), registry()), 200, 50_000)
     large = read(spark, raw, Schemas(str(tmp_path / "two"), registry()), 200, 10)
@@ -102,45 +102,45 @@ def test_a_slice_beyond_memory_reads_what_one_in_memory_reads(log: Log, spark: S
 def test_a_slice_waits_for_its_registry_and_later_ones_read_without_it(
     log: Log, spark: SparkSession, tmp_path: Path, small_slice: int
 ) -> None:
-    lake, known = str(tmp_path), registry()
+    lake, schema_registry = str(tmp_path), registry()
     raw = log([(0, BASE + n, value(n)) for n in range(40) if n % 10 != 5]).localCheckpoint()
-    known.is_away = True
+    schema_registry.is_away = True
     with pytest.raises(RegistryUnreachableError):
-        read(spark, raw, Schemas(lake, known), 36, small_slice)
-    known.is_away = False
-    first = read(spark, raw, Schemas(lake, known), 36, small_slice)
+        read(spark, raw, Schemas(lake, schema_registry), 36, small_slice)
+    schema_registry.is_away = False
+    first = read(spark, raw, Schemas(lake, schema_registry), 36, small_slice)
     assert load(lake, "pos").keys() == {1, 2}
-    known.is_away = True
-    assert read(spark, raw, Schemas(lake, known), 36, small_slice) == first
+    schema_registry.is_away = True
+    assert read(spark, raw, Schemas(lake, schema_registry), 36, small_slice) == first
 
 
-def test_what_the_registry_did_not_know_is_asked_again(log: Log, spark: SparkSession, tmp_path: Path) -> None:
-    raw, known = log([(0, BASE, wired(3, FIRST, {"n": 1, "at": BASE}), b"key")]).localCheckpoint(), registry()
-    schemas = Schemas(str(tmp_path), known)
+def test_a_schema_unknown_to_the_registry_is_requested_again(log: Log, spark: SparkSession, tmp_path: Path) -> None:
+    raw, schema_registry = log([(0, BASE, wired(3, FIRST, {"n": 1, "at": BASE}), b"key")]).localCheckpoint(), registry()
+    schemas = Schemas(str(tmp_path), schema_registry)
     for small_slice in (50_000, 0):
         assert read(spark, raw, schemas, 1, small_slice)[2].rows_dead == 1
     assert {number: one.kind for number, one in load(str(tmp_path), "pos").items()} == {3: "UNKNOWN"}
-    known.is_away = True
+    schema_registry.is_away = True
     for sends, small_slice in [("held", 50_000), ("versioned", 0)]:
-        assert read(spark, raw, Schemas(str(tmp_path), known), 1, small_slice, sends)[2].rows_dead == 1
+        assert read(spark, raw, Schemas(str(tmp_path), schema_registry), 1, small_slice, sends)[2].rows_dead == 1
     for small_slice in (50_000, 0):  # it may have been registered since
         with pytest.raises(RegistryUnreachableError):
             read(spark, raw, schemas, 1, small_slice, "live")
-    known.is_away = False
-    known.schemas[3] = known.schemas[1]
+    schema_registry.is_away = False
+    schema_registry.schemas[3] = schema_registry.schemas[1]
     for small_slice in (50_000, 0):
         assert read(spark, raw, schemas, 1, small_slice, "live")[2].rows_dead == 0
     assert load(str(tmp_path), "pos")[3].kind == "AVRO"
 
 
-def test_hostile_ids_leave_few_files(tmp_path: Path) -> None:
+def test_hostile_schema_ids_leave_few_files(tmp_path: Path) -> None:
     schemas = Schemas(str(tmp_path), registry())
-    found = schemas.look_up("pos", range(1, 301))
-    assert [number for number, one in found.items() if one is not None] == [1, 2]
+    schemas_by_id = schemas.look_up("pos", range(1, 301))
+    assert [number for number, one in schemas_by_id.items() if one is not None] == [1, 2]
     assert len(load(str(tmp_path), "pos")) == 102
 
 
-def test_a_registry_that_has_another_schema_under_an_id_is_not_believed(tmp_path: Path) -> None:
+def test_a_registry_with_another_schema_under_a_stored_id_is_ignored(tmp_path: Path) -> None:
     lake = str(tmp_path)
     assert Schemas(lake, registry()).look_up("pos", [1, 2]).keys() == {1, 2}
     assert Schemas(lake, registry()).look_up("pos", [1]).keys() == {1, 2}
@@ -162,10 +162,10 @@ def test_a_stored_schema_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_schema_is_registered_once(tmp_path: Path) -> None:
-    known: Any = FakeRegistry({1: FIRST})
+    schema_registry: Any = FakeRegistry({1: FIRST})
     text = '{"type": "string"}'
-    assert Schemas(str(tmp_path), known).id_of("pos", text) == 2
-    known.is_away = True
-    assert Schemas(str(tmp_path), known).id_of("pos", text) == 2
+    assert Schemas(str(tmp_path), schema_registry).id_of("pos", text) == 2
+    schema_registry.is_away = True
+    assert Schemas(str(tmp_path), schema_registry).id_of("pos", text) == 2
     with pytest.raises(RegistryUnreachableError):
-        Schemas(str(tmp_path), known).id_of("pos", '"int"')
+        Schemas(str(tmp_path), schema_registry).id_of("pos", '"int"')

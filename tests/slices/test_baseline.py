@@ -54,7 +54,7 @@ class _Message:
         self.key, self.value = lambda: record.key, lambda: record.value
 
 
-def test_a_key_that_an_earlier_attempt_sent_and_that_is_gone_gets_a_tombstone(tmp_path: Path) -> None:
+def test_a_key_sent_by_an_earlier_attempt_and_gone_since_gets_a_tombstone(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=0.0)
     epoch.slice({("a", 0): 1, ("b", 0): 2})
     kafka = Topics()
@@ -77,9 +77,9 @@ def test_a_key_that_an_earlier_attempt_sent_and_that_is_gone_gets_a_tombstone(tm
     assert orjson.loads(kafka.records[epoch.paths.markers][-1].value or b"")["seq"] == 1
 
 
-def test_a_record_that_an_own_topic_has_is_not_sent_again_and_equal_ones_count() -> None:
+def test_only_records_missing_from_an_own_topic_are_sent_again() -> None:
     kafka = Topics()
     kafka.records["own"] = [Record("own", b"k", b"1"), Record("own", b"k", b"2"), Record("own", None, b"1")]
-    wanted = [Record("own", key, value) for key, value in ((b"k", b"1"), (b"k", b"1"), (b"k", b"2"), (b"k", b"3"))]
-    lacking = list(EarlierAttempts(kafka).missing(wanted))  # type: ignore[arg-type]
-    assert [record.value for record in lacking] == [b"1", b"3"]
+    records = [Record("own", key, value) for key, value in ((b"k", b"1"), (b"k", b"1"), (b"k", b"2"), (b"k", b"3"))]
+    missing = list(EarlierAttempts(kafka).missing(records))  # type: ignore[arg-type]
+    assert [record.value for record in missing] == [b"1", b"3"]

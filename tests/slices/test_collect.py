@@ -25,12 +25,12 @@ NEVER_NULL = (
 
 
 @pytest.mark.parametrize("in_one_job", [True, False])
-def test_rows_of_effects_whose_columns_are_never_null_come_as_they_are(spark: SparkSession, in_one_job: bool) -> None:
+def test_effects_with_non_null_columns_are_collected_unchanged(spark: SparkSession, in_one_job: bool) -> None:
     frames = {
         "votes": spark.range(3).selectExpr("id", *NEVER_NULL),
         "averages": spark.range(2).selectExpr("id", "2 * id AS double"),
         "none": spark.range(0).selectExpr(*NEVER_NULL),
     }
-    found = collect(frames, in_one_job=in_one_job)
+    effects = collect(frames, in_one_job=in_one_job)
     for name, frame in frames.items():
-        assert found[name].sort_by(found[name].column_names[0]).to_pylist() == frame.toArrow().to_pylist()
+        assert effects[name].sort_by(effects[name].column_names[0]).to_pylist() == frame.toArrow().to_pylist()

@@ -66,29 +66,29 @@ def test_a_null_in_a_required_column_names_effect_column_count_and_record(spark:
 
 
 @BOTH
-def test_a_row_that_removes_its_key_needs_nothing_but_the_key(spark: SparkSession, in_memory: bool) -> None:
-    gone = "SELECT 'a' AS id, CAST(NULL AS BIGINT) AS amount, TRUE AS _deleted"
-    assert take(spark, STATE, gone, in_memory=in_memory).num_rows == 1
-    error = refused(spark, STATE, gone.replace("'a'", "CAST(NULL AS STRING)"), in_memory=in_memory)
+def test_a_row_that_removes_its_key_needs_only_the_key(spark: SparkSession, in_memory: bool) -> None:
+    removal = "SELECT 'a' AS id, CAST(NULL AS BIGINT) AS amount, TRUE AS _deleted"
+    assert take(spark, STATE, removal, in_memory=in_memory).num_rows == 1
+    error = refused(spark, STATE, removal.replace("'a'", "CAST(NULL AS STRING)"), in_memory=in_memory)
     assert error.data["column"] == "id"
 
 
 @BOTH
-def test_two_rows_of_a_key_name_the_record_of_one(spark: SparkSession, in_memory: bool) -> None:
+def test_an_error_about_two_rows_for_a_key_names_the_record_of_one(spark: SparkSession, in_memory: bool) -> None:
     rows = f"SELECT id, n AS amount, {PLACE} FROM VALUES ('a', 1L), ('b', 5L), ('b', 4L) AS t(id, n)"
     error = refused(spark, STATE, rows, in_memory=in_memory)
     assert "3 rows for 2 keys (id). The first one comes from record in[2] at offset 4." in str(error)
 
 
 @BOTH
-def test_a_row_of_state_that_keeps_its_origin_names_the_record(spark: SparkSession, in_memory: bool) -> None:
+def test_an_error_about_a_state_row_names_the_record_of_its_origin(spark: SparkSession, in_memory: bool) -> None:
     place = "STRUCT(TIMESTAMP'2026-01-01' AS _order_timestamp, 'in' AS _topic, 0 AS _partition, 3L AS _offset)"
     rows = f"SELECT 'a' AS id, CAST(NULL AS BIGINT) AS amount, {place} AS origin"
     assert refused(spark, STATE, rows, in_memory=in_memory).data["place"] == ("in", 0, 3)
 
 
 @BOTH
-def test_a_row_that_comes_from_no_record_is_refused_without_a_place(spark: SparkSession, in_memory: bool) -> None:
+def test_a_row_without_a_record_is_refused_without_a_place(spark: SparkSession, in_memory: bool) -> None:
     error = refused(spark, STATE, "SELECT 'a' AS id, CAST(NULL AS BIGINT) AS amount", in_memory=in_memory)
     assert error.data["place"] is None
 
@@ -131,7 +131,7 @@ PARTS = Append(name="rows", schema="id STRING, region STRING, at TIMESTAMP", par
 
 
 @BOTH
-def test_an_empty_text_in_a_partition_column_is_null_as_delta_keeps_it(spark: SparkSession, in_memory: bool) -> None:
+def test_an_empty_text_in_a_partition_column_is_a_null_as_in_delta(spark: SparkSession, in_memory: bool) -> None:
     texts = "VALUES (''), (' '), ('__HIVE_DEFAULT_PARTITION__') AS t(region)"
     rows = f"SELECT 'a' AS id, region, TIMESTAMP'2026-01-01' AS at FROM {texts}"
     assert sorted(take(spark, PARTS, rows, in_memory=in_memory)["region"].to_pylist(), key=str) == [" ", None, None]
@@ -141,7 +141,7 @@ def test_an_empty_text_in_a_partition_column_is_null_as_delta_keeps_it(spark: Sp
 @pytest.mark.parametrize(
     "region", ["''", "CONCAT('a', CHAR(0))", "REPEAT('x', 250)", "REPEAT('ü', 50)", "NULL"], ids=str
 )
-def test_a_value_that_no_partition_can_have_is_refused(spark: SparkSession, region: str, in_memory: bool) -> None:
+def test_a_value_unsuitable_for_a_partition_is_refused(spark: SparkSession, region: str, in_memory: bool) -> None:
     output = Append(name="rows", schema="id STRING, region STRING NOT NULL", partition_by=["region"])
     rows = f"SELECT 'a' AS id, IF(n = 1, {region}, 'x') AS region, {PLACE} FROM VALUES (0L), (1L) AS t(n)"
     error = refused(spark, output, rows, in_memory=in_memory)
@@ -149,7 +149,7 @@ def test_a_value_that_no_partition_can_have_is_refused(spark: SparkSession, regi
 
 
 @BOTH
-def test_a_long_text_that_the_name_of_a_folder_holds_is_taken(spark: SparkSession, in_memory: bool) -> None:
+def test_a_long_text_that_fits_the_name_of_a_folder_is_accepted(spark: SparkSession, in_memory: bool) -> None:
     texts = "VALUES (REPEAT('x', 248)), (REPEAT('ü', 41)) AS t(region)"
     rows = f"SELECT 'a' AS id, region, TIMESTAMP'0001-01-01' AS at FROM {texts}"
     assert take(spark, PARTS, rows, in_memory=in_memory).num_rows == 2
@@ -179,9 +179,7 @@ WAYS = {"driver": None, "arrow": 500_000, "spark": 0}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_slice_that_is_refused_writes_nothing_and_the_next_one_passes(
-    spark: SparkSession, tmp_path: Path, way: str
-) -> None:
+def test_a_refused_slice_writes_nothing_and_the_next_one_passes(spark: SparkSession, tmp_path: Path, way: str) -> None:
     most = WAYS[way]
     run: TopologyDriver | HeldSlices = (
         TopologyDriver(POISON, spark)
@@ -189,12 +187,12 @@ def test_a_slice_that_is_refused_writes_nothing_and_the_next_one_passes(
         else HeldSlices(POISON, spark, tmp_path, partitions=1, small_slice=50_000, arrow_rows=most)
     )
     run.pipe([entries({"id": "a", "n": 1, "region": "x"}), entries(b"no JSON")])
-    for value, said in {
+    for value, message in {
         '{"id":"b","region":"x"}': "1 of 1 rows have null in column 'amount'",
         '{"id":"b","n":1,"region":""}': "1 of 1 rows have no text in column 'region'",
     }.items():
         before = snapshot(tmp_path)
-        with pytest.raises(TopologyError, match=said) as refusal:
+        with pytest.raises(TopologyError, match=message) as refusal:
             run.pipe([entries(b"no JSON"), entries(value)])
         assert refusal.value.data["place"] is not None
         assert snapshot(tmp_path) == before, "neither rows nor dead letters"

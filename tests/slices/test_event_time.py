@@ -46,7 +46,7 @@ def event_ms(value: bytes, timestamp_ms: int) -> int | None:
 def records(seed: int, kind: str) -> list[Sent]:
     """Records out of order in two partitions; some broken, some tombstones, some too far ahead."""
     chance = random.Random(seed)
-    found: list[Sent] = []
+    sent: list[Sent] = []
     for n in range(COUNT):
         sent_ms = BEGIN + n * 20
         at: Any = sent_ms - chance.randrange(0, 6_000)
@@ -64,8 +64,8 @@ def records(seed: int, kind: str) -> list[Sent]:
             value = b"{"
         # Kafka's timestamps of what has no event time of its own lie far ahead: they must not move anything.
         is_strange = value is None or value == b"{"
-        found.append((n % 2 if n > 50 else 0, sent_ms + (500_000 if is_strange else 0), value, b"key"))
-    return found
+        sent.append((n % 2 if n > 50 else 0, sent_ms + (500_000 if is_strange else 0), value, b"key"))
+    return sent
 
 
 def timed_by(
@@ -138,19 +138,21 @@ def read(
     rows: list[Row] = []
     committed = LedgerRow(kind="commit", seq=0, writer="test", at=clock.now())
     whole = log(sent).localCheckpoint()
-    known: Releases = {}
+    known_releases: Releases = {}
     before = {0: 0, 1: 0}
     for cut in cuts:
         after = {p: sum(1 for item in sent[:cut] if item[0] == p) for p in before}
         ranges = tuple(OffsetRange(topic="pos", partition=p, start=before[p], end=after[p]) for p in before)
-        found = up_to({"pos": released or {}}, ranges_end(ranges), at_end=True)
-        detail = releases_detail(unknown(found, known))
+        slice_releases = up_to({"pos": released or {}}, ranges_end(ranges), at_end=True)
+        detail = releases_detail(unknown(slice_releases, known_releases))
         plan = LedgerRow(kind="plan", seq=1, writer="test", at=clock.now(), ranges=ranges, detail=detail)
         condition = " OR ".join(
             f"(partition = {r.partition} AND offset >= {r.start} AND offset < {r.end})" for r in ranges
         )
         records = whole.where(condition)
-        with Reading(spark, "", [source], plan, committed, records, small_slice=small_slice, released=known) as reading:
+        with Reading(
+            spark, "", [source], plan, committed, records, small_slice=small_slice, released=known_releases
+        ) as reading:
             read = reading.records["pos"].selectExpr(
                 "_partition",
                 "_offset",
@@ -169,7 +171,7 @@ def read(
             max_timestamps=counts.max_timestamps,
             stream_times=counts.stream_times,
         )
-        before, known = after, found
+        before, known_releases = after, slice_releases
     return sorted(rows), counts, frontiers
 
 
@@ -186,23 +188,23 @@ def test_event_times_and_frontiers_depend_on_offsets_alone(
     whole = read(spark, log, source, sent, [COUNT], small_slice)
     cut = read(spark, log, source, sent, [60, 200, 201, COUNT], small_slice)
 
-    for found, counts, frontiers in (whole, cut):
-        assert found == rows
+    for actual, counts, frontiers in (whole, cut):
+        assert actual == rows
         assert counts.stream_times == {"pos": reached}
         assert frontiers == {"pos": Frontier(ms=min(reached.values()) - GRACE)}
 
 
 @pytest.mark.parametrize("small_slice", [50_000, 0], ids=["in memory", "beyond"])
-def test_a_change_without_a_row_lies_where_its_partition_stands(
+def test_a_change_without_a_row_has_the_event_time_of_its_partition(
     spark: SparkSession, log: Log, small_slice: int
 ) -> None:
-    asked, sent = timed_by("BIGINT", 20261123, tombstones=True)
-    rows, reached = expected(sent, asked)
-    source = replace(asked, tombstones=False, envelope="debezium", key_format="json")
+    timed, sent = timed_by("BIGINT", 20261123, tombstones=True)
+    rows, reached = expected(sent, timed)
+    source = replace(timed, tombstones=False, envelope="debezium", key_format="json")
 
-    found, counts, _ = read(spark, log, source, [in_envelope(*item) for item in sent], [60, COUNT], small_slice)
+    actual, counts, _ = read(spark, log, source, [in_envelope(*item) for item in sent], [60, COUNT], small_slice)
 
-    assert (found, counts.stream_times) == (rows, {"pos": reached})
+    assert (actual, counts.stream_times) == (rows, {"pos": reached})
 
 
 def in_envelope(partition: int, timestamp_ms: int, value: bytes | None, key: bytes | None = None) -> Sent:
@@ -211,13 +213,13 @@ def in_envelope(partition: int, timestamp_ms: int, value: bytes | None, key: byt
         row = None if value is None else orjson.loads(value)
     except orjson.JSONDecodeError:
         return partition, timestamp_ms, value, key
-    made = change("d" if row is None else "c", row, lsn=1)
-    return partition, timestamp_ms, orjson.dumps(made), b'{"k":"a"}'
+    envelope = change("d" if row is None else "c", row, lsn=1)
+    return partition, timestamp_ms, orjson.dumps(envelope), b'{"k":"a"}'
 
 
 @pytest.mark.parametrize("small_slice", [50_000, 0], ids=["in memory", "beyond"])
 @pytest.mark.parametrize("kind", ["BIGINT", None], ids=["epoch ms", "of Kafka"])
-def test_from_the_offset_of_a_release_on_a_partition_has_at_least_its_time(
+def test_a_partition_has_at_least_the_time_of_a_release_from_its_offset_on(
     spark: SparkSession, log: Log, kind: str | None, small_slice: int
 ) -> None:
     source, sent = timed_by(kind, 20261124, idle_after="1 second")
@@ -228,8 +230,8 @@ def test_from_the_offset_of_a_release_on_a_partition_has_at_least_its_time(
     assert 10 < sum(is_released for *_, is_released in rows) < len(rows) // 2
 
     for cuts in ([COUNT], [132, 200, 201, COUNT]):
-        found, counts, frontiers = read(spark, log, source, sent, cuts, small_slice, RELEASED)
-        assert found == rows
+        actual, counts, frontiers = read(spark, log, source, sent, cuts, small_slice, RELEASED)
+        assert actual == rows
         assert counts.stream_times == {"pos": reached}
         assert frontiers == {"pos": Frontier(ms=min(reached.values()) - GRACE)}
 
@@ -243,7 +245,7 @@ def test_a_partition_without_records_holds_the_frontier_back(spark: SparkSession
     assert frontiers == {"pos": Frontier(ms=None)}
 
 
-def test_a_dead_letter_says_what_is_wrong_with_its_event_time(spark: SparkSession, log: Log) -> None:
+def test_a_dead_letter_says_why_its_event_time_is_invalid(spark: SparkSession, log: Log) -> None:
     source = Source(topic="pos", schema="at BIGINT", time="at", grace="0 seconds", ahead="1 second")
     values = [
         b'{"at": 1}',

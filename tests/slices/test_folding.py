@@ -59,8 +59,8 @@ class Changelog:
     def send(self, rows: list[dict[str, Any]], seq: int) -> None:
         """One transaction: rows, of which those with ``_deleted`` delete their key."""
         schema = pa.schema([*tables.schema_of(self.epoch.paths.table("kept")), ("_deleted", pa.bool_())])
-        made = pa.Table.from_pylist([{**dict.fromkeys(schema.names), **row} for row in rows], schema=_nullable(schema))
-        self.send_records(list(changelogs.changelog_records(self.topic, self.table, made, seq)))
+        sent = pa.Table.from_pylist([{**dict.fromkeys(schema.names), **row} for row in rows], schema=_nullable(schema))
+        self.send_records(list(changelogs.changelog_records(self.topic, self.table, sent, seq)))
 
     def send_records(self, records: list[Record]) -> None:
         with Sender(self.kafka.bootstrap_servers, f"{self.topic}.id", f"{self.topic}.group") as sender:
@@ -70,9 +70,11 @@ class Changelog:
     def fold(self, upto_seq: int = 99) -> Rows:
         """Fold it, and give the table's rows."""
         folding.fold_into(self.epoch.run, self.epoch.paths, self.table, upto_seq)
-        found = queries.query(self.epoch.paths.table("kept"), None).to_pylist()
-        rows: Rows = {row["id"]: {k: dict(v) if k == "named" and v else v for k, v in row.items()} for row in found}
-        assert len(rows) == len(found)
+        table_rows = queries.query(self.epoch.paths.table("kept"), None).to_pylist()
+        rows: Rows = {
+            row["id"]: {k: dict(v) if k == "named" and v else v for k, v in row.items()} for row in table_rows
+        }
+        assert len(rows) == len(table_rows)
         return rows
 
 
@@ -81,18 +83,18 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 @pytest.fixture
-def made(
+def new_changelog(
     request: pytest.FixtureRequest, tmp_path: Path, kafka: Broker, spark: SparkSession
 ) -> Iterator[Callable[[str], Changelog]]:
-    found: list[Changelog] = []
+    instances: list[Changelog] = []
 
     def make(schema: str) -> Changelog:
-        name = f"c{random.Random(request.node.nodeid).randrange(10**9)}{len(found)}"
-        found.append(Changelog(name, schema, tmp_path / name, kafka, spark))
-        return found[-1]
+        name = f"c{random.Random(request.node.nodeid).randrange(10**9)}{len(instances)}"
+        instances.append(Changelog(name, schema, tmp_path / name, kafka, spark))
+        return instances[-1]
 
     yield make
-    kafka.delete_topics([one.topic for one in found])
+    kafka.delete_topics([one.topic for one in instances])
 
 
 @pytest.fixture(params=["in memory", "more keys than fit", "more bytes than fit"])
@@ -101,8 +103,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     name = str(request.param)
     ways: list[str] = []
     overwrite, overwrite_frame = tables.overwrite, tables.overwrite_frame
-    monkeypatch.setattr(tables, "overwrite", lambda *given: (ways.append("memory"), overwrite(*given)))
-    monkeypatch.setattr(tables, "overwrite_frame", lambda *given: (ways.append("spark"), overwrite_frame(*given)))
+    monkeypatch.setattr(tables, "overwrite", lambda *args: (ways.append("memory"), overwrite(*args)))
+    monkeypatch.setattr(tables, "overwrite_frame", lambda *args: (ways.append("spark"), overwrite_frame(*args)))
     if name == "more keys than fit":
         monkeypatch.setattr(folding, "MOST_KEYS", 40)
     if name == "more bytes than fit":
@@ -136,8 +138,8 @@ def history(schema: str, day: int) -> tuple[list[list[dict[str, Any]]], Rows]:
     return slices, rows
 
 
-def test_the_newest_row_of_each_key_is_the_table(made: Callable[[str], Changelog], way: str) -> None:
-    changelog = made(ODD)
+def test_the_newest_row_of_each_key_is_the_table(new_changelog: Callable[[str], Changelog], way: str) -> None:
+    changelog = new_changelog(ODD)
     slices, rows = history(ODD, 7)
     for seq, changes in enumerate(slices, 1):
         changelog.send(changes, seq)
@@ -145,8 +147,8 @@ def test_the_newest_row_of_each_key_is_the_table(made: Callable[[str], Changelog
     assert changelog.fold(upto_seq=8) == rows
 
 
-def test_a_second_fold_changes_nothing(made: Callable[[str], Changelog]) -> None:
-    changelog = made(PLAIN)
+def test_a_second_fold_changes_nothing(new_changelog: Callable[[str], Changelog]) -> None:
+    changelog = new_changelog(PLAIN)
     changelog.send([{"id": "a", "n": 1}], 1)
     first = changelog.fold()
     version = tables.version(changelog.epoch.paths.table("kept"))
@@ -154,16 +156,16 @@ def test_a_second_fold_changes_nothing(made: Callable[[str], Changelog]) -> None
     assert tables.version(changelog.epoch.paths.table("kept")) == version
 
 
-def test_an_empty_changelog_is_an_empty_table(made: Callable[[str], Changelog]) -> None:
-    assert made(PLAIN).fold() == {}
+def test_an_empty_changelog_is_an_empty_table(new_changelog: Callable[[str], Changelog]) -> None:
+    assert new_changelog(PLAIN).fold() == {}
 
 
 @pytest.mark.parametrize("most", [folding.MOST_KEYS, 0], ids=["in memory", "by Spark"])
-def test_records_that_no_marker_vouches_for_are_refused(
-    made: Callable[[str], Changelog], most: int, monkeypatch: pytest.MonkeyPatch
+def test_records_without_a_marker_are_refused(
+    new_changelog: Callable[[str], Changelog], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folding, "MOST_KEYS", most)
-    changelog = made(PLAIN)
+    changelog = new_changelog(PLAIN)
     changelog.send([{"id": "a", "n": 1}], 1)
     changelog.send([{"id": "b", "n": 1}, {"id": "a", "n": 2}], 2)
     with pytest.raises(DataLossError, match="holds 2 records after slice 1"):
@@ -174,10 +176,10 @@ def test_records_that_no_marker_vouches_for_are_refused(
 
 @pytest.mark.parametrize("most", [folding.MOST_KEYS, 0], ids=["in memory", "by Spark"])
 def test_records_of_newer_code_are_refused(
-    made: Callable[[str], Changelog], most: int, monkeypatch: pytest.MonkeyPatch
+    new_changelog: Callable[[str], Changelog], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folding, "MOST_KEYS", most)
-    changelog = made(PLAIN)
+    changelog = new_changelog(PLAIN)
     changelog.send([{"id": "a", "n": 1}], 1)
     headers = [(changelogs.SEQ, b"1"), (changelogs.FORMAT_HEADER, b"2")]
     changelog.send_records([Record(changelog.topic, b"k", b'{"id":"b"}', headers)])
@@ -186,18 +188,18 @@ def test_records_of_newer_code_are_refused(
     assert tables.version(changelog.epoch.paths.table("kept")) == 0
 
 
-def test_an_infinity_comes_back(made: Callable[[str], Changelog]) -> None:
-    changelog = made(PLAIN)
+def test_an_infinity_survives_a_fold(new_changelog: Callable[[str], Changelog]) -> None:
+    changelog = new_changelog(PLAIN)
     changelog.send([{"id": "a", "ratio": float("inf")}, {"id": "b", "ratio": 1.5}], 1)
     assert {key: row["ratio"] for key, row in changelog.fold().items()} == {"a": float("inf"), "b": 1.5}
 
 
 @pytest.mark.parametrize("most", [folding.MOST_KEYS, 0], ids=["in memory", "by Spark"])
-def test_a_value_that_is_no_row_of_the_table_is_named(
-    made: Callable[[str], Changelog], most: int, monkeypatch: pytest.MonkeyPatch
+def test_a_value_that_is_not_a_row_of_the_table_is_named(
+    new_changelog: Callable[[str], Changelog], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folding, "MOST_KEYS", most)
-    changelog = made(PLAIN)
+    changelog = new_changelog(PLAIN)
     changelog.send([{"id": "a", "n": 1}, {"id": "b", "n": 1}], 1)
     changelog.send_records([Record(changelog.topic, b"k", b'{"id":"c","n":"x"}', [(changelogs.SEQ, b"1")])])
     with pytest.raises(Exception, match="A value of a changelog is not a row of its table: n does not fit INT"):
@@ -205,9 +207,9 @@ def test_a_value_that_is_no_row_of_the_table_is_named(
     assert tables.version(changelog.epoch.paths.table("kept")) == 0
 
 
-def test_a_key_that_partitions_were_added_under_is_one_row(made: Callable[[str], Changelog]) -> None:
+def test_a_key_in_two_partitions_of_a_grown_topic_is_one_row(new_changelog: Callable[[str], Changelog]) -> None:
     """Kafka allows it, and nothing then says which of two records is the newer one; the table's key stays unique."""
-    changelog = made(PLAIN)
+    changelog = new_changelog(PLAIN)
     key, value = b'{"id":"a"}', b'{"id":"a","n":1,"total":1.0000}'
     changelog.send_records([Record(changelog.topic, key, value, [(changelogs.SEQ, b"1")])])
     from confluent_kafka import Producer

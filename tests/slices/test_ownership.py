@@ -31,9 +31,9 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def paths(kafka: Broker, tmp_path: Path) -> Iterator[EpochPaths]:
-    made = EpochPaths(lake=str(tmp_path / "lake"), topology=f"own.ership{next(_numbers)}", epoch=1)
-    yield made
-    kafka.delete_topics(kafka.topics(f"kappa.{made.topology}."))
+    epoch_paths = EpochPaths(lake=str(tmp_path / "lake"), topology=f"own.ership{next(_numbers)}", epoch=1)
+    yield epoch_paths
+    kafka.delete_topics(kafka.topics(f"kappa.{epoch_paths.topology}."))
 
 
 def config(paths: EpochPaths, kafka: Broker, tmp_path: Path) -> Config:
@@ -45,15 +45,22 @@ def config(paths: EpochPaths, kafka: Broker, tmp_path: Path) -> Config:
 def mark(kafka: Broker, paths: EpochPaths, seq: int, **content: Any) -> None:
     """A marker as a driver sends it."""
     changelog.create_markers(kafka, paths)
-    known = {"seq": seq, "end": {"pos": {"0": seq}}, "max_timestamps": {}, "topic_ids": {}, "shapes": {}, "code": "c"}
-    value = orjson.dumps({**known, "topology_version": "1", "sends": "live", **content})
+    defaults = {
+        "seq": seq,
+        "end": {"pos": {"0": seq}},
+        "max_timestamps": {},
+        "topic_ids": {},
+        "shapes": {},
+        "code": "c",
+    }
+    value = orjson.dumps({**defaults, "topology_version": "1", "sends": "live", **content})
     with Sender(kafka.bootstrap_servers, paths.name, paths.name) as sender:
         sender.init()
         sender.send([Record(paths.markers, b"marker", value)], None)
         sender.init()  # returns when it is readable
 
 
-def test_of_many_lakes_that_claim_at_once_one_owns_the_names_for_ever(kafka: Broker, paths: EpochPaths) -> None:
+def test_one_of_many_lakes_that_claim_at_once_owns_the_names_for_ever(kafka: Broker, paths: EpochPaths) -> None:
     def claim(lake: str) -> str | None:
         with Broker(kafka.bootstrap_servers) as broker:
             try:
@@ -64,16 +71,16 @@ def test_of_many_lakes_that_claim_at_once_one_owns_the_names_for_ever(kafka: Bro
 
     lakes = [f"lake{n}" for n in range(6)]
     with ThreadPoolExecutor(len(lakes)) as threads:
-        found = dict(zip(lakes, threads.map(claim, lakes), strict=True))
-    (winner,) = [lake for lake, refused in found.items() if refused is None]
-    assert {refused for refused in found.values() if refused} == {winner}
+        owners = dict(zip(lakes, threads.map(claim, lakes), strict=True))
+    (winner,) = [lake for lake, refused in owners.items() if refused is None]
+    assert {refused for refused in owners.values() if refused} == {winner}
     assert [claim(lake) for lake in lakes] == [None if lake == winner else winner for lake in lakes]
     owner = ownership.owner(kafka, paths)
     assert owner is not None and (owner.lake, owner.path) == (winner, f"/{winner}")
     assert kafka.topics(f"{paths.name}.") == (paths.markers,) and kafka.groups(paths.name) == ()
 
 
-def test_a_claim_that_comes_late_is_no_marker_and_changes_nothing(kafka: Broker, paths: EpochPaths) -> None:
+def test_a_late_claim_is_not_a_marker_and_changes_nothing(kafka: Broker, paths: EpochPaths) -> None:
     ownership.claim(kafka, paths, "mine")
     mark(kafka, paths, 3, lake="mine")
     late = orjson.dumps({"lake": "late"})
@@ -85,7 +92,7 @@ def test_a_claim_that_comes_late_is_no_marker_and_changes_nothing(kafka: Broker,
         ownership.check(kafka, paths, "late")
 
 
-def test_the_epoch_of_the_highest_turn_sent_last_even_where_both_stand_equal(
+def test_the_epoch_with_the_highest_turn_sent_last_even_at_equal_offsets(
     kafka: Broker, paths: EpochPaths, tmp_path: Path
 ) -> None:
     second = replace(paths, epoch=2)
@@ -94,16 +101,16 @@ def test_the_epoch_of_the_highest_turn_sent_last_even_where_both_stand_equal(
     where = config(paths, kafka, tmp_path)
 
     def last() -> int:
-        found = turns.last_live_marker(where, kafka, paths.topology)
-        assert found is not None
-        return found[0]
+        marker = turns.last_live_marker(where, kafka, paths.topology)
+        assert marker is not None
+        return marker[0]
 
     assert (last(), turns.next_turn(kafka, paths, ""), turns.next_turn(kafka, second, "")) == (2, 3, 2)
     mark(kafka, paths, 5, turn=3)
     assert (last(), turns.next_turn(kafka, paths, ""), turns.next_turn(kafka, second, "")) == (1, 3, 4)
 
 
-def test_no_epoch_goes_live_beside_one_of_another_lake(kafka: Broker, paths: EpochPaths) -> None:
+def test_an_epoch_does_not_go_live_beside_one_of_another_lake(kafka: Broker, paths: EpochPaths) -> None:
     mark(kafka, paths, 5, turn=1, lake="theirs")
     with pytest.raises(RefusedError, match="would send the same records again"):
         turns.next_turn(kafka, replace(paths, epoch=2), "mine")
@@ -111,7 +118,7 @@ def test_no_epoch_goes_live_beside_one_of_another_lake(kafka: Broker, paths: Epo
     assert turns.next_turn(kafka, replace(paths, epoch=2), "mine") == 2
 
 
-def test_a_closing_marker_keeps_what_the_last_one_said_and_ends_the_writer(
+def test_a_closing_marker_repeats_the_last_one_and_ends_the_writer(
     kafka: Broker, paths: EpochPaths, tmp_path: Path
 ) -> None:
     ownership.claim(kafka, paths, "theirs")

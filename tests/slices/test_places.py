@@ -14,7 +14,7 @@ def broker(**ids: str) -> Any:
     return SimpleNamespace(topic_ids=lambda topics: {topic: ids[topic] for topic in topics})
 
 
-def test_a_recreated_topic_is_told_with_the_way_on_that_a_plan_tells() -> None:
+def test_a_recreated_topic_is_reported_with_the_remedy_of_a_plan() -> None:
     check_topics(broker(pos="a"), {"pos": "a"})
     with pytest.raises(DataLossError) as refused:
         check_topics(broker(pos="b"), {"pos": "a"})

@@ -25,21 +25,21 @@ class Tried:
 
     def __call__(self, ranges: Sequence[OffsetRange]) -> str | None:
         self.calls += 1
-        given = [(item.partition, offset) for item in ranges for offset in range(item.start, item.end)]
-        if self._together <= {offset for _, offset in given}:
+        places = [(item.partition, offset) for item in ranges for offset in range(item.start, item.end)]
+        if self._together <= {offset for _, offset in places}:
             return "TOGETHER"
-        return next((self._bad[place] for place in given if place in self._bad), None)
+        return next((self._bad[place] for place in places if place in self._bad), None)
 
 
 @pytest.mark.parametrize("bad", [(0, 5), (0, 36), (1, 3), (1, 4), (2, 0)])
-def test_the_record_that_fails_alone_is_found_by_halves(bad: tuple[int, int]) -> None:
+def test_a_single_failing_record_is_found_by_bisection(bad: tuple[int, int]) -> None:
     tried = Tried({bad: "BAD"})
-    found = failing_alone(tried, [span(5, 37), span(3, 5, 1), span(7, 7, 3), span(0, 1, 2)])
-    assert found == (span(bad[1], bad[1] + 1, bad[0]), "BAD")
+    failure = failing_alone(tried, [span(5, 37), span(3, 5, 1), span(7, 7, 3), span(0, 1, 2)])
+    assert failure == (span(bad[1], bad[1] + 1, bad[0]), "BAD")
     assert tried.calls <= 14
 
 
-def test_records_that_fail_together_only_are_no_single_one() -> None:
+def test_records_that_fail_only_together_are_not_reported_as_one() -> None:
     assert failing_alone(Tried({}, together={2, 6}), [span(0, 8)]) is None
     assert failing_alone(Tried({}), [span(0, 8)]) is None
     assert failing_alone(Tried({}), [span(3, 3)]) is None
@@ -48,26 +48,26 @@ def test_records_that_fail_together_only_are_no_single_one() -> None:
 @pytest.mark.parametrize(
     "bad", [set(), {0}, {99}, set(range(100)), set(range(0, 100, 2)), set(range(40, 60)), {3, 4, 90}]
 )
-def test_a_listing_has_each_record_that_alone_fails_with_the_class(bad: set[int]) -> None:
+def test_a_listing_has_each_failing_record_with_its_error_class(bad: set[int]) -> None:
     tried = Tried({(0, offset): "BAD" if offset % 5 else "OTHER" for offset in bad})
     assert list(failing(tried, span(0, 100), "BAD")) == sorted(offset for offset in bad if offset % 5)
     assert tried.calls <= 10 + 8 * len(bad)
 
 
-def test_ten_thousand_records_that_fail_are_tried_once_each() -> None:
+def test_ten_thousand_failing_records_are_tried_once_each() -> None:
     tried = Tried({(0, offset): "BAD" for offset in range(1_000, 11_000)})
     assert list(failing(tried, span(0, 20_000), "BAD")) == list(range(1_000, 11_000))
     assert tried.calls < 10_100
 
 
-def test_a_refusal_says_what_fails_and_the_command_that_sets_the_record_aside() -> None:
+def test_a_refusal_names_the_failure_and_the_command_to_set_it_aside() -> None:
     one = Refusal(topic="pos", partition=3, offset=17, error="DIVIDE_BY_ZERO", cause="state")
-    said = one.described("a.b", " --epoch 2")
-    assert "pos[3] at offset 17, which alone fails with DIVIDE_BY_ZERO, and not with empty tables" in said
-    assert said.endswith("kappa set-aside a.b --epoch 2 --topic pos --partition 3 --offset 17 --reason '...' --execute")
+    text = one.described("a.b", " --epoch 2")
+    assert "pos[3] at offset 17, which alone fails with DIVIDE_BY_ZERO, and not with empty tables" in text
+    assert text.endswith("kappa set-aside a.b --epoch 2 --topic pos --partition 3 --offset 17 --reason '...' --execute")
 
 
-def test_the_class_of_an_error_is_what_people_can_list_by() -> None:
+def test_an_error_class_is_a_name_to_group_by() -> None:
     class PythonException(Exception):
         def getCondition(self) -> None:  # as PySpark has it
             return None
@@ -77,17 +77,17 @@ def test_the_class_of_an_error_is_what_people_can_list_by() -> None:
             return "DIVIDE_BY_ZERO"
 
     worker = 'Traceback (most recent call last):\n  File "x", line 1, in f\njson.JSONDecodeError: Expecting value\n'
-    found = [ValueError("v"), Divided("d"), PythonException(worker), TopologyError("t"), LedgerError("r", code="TOO")]
-    assert [error_class(one) for one in found] == [
+    errors = [ValueError("v"), Divided("d"), PythonException(worker), TopologyError("t"), LedgerError("r", code="TOO")]
+    assert [error_class(one) for one in errors] == [
         *("ValueError", "DIVIDE_BY_ZERO", "json.JSONDecodeError", "TopologyError", "TOO")
     ]
 
 
 @pytest.mark.parametrize("data", [{"place": ("pos", 0, 7)}, {"origin": {"topic": "pos", "partition": 0, "offset": 7}}])
-def test_a_record_that_an_error_names_is_taken_where_it_is_one_of_the_slice(data: dict[str, object]) -> None:
+def test_a_record_named_by_an_error_counts_only_within_the_slice(data: dict[str, object]) -> None:
     error = LedgerError("refused", code="INVALID_RECORD", **data)
-    found = named_by(error, [span(0, 3, 1), span(5, 8)])
-    assert found == Refusal(topic="pos", partition=0, offset=7, error="INVALID_RECORD")
-    assert "at offset 7, which is refused with INVALID_RECORD." in found.described("a.b")
+    refusal = named_by(error, [span(0, 3, 1), span(5, 8)])
+    assert refusal == Refusal(topic="pos", partition=0, offset=7, error="INVALID_RECORD")
+    assert "at offset 7, which is refused with INVALID_RECORD." in refusal.described("a.b")
     assert named_by(error, [span(8, 9)]) is None, "a window may be made of records of earlier slices"
     assert named_by(ValueError("v"), [span(0, 9)]) is None and named_by(None, [span(0, 9)]) is None

@@ -46,17 +46,17 @@ def other(n: int) -> bytes:
     return orjson.dumps({**row, "l": ["1999-12-31", None], "r": {"at": at}})
 
 
-def records(count: int, left: int, *, is_exact: bool) -> list[Sent]:
+def records(count: int, percent_in_json: int, *, is_exact: bool) -> list[Sent]:
     """Every eleventh is broken; in this many of a hundred is a line break, which Arrow leaves to ``from_json``."""
-    found: list[Sent] = []
+    sent: list[Sent] = []
     for n in range(count):
         value = exact(n) if is_exact else other(n)
-        if n % 100 < left:
+        if n % 100 < percent_in_json:
             value = value.replace(b"{", b"{\n", 1)
         if n % 11 == 10:
             value = (b"{", b"\xff", b'{"n": "x"}', b'{"x": "no n"}', b'{"n":\n"x"}')[n % 5]
-        found.append((0, 1_700_000_000_000 + (n * 7919) % 5000, value, None if n % 13 == 0 else b"key"))
-    return found
+        sent.append((0, 1_700_000_000_000 + (n * 7919) % 5000, value, None if n % 13 == 0 else b"key"))
+    return sent
 
 
 def read(
@@ -74,15 +74,15 @@ def read(
 
 
 @pytest.mark.parametrize(
-    ("schema", "left"),
+    ("schema", "percent_in_json"),
     [(EXACT, 0), (EXACT, 2), (EXACT, 70), (OTHERS, 0), (None, 0)],
-    ids=["all by Arrow", "few left", "many left", "only by Spark", "text"],
+    ids=["all by Arrow", "few by Spark", "many by Spark", "only by Spark", "text"],
 )
-def test_a_slice_beyond_memory_reads_what_one_in_memory_reads(
-    log: Log, spark: SparkSession, schema: str | None, left: int
+def test_slices_in_and_beyond_memory_read_the_same_records(
+    log: Log, spark: SparkSession, schema: str | None, percent_in_json: int
 ) -> None:
     source = Source(topic="pos", schema=schema) if schema else Source(topic="pos", format="string")
-    sent = records(600, left, is_exact=schema != OTHERS)
+    sent = records(600, percent_in_json, is_exact=schema != OTHERS)
     raw = log(sent).localCheckpoint()
     rows, letters, counts, _ = read(spark, raw, [source], 600, 50_000)
     assert (counts.rows_read, counts.rows_parsed, counts.rows_dead) == (600, len(rows), len(letters))
@@ -94,7 +94,7 @@ def test_a_slice_beyond_memory_reads_what_one_in_memory_reads(
     assert large[:3] == (rows, letters, counts)
 
 
-def test_a_slice_of_a_source_with_times_beyond_memory_by_default_is_counted(spark: SparkSession) -> None:
+def test_a_slice_with_times_and_beyond_memory_by_default_is_counted(spark: SparkSession) -> None:
     count = 50_001
     value = """CAST('{"at": "2026-03-01T12:00:00.123+00:00"}' AS BINARY) AS value"""
     place = ["'pos' AS topic", "0 AS partition", "id AS offset", "timestamp_millis(1700000000000 + id) AS timestamp"]
@@ -127,16 +127,16 @@ def test_times_of_any_year_are_kept(
     assert rows["_order_timestamp"].cast("int64").to_pylist() == [early * 1000, far * 1000]
     tables.create(str(tmp_path / "letters"), tables.DEAD_LETTER)
     tables.append(str(tmp_path / "letters"), letters, 1)
-    kept = queries.query(str(tmp_path / "letters"), None)["timestamp"].cast("int64").to_pylist()
+    timestamps = queries.query(str(tmp_path / "letters"), None)["timestamp"].cast("int64").to_pylist()
     by_spark = spark.read.format("delta").load(str(tmp_path / "letters")).selectExpr("unix_micros(timestamp) AS t")
-    assert kept == [row["t"] for row in by_spark.where("t > 0").collect()] == [far * 1000]
+    assert timestamps == [row["t"] for row in by_spark.where("t > 0").collect()] == [far * 1000]
     later = LedgerRow(kind="commit", seq=1, writer="test", at=now, max_timestamps=counts.max_timestamps)
     with Reading(spark, "", [source], plan, later, raw, small_slice=small_slice) as reading:
         rows = reading.records["pos"].toArrow()
         assert set(rows["_order_timestamp"].cast("int64").to_pylist()) == {far * 1000}, "the maximum carries over"
 
 
-def test_a_count_is_of_one_run_of_a_stage_that_runs_for_each_job(
+def test_a_stage_that_runs_for_several_jobs_is_counted_once(
     log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw = log(records(600, 0, is_exact=True)).localCheckpoint()

@@ -36,7 +36,7 @@ class Lagging(Broker):
         return Offsets({topic: {0: 7} for topic in topics})
 
 
-def test_a_fold_does_not_stop_before_a_transaction_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fold_does_not_stop_before_an_open_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "SETTLE_SECONDS", 0.05)
     engines = SimpleNamespace(broker=Lagging("localhost:1"))  # nothing is read
     run: Any = SimpleNamespace(paths=PATHS, engines=engines)
@@ -50,7 +50,7 @@ def test_a_fold_does_not_stop_before_a_transaction_that_is_open(monkeypatch: pyt
     ("start", "is_taken"),
     [({0: 5, 1: 2}, True), ({0: 5, 1: 2, 2: 0}, True), ({0: 5, 1: 2, 2: 1}, False), ({0: 5, 1: 3}, False)],
 )
-def test_a_partition_that_was_added_since_the_marker_begins_at_0(
+def test_a_partition_added_since_the_marker_begins_at_zero(
     monkeypatch: pytest.MonkeyPatch, start: dict[int, int], is_taken: bool
 ) -> None:
     marker = SimpleNamespace(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 BEGIN = 1_700_000_000_000
 
 
-def test_the_middle_of_the_times_at_each_end_counts_and_markers_do_not(kafka: Broker, topic: TopicFactory) -> None:
+def test_the_median_time_at_each_end_counts_and_markers_do_not(kafka: Broker, topic: TopicFactory) -> None:
     name = topic(3)
     with Sender(kafka.bootstrap_servers, f"{name}.sender", name) as sender:
         sender.init()
@@ -30,28 +30,28 @@ def test_the_middle_of_the_times_at_each_end_counts_and_markers_do_not(kafka: Br
             sender.send((Record(name, b"%d" % n, b"", None, BEGIN + base + n) for n in range(500)), None)
     position, end = kafka.low_watermarks([name]), kafka.settled_ends([name])
 
-    found = spread_of(kafka, position, end)
+    spread = spread_of(kafka, position, end)
 
-    assert found is not None
-    assert BEGIN <= found.first_ms < BEGIN + 30
-    assert BEGIN + 1_400 <= found.last_ms < BEGIN + 1_500
-    assert (found.start, found.end) == (position, end)
+    assert spread is not None
+    assert BEGIN <= spread.first_ms < BEGIN + 30
+    assert BEGIN + 1_400 <= spread.last_ms < BEGIN + 1_500
+    assert (spread.start, spread.end) == (position, end)
 
 
-def test_a_record_of_the_future_misleads_none_of_three(kafka: Broker, topic: TopicFactory) -> None:
+def test_a_record_from_the_future_does_not_distort_the_spread(kafka: Broker, topic: TopicFactory) -> None:
     name = topic(3)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for partition, time in enumerate((BEGIN, BEGIN + 5, BEGIN + 10**12)):
         producer.produce(name, b"{}", partition=partition, timestamp=time)
     assert producer.flush(30) == 0
 
-    found = spread_of(kafka, Offsets(), kafka.stable_offsets([name]))
+    spread = spread_of(kafka, Offsets(), kafka.stable_offsets([name]))
 
-    assert found is not None
-    assert found.first_ms == found.last_ms == BEGIN + 5
+    assert spread is not None
+    assert spread.first_ms == spread.last_ms == BEGIN + 5
 
 
-def test_where_nothing_is_there_nothing_is_told(kafka: Broker, topic: TopicFactory) -> None:
+def test_an_empty_range_has_no_spread(kafka: Broker, topic: TopicFactory) -> None:
     name = topic(2)
     end = kafka.stable_offsets([name])
     assert spread_of(kafka, end, end) is None

@@ -69,14 +69,14 @@ def every_type(spark: SparkSession, *rows: tuple[str, int], deleted: bool = Fals
         MAP(id, ARRAY(CAST(n AS INT), NULL)) AS tags,
         STRUCT(TIMESTAMP_MILLIS(n) AS since, ARRAY(STRUCT(id AS sku), NULL) AS items) AS place"""
     listed = ", ".join(f"('{id}', {n})" for id, n in rows)
-    made = spark.sql(
+    frame = spark.sql(
         f"SELECT id, DATE'2026-01-01' AS day, {values}, {deleted} AS _deleted FROM VALUES {listed} AS t(id, n)"
     )
     names = [column.name for column in EVERY_TYPE.columns if column.name not in EVERY_TYPE.key]
-    return made.selectExpr("id", "day", *(f"IF(_deleted, NULL, {name}) AS {name}" for name in names), "_deleted")
+    return frame.selectExpr("id", "day", *(f"IF(_deleted, NULL, {name}) AS {name}" for name in names), "_deleted")
 
 
-def test_the_rows_after_a_slice_are_those_before_it_and_its_changes(spark: SparkSession, contents: Contents) -> None:
+def test_rows_after_a_slice_are_the_rows_before_it_with_its_changes(spark: SparkSession, contents: Contents) -> None:
     state, at = TableState(spark, TABLE), contents
     expected = {f"customer-{n}": n for n in range(state.frame(at).count())}
     for seq, changes in enumerate(
@@ -101,7 +101,7 @@ def test_the_rows_after_a_slice_are_those_before_it_and_its_changes(spark: Spark
         assert rows.num_rows == len(expected)
 
 
-def test_rows_that_a_merge_wrote_are_not_read_again(
+def test_rows_written_by_a_merge_are_not_read_again(
     spark: SparkSession, contents: Contents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, at = TableState(spark, TABLE), contents
@@ -121,13 +121,13 @@ def test_rows_that_a_merge_wrote_are_not_read_again(
         later = replace(at, version=version, merged=seq, seq=seq)
         state.advance(changes, at, later)
         assert state.after(at, changes) is None, "it stands at another commit"
-        found = state.frame(later).toArrow()
-        assert dict(zip(found["id"].to_pylist(), found["points"].to_pylist(), strict=True)) == expected
+        frame = state.frame(later).toArrow()
+        assert dict(zip(frame["id"].to_pylist(), frame["points"].to_pylist(), strict=True)) == expected
         at = later
 
 
 @pytest.mark.parametrize("contents", [LARGE], indirect=True)
-def test_of_a_large_table_the_driver_keeps_no_rows(
+def test_the_driver_keeps_no_rows_of_a_large_table(
     spark: SparkSession, contents: Contents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices_state, "KEPT_BYTES", 100)
@@ -161,7 +161,7 @@ def test_a_key_of_any_type_is_found_again(spark: SparkSession, kind: str, values
     assert newest(rows, later, ["n", "id"]).num_rows == rows.num_rows + later.num_rows, "two columns"
 
 
-def test_a_table_that_grows_is_kept_by_spark_from_some_size_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_growing_table_is_kept_by_spark_beyond_some_size(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "rewards")
     more = changes_of([f"customer-{n}" for n in range(LARGE)], 7)
     write_deltalake(path, pa.table({"id": ["customer-0"], "points": [0]}))
@@ -177,7 +177,7 @@ def test_a_table_that_grows_is_kept_by_spark_from_some_size_on(spark: SparkSessi
 
 @pytest.mark.parametrize("contents", [LARGE], indirect=True)
 @pytest.mark.parametrize("limit", ["ARROW_ROWS", "ARROW_BYTES"])
-def test_a_table_that_is_too_large_for_the_driver_is_read_by_spark(
+def test_a_table_too_large_for_the_driver_is_read_by_spark(
     spark: SparkSession, contents: Contents, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = TableState(spark, TABLE)
@@ -187,12 +187,12 @@ def test_a_table_that_is_too_large_for_the_driver_is_read_by_spark(
     assert "FileScan" in executed_plan(state.frame(contents))
     later = replace(contents, seq=4)
     state.advance(changes_of(["customer-0", "customer-new"], 1_000), contents, later)
-    found = {row.id: row.points for row in state.frame(later).where("points IN (1, 2, 1000)").collect()}
-    assert found == {f"customer-{n}": n for n in (1, 2, 1_000)} | {"customer-0": 1_000, "customer-new": 1_000}
+    points = {row.id: row.points for row in state.frame(later).where("points IN (1, 2, 1000)").collect()}
+    assert points == {f"customer-{n}": n for n in (1, 2, 1_000)} | {"customer-0": 1_000, "customer-new": 1_000}
 
 
 @pytest.mark.parametrize("in_one_job", [True, False])
-def test_values_of_every_type_come_back_after_changes(spark: SparkSession, tmp_path: Path, in_one_job: bool) -> None:
+def test_values_of_every_type_survive_changes(spark: SparkSession, tmp_path: Path, in_one_job: bool) -> None:
     path = str(tmp_path / "every_type")
     tables.create(path, EVERY_TYPE.columns)
     written = every_type(spark, ("a", 1), ("b", 2), ("c", 3), ("d", 4)).drop("_deleted")
@@ -204,20 +204,20 @@ def test_values_of_every_type_come_back_after_changes(spark: SparkSession, tmp_p
     ):
         state.frame(at)
         later = replace(at, seq=step)
-        found = collect({"changes": changes, "other": spark.range(1).toDF("other")}, in_one_job=in_one_job)
-        state.advance(found["changes"], at, later)
+        effects = collect({"changes": changes, "other": spark.range(1).toDF("other")}, in_one_job=in_one_job)
+        state.advance(effects["changes"], at, later)
         at = later
-    left = every_type(spark, ("b", 5), ("c", 3), ("d", 4)).drop("_deleted")
-    assert state.frame(at).orderBy("id").collect() == left.orderBy("id").collect()
+    expected = every_type(spark, ("b", 5), ("c", 3), ("d", 4)).drop("_deleted")
+    assert state.frame(at).orderBy("id").collect() == expected.orderBy("id").collect()
 
 
-def test_a_plan_does_not_hold_the_rows_of_a_table(spark: SparkSession, contents: Contents) -> None:
+def test_a_query_plan_does_not_contain_the_rows_of_a_table(spark: SparkSession, contents: Contents) -> None:
     analyzed = analyzed_plan(TableState(spark, TABLE).frame(contents))
     assert "LogicalRDD" in analyzed
     assert "LocalRelation" not in analyzed
 
 
-def test_a_slice_is_joined_with_a_table_without_sorting_either(spark: SparkSession, contents: Contents) -> None:
+def test_a_slice_is_joined_with_a_table_without_a_sort(spark: SparkSession, contents: Contents) -> None:
     state = TableState(spark, TABLE)
     slice = spark.range(5).selectExpr("CONCAT('customer-', id) AS id", "id AS n")
     later = replace(contents, seq=4)
@@ -235,7 +235,7 @@ def test_a_slice_is_joined_with_a_table_without_sorting_either(spark: SparkSessi
 
 @pytest.mark.parametrize("contents", [LARGE], indirect=True)
 @pytest.mark.parametrize(("most", "join"), [(1 << 30, "ShuffledHashJoin"), (100, "SortMergeJoin")])
-def test_a_table_that_is_too_large_to_be_sent_to_every_task_is_hashed_by_parts(
+def test_a_table_too_large_to_broadcast_is_hashed_by_partition(
     spark: SparkSession, contents: Contents, monkeypatch: pytest.MonkeyPatch, most: int, join: str
 ) -> None:
     monkeypatch.setattr(slices_state, "HASHED_BYTES", most)
@@ -248,7 +248,7 @@ def test_a_table_that_is_too_large_to_be_sent_to_every_task_is_hashed_by_parts(
     assert {row.id: row.points for row in joined.collect()} == {f"customer-{n}": n for n in range(5)}
 
 
-def test_a_session_that_broadcasts_nothing_is_obeyed(spark: SparkSession, contents: Contents) -> None:
+def test_a_session_that_disables_broadcasts_is_respected(spark: SparkSession, contents: Contents) -> None:
     name = "spark.sql.autoBroadcastJoinThreshold"
     before = spark.conf.get(name)
     spark.conf.set(name, "-1")

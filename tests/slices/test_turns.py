@@ -61,14 +61,14 @@ class Log:
             yield list(map(Message, self.records[topic]))
 
     def last_record(self, topic: str, _: int, *, key: bytes | None = None) -> tuple[Any, Any, int] | None:
-        found = [record for record in self.records[topic] if key in (None, record.key)]
-        return (found[-1].key, found[-1].value, 0) if found else None
+        matches = [record for record in self.records[topic] if key in (None, record.key)]
+        return (matches[-1].key, matches[-1].value, 0) if matches else None
 
     def append(self, _: str, record: Record) -> None:
         self.records[record.topic].append(record)
 
     def mark(self, paths: EpochPaths, seq: int, **content: Any) -> None:
-        known = {
+        defaults = {
             "seq": seq,
             "end": {"pos": {"0": seq}},
             "max_timestamps": {},
@@ -76,19 +76,19 @@ class Log:
             "shapes": {},
             "code": "c",
         }
-        value = orjson.dumps({**known, "topology_version": "1", "sends": "live", **content})
+        value = orjson.dumps({**defaults, "topology_version": "1", "sends": "live", **content})
         self.create_topic(paths.markers)
         self.append("", Record(paths.markers, b"marker", value))
 
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = Log()
-    monkeypatch.setattr(ownership, "append", made.append)
-    return made
+    empty = Log()
+    monkeypatch.setattr(ownership, "append", empty.append)
+    return empty
 
 
-def test_the_first_claim_counts_and_is_made_once(log: Any) -> None:
+def test_the_first_claim_wins_and_is_written_once(log: Any) -> None:
     for _ in range(2):
         ownership.claim(log, FIRST, "mine")
     with pytest.raises(RefusedError, match="belongs to lake mine"):
@@ -97,7 +97,7 @@ def test_the_first_claim_counts_and_is_made_once(log: Any) -> None:
     assert len(log.records[FIRST.markers]) == 1
 
 
-def test_a_claim_that_comes_late_is_neither_a_marker_nor_an_owner(log: Any) -> None:
+def test_a_late_claim_is_neither_a_marker_nor_an_owner(log: Any) -> None:
     ownership.claim(log, FIRST, "mine")
     log.mark(FIRST, 3)
     log.append("", Record(FIRST.markers, b"lake:late", b'{"lake": "late"}'))
@@ -106,19 +106,19 @@ def test_a_claim_that_comes_late_is_neither_a_marker_nor_an_owner(log: Any) -> N
     assert not ownership.is_ours(log, FIRST, "late") and ownership.is_ours(log, FIRST, "mine")
 
 
-def test_names_older_than_lake_ids_are_everyones_and_a_marker_tells_without_a_claim(log: Any) -> None:
+def test_a_marker_names_an_owner_without_a_claim_only_since_lake_ids(log: Any) -> None:
     log.mark(FIRST, 3)
     assert ownership.owner(log, FIRST) is None
     log.mark(FIRST, 4, lake="theirs")
     assert ownership.owners(log, "/lakes/mine", "a.b")[1].lake == "theirs"
 
 
-def test_the_highest_turn_sent_last_and_markers_without_turns_go_by_their_offsets(log: Any, tmp_path: Path) -> None:
+def test_the_highest_turn_sent_last_and_without_turns_the_furthest_marker(log: Any, tmp_path: Path) -> None:
     config = Config(lake="/lakes/mine", bootstrap_servers="", topologies=tmp_path, home=tmp_path, cache=tmp_path)
 
     def last() -> int | None:
-        found = turns.last_live_marker(config, log, "a.b")
-        return found and found[0]
+        marker = turns.last_live_marker(config, log, "a.b")
+        return marker and marker[0]
 
     log.mark(FIRST, 5)
     log.mark(SECOND, 4)
@@ -131,7 +131,7 @@ def test_the_highest_turn_sent_last_and_markers_without_turns_go_by_their_offset
     assert (last(), turns.next_turn(log, FIRST, ""), turns.next_turn(log, SECOND, "")) == (2, 3, 2)
 
 
-def test_no_epoch_goes_live_beside_one_of_another_lake_unless_it_superseded_that_one(log: Any) -> None:
+def test_an_epoch_goes_live_beside_one_of_another_lake_only_by_superseding_it(log: Any) -> None:
     log.mark(FIRST, 5, turn=1, lake="theirs")
     with pytest.raises(RefusedError, match="would send the same records again"):
         turns.next_turn(log, SECOND, "mine")
@@ -139,7 +139,7 @@ def test_no_epoch_goes_live_beside_one_of_another_lake_unless_it_superseded_that
     assert turns.next_turn(log, SECOND, "mine") == 2
 
 
-def test_a_superseded_epoch_is_on_record_once_and_a_start_is_refused(log: Any, tmp_path: Path) -> None:
+def test_a_superseded_epoch_is_recorded_once_and_does_not_start(log: Any, tmp_path: Path) -> None:
     config = Config(lake=str(tmp_path), bootstrap_servers="", topologies=tmp_path, home=tmp_path, cache=tmp_path)
     epochs, paths = Epochs(config.lake), replace(FIRST, lake=config.lake)
     for event in ("planned", "rewound", "seeded", "moved"):
