@@ -77,8 +77,8 @@ class OneTopic:
         return (PATHS.markers,)
 
     def last_record(self, _: str, __: int, *, key: bytes) -> tuple[bytes | None, bytes | None, int] | None:
-        found = [record for record in self.records if record.key == key]
-        return (found[-1].key, found[-1].value, 0) if found else None
+        matches = [record for record in self.records if record.key == key]
+        return (matches[-1].key, matches[-1].value, 0) if matches else None
 
     def low_watermarks(self, _: Any) -> Offsets:
         return Offsets()
@@ -121,8 +121,8 @@ def _read_heartbeat(values: Values, folder: Path) -> Any:
 
 def _written_heartbeat(value: Any, folder: Path) -> Values:
     heartbeat.write(str(folder / "beat"), value)
-    found: Values = json.loads((folder / "beat").read_text())
-    return found
+    written: Values = json.loads((folder / "beat").read_text())
+    return written
 
 
 def _written_claim(value: Owner, _: Path) -> Values:
@@ -131,8 +131,8 @@ def _written_claim(value: Owner, _: Path) -> Values:
         patch.setattr(ownership, "append", lambda _, record: topic.records.append(record))
         patch.setattr(ownership.socket, "gethostname", lambda: value.host)
         ownership.claim(topic, replace(PATHS, lake=value.path), value.lake)
-    found: Values = json.loads(topic.records[0].value)
-    return found
+    claim: Values = json.loads(topic.records[0].value)
+    return claim
 
 
 def _table(path: str, values: Values) -> None:
@@ -269,18 +269,18 @@ FORMS: Mapping[str, Form] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_the_first_stored_example_means_what_it_meant(name: str, tmp_path: Path) -> None:
+def test_the_first_stored_example_keeps_its_meaning(name: str, tmp_path: Path) -> None:
     assert FORMS[name].read(example(name), tmp_path) == FORMS[name].means
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_every_stored_example_is_read_and_the_newest_written_as_it_was(name: str, tmp_path: Path) -> None:
+def test_every_stored_example_is_read_and_the_newest_is_written_unchanged(name: str, tmp_path: Path) -> None:
     for number, values in enumerate(examples(name)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        found = FORMS[name].read(values, folder)
+        value = FORMS[name].read(values, folder)
     # Fields that came later are written too, as what a record without them means.
-    written = FORMS[name].write(found, folder)
+    written = FORMS[name].write(value, folder)
     assert {field: written[field] for field in values} == values
     assert not any(json.loads(v or "null") if isinstance(v, str) else v for f, v in written.items() if f not in values)
 
@@ -292,15 +292,15 @@ def test_a_record_without_a_number_is_of_format_1(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_field_that_is_not_known_is_passed_over(name: str, tmp_path: Path) -> None:
+def test_an_unknown_field_is_ignored(name: str, tmp_path: Path) -> None:
     assert FORMS[name].read({**example(name), **LATER}, tmp_path) == FORMS[name].means
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_number_that_is_not_known_is_refused_with_place_and_way_out(name: str, tmp_path: Path) -> None:
+def test_an_unknown_format_number_is_refused_with_place_and_remedy(name: str, tmp_path: Path) -> None:
     number = next_format(name)
-    said = rf"has format {number}, and this code reads formats up to {number - 1}.*kappa upgrade"
-    with pytest.raises(NewerFormatError, match=said) as error:
+    message = rf"has format {number}, and this code reads formats up to {number - 1}.*kappa upgrade"
+    with pytest.raises(NewerFormatError, match=message) as error:
         FORMS[name].read({**example(name), "format": number}, tmp_path)
     assert str(error.value.data["where"]) in str(error.value)
 
@@ -309,12 +309,12 @@ def test_a_number_that_is_not_known_is_refused_with_place_and_way_out(name: str,
 
 
 def sent(seq: int) -> Record:
-    (found,) = changelogs.changelog_records("log", TABLE, pa.table({"id": ["a"], "total": [1.5]}), seq)
-    return found
+    (record,) = changelogs.changelog_records("log", TABLE, pa.table({"id": ["a"], "total": [1.5]}), seq)
+    return record
 
 
 @pytest.mark.parametrize("field", ["folded", "folds"])
-def test_a_ledger_row_with_a_field_of_before_names_it_refused(field: str, tmp_path: Path) -> None:
+def test_a_ledger_row_with_a_renamed_field_is_refused_by_name(field: str, tmp_path: Path) -> None:
     values = json.loads((HERE / "examples" / "ledger_row.json").read_text())
     former = {**values, "detail": json.dumps({field: {"balances": {"seq": 1, "key": ["id"]}}})}
     with pytest.raises(
@@ -324,16 +324,16 @@ def test_a_ledger_row_with_a_field_of_before_names_it_refused(field: str, tmp_pa
 
 
 def test_a_changelog_record_is_written_as_in_the_stored_example() -> None:
-    stored, found = newest("changelog_record"), sent(7)
-    assert (json.loads(found.key or b""), json.loads(found.value or b"")) == (stored["key"], stored["value"])
-    assert {name: value.decode() for name, value in found.headers or ()} == stored["headers"]
-    (gone,) = changelogs.tombstones("log", {found.key or b""}, 7)
-    assert gone == found._replace(value=None)
+    stored, record = newest("changelog_record"), sent(7)
+    assert (json.loads(record.key or b""), json.loads(record.value or b"")) == (stored["key"], stored["value"])
+    assert {name: value.decode() for name, value in record.headers or ()} == stored["headers"]
+    (tombstone,) = changelogs.tombstones("log", {record.key or b""}, 7)
+    assert tombstone == record._replace(value=None)
 
 
 @pytest.mark.parametrize("later", [{}, {"format": "1"}, {"moon": "full"}])
 @pytest.mark.parametrize("stored", examples("changelog_record"))
-def test_a_changelog_record_says_its_slice(stored: Values, later: dict[str, str]) -> None:
+def test_a_changelog_record_names_its_slice_in_headers(stored: Values, later: dict[str, str]) -> None:
     headers = [(name, value.encode()) for name, value in {**later, **stored["headers"]}.items()]
     message: Any = Message(sent(7)._replace(headers=headers))
     assert changelogs.seq_of(message) == int(stored["headers"]["seq"])
@@ -357,7 +357,7 @@ def plan_text(**changes: Any) -> str:
     return json.dumps({**values, "id": _digest(values)})
 
 
-def test_a_stored_plan_is_read_and_written_again_as_it_was() -> None:
+def test_a_stored_plan_is_read_and_written_unchanged() -> None:
     plan = ReplayPlan.from_json(json.dumps(example("plan")))
     assert (plan.id, plan.topology, plan.seed, plan.end) == (
         example("plan")["id"],
@@ -376,7 +376,7 @@ def test_a_plan_without_a_number_is_of_format_1() -> None:
     assert ReplayPlan.from_json(json.dumps(values)) == ReplayPlan.from_json(json.dumps(example("plan")))
 
 
-def test_a_plan_with_fields_of_newer_code_is_read_and_not_written_without_them() -> None:
+def test_a_plan_with_newer_fields_is_read_but_not_written_without_them() -> None:
     request, estimate = ({**example("plan")[name], **LATER} for name in ("request", "estimate"))
     plan = ReplayPlan.from_json(plan_text(**LATER, request=request, estimate=estimate))
     assert replace(plan, id="") == ReplayPlan.from_json(json.dumps(example("plan")))
@@ -412,7 +412,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("title", PAGES)
-def test_the_page_has_each_field_with_its_type(title: str) -> None:
+def test_the_page_lists_each_field_with_its_type(title: str) -> None:
     section = re.split(r"^## ", DOCS.read_text(), flags=re.MULTILINE)
     (page,) = [text for text in section if text.startswith(f"{title}\n")]
     rows = re.findall(r"^\| `(\w+)` \| `(.+?)` \| .+ \| (.+) \| (\d+) \|$", page, re.MULTILINE)
@@ -422,17 +422,17 @@ def test_the_page_has_each_field_with_its_type(title: str) -> None:
     assert f"`{PAGES[title].__module__}`" in page
 
 
-def test_a_field_that_no_kind_declares_is_named() -> None:
+def test_an_undeclared_field_is_named() -> None:
     assert detail_schema.undeclared(detail_schema.EVENTS.get("rewound"), {"group": "g", "moon": "full"}) == ["moon"]
     assert detail_schema.undeclared(detail_schema.EVENTS.get("aborted"), {"moon": "full"}) == ["moon"]
 
 
 @pytest.mark.spark
-def test_a_fold_reads_the_numbers_of_headers_that_some_records_lack(spark: Any) -> None:
+def test_a_fold_reads_header_numbers_that_some_records_lack(spark: Any) -> None:
     from pyspark.sql import functions as F
 
     rows = [([("seq", b"7")],), (None,), ([],), ([("seq", b"8"), ("format", b"2")],)]
     raw = spark.createDataFrame(rows, "headers array<struct<key:string,value:binary>>")
     numbers = [F.expr(changelogs.header(name)) for name in (changelogs.SEQ, changelogs.FORMAT_HEADER)]
-    found = [tuple(row) for row in raw.select(*numbers).collect()]
-    assert found == [(7, None), (None, None), (None, None), (8, 2)]
+    numbers_of_records = [tuple(row) for row in raw.select(*numbers).collect()]
+    assert numbers_of_records == [(7, None), (None, None), (None, None), (8, 2)]
