@@ -29,13 +29,13 @@ t = Topology(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "topologies"
-    made.mkdir()
-    (made / "mine.py").write_text(FILE.format(name="a.mine"))
-    return made
+    topologies = tmp_path / "topologies"
+    topologies.mkdir()
+    (topologies / "mine.py").write_text(FILE.format(name="a.mine"))
+    return topologies
 
 
-def test_equal_content_gives_an_equal_hash_and_any_change_another(folder: Path) -> None:
+def test_equal_content_has_an_equal_hash_and_any_change_another(folder: Path) -> None:
     first = code.code_hash(folder, "a.mine")
     assert code.code_hash(folder, "a.mine") == first
     (folder / "other.py").write_text(FILE.format(name="a.other"))
@@ -44,7 +44,7 @@ def test_equal_content_gives_an_equal_hash_and_any_change_another(folder: Path) 
     assert code.code_hash(folder, "a.mine") != first, "a module that it may import is"
 
 
-def test_what_is_stored_is_what_is_unpacked(folder: Path, tmp_path: Path) -> None:
+def test_stored_code_is_unpacked_unchanged(folder: Path, tmp_path: Path) -> None:
     stored = code.store(str(tmp_path / "lake"), folder, "a.mine")
     assert code.store(str(tmp_path / "lake"), folder, "a.mine") == stored
     (folder / "mine.py").write_text("changed = True")
@@ -90,7 +90,7 @@ def one_byte(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [altered, torn, one_byte])
-def test_stored_code_unlike_its_hash_is_refused_and_nothing_is_unpacked(
+def test_stored_code_that_differs_from_its_hash_is_not_unpacked(
     folder: Path, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     lake, home = tmp_path / "lake", tmp_path / "home"
@@ -106,7 +106,7 @@ def test_stored_code_unlike_its_hash_is_refused_and_nothing_is_unpacked(
 
 
 @pytest.mark.parametrize("what", ["changed", "removed", "added"])
-def test_an_unpacked_folder_that_was_altered_is_unpacked_again(folder: Path, tmp_path: Path, what: str) -> None:
+def test_an_altered_unpacked_folder_is_unpacked_again(folder: Path, tmp_path: Path, what: str) -> None:
     lake, home = str(tmp_path / "lake"), tmp_path / "home"
     stored = code.store(lake, folder, "a.mine")
     root = code.extract(lake, stored, home)
@@ -122,7 +122,7 @@ def test_an_unpacked_folder_that_was_altered_is_unpacked_again(folder: Path, tmp
     assert list(root.parent.iterdir()) == [root], "nothing is left beside it"
 
 
-def test_bytecode_that_python_put_into_an_unpacked_folder_is_no_alteration(folder: Path, tmp_path: Path) -> None:
+def test_bytecode_in_an_unpacked_folder_is_not_an_alteration(folder: Path, tmp_path: Path) -> None:
     lake, home = str(tmp_path / "lake"), tmp_path / "home"
     root = code.extract(lake, code.store(lake, folder, "a.mine"), home)
     py_compile.compile(str(root / "topologies" / "mine.py"))
@@ -131,7 +131,7 @@ def test_bytecode_that_python_put_into_an_unpacked_folder_is_no_alteration(folde
     assert code.extract(lake, root.name, home).stat().st_ino == inode
 
 
-def test_processes_that_unpack_at_once_all_get_the_whole_code(folder: Path, tmp_path: Path) -> None:
+def test_processes_that_unpack_at_the_same_time_get_the_whole_code(folder: Path, tmp_path: Path) -> None:
     lake, home = str(tmp_path / "lake"), tmp_path / "home"
     stored = code.store(lake, folder, "a.mine")
     script = (

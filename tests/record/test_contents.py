@@ -22,7 +22,7 @@ from kappa.slices.protocol import apply_changes, commit_slice
 
 
 @pytest.mark.parametrize("histories", [6, 25])
-def test_a_table_and_the_changes_since_its_last_merge_are_the_table_of_every_commit(
+def test_a_table_with_its_unmerged_changes_is_the_table_of_every_commit(
     tmp_path_factory: pytest.TempPathFactory, histories: int
 ) -> None:
     @settings(max_examples=histories, deadline=None)
@@ -50,7 +50,7 @@ def assert_each_commit_reads_as_it_was(base: Path, slices: list[Changes], chance
         assert epoch.table(row) == rows, f"slice {row.seq}, later"
 
 
-def test_a_slice_that_is_not_merged_leaves_the_table_as_it_is_and_says_so(tmp_path: Path) -> None:
+def test_an_unmerged_slice_leaves_the_table_unchanged_and_says_so(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path)
     row = epoch.slice({("a", 0): 1})
     assert as_rows(queries.query(epoch.paths.table("sums"), None)) == {}
@@ -61,7 +61,7 @@ def test_a_slice_that_is_not_merged_leaves_the_table_as_it_is_and_says_so(tmp_pa
     assert again.detail[MERGED]["sums"]["since"] == entry["since"], "the oldest of them counts"
 
 
-def test_between_slices_only_what_is_committed_is_merged(tmp_path: Path) -> None:
+def test_only_committed_changes_are_merged_between_slices(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path)
     epoch.slice({("a", 0): 1})
     epoch.put_without_commit({"id": "b", "select": 0, "total": 2})
@@ -69,7 +69,7 @@ def test_between_slices_only_what_is_committed_is_merged(tmp_path: Path) -> None
     assert as_rows(queries.query(epoch.paths.table("sums"), None)) == {("a", 0): 1}
 
 
-def test_a_condition_never_brings_back_a_row_that_was_changed_or_removed(tmp_path: Path) -> None:
+def test_a_condition_never_returns_a_changed_or_removed_row(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=0.0)
     epoch.slice({("a", 0): 1, ("b", 0): 1})
     epoch.merge_after(3600.0)
@@ -78,12 +78,12 @@ def test_a_condition_never_brings_back_a_row_that_was_changed_or_removed(tmp_pat
     assert as_rows(merge_on_read.query(epoch.at(row), where="id = 'a'", order_by="total", limit=1)) == {("a", 0): 2}
 
 
-def test_what_waited_long_enough_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_are_merged_after_the_merge_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     epoch = Epoch(tmp_path, merge_seconds=60.0)
     monkeypatch.setattr(clock, "now", lambda: AT)
     row = epoch.slice({("a", 0): 1})
-    for seconds, wanted in ((59, False), (60, True)):
-        assert is_due(epoch.run, unmerged(epoch.run, TABLE, row), AT + timedelta(seconds=seconds)) is wanted
+    for seconds, expected in ((59, False), (60, True)):
+        assert is_due(epoch.run, unmerged(epoch.run, TABLE, row), AT + timedelta(seconds=seconds)) is expected
     monkeypatch.setattr(clock, "now", lambda: AT + timedelta(seconds=60))
     row = epoch.slice({("b", 0): 2})
     assert MERGED not in row.detail
@@ -92,14 +92,14 @@ def test_what_waited_long_enough_is_merged(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_first_commit_of_a_savepoint_period_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     epoch = Epoch(tmp_path, merge_seconds=36_000.0, savepoint_grain=timedelta(hours=1))
-    found = []
+    are_merged = []
     for minutes in (0, 30, 59, 61, 119, 120):
         monkeypatch.setattr(clock, "now", lambda minutes=minutes: AT + timedelta(minutes=minutes))
-        found.append(MERGED not in epoch.slice({("a", 0): minutes}).detail)
-    assert found[1:] == [False, False, True, False, True]
+        are_merged.append(MERGED not in epoch.slice({("a", 0): minutes}).detail)
+    assert are_merged[1:] == [False, False, True, False, True]
 
 
-def test_many_changes_are_merged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_changes_are_merged_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "most_changes", lambda _: 2)
     epoch = Epoch(tmp_path, merge_seconds=3600.0)
     rows = [epoch.slice({("a", 0): number}) for number in range(4)]
@@ -107,7 +107,7 @@ def test_many_changes_are_merged_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert [epoch.table(row) for row in rows] == [{("a", 0): number} for number in range(4)]
 
 
-def test_a_slice_that_was_merged_and_not_committed_is_committed_as_merged(tmp_path: Path) -> None:
+def test_a_slice_merged_before_a_crash_is_committed_as_merged(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=3600.0)
     before = epoch.slice({("a", 0): 1})
     plan, effects = epoch.begin({("b", 0): 2})
@@ -123,7 +123,7 @@ def test_a_slice_that_was_merged_and_not_committed_is_committed_as_merged(tmp_pa
     assert epoch.table(row) == {("a", 0): 1, ("b", 0): 2}
 
 
-def test_a_merge_between_slices_that_is_not_on_record_is_found_by_the_next_slice(tmp_path: Path) -> None:
+def test_the_next_slice_finds_an_unrecorded_merge_between_slices(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=3600.0)
     before = epoch.slice({("a", 0): 1})
     assert merge_between(epoch.run, is_asked=True)
@@ -134,7 +134,7 @@ def test_a_merge_between_slices_that_is_not_on_record_is_found_by_the_next_slice
     assert [epoch.table(one) for one in (before, row)] == [{("a", 0): 1}, {("a", 0): 1, ("b", 0): 2}]
 
 
-def test_a_late_merge_of_a_writer_that_was_replaced_changes_no_commit(tmp_path: Path) -> None:
+def test_a_late_merge_of_a_replaced_writer_changes_no_commit(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=3600.0)
     rows = [epoch.slice({("a", 0): number, ("b", number % 2): number}) for number in range(3)]
     late = epoch.at(rows[0])
@@ -145,7 +145,7 @@ def test_a_late_merge_of_a_writer_that_was_replaced_changes_no_commit(tmp_path: 
     assert epoch.table(rows[0]) == {("a", 0): 0, ("b", 0): 0}
 
 
-def test_rows_of_earlier_code_that_say_nothing_are_merged(tmp_path: Path) -> None:
+def test_ledger_rows_of_earlier_code_count_as_merged(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=0.0)
     row = epoch.slice({("a", 0): 1})
     quiet = epoch.slice({})  # without a change earlier code wrote no Delta commit either
@@ -157,7 +157,7 @@ def test_rows_of_earlier_code_that_say_nothing_are_merged(tmp_path: Path) -> Non
     assert epoch.table(quiet) == {("a", 0): 1}
 
 
-def test_a_merge_that_changes_no_row_is_a_merge(tmp_path: Path) -> None:
+def test_a_merge_without_changed_rows_is_a_merge(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=0.0)
     assert MERGED not in epoch.slice({("a", 0): None}).detail, "a key that was never there is removed"
     assert tables.merged(epoch.paths.table("sums")) == (1, 1)

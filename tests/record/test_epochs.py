@@ -33,13 +33,13 @@ def event(epoch: int, name: str, **detail: object) -> Event:
 
 @pytest.fixture
 def epochs(tmp_path: Path) -> Epochs:
-    made = Epochs(str(tmp_path))
+    record = Epochs(str(tmp_path))
     for name in FIRST:
-        made.change("a.b", lambda _, name=name: [event(1, name)])  # type: ignore[misc]
-    return made
+        record.change("a.b", lambda _, name=name: [event(1, name)])  # type: ignore[misc]
+    return record
 
 
-def test_a_move_retires_the_epoch_before(epochs: Epochs) -> None:
+def test_a_move_retires_the_previous_epoch(epochs: Epochs) -> None:
     for name in SECOND:
         epochs.change("a.b", lambda _, name=name: [event(2, name)])  # type: ignore[misc]
     record = epochs.record("a.b")
@@ -49,7 +49,7 @@ def test_a_move_retires_the_epoch_before(epochs: Epochs) -> None:
     assert [move.epoch for move in record.moves] == [1, 2]
 
 
-def test_a_retired_epoch_comes_back_without_being_verified_again(epochs: Epochs) -> None:
+def test_a_retired_epoch_returns_without_another_verification(epochs: Epochs) -> None:
     for name in SECOND:
         epochs.change("a.b", lambda _, name=name: [event(2, name)])  # type: ignore[misc]
     for name in ("recalled", "caught_up", "handover", "moved"):
@@ -67,7 +67,7 @@ def test_a_retired_epoch_comes_back_without_being_verified_again(epochs: Epochs)
         (1, "seeded", "from CUT_OVER to SEEDED"),
     ],
 )
-def test_what_cannot_follow_is_refused_and_names_both_stages(
+def test_an_impossible_transition_is_refused_with_both_stages(
     epochs: Epochs, epoch: int, name: str, message: str
 ) -> None:
     before = len(epochs.events())
@@ -83,7 +83,7 @@ def test_an_epoch_that_does_not_exist_is_named(epochs: Epochs) -> None:
         epochs.record("a.b").epoch(9)
 
 
-def test_a_candidate_is_one_that_is_being_built_and_aborting_frees_the_place() -> None:
+def test_an_epoch_being_built_is_the_candidate_until_it_is_aborted() -> None:
     building = [event(1, name) for name in FIRST] + [event(2, "planned")]
     record = record_of("a.b", building)
     assert record.candidate is not None and record.candidate.epoch == 2
@@ -109,48 +109,48 @@ def test_a_savepoint_is_known_by_its_name_until_it_is_dropped(epochs: Epochs) ->
     assert epochs.record("a.b").live == 1 and epochs.record("a.b").epoch(1).stage is Stage.CUT_OVER
 
 
-def test_an_upgrade_that_was_made_changes_the_code_and_a_withdrawn_one_does_not(tmp_path: Path) -> None:
+def test_a_completed_upgrade_changes_the_code_and_a_withdrawn_one_does_not(tmp_path: Path) -> None:
     epochs = Epochs(str(tmp_path))
     for name in ("planned", "rewound", "seeded", "moved"):
         epochs.add("a.b", 1, name, actor="test", code="c1", version="1", **{"from": None})
-    asked = epochs.add("a.b", 1, "upgrade", actor="ada", code="c2", version="2")
-    found = epochs.record("a.b").epoch(1)
-    assert (found.code, found.version, found.upgrade, found.codes) == ("c1", "1", asked, {"c1", "c2"})
+    request = epochs.add("a.b", 1, "upgrade", actor="ada", code="c2", version="2")
+    epoch = epochs.record("a.b").epoch(1)
+    assert (epoch.code, epoch.version, epoch.upgrade, epoch.codes) == ("c1", "1", request, {"c1", "c2"})
     epochs.add("a.b", 1, "upgraded", actor="ada", code="c2", version="2")
     epochs.add("a.b", 1, "upgrade", actor="bob", code="c3", version="3")
     epochs.add("a.b", 1, "upgrade_withdrawn", actor="driver")
-    found = epochs.record("a.b").epoch(1)
-    assert (found.code, found.version, found.upgrade, found.codes) == ("c2", "2", None, {"c1", "c2"})
+    epoch = epochs.record("a.b").epoch(1)
+    assert (epoch.code, epoch.version, epoch.upgrade, epoch.codes) == ("c2", "2", None, {"c1", "c2"})
 
 
-def test_a_lake_has_an_id_that_a_copy_keeps_and_no_other_lake_has(epochs: Epochs, tmp_path: Path) -> None:
+def test_a_copy_of_a_lake_keeps_its_id_and_another_lake_differs(epochs: Epochs, tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert Epochs(str(other)).lake_id() == ""
     shutil.copytree(tmp_path / "_kappa", tmp_path / "copy" / "_kappa")
     Epochs(str(other)).change("a.b", lambda _: [event(1, "planned")])
-    mine = epochs.lake_id()
+    lake_id = epochs.lake_id()
     for _ in range(200):  # long enough for its log to be merged and checkpointed
         epochs.change("a.b", lambda _: [event(1, "start")])
-    assert mine and Epochs(str(tmp_path)).lake_id() == mine == Epochs(str(tmp_path / "copy")).lake_id()
-    assert Epochs(str(other)).lake_id() not in ("", mine)
+    assert lake_id and Epochs(str(tmp_path)).lake_id() == lake_id == Epochs(str(tmp_path / "copy")).lake_id()
+    assert Epochs(str(other)).lake_id() not in ("", lake_id)
 
 
-def test_a_decision_rests_on_the_events_it_was_shown_whatever_another_thread_reads(tmp_path: Path) -> None:
+def test_a_decision_holds_only_for_the_events_it_read_despite_another_thread(tmp_path: Path) -> None:
     """The thread of a stream looks at the record while the driver decides on it: still compare-and-set."""
-    mine, theirs = Epochs(str(tmp_path)), Epochs(str(tmp_path))
-    mine.change("a.b", lambda _: [event(1, "planned")])
+    ours, theirs = Epochs(str(tmp_path)), Epochs(str(tmp_path))
+    ours.change("a.b", lambda _: [event(1, "planned")])
     shown: list[list[int]] = []
     threads: list[threading.Thread] = []
 
     def decide(now: Now) -> list[Event]:
-        shown.append([found.epoch for found in now.events])
+        shown.append([one.epoch for one in now.events])
         if len(shown) == 1:
             theirs.change("a.b", lambda _: [event(2, "planned")])
-            threads.append(threading.Thread(target=mine.events))
+            threads.append(threading.Thread(target=ours.events))
             threads[0].start()
             threads[0].join(0.5)  # it waits for this decision where there is a lock, and is done where there is none
         return [event(3, "planned")]
 
-    mine.change("a.b", decide)
+    ours.change("a.b", decide)
     threads[0].join()
     assert shown == [[1], [1, 2]]

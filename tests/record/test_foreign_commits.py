@@ -23,10 +23,10 @@ from kappa.slices.protocol import apply_changes, commit_slice
 
 @pytest.fixture
 def epoch(tmp_path: Path) -> Epoch:
-    made = Epoch(tmp_path, merge_seconds=0.0)
+    new_epoch = Epoch(tmp_path, merge_seconds=0.0)
     for number in range(3):
-        made.slice({("a", number): number, ("b", number): 10 * number})
-    return made
+        new_epoch.slice({("a", number): number, ("b", number): 10 * number})
+    return new_epoch
 
 
 def newest(epoch: Epoch, place: str) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def newest(epoch: Epoch, place: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("place", ["tables/sums", "changes/sums"])
-def test_rows_that_another_program_deleted_stop_the_epoch_and_come_back(epoch: Epoch, place: str) -> None:
+def test_rows_deleted_by_another_program_stop_the_epoch_and_are_restored(epoch: Epoch, place: str) -> None:
     before = newest(epoch, place)
     path = f"{epoch.paths.root}/{place}"
     DeltaTable(path).delete("id = 'a'")
@@ -44,8 +44,8 @@ def test_rows_that_another_program_deleted_stop_the_epoch_and_come_back(epoch: E
         epoch.run.look_at_commits()
     state = epoch.run.ledger.state()
     assert [c.operation for c in foreign_writes.foreign_commits(epoch.paths, state)[place]] == ["DELETE", "DELETE"]
-    made = foreign_writes.undo(epoch.paths, state)
-    assert list(made) == [place]
+    restored = foreign_writes.undo(epoch.paths, state)
+    assert list(restored) == [place]
     assert newest(epoch, place) == before
     assert foreign_writes.undo(epoch.paths, state) == {}
     epoch.run.look_at_commits()
@@ -63,7 +63,7 @@ def test_rows_that_another_program_deleted_stop_the_epoch_and_come_back(epoch: E
     }
 
 
-def test_rows_of_the_slice_at_hand_stay_when_a_foreign_commit_before_is_undone(epoch: Epoch) -> None:
+def test_undoing_a_foreign_commit_keeps_rows_of_the_current_slice(epoch: Epoch) -> None:
     path = epoch.paths.changes("sums")
     before = newest(epoch, "changes/sums")
     DeltaTable(path).delete("id = 'a'")
@@ -78,7 +78,7 @@ def test_rows_of_the_slice_at_hand_stay_when_a_foreign_commit_before_is_undone(e
     assert epoch.table(commit_slice(epoch.run, plan, effects))["c'", 0] == 5
 
 
-def test_an_older_version_that_another_program_restored_is_undone(epoch: Epoch) -> None:
+def test_an_older_version_restored_by_another_program_is_undone(epoch: Epoch) -> None:
     before = newest(epoch, "tables/sums")
     DeltaTable(epoch.paths.table("sums")).restore(1)
     with pytest.raises(ForeignCommitError, match="RESTORE"):
@@ -87,7 +87,7 @@ def test_an_older_version_that_another_program_restored_is_undone(epoch: Epoch) 
     assert newest(epoch, "tables/sums") == before
 
 
-def test_rows_that_another_program_added_are_named_and_go(epoch: Epoch) -> None:
+def test_rows_added_by_another_program_are_named_and_removed(epoch: Epoch) -> None:
     before = newest(epoch, "tables/sums")
     rows = pa.table({"id": ["z"], "select": pa.array([0], pa.int32()), "total": [1]})
     write_deltalake(epoch.paths.table("sums"), rows, mode="append")
@@ -97,13 +97,13 @@ def test_rows_that_another_program_added_are_named_and_go(epoch: Epoch) -> None:
     assert newest(epoch, "tables/sums") == before
 
 
-def test_files_that_were_only_merged_and_everything_that_kappa_does_are_not_foreign(epoch: Epoch) -> None:
+def test_merged_files_and_commits_by_kappa_are_not_foreign(epoch: Epoch) -> None:
     DeltaTable(epoch.paths.changes("sums")).optimize.compact()
     for seq in range(4, 70):
         epoch.slice({("a", 0): seq})
     maintain(epoch.run, Config.from_env({"KAPPA_HOME": str(epoch.paths.lake)}), clock.now() + timedelta(hours=1))
     tables.seal(epoch.paths.changes("sums"), 69)
     epoch.run.watch.looked.clear()
-    known = dict.fromkeys(("dead_letters", "changes/sums", "tables/sums"), 0)
-    epoch.run.watch.look(known)
+    versions = dict.fromkeys(("dead_letters", "changes/sums", "tables/sums"), 0)
+    epoch.run.watch.look(versions)
     assert epoch.run.watch.looked["changes/sums"] > 66

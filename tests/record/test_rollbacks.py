@@ -25,9 +25,9 @@ def record(*epochs: int, topology: str = "a") -> list[Event]:
     """Plans of epochs, and moves to them one after the other; moves are numbered from 1."""
 
     def event(n: int, kind: Any, epoch: int, **detail: Any) -> Event:
-        said = {"code": "c", "version": "1", **detail}
+        details = {"code": "c", "version": "1", **detail}
         at = AT + timedelta(minutes=n)
-        return Event(n=n, topology=topology, epoch=epoch, event=kind, at=at, actor="ann", detail=said)
+        return Event(n=n, topology=topology, epoch=epoch, event=kind, at=at, actor="ann", detail=details)
 
     planned = [event(n, "planned", epoch, plan=PLAN) for n, epoch in enumerate(sorted(set(epochs)), start=-9)]
     befores = (None, *epochs)
@@ -35,22 +35,22 @@ def record(*epochs: int, topology: str = "a") -> list[Event]:
     return [*planned, *(event(n, "moved", epoch, **{"from": old}) for n, (epoch, old) in enumerate(moved, start=1))]
 
 
-def test_a_rollback_is_a_move_to_an_epoch_that_readers_had_before() -> None:
+def test_a_rollback_is_a_move_to_an_epoch_that_was_live_before() -> None:
     assert rollbacks(record(*MOVES)) == set(BACK)
     assert rollbacks([*record(1, 2), *record(2, topology="b")]) == frozenset()
 
 
 @pytest.mark.parametrize("n", range(1, len(MOVES) + 1))
-def test_notices_asset_events_and_pages_call_a_move_the_same(n: int) -> None:
+def test_notices_asset_events_and_pages_name_a_move_alike(n: int) -> None:
     events = record(*MOVES)
-    wanted = BACK.get(n, "cutover")
+    expected = BACK.get(n, "cutover")
     (move,) = (event for event in events if event.n == n)
     (announced,) = (one for one in announcements(events, after=0) if one.n == n)
-    assert announced.extra["move"] == wanted
+    assert announced.extra["move"] == expected
     (line,) = (one for one in history.event_lines(events, 100) if one.n == n)
     notice = notice_of(move, "lake-1", is_rollback=n in rollbacks(events))
     if n == 1:
         assert (line.what, notice) == ("went live", None), "the first epoch replaces none"
     else:
         assert isinstance(notice, Notice)
-        assert (line.what, notice.event) == (wanted, wanted.upper())
+        assert (line.what, notice.event) == (expected, expected.upper())

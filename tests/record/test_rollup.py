@@ -88,18 +88,20 @@ class Story:
     def maintain(self, keep: int, savepoints: int) -> None:
         state = state_of(self.rows)
         seqs = [row.seq for row in state.readable]
-        kept = {*seqs[-keep:], *[seq for seq in seqs if seq % 5 < savepoints]}
-        gone = [seq for seq in seqs if seq not in kept]
-        before = max([state.readable_from, *(seq + 1 for seq in gone)])
-        merges = {"sums": {"key": ["id"], "kept": [[seq // 3, 3 * (seq // 3)] for seq in sorted(kept) if seq % 2 == 0]}}
+        kept_seqs = {*seqs[-keep:], *[seq for seq in seqs if seq % 5 < savepoints]}
+        removed_seqs = [seq for seq in seqs if seq not in kept_seqs]
+        before = max([state.readable_from, *(seq + 1 for seq in removed_seqs)])
+        merges = {
+            "sums": {"key": ["id"], "kept": [[seq // 3, 3 * (seq // 3)] for seq in sorted(kept_seqs) if seq % 2 == 0]}
+        }
         self.add(
             "maintain",
             detail={
                 "readable_from": before,
-                "savepoints": sorted(s for s in kept if s < before),
+                "savepoints": sorted(s for s in kept_seqs if s < before),
                 "merges": merges,
                 "recent_from": before,
-                "forgotten": {"sums": max(state.forgotten("sums"), min(kept) - 1)},
+                "forgotten": {"sums": max(state.forgotten("sums"), min(kept_seqs) - 1)},
             },
         )
 
@@ -142,15 +144,15 @@ def state_of(rows: Sequence[LedgerRow]) -> LedgerState:
     return builder.state()
 
 
-def asked(state: LedgerState) -> dict[str, Any]:
-    """Whatever the product asks of a ledger, apart from numbers of rows."""
+def answers(state: LedgerState) -> dict[str, Any]:
+    """Everything that the product reads from a ledger, except numbers of rows."""
 
     def plain(row: LedgerRow | None) -> Any:
         return None if row is None else _to_record(row)
 
     facts = {1: tuple(run.facts for run in runs_of(state))}
     moves = (MoveFacts(epoch=1, from_epoch=None, at=Offsets({"pos": {0: 0}})),)
-    found = runs_of(state)
+    runs = runs_of(state)
     return {
         **{
             name: getattr(state, name)
@@ -181,9 +183,9 @@ def asked(state: LedgerState) -> dict[str, Any]:
         "with a start": unnumbered(certify("sums", moves, facts, starts={1: Offsets({"pos": {0: 0}})})),
         "due": [c.seq for c in state.readable if c.seq > state.readable_from],
         "measured": [
-            sum(getattr(run, name) for run in found) for name in ("bytes_read", "sized_records", "sized", "slices")
+            sum(getattr(run, name) for run in runs) for name in ("bytes_read", "sized_records", "sized", "slices")
         ],
-        "sends": {run.facts.sends for run in found},
+        "sends": {run.facts.sends for run in runs},
     }
 
 
@@ -196,24 +198,24 @@ def unnumbered(certificate: Certificate) -> Certificate:
 
 
 def replayed(rows: Sequence[LedgerRow], at: Sequence[int]) -> tuple[LedgerState, LedgerState, list[LedgerRow]]:
-    """The same rows with roll-ups at these numbers: as somebody sees it that followed, and that opens what is left."""
-    warm, left, n = StateBuilder(), [], 0
+    """The same rows with roll-ups at these numbers: for a reader that followed, and for one that opens what remains."""
+    warm, remaining_rows, n = StateBuilder(), [], 0
     for row in rows:
         n += 1
         here = _numbered(row, n)
         warm.add(here)
-        left.append(here)
+        remaining_rows.append(here)
         if row.n in at:
             state = warm.state()
-            made = rolled_up(state, writer="me", code="c", at=row.at)
-            if made is None:
+            rollup = rolled_up(state, writer="me", code="c", at=row.at)
+            if rollup is None:
                 continue
             n += 1
-            made = _numbered(made, n)
-            is_kept = stays(state, made.detail["upto"])
-            left = [one for one in left if is_kept(one.n, one.kind, one.seq)] + [made]
-            warm.add(made)
-    return warm.state(), state_of(left), left
+            rollup = _numbered(rollup, n)
+            is_kept = stays(state, rollup.detail["upto"])
+            remaining_rows = [one for one in remaining_rows if is_kept(one.n, one.kind, one.seq)] + [rollup]
+            warm.add(rollup)
+    return warm.state(), state_of(remaining_rows), remaining_rows
 
 
 def _numbered(row: LedgerRow, n: int) -> LedgerRow:
@@ -247,25 +249,25 @@ STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(steps=STEPS, every=st.integers(1, 25))
-def test_a_ledger_that_is_rolled_up_says_what_it_said_before(steps: list[tuple[str, int, int]], every: int) -> None:
+def test_a_rolled_up_ledger_gives_the_same_answers(steps: list[tuple[str, int, int]], every: int) -> None:
     story = Story()
     for step in steps:
         story.do(step)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollup, "RECENT", 1)
-        warm, cold, left = replayed(story.rows, [row.n for row in story.rows if row.n % every == 0])
-        expected = asked(state_of(story.rows))
-        assert asked(warm) == expected
-        assert asked(cold) == expected
+        warm, cold, remaining_rows = replayed(story.rows, [row.n for row in story.rows if row.n % every == 0])
+        expected = answers(state_of(story.rows))
+        assert answers(warm) == expected
+        assert answers(cold) == expected
         assert (
             [row.n for row in warm.commits]
             == [row.n for row in cold.commits]
-            == [r.n for r in left if r.kind == "commit"]
+            == [r.n for r in remaining_rows if r.kind == "commit"]
         )
         assert [row.n for row in warm.looks] == [row.n for row in cold.looks]
 
 
-def test_a_slice_that_a_certificate_complains_of_stays_apart() -> None:
+def test_a_slice_named_by_a_certificate_is_not_merged_into_a_run() -> None:
     story = Story()
     for _ in range(5):
         story.slice({0: 2})
@@ -280,7 +282,7 @@ def test_a_slice_that_a_certificate_complains_of_stays_apart() -> None:
     assert any("slice 6: 2 records read, but 1 parsed" in problem for problem in certificate.problems)
 
 
-def test_a_hole_between_two_slices_is_no_run() -> None:
+def test_slices_with_a_gap_between_them_are_not_one_run() -> None:
     story = Story()
     story.slice({0: 2})
     story.position = {0: 5}
@@ -290,7 +292,7 @@ def test_a_hole_between_two_slices_is_no_run() -> None:
     assert [(run.facts.seq, run.facts.last) for run in runs] == [(0, 0), (1, 1), (2, 3)]
 
 
-def test_what_is_left_does_not_grow_with_what_was_done() -> None:
+def test_a_rolled_up_ledger_does_not_grow_with_history() -> None:
     sizes = []
     for slices in (500, 2000):
         story = Story()
@@ -301,12 +303,12 @@ def test_what_is_left_does_not_grow_with_what_was_done() -> None:
             if number % 100 == 99:
                 story.maintain(5, 0)
                 at.append(story.n)
-        warm, _, left = replayed(story.rows, at)
-        sizes.append((len(left), len(warm.commits), len(_to_record(warm.rolled)["detail"]) // 100))  # type: ignore[arg-type]
+        warm, _, remaining_rows = replayed(story.rows, at)
+        sizes.append((len(remaining_rows), len(warm.commits), len(_to_record(warm.rolled)["detail"]) // 100))  # type: ignore[arg-type]
     assert sizes[0] == sizes[1]
 
 
-def test_facts_of_a_chained_epoch_go_on_where_the_roll_up_ended() -> None:
+def test_facts_of_a_chained_epoch_continue_after_the_roll_up() -> None:
     rows = [
         LedgerRow(
             n=n + 1,
@@ -363,14 +365,14 @@ def roll(ledger: Ledger, writer: str = "me") -> None:
     ledger.roll_up(row)
 
 
-def test_the_ledger_goes_on_behind_its_roll_up_and_every_row_is_kept_beside_it(tmp_path: Path) -> None:
+def test_the_ledger_continues_after_a_roll_up_and_keeps_every_row_beside_it(tmp_path: Path) -> None:
     ledger = written(tmp_path)
     before, follower = ledger.rows(), Ledger(ledger.path)
-    asks, late = asked(ledger.state()), Ledger(ledger.path)
-    assert asked(follower.state()) == asks and is_due(ledger.state(), 51) and not is_due(ledger.state(), 52)
+    asks, late = answers(ledger.state()), Ledger(ledger.path)
+    assert answers(follower.state()) == asks and is_due(ledger.state(), 51) and not is_due(ledger.state(), 52)
     roll(ledger)
     for one in (ledger, follower, Ledger(ledger.path), late):
-        assert asked(one.state()) == asks
+        assert answers(one.state()) == asks
     assert len(ledger.rows()) < len(before) / 3 and not is_due(ledger.state(), 50)
     story = Story()
     story.seq, story.position, story.sends = 60, {0: 180}, "live"
@@ -382,9 +384,9 @@ def test_the_ledger_goes_on_behind_its_roll_up_and_every_row_is_kept_beside_it(t
     for one in (ledger, follower, Ledger(ledger.path)):
         state = one.state()
         assert (state.seq, state.slices, state.position) == (100, 100, Offsets({"pos": {0: 300}}))
-    kept = {row.n: row for piece in ledger.history() for row in piece}
-    assert sum(len(piece) for piece in ledger.history()) == len(kept) == max(kept)
-    assert [kept[row.n] for row in (*before, *after) if row.kind != "rollup"] == [
+    history = {row.n: row for piece in ledger.history() for row in piece}
+    assert sum(len(piece) for piece in ledger.history()) == len(history) == max(history)
+    assert [history[row.n] for row in (*before, *after) if row.kind != "rollup"] == [
         r for r in (*before, *after) if r.kind != "rollup"
     ]
     last = ledger.last_commit()
@@ -392,7 +394,7 @@ def test_the_ledger_goes_on_behind_its_roll_up_and_every_row_is_kept_beside_it(t
     assert ledger.seed() == next(row for row in before if row.kind == "commit")
 
 
-def test_a_follower_that_was_away_begins_anew(tmp_path: Path) -> None:
+def test_a_follower_that_missed_a_roll_up_starts_over(tmp_path: Path) -> None:
     ledger = written(tmp_path, 3)
     away = Ledger(ledger.path)
     assert away.state().seq == 3
@@ -403,11 +405,11 @@ def test_a_follower_that_was_away_begins_anew(tmp_path: Path) -> None:
     story.maintain(5, 0)
     append(ledger, story.rows[1:])
     roll(ledger)
-    assert asked(away.state()) == asked(Ledger(ledger.path).state()) == asked(ledger.state())
+    assert answers(away.state()) == answers(Ledger(ledger.path).state()) == answers(ledger.state())
     assert away.state().slices == 63
 
 
-def test_a_roll_up_that_rests_on_an_older_past_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_roll_up_of_an_outdated_state_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     ledger = written(tmp_path)
     other = Ledger(ledger.path)
     stale = rolled_up(ledger.state(), writer="me", code="code-0", at=BEGIN)
@@ -425,7 +427,7 @@ def test_a_roll_up_that_rests_on_an_older_past_is_refused_and_changes_nothing(tm
     assert state.claim is not None and Ledger(ledger.path).state().claim == state.claim
 
 
-def test_of_two_that_roll_up_and_append_at_once_one_is_refused(tmp_path: Path) -> None:
+def test_either_a_roll_up_or_a_concurrent_append_is_refused(tmp_path: Path) -> None:
     ledger = written(tmp_path)
     twin = Ledger(ledger.path)
     row = rolled_up(twin.state(), writer="me", code="code-0", at=BEGIN)
@@ -452,24 +454,24 @@ ledger.roll_up(rolled_up(ledger.state(), writer="me", code="code-0", at=datetime
 
 
 @pytest.mark.parametrize(("point", "is_rolled"), [("rollup.history", False), ("rollup", True)])
-def test_a_process_that_dies_in_a_roll_up_leaves_the_ledger_as_it_was_or_rolled_up(
+def test_a_process_killed_in_a_roll_up_leaves_the_ledger_old_or_rolled_up(
     tmp_path: Path, point: str, is_rolled: bool
 ) -> None:
     ledger = written(tmp_path)
-    before, asks = len(ledger.rows()), asked(ledger.state())
+    before, asks = len(ledger.rows()), answers(ledger.state())
     run_to_death("-c", SCRIPT, ledger.path, point=point, environ=os.environ)
     assert (len(ledger.rows()) < before) is is_rolled
-    assert asked(ledger.state()) == asked(Ledger(ledger.path).state()) == asks
+    assert answers(ledger.state()) == answers(Ledger(ledger.path).state()) == asks
     if not is_rolled:  # the next driver does it again, and the file that nobody names is passed over
         roll(ledger)
         assert len(list(Path(f"{ledger.path}_history").iterdir())) == 2
-    assert asked(ledger.state()) == asks
+    assert answers(ledger.state()) == asks
     numbers = [row.n for piece in ledger.history() for row in piece]
     assert sorted(numbers) == list(range(1, before + 2))
     assert all(a.n < b.n for a, b in pairwise(ledger.rows()))
 
 
-def test_what_rolled_up_slices_released_is_told(tmp_path: Path) -> None:
+def test_releases_of_rolled_up_slices_are_kept(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "ledger"))
     ledger.create()
     ledger.claim("driver", "c", ledger.state())
@@ -495,7 +497,7 @@ def test_what_rolled_up_slices_released_is_told(tmp_path: Path) -> None:
         assert state.releases[0][0] == before.commits[4].standing
 
 
-def test_times_and_graces_are_those_of_the_code_that_made_a_commit() -> None:
+def test_times_and_graces_come_from_the_code_of_a_commit() -> None:
     def times(grace_ms: int) -> dict[str, Any]:
         return {"pos": {"time": "at", "grace_ms": grace_ms}}
 

@@ -54,24 +54,24 @@ def add(config: Config, epoch: int, name: str) -> None:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    made = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
-    live(made, 1, 0, 1, 2)
-    return made
+    settings = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
+    live(settings, 1, 0, 1, 2)
+    return settings
 
 
 def test_the_last_commit_of_the_live_epoch_gets_a_name(config: Config) -> None:
-    made = savepoints.create(config, NAME, "sale", actor="ada", reason="prices change")
-    assert (made.epoch, made.seq, made.offsets, made.delta_versions) == (
+    savepoint = savepoints.create(config, NAME, "sale", actor="ada", reason="prices change")
+    assert (savepoint.epoch, savepoint.seq, savepoint.offsets, savepoint.delta_versions) == (
         1,
         2,
         Offsets({"pos": {0: 20}}),
         {"tables/rewards": 2},
     )
-    assert (made.actor, made.reason, made.stage) == ("ada", "prices change", "live")
-    assert savepoints.every(config) == savepoints.every(config, NAME) == [made]
+    assert (savepoint.actor, savepoint.reason, savepoint.stage) == ("ada", "prices change", "live")
+    assert savepoints.every(config) == savepoints.every(config, NAME) == [savepoint]
 
 
-def test_an_earlier_commit_gets_a_name_by_its_number(config: Config) -> None:
+def test_an_earlier_commit_is_named_by_its_number(config: Config) -> None:
     assert savepoints.create(config, NAME, "first", seq=1, actor="ada").offsets == Offsets({"pos": {0: 10}})
     with pytest.raises(SavepointError, match="has no commit 3 whose files are kept; it has 3, from 0 to 2"):
         savepoints.create(config, NAME, "later", seq=3, actor="ada")
@@ -86,9 +86,9 @@ def test_a_commit_whose_files_are_gone_gets_no_name(config: Config) -> None:
     assert savepoints.create(config, NAME, "kept", seq=0, actor="ada").seq == 0
 
 
-def test_a_name_is_unique_and_giving_it_again_to_the_same_commit_changes_nothing(config: Config) -> None:
-    made = savepoints.create(config, NAME, "sale", actor="ada")
-    assert savepoints.create(config, NAME, "sale", actor="bob") == made
+def test_a_name_is_unique_and_repeating_it_for_a_commit_changes_nothing(config: Config) -> None:
+    savepoint = savepoints.create(config, NAME, "sale", actor="ada")
+    assert savepoints.create(config, NAME, "sale", actor="bob") == savepoint
     with pytest.raises(SavepointError, match=r"'sale' already: seq 2 of epoch 1, named .* by ada"):
         savepoints.create(config, NAME, "sale", seq=1, actor="bob")
     commit(Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger), 3)
@@ -105,19 +105,19 @@ def test_a_dropped_name_is_free_again(config: Config) -> None:
     assert savepoints.create(config, NAME, "sale", actor="ada").seq == 2
 
 
-def test_a_name_that_is_not_there_names_the_nearest(config: Config) -> None:
+def test_an_error_about_an_unknown_name_suggests_the_nearest(config: Config) -> None:
     savepoints.create(config, NAME, "sale", actor="ada")
     with pytest.raises(SavepointError, match="Did you mean 'sale'"):
         savepoints.drop(config, NAME, "sales", actor="bob")
 
 
 @pytest.mark.parametrize("name", ["17", "2026-03-01", "a b", ""])
-def test_a_name_cannot_be_taken_for_something_else(config: Config, name: str) -> None:
+def test_a_name_that_could_mean_something_else_is_refused(config: Config, name: str) -> None:
     with pytest.raises(UsageError, match="cannot be called"):
         savepoints.create(config, NAME, name, actor="ada")
 
 
-def test_a_topology_that_is_not_live_has_no_commit_to_name(config: Config) -> None:
+def test_a_topology_without_a_live_epoch_has_no_commit_to_name(config: Config) -> None:
     with pytest.raises(UnknownTopologyError, match="no live epoch"):
         savepoints.create(config, "other", "sale", actor="ada")
 

@@ -33,20 +33,20 @@ def row(kind: str, seq: int, **detail: object) -> LedgerRow:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """An epoch of 14 slices, of which the third and the thirteenth set their record aside."""
-    made = Ledger(str(tmp_path / "ledger"))
-    made.create()
-    made.claim("w", "code", LedgerState())
-    made.state()
-    made.append(row("commit", 0, shapes={}))
-    made.append(row("maintain", 0, readable_from=14, savepoints=[], merges={}, forgotten={}))
+    new_ledger = Ledger(str(tmp_path / "ledger"))
+    new_ledger.create()
+    new_ledger.claim("w", "code", LedgerState())
+    new_ledger.state()
+    new_ledger.append(row("commit", 0, shapes={}))
+    new_ledger.append(row("maintain", 0, readable_from=14, savepoints=[], merges={}, forgotten={}))
     for seq in range(1, 15):
         is_aside = seq in (3, 13)
-        told = replace(row("commit", seq, **set_asides.detail(aside(seq - 1) if is_aside else ())), rows_read=1)
-        made.append(replace(told, rows_set_aside=1) if is_aside else replace(told, rows_parsed=1))
-    return made
+        committed = replace(row("commit", seq, **set_asides.detail(aside(seq - 1) if is_aside else ())), rows_read=1)
+        new_ledger.append(replace(committed, rows_set_aside=1) if is_aside else replace(committed, rows_parsed=1))
+    return new_ledger
 
 
-def test_a_roll_up_keeps_which_records_were_set_aside_and_how_many(ledger: Ledger) -> None:
+def test_a_roll_up_keeps_the_list_and_count_of_records_set_aside(ledger: Ledger) -> None:
     before = ledger.state()
     rolled = rollup.rolled_up(before, writer="w", code="code", at=AT)
     assert rolled is not None and [one.offsets for one in rolled.set_aside] == [{2: "hash"}]
@@ -59,7 +59,7 @@ def test_a_roll_up_keeps_which_records_were_set_aside_and_how_many(ledger: Ledge
     assert len(runs_of(state)) < 14, "slices that set something aside are no reason to stay apart"
 
 
-def test_a_plan_that_sets_a_record_aside_is_another_one(ledger: Ledger) -> None:
+def test_a_plan_that_sets_a_record_aside_has_another_id(ledger: Ledger) -> None:
     plan = row("plan", 15)
     assert len({plan_hash(one) for one in (plan, row("plan", 15, set_aside=set_asides.as_list(aside(14))))}) == 2
     assert plan_hash(row("plan", 15, set_aside=set_asides.as_list(aside(14)))) == plan_hash(
@@ -67,7 +67,7 @@ def test_a_plan_that_sets_a_record_aside_is_another_one(ledger: Ledger) -> None:
     )
 
 
-def test_only_a_row_that_sets_something_aside_asks_for_code_that_knows_it(ledger: Ledger) -> None:
+def test_only_a_row_that_sets_a_record_aside_needs_newer_code(ledger: Ledger) -> None:
     assert {one.format for one in ledger.rows() if "merges" in one.detail} == {3}
     assert {one.format for one in ledger.rows() if not {"set_aside", "merges"} & one.detail.keys()} == {1}
     assert {one.format for one in ledger.rows() if "set_aside" in one.detail} == {2}
