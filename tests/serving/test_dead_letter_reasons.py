@@ -57,23 +57,27 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return config
 
 
-def test_reasons_are_counted_as_of_a_commit_with_the_newest_records_of_each(lake: Config) -> None:
+def test_reasons_are_counted_at_a_commit_with_the_newest_records_per_reason(lake: Config) -> None:
     paths = EpochPaths(lake=lake.lake, topology="a.b", epoch=1)
     committed = Ledger(paths.ledger).last_commit()
     assert committed is not None
-    found = reasons_of(paths, committed)
-    assert [(one.reason, one.count) for one in found] == [(NO_JSON, 6), (ASIDE, 2)]
-    assert [(one.offset, one.value) for one in found[0].letters] == [(5, "bad 5\\n"), (4, "bad 4\\n"), (3, "bad 3\\n")]
-    assert [(one.offset, one.size) for one in found[1].letters] == [(7, 500), (6, None)]
-    assert len(found[1].letters[0].value or "") < 200, "the beginning of a long value"
+    reasons = reasons_of(paths, committed)
+    assert [(one.reason, one.count) for one in reasons] == [(NO_JSON, 6), (ASIDE, 2)]
+    assert [(one.offset, one.value) for one in reasons[0].letters] == [
+        (5, "bad 5\\n"),
+        (4, "bad 4\\n"),
+        (3, "bad 3\\n"),
+    ]
+    assert [(one.offset, one.size) for one in reasons[1].letters] == [(7, 500), (6, None)]
+    assert len(reasons[1].letters[0].value or "") < 200, "the beginning of a long value"
     (one,) = reasons_of(paths, committed, reason="it's a bad", samples=0)
     assert (one.reason, one.letters) == (ASIDE, ())
     assert {letter.value for one in reasons_of(paths, committed, with_values=False) for letter in one.letters} == {None}
 
 
-def test_the_command_shows_reasons_and_records_and_the_same_as_json(lake: Config) -> None:
-    said = CliRunner().invoke(app, ["dead-letters", "a.b", "--limit", "1"]).output
-    assert "Epoch 1 of a.b has 8 dead letters." in said and "6  not a JSON object" in said
-    assert "pos[0] at 5, 2026-01-02 03:04:05: bad 5\\n" in said and "bad 4" not in said
-    found = json.loads(CliRunner().invoke(app, ["dead-letters", "a.b", "--reason", "aside", "--json"]).output)
-    assert [(one["count"], one["letters"][1]["value"]) for one in found["reasons"]] == [(2, None)]
+def test_the_command_shows_reasons_and_records_as_text_and_json(lake: Config) -> None:
+    text = CliRunner().invoke(app, ["dead-letters", "a.b", "--limit", "1"]).output
+    assert "Epoch 1 of a.b has 8 dead letters." in text and "6  not a JSON object" in text
+    assert "pos[0] at 5, 2026-01-02 03:04:05: bad 5\\n" in text and "bad 4" not in text
+    report = json.loads(CliRunner().invoke(app, ["dead-letters", "a.b", "--reason", "aside", "--json"]).output)
+    assert [(one["count"], one["letters"][1]["value"]) for one in report["reasons"]] == [(2, None)]

@@ -82,9 +82,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
         epoch.put(full("changed", 7), full("new", 8), {"id": "removed", "_deleted": True})
         epoch.put(empty("emptied"), full("changed", 9), empty("ÿ"))
         epoch_record.tell(config, TYPED.name, 1, *epoch_record.FIRST, known={})
-        found = serving.snapshot(config, TYPED.name)
-        assert not found.tables["items"].is_merged, "changes wait beside the table"
-        yield found
+        snapshot = serving.snapshot(config, TYPED.name)
+        assert not snapshot.tables["items"].is_merged, "changes wait beside the table"
+        yield snapshot
 
 
 EXPECTED = [full("changed", 9), empty("emptied"), full("kept", 0), full("new", 8), empty("ÿ")]
@@ -96,9 +96,9 @@ def by_id(rows: pa.Table) -> list[dict[str, Any]]:
 
 def in_duckdb(snapshot: Snapshot) -> pa.Table:
     connection = duckdb.connect()
-    found = snapshot.duckdb("items", connection, view="Ware").to_arrow_table()
+    table = snapshot.duckdb("items", connection, view="Ware").to_arrow_table()
     connection.close()
-    return found
+    return table
 
 
 READERS: dict[str, Callable[[Snapshot], pa.Table]] = {
@@ -118,9 +118,9 @@ def test_the_table_of_these_tests_has_every_type() -> None:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_has_every_row_of_the_slice_in_every_type(lake: Snapshot, reader: str) -> None:
-    found = READERS[reader](lake)
-    assert found.schema.names == list(full("", 0))
-    assert by_id(found) == EXPECTED
+    table = READERS[reader](lake)
+    assert table.schema.names == list(full("", 0))
+    assert by_id(table) == EXPECTED
 
 
 def test_arrow_has_the_declared_types(lake: Snapshot) -> None:
@@ -129,7 +129,7 @@ def test_arrow_has_the_declared_types(lake: Snapshot) -> None:
     assert lake.arrow("items").schema == lake.batches("items").schema == declared
 
 
-def test_what_is_lazy_reads_only_what_is_asked_for(lake: Snapshot) -> None:
+def test_a_lazy_reader_answers_filtered_and_limited_queries(lake: Snapshot) -> None:
     frame = lake.polars("items")
     assert frame.select(pl.len()).collect().item() == 5
     assert frame.filter(pl.col("数量").is_null()).select("id").collect()["id"].sort().to_list() == ["emptied", "ÿ"]
@@ -137,18 +137,18 @@ def test_what_is_lazy_reads_only_what_is_asked_for(lake: Snapshot) -> None:
     assert frame.filter(pl.col("id") == "new").collect().to_dicts()[0]["größe"] == full("", 8)["größe"]
 
 
-def test_a_view_of_duckdb_is_read_as_often_as_it_is_asked(lake: Snapshot) -> None:
+def test_a_view_in_duckdb_can_be_queried_repeatedly(lake: Snapshot) -> None:
     connection = duckdb.connect()
     lake.duckdb("items", connection)
     for _ in range(2):
-        found = connection.sql('SELECT COUNT(*), MAX("größe") FROM items').fetchall()
-        assert found == [(5, full("", 9)["größe"])]
+        rows = connection.sql('SELECT COUNT(*), MAX("größe") FROM items').fetchall()
+        assert rows == [(5, full("", 9)["größe"])]
     joined = "SELECT COUNT(*) FROM items a JOIN items b USING (id) WHERE a.place.at.since = b.place.at.since"
     assert connection.sql(joined).fetchall() == [(3,)]
     connection.close()
 
 
-def test_a_stranger_is_no_connection(lake: Snapshot) -> None:
+def test_an_object_that_is_not_a_connection_is_refused(lake: Snapshot) -> None:
     with pytest.raises(UsageError, match=r"str is not one. Make one: duckdb.connect\(\)"):
         lake.duckdb("items", "items")  # type: ignore[arg-type]
 
@@ -160,7 +160,7 @@ def test_an_unknown_table_is_named_by_every_reader(lake: Snapshot, reader: str) 
 
 
 @pytest.mark.parametrize("package", ["polars", "duckdb"])
-def test_a_package_that_is_missing_is_named_with_what_installs_it(
+def test_a_missing_package_is_named_with_its_install_command(
     lake: Snapshot, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, connection = builtins.__import__, duckdb.connect()
@@ -178,7 +178,7 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
 @pytest.mark.parametrize(
     ("condition", "expected"), [("DATA_SOURCE_NOT_FOUND", UsageError), ("TABLE_OR_VIEW_NOT_FOUND", PySparkException)]
 )
-def test_a_session_without_delta_is_told_which_package_it_lacks(
+def test_a_session_without_delta_is_refused_with_the_package_to_add(
     lake: Snapshot, condition: str, expected: type[Exception]
 ) -> None:
     class Session:
@@ -191,7 +191,7 @@ def test_a_session_without_delta_is_told_which_package_it_lacks(
     assert ("--packages io.delta:" in str(error.value)) == (expected is UsageError)
 
 
-def test_a_snapshot_stays_at_its_slice_while_the_stream_goes_on(
+def test_a_snapshot_stays_at_its_slice_while_the_stream_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = epoch_record.empty_lake(tmp_path, monkeypatch)
@@ -206,13 +206,13 @@ def test_a_snapshot_stays_at_its_slice_while_the_stream_goes_on(
     )  # a slice in the middle: its changes are written, nothing is committed
     now = serving.snapshot(config, TYPED.name)
     assert now.seq == snapshot.seq == 1
-    for found in (snapshot.arrow("items"), now.arrow("items"), frame.collect().to_arrow(), view.to_arrow_table()):
-        assert by_id(found) == [full("a", 1)]
+    for table in (snapshot.arrow("items"), now.arrow("items"), frame.collect().to_arrow(), view.to_arrow_table()):
+        assert by_id(table) == [full("a", 1)]
     assert by_id(stream.read_all()) == [full("a", 1)]
     connection.close()
 
 
-def test_a_reader_whose_files_are_gone_gets_an_error_and_never_fewer_rows(
+def test_a_reader_with_missing_files_gets_an_error_instead_of_fewer_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = epoch_record.empty_lake(tmp_path, monkeypatch)
@@ -247,7 +247,7 @@ def test_spark_has_every_row_of_the_slice_in_every_type(lake: Snapshot, spark: S
 
 @pytest.mark.spark
 @pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, 4, 0])
-def test_a_table_from_memory_is_that_of_its_files(
+def test_a_table_in_memory_equals_the_table_of_its_files(
     lake: Snapshot, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int
 ) -> None:
     """Both from memory; the table from memory and its changes, of more rows, from files; both from files."""
@@ -262,9 +262,7 @@ def test_a_table_from_memory_is_that_of_its_files(
 
 
 @pytest.mark.spark
-def test_a_table_without_rows_has_its_columns(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_table_has_its_columns(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     config = epoch_record.empty_lake(tmp_path, monkeypatch)
     epoch = Epoch(Path(config.lake), TYPED)
     path = epoch.paths.table("items")
@@ -274,10 +272,10 @@ def test_a_table_without_rows_has_its_columns(
 
 
 @pytest.mark.spark
-def test_times_that_python_cannot_say_are_the_same_from_memory(spark: SparkSession, tmp_path: Path) -> None:
+def test_times_outside_of_pythons_range_are_the_same_in_memory(spark: SparkSession, tmp_path: Path) -> None:
     micros = [-(2**55), -62_135_596_800_000_001, 0, 253_402_300_800_000_000, 2**55, None]
     rows = pa.table({"n": pa.array(range(6), pa.int32()), "at": pa.array(micros, pa.timestamp("us", "UTC"))})
     write_deltalake(tmp_path / "far", rows)
     for read in (merge_on_read.read_table, merge_on_read.read_files):
-        found = read(spark, str(tmp_path / "far"), 0).selectExpr("n", "unix_micros(at) AS at").toArrow()
-        assert [row["at"] for row in sorted(found.to_pylist(), key=lambda row: row["n"])] == micros, read
+        far = read(spark, str(tmp_path / "far"), 0).selectExpr("n", "unix_micros(at) AS at").toArrow()
+        assert [row["at"] for row in sorted(far.to_pylist(), key=lambda row: row["n"])] == micros, read

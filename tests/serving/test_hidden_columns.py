@@ -81,25 +81,25 @@ def answers(site: Site, name: str) -> dict[str, list[str]]:
 
 
 def columns(site: Site, *words: str) -> list[str]:
-    found = CliRunner().invoke(app, [*words, "--json"], env=site.config.to_env())
-    assert found.exception is None, found.output
-    return list(json.loads(found.output)["rows"][0])
+    run = CliRunner().invoke(app, [*words, "--json"], env=site.config.to_env())
+    assert run.exception is None, run.output
+    return list(json.loads(run.output)["rows"][0])
 
 
 @pytest.mark.parametrize("name", LOOKED_AT)
-def test_each_way_to_the_rows_has_the_results_alone(site: Site, name: str) -> None:
-    found = answers(site, place_of(name))
-    assert found == dict.fromkeys(found, results_of(name))
+def test_every_way_to_read_rows_shows_only_results(site: Site, name: str) -> None:
+    columns_by_way = answers(site, place_of(name))
+    assert columns_by_way == dict.fromkeys(columns_by_way, results_of(name))
 
 
 def test_the_row_of_a_key_has_the_results_before_and_after_it_is_merged(site: Site) -> None:
     for key in ("1", "2"):
         assert list(site.get(f"/tables/{NAME}/aggregate/{key}").json()["row"]) == results_of("aggregate")
-        found = serving.snapshot(site.config, NAME).row("aggregate", f"{OWN} = '{key}'")
-        assert found.column_names == results_of("aggregate") and found.num_rows == 1
+        row = serving.snapshot(site.config, NAME).row("aggregate", f"{OWN} = '{key}'")
+        assert row.column_names == results_of("aggregate") and row.num_rows == 1
 
 
-def test_rows_are_chosen_and_ordered_by_results(site: Site) -> None:
+def test_rows_are_selected_and_ordered_by_results(site: Site) -> None:
     snapshot = serving.snapshot(site.config, NAME)
     assert snapshot.rows("aggregate", f"{OWN} > '0'", order_by=f"{OWN} DESC", select=OWN)[KEY].to_pylist() == ["2", "1"]
     assert snapshot.rows("aggregate", '"A count" > 1').num_rows == 1
@@ -122,7 +122,7 @@ ASKED: list[Callable[[Site], Any]] = [
 
 
 @pytest.mark.parametrize("ask", ASKED)
-def test_a_query_that_names_another_column_is_told_whose_it_is(
+def test_a_query_of_an_internal_column_is_refused_with_its_operator(
     site: Site, ask: Callable[[Site], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CliRunner, "invoke", partialmethod(CliRunner.invoke, catch_exceptions=False))
@@ -130,25 +130,25 @@ def test_a_query_that_names_another_column_is_told_whose_it_is(
         ask(site)
 
 
-def test_other_names_are_refused_as_they_were(site: Site) -> None:
+def test_unknown_columns_are_refused_as_before(site: Site) -> None:
     with pytest.raises(UsageError, match="No field named"):
         serving.sql(site.config, f"SELECT nothing FROM {T}")
 
 
-def test_a_field_of_a_column_is_told_apart_from_a_column(site: Site) -> None:
-    for asked in (
+def test_a_field_of_a_column_is_not_taken_for_a_column(site: Site) -> None:
+    for expression in (
         'origin["_offset"]',
         "newest_by.origin",
         "a.origin._offset FROM tests.results.newest_by AS a, (SELECT 1)",
     ):
-        query = f"SELECT {asked}" if " FROM " in asked else f"SELECT {asked} FROM {NAME}.newest_by"
+        query = f"SELECT {expression}" if " FROM " in expression else f"SELECT {expression} FROM {NAME}.newest_by"
         with pytest.raises(UsageError, match="Column 'origin' of"):
             serving.sql(site.config, query)
     named = serving.sql(site.config, f"SELECT n AS origin FROM {NAME}.newest_by ORDER BY origin")
     assert named["origin"].to_pylist() == [1, 2]
 
 
-def test_an_epoch_of_earlier_code_shows_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_of_earlier_code_shows_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append = Ledger.append
 
     def earlier(ledger: Ledger, row: LedgerRow) -> LedgerRow:
@@ -159,17 +159,17 @@ def test_an_epoch_of_earlier_code_shows_all(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Ledger, "append", earlier)
     site = site_of(tmp_path, topology_of("aggregate"))
     everything = [column.name for column in site.topology.table("t").columns]
-    found = answers(site, "t")
-    assert found == dict.fromkeys(found, everything)
+    columns_by_way = answers(site, "t")
+    assert columns_by_way == dict.fromkeys(columns_by_way, everything)
     assert len(everything) > len(results_of("aggregate"))
 
 
-def test_a_masked_column_is_withheld_and_what_is_made_of_it_is_not_there(tmp_path: Path) -> None:
+def test_a_masked_column_is_withheld_and_its_internal_columns_are_absent(tmp_path: Path) -> None:
     declared = topology_of("aggregate")
     masked = replace(declared.operators[0].tables[0], masked=["A last", "A last__last"])
     site = site_of(tmp_path, replace(declared, tables=[masked]))
-    found = site.get(f"/tables/{NAME}/t").json()
-    assert found["withheld"] == ["A last"] and list(found["rows"][0]) == results_of("aggregate")
+    answer = site.get(f"/tables/{NAME}/t").json()
+    assert answer["withheld"] == ["A last"] and list(answer["rows"][0]) == results_of("aggregate")
 
 
 def test_the_delta_table_has_every_column_at_its_path(site: Site) -> None:

@@ -60,15 +60,15 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return config
 
 
-def test_every_event_is_told_oldest_first_with_its_plan(config: Config) -> None:
-    found = control.chronicle(config)
-    assert [entry.n for entry in found] == list(range(1, 14))
-    assert [(e.topology, e.epoch, e.plan_id) for e in found][:3] == [
+def test_every_event_is_listed_oldest_first_with_its_plan(config: Config) -> None:
+    entries = control.chronicle(config)
+    assert [entry.n for entry in entries] == list(range(1, 14))
+    assert [(e.topology, e.epoch, e.plan_id) for e in entries][:3] == [
         ("a.b", 1, "p1"),
         ("a.c", 1, "p9"),
         ("a.b", 1, "p1"),
     ]
-    assert {e.actor for e in found} == {"ada"} and {e.reason for e in found} == {"because"}
+    assert {e.actor for e in entries} == {"ada"} and {e.reason for e in entries} == {"because"}
 
 
 def test_a_move_has_its_offsets_and_certificate_and_a_verification_its_verdict(config: Config) -> None:
@@ -81,19 +81,19 @@ def test_a_move_has_its_offsets_and_certificate_and_a_verification_its_verdict(c
     assert by_event[2, "caught_up"].offsets is None
 
 
-def test_a_verdict_that_was_accepted_shows_on_the_handover_and_on_its_move(config: Config) -> None:
-    told = {(e.epoch, e.event): e.verdict for e in control.chronicle(config, "a.b")}
-    assert (told[2, "handover"], told[2, "moved"], told[1, "moved"]) == ("failed", "failed", None)
+def test_an_accepted_verdict_shows_on_the_handover_and_its_move(config: Config) -> None:
+    verdicts = {(e.epoch, e.event): e.verdict for e in control.chronicle(config, "a.b")}
+    assert (verdicts[2, "handover"], verdicts[2, "moved"], verdicts[1, "moved"]) == ("failed", "failed", None)
 
 
-def test_a_topology_an_epoch_and_a_time_narrow_the_record_and_the_plan_is_known(config: Config) -> None:
+def test_history_is_filtered_by_topology_epoch_and_time(config: Config) -> None:
     assert [e.event for e in control.chronicle(config, "a.c")] == ["planned"]
     assert {e.epoch for e in control.chronicle(config, epoch=2)} == {2}
     late = control.chronicle(config, "a.b", since=NOON + timedelta(minutes=8))
     assert [(e.event, e.plan_id) for e in late] == [("handover", "p2"), ("moved", "p2")]
 
 
-def test_the_command_prints_a_table_for_people_and_everything_for_programs(config: Config) -> None:
+def test_the_command_prints_a_table_or_everything_as_json(config: Config) -> None:
     shown = CliRunner().invoke(app, ["history", "a.b", "--since", "2026-03-01T12:07:00Z"])
     lines = [" ".join(line.split()) for line in shown.output.splitlines()]
     assert lines == [
@@ -113,13 +113,13 @@ def test_a_time_without_a_zone_is_refused_and_an_empty_record_says_so(config: Co
     assert "Nothing on record." in CliRunner().invoke(app, ["history", "no.such"]).output
 
 
-def test_a_wide_vector_is_cut_and_says_by_how_much() -> None:
+def test_a_wide_vector_is_truncated_with_the_count_of_the_rest() -> None:
     wide = Offsets({"t": dict.fromkeys(range(6), 1)})
     assert vector(wide) == "t[0]=1 t[1]=1 t[2]=1 t[3]=1 and 2 more"
     assert vector(Offsets({"t": {0: 1}})) == "t[0]=1"
 
 
-def test_the_end_of_bulk_work_tells_what_was_estimated_and_what_it_was(config: Config) -> None:
+def test_the_end_of_bulk_work_shows_estimated_and_actual_duration(config: Config) -> None:
     measured = {"offsets": 9, "records": 8, "seconds": 15.0, "bytes": None, "disk_bytes": None}
     for name, detail in (
         ("planned", {"plan": json.dumps({"id": "p3"}), "plan_id": "p3", "code": "c"}),

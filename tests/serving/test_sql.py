@@ -27,10 +27,10 @@ SHOP, DEEP = replace(TOPOLOGY, name="shop.sums"), replace(TOPOLOGY, name="a.b.c.
 
 def put(config: Config, topology: Topology, epoch: int, total: int) -> None:
     """An epoch of which slice 1 is merged, and slice 2 is changes beside the table: keys a, b and c."""
-    found = Epoch(Path(config.lake), topology, epoch, merge_seconds=0.0)
-    found.slice({("a", 0): total, ("b", 0): total, ("gone", 0): 0})
-    found.merge_after(3600.0)
-    found.slice({("b", 0): total + 1, ("c", 0): total + 2, ("gone", 0): None})
+    new_epoch = Epoch(Path(config.lake), topology, epoch, merge_seconds=0.0)
+    new_epoch.slice({("a", 0): total, ("b", 0): total, ("gone", 0): 0})
+    new_epoch.merge_after(3600.0)
+    new_epoch.slice({("b", 0): total + 1, ("c", 0): total + 2, ("gone", 0): None})
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +69,11 @@ SHOPS = [("a", 10), ("b", 11), ("c", 12)]
         "(SELECT id, total FROM shop.sums.sums WHERE id >= 'b') ORDER BY id",
     ],
 )
-def test_a_name_is_the_topology_and_the_table_however_it_is_written(lake: Config, query: str) -> None:
+def test_a_name_is_topology_and_table_in_any_notation(lake: Config, query: str) -> None:
     assert values(lake, query) == SHOPS
 
 
-def test_tables_of_all_topologies_join_with_the_changes_that_are_not_merged_yet(lake: Config) -> None:
+def test_tables_of_all_topologies_join_with_unmerged_changes(lake: Config) -> None:
     query = """
         SELECT x.id, x.total, y.total AS shop, z.total AS deep FROM sums.sums x
         JOIN shop.sums.sums y USING (id) JOIN a.b.c.sums.sums z
@@ -110,12 +110,12 @@ def test_tables_of_all_topologies_join_with_the_changes_that_are_not_merged_yet(
         ("SELECT strpos('abc', 'b') AS at, 7 / 2 AS half", [(2, 3)]),
     ],
 )
-def test_a_hostile_query_reads_what_it_says(lake: Config, query: str, expected: list[Any]) -> None:
+def test_a_tricky_query_returns_the_expected_values(lake: Config, query: str, expected: list[Any]) -> None:
     assert values(lake, query) == expected
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("", "The query is empty"),
         ("-- nothing", "The query is empty"),
@@ -147,10 +147,12 @@ def test_a_hostile_query_reads_what_it_says(lake: Config, query: str, expected: 
         ("SELECT 1 / (total - 10) FROM shop.sums.sums", "The query engine ended the query: "),
     ],
 )
-def test_what_is_no_single_query_over_tables_is_refused(lake: Config, tmp_path: Path, query: str, said: str) -> None:
+def test_anything_but_a_single_query_over_tables_is_refused(
+    lake: Config, tmp_path: Path, query: str, message: str
+) -> None:
     with pytest.raises(UsageError) as error:
         values(lake, query.replace("{out}", str(tmp_path / "out.csv")))
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -164,14 +166,14 @@ def test_what_is_no_single_query_over_tables_is_refused(lake: Config, tmp_path: 
         ("SELECT * FROM (WITH t AS (SELECT 1) SELECT * FROM t) AS x, shop.SUMS.sums", "shop.sums.sums"),
     ],
 )
-def test_an_unknown_table_is_named_with_those_that_are_like_it(lake: Config, query: str, near: str) -> None:
+def test_an_unknown_table_is_named_with_similar_ones(lake: Config, query: str, near: str) -> None:
     with pytest.raises(UnknownTableError) as error:
         values(lake, query)
     assert near in error.value.data["near"] and near in str(error.value)
     assert str(error.value).endswith("is listed by: kappa topologies")
 
 
-def test_files_of_the_host_are_no_tables(lake: Config) -> None:
+def test_files_of_the_host_are_not_readable_as_tables(lake: Config) -> None:
     with pytest.raises(UnknownTableError, match=r"There is no table '/etc/passwd'"):
         values(lake, "SELECT * FROM '/etc/passwd'")
 
@@ -190,12 +192,12 @@ def test_a_slice_and_an_epoch_can_be_chosen_for_each_topology(lake: Config) -> N
         values(lake, "SELECT 1 FROM shop.empty.sums")
 
 
-def test_the_names_of_a_query_are_found_once_in_their_order() -> None:
-    found = statement("SELECT 1 FROM a.b x, c.d.e, a.b y WHERE a.b.z IN (SELECT 1 FROM x)")
-    assert found.names[:2] == (Name(topology="a", table="b"), Name(topology="c.d", table="e"))
+def test_each_name_in_a_query_is_found_once_in_order() -> None:
+    parsed = statement("SELECT 1 FROM a.b x, c.d.e, a.b y WHERE a.b.z IN (SELECT 1 FROM x)")
+    assert parsed.names[:2] == (Name(topology="a", table="b"), Name(topology="c.d", table="e"))
 
 
-def test_topologies_that_move_together_are_seen_before_or_after_the_move(
+def test_topologies_that_move_together_are_read_before_or_after_the_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = epoch_record.empty_lake(tmp_path, monkeypatch)
@@ -231,8 +233,8 @@ def test_topologies_that_move_together_are_seen_before_or_after_the_move(
     ],
 )
 def test_rows_are_selected_by_one_condition_and_one_order(lake: Config, where: str, order_by: str | None) -> None:
-    found = serving.sql(lake, selection("shop.sums", "sums", where, order_by, 2))
-    assert sorted(found["id"].to_pylist()) == ["a", "c"]
+    rows = serving.sql(lake, selection("shop.sums", "sums", where, order_by, 2))
+    assert sorted(rows["id"].to_pylist()) == ["a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_rows_are_selected_by_one_condition_and_one_order(lake: Config, where: s
         "EXISTS (SELECT 1)",
     ],
 )
-def test_what_is_more_than_a_condition_is_refused(where: str) -> None:
+def test_anything_beyond_a_condition_is_refused(where: str) -> None:
     with pytest.raises(UsageError, match="kappa sql"):
         selection("shop.sums", "sums", where, None, 20)
 
@@ -256,6 +258,6 @@ def test_what_is_more_than_a_condition_is_refused(where: str) -> None:
 @pytest.mark.parametrize(
     "order_by", ["a LIMIT 3", "a LIMIT 3 --", "a; DROP TABLE t", "a UNION ALL SELECT 1", " ", "(SELECT 1)"]
 )
-def test_what_is_more_than_an_order_is_refused(order_by: str) -> None:
+def test_anything_beyond_an_order_is_refused(order_by: str) -> None:
     with pytest.raises(UsageError, match="kappa sql"):
         selection("shop.sums", "sums", "a = 1", order_by, 20)
