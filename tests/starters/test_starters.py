@@ -25,16 +25,16 @@ LONG = ".".join(["retail", *(f"a_department_with_a_long_name_{number}" for numbe
 
 
 def write(folder: Path, name: str, shape: StarterShape) -> tuple[Path, Path]:
-    made = starter(name, shape, folder="../topologies")
+    texts = starter(name, shape, folder="../topologies")
     file, test = folder / "topologies" / f"{stem(name)}.py", folder / "tests" / f"test_{stem(name)}.py"
-    for path, text in ((file, made.topology), (test, made.test)):
+    for path, text in ((file, texts.topology), (test, texts.test)):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return file, test
 
 
 @pytest.mark.parametrize("shape", StarterShape)
-def test_a_starter_loads_by_its_name_and_declares_its_shape(tmp_path: Path, shape: StarterShape) -> None:
+def test_a_starter_loads_by_name_and_declares_its_shape(tmp_path: Path, shape: StarterShape) -> None:
     write(tmp_path, "retail.class", shape)
     topology = registry.load(tmp_path / "topologies", "retail.class")
     assert topology.version == "1"
@@ -54,27 +54,27 @@ def test_a_starter_loads_by_its_name_and_declares_its_shape(tmp_path: Path, shap
 
 
 @pytest.mark.parametrize("name", ["a", LONG], ids=["short", "long"])
-def test_what_is_written_is_formatted_and_has_no_finding(tmp_path: Path, name: str) -> None:
+def test_written_files_are_formatted_and_lint_clean(tmp_path: Path, name: str) -> None:
     files = [
         path for shape in StarterShape for path in write(tmp_path, f"{name}.{stem(shape).replace('-', '_')}", shape)
     ]
     # They lie outside of the project, whose rules for tests go by path: there `assert` is a finding.
     for command in (["format", "--check"], ["check", "--ignore", "E501,S101"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", "--config", str(ROOT / "pyproject.toml")]
-        found = subprocess.run([*ruff, *map(str, files)], capture_output=True, text=True, check=False)
-        assert found.returncode == 0, found.stdout + found.stderr
+        check = subprocess.run([*ruff, *map(str, files)], capture_output=True, text=True, check=False)
+        assert check.returncode == 0, check.stdout + check.stderr
 
 
 @pytest.mark.parametrize("name", ["Retail.refunds", "retail refunds", "retail..x", "x" * 250, "a.e0001", "pos", 'a"b'])
-def test_a_name_that_no_topology_may_have_is_refused(name: str) -> None:
+def test_an_invalid_topology_name_is_refused(name: str) -> None:
     with pytest.raises(TopologyError):
         starter(name, StarterShape.JOIN, folder="..")
 
 
-def test_the_test_finds_the_topology_wherever_both_are() -> None:
-    made = starter("a.b", StarterShape.STATELESS, folder='../../odd "folder"\n\\')
-    assert r'FOLDER = "../../odd \"folder\"\n\\"' in made.test
-    compile(made.test, "test", "exec")
+def test_a_starters_test_finds_the_topology_in_any_folder() -> None:
+    texts = starter("a.b", StarterShape.STATELESS, folder='../../odd "folder"\n\\')
+    assert r'FOLDER = "../../odd \"folder\"\n\\"' in texts.test
+    compile(texts.test, "test", "exec")
 
 
 @pytest.mark.spark
