@@ -23,7 +23,7 @@ ROW = "symbol STRING NOT NULL, n BIGINT"
 
 def all_boxes(boxes: Iterable[Box]) -> list[Box]:
     """Boxes, each before those that it leads to."""
-    return [found for box in boxes for found in (box, *all_boxes(box.leads_to))]
+    return [one for box in boxes for one in (box, *all_boxes(box.leads_to))]
 
 
 def measure(slice: Slice) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def hostile(name: str) -> Graph:
         table = Table(name="t", key=[name], schema=schema, made_by=name)
     except Exception:  # no name of a column
         table = Table(name="t", key=["symbol"], schema=ROW, made_by=name)
-    found = prices(version=name or "1", sources=[Source(topic=name, format="string")], tables=[table], outputs=[])
-    return graph_of(found)
+    topology = prices(version=name or "1", sources=[Source(topic=name, format="string")], tables=[table], outputs=[])
+    return graph_of(topology)
 
 
 HOSTILE = (
@@ -106,12 +106,12 @@ def test_a_lambda_has_no_summary_and_a_source_without_grace_no_late_records() ->
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_name_gets_out_of_its_label(name: str) -> None:
+def test_no_name_escapes_from_its_label(name: str) -> None:
     check(hostile(name))
 
 
 @given(st.text(min_size=1, max_size=60))
-def test_no_text_at_all_gets_out_of_its_label(name: str) -> None:
+def test_no_hostile_text_escapes_from_its_label(name: str) -> None:
     check(hostile(name))
 
 
@@ -129,22 +129,22 @@ def test_wrapped_lines_fit_and_lose_no_word(text: str, most: int) -> None:
     assert all(lines) or lines == [""]
 
 
-def test_wrapped_lines_are_as_long_as_they_can_be() -> None:
+def test_wrapped_lines_are_as_long_as_possible() -> None:
     assert wrapped("a bb ccc dddd", 6) == ["a bb", "ccc", "dddd"]
     assert wrapped("abcdefgh i", 3) == ["abc", "def", "gh", "i"]
     for first, second in pairwise(wrapped("one two three four five six seven", 9)):
         assert width(f"{first} {second.split()[0]}") > 9
 
 
-def test_a_file_that_is_only_read_is_drawn_with_the_same_parts() -> None:
+def test_a_parsed_file_is_drawn_with_the_same_parts_as_an_imported_one() -> None:
     folder = Path(__file__).parents[2] / "include" / "topologies"
-    for found in declared(folder):
-        graphs = graph_of_literals(found), graph_of(load(folder, found.name))
+    for file in declared(folder):
+        graphs = graph_of_literals(file), graph_of(load(folder, file.name))
         read, imported = ([(b.kind, b.name) for b in all_boxes([*g.sources, g.center])] for g in graphs)
-        assert read == imported, found.name
+        assert read == imported, file.name
 
 
-def test_what_a_file_computes_is_drawn_as_a_part_without_a_name(tmp_path: Path) -> None:
+def test_computed_declarations_are_drawn_without_a_name(tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(
         "Topology(name='demo.odd', version='1', sources=[Source(topic=T), *more], tables=made(), step=lambda s: {},"
         " outputs=[Topic(name='t', of=X, key=['a', 'b'])])"
@@ -154,7 +154,7 @@ def test_what_a_file_computes_is_drawn_as_a_part_without_a_name(tmp_path: Path) 
     assert graph.center.leads_to[-1].details == ("key a, b", "on_replay hold")
 
 
-def test_sources_and_operators_that_have_names_of_their_own_are_read_where_they_are_declared(tmp_path: Path) -> None:
+def test_sources_and_operators_in_variables_are_read_from_their_declaration(tmp_path: Path) -> None:
     (tmp_path / "named.py").write_text(
         """
 from kappa import Append, Source, Topology
@@ -176,8 +176,8 @@ topology = Topology(
 )
 """
     )
-    (found,) = declared(tmp_path)
-    graphs = graph_of_literals(found), graph_of(load(tmp_path, found.name))
+    (file,) = declared(tmp_path)
+    graphs = graph_of_literals(file), graph_of(load(tmp_path, file.name))
     read, imported = ([(b.kind, b.name) for b in all_boxes([*g.sources, g.center])] for g in graphs)
     assert read == imported
     tables = ["waiting_orders", "waiting_payments", "open_days", "known", "gone"]
