@@ -36,7 +36,7 @@ def machines(
     @contextmanager
     def make(**settings: Any) -> Iterator[Rig]:
         name = topic(partitions=2)
-        with rig(tmp_path / name, kafka, name, **{"slice_records": 20, "attempts": ENDLESS, **settings}) as made:
-            yield made
+        with rig(tmp_path / name, kafka, name, **{"slice_records": 20, "attempts": ENDLESS, **settings}) as machine:
+            yield machine
 
     yield make

@@ -34,7 +34,7 @@ def live(machine: Rig, crash: str = "") -> int:
 
 
 @pytest.mark.parametrize("point", SLICE_POINTS)
-def test_a_driver_killed_at_a_point_and_its_successor_at_each_while_it_repairs(
+def test_a_driver_and_its_repairing_successor_are_killed_at_every_point(
     machines: Machines, case: Case, point: str
 ) -> None:
     with machines() as machine:
@@ -56,7 +56,7 @@ def test_a_driver_killed_at_a_point_and_its_successor_at_each_while_it_repairs(
         machine.prove({epoch: 1})
 
 
-def test_a_first_epoch_killed_at_every_point_until_it_is_live(machines: Machines, case: Case) -> None:
+def test_a_first_epoch_is_killed_at_every_point_until_it_is_live(machines: Machines, case: Case) -> None:
     points = [
         p
         for p in REPLAY_POINTS
@@ -75,7 +75,7 @@ def test_a_first_epoch_killed_at_every_point_until_it_is_live(machines: Machines
         machine.prove({epoch: 1})
 
 
-def test_a_candidate_killed_at_every_point_of_a_replay_and_of_its_cutover(machines: Machines, case: Case) -> None:
+def test_a_candidate_is_killed_at_every_point_of_its_replay_and_cutover(machines: Machines, case: Case) -> None:
     with machines() as machine:
         first = live(machine, "yield")
         machine.deploy(2)
@@ -121,9 +121,7 @@ def test_a_live_driver_that_died_before_it_could_yield_is_started_by_its_success
         case("live:dead before yield")
 
 
-def test_a_candidate_that_dies_after_the_yield_is_left_behind_and_may_come_again(
-    machines: Machines, case: Case
-) -> None:
+def test_a_candidate_that_dies_after_the_yield_can_be_resumed(machines: Machines, case: Case) -> None:
     with machines(handover_seconds=20.0) as machine:
         first = live(machine)
         machine.deploy(2)
@@ -151,7 +149,7 @@ def test_a_candidate_that_dies_after_the_yield_is_left_behind_and_may_come_again
         machine.prove({first: 1, second: 2})
 
 
-def test_a_rollback_whose_drivers_are_killed_at_every_point(machines: Machines, case: Case) -> None:
+def test_drivers_are_killed_at_every_point_of_a_rollback(machines: Machines, case: Case) -> None:
     with machines() as machine:
         first = live(machine)
         machine.deploy(2)
@@ -186,7 +184,7 @@ def test_a_rollback_whose_drivers_are_killed_at_every_point(machines: Machines, 
 
 
 @pytest.mark.parametrize("point", SLICE_POINTS)
-def test_a_driver_frozen_there_wakes_up_after_another_took_over(machines: Machines, case: Case, point: str) -> None:
+def test_a_frozen_driver_wakes_up_after_another_took_over(machines: Machines, case: Case, point: str) -> None:
     with machines(stale_seconds=4.0) as machine:
         machine.produce(rows(12))
         epoch = machine.start_live(f"{point}@2:stop")
@@ -205,7 +203,7 @@ def test_a_driver_frozen_there_wakes_up_after_another_took_over(machines: Machin
         case(f"frozen:{point}")
 
 
-def test_a_broker_killed_again_and_again_in_the_stream_in_a_replay_and_in_a_cutover(tmp_path: Path, case: Case) -> None:
+def test_the_broker_is_killed_repeatedly_in_stream_replay_and_cutover(tmp_path: Path, case: Case) -> None:
     with KafkaProcess.start(tmp_path / "kafka") as broker, Broker(broker.bootstrap_servers) as kafka:
         kafka.create_topic("pos", 2, {"retention.ms": "-1"})
         with rig(tmp_path / "rig", kafka, "pos", slice_records=100, handover_seconds=600.0) as machine:

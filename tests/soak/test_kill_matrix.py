@@ -15,7 +15,7 @@ KIND_NAMES = list(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_replay_killed_after_every_effect_ends_as_if_nothing_had_happened(
+def test_a_replay_killed_after_every_effect_ends_as_if_undisturbed(
     machines: Callable[..., AbstractContextManager[Rig]], case: Case, kind: str
 ) -> None:
     # Every other kind merges in every slice: otherwise what is killed around a merge is a merge that does nothing.
@@ -24,7 +24,7 @@ def test_a_replay_killed_after_every_effect_ends_as_if_nothing_had_happened(
         walk(machine, kind, case, live=LIVE_POINTS)
 
 
-def test_a_replay_killed_while_it_merges_and_looks_after_files_ends_as_if_undisturbed(
+def test_a_replay_killed_during_merges_and_upkeep_ends_as_if_undisturbed(
     machines: Callable[..., AbstractContextManager[Rig]], case: Case
 ) -> None:
     with machines(merge_seconds=0.0, maintain_minutes=0.0) as machine:

@@ -22,13 +22,13 @@ DAY = int(os.environ.get("SEED") or f"{datetime.now(UTC):%Y%m%d}")
 
 
 @pytest.mark.parametrize("seed", [DAY * 1000 + number for number in range(200)])
-def test_whatever_happens_the_tables_are_those_of_plain_python(
+def test_tables_match_plain_python_after_random_histories(
     world: Callable[[], AbstractContextManager[Eventful]],
     case: Callable[[str], None],
     seed: int,
     request: pytest.FixtureRequest,
 ) -> None:
-    with world() as made:
-        play(made, seed, acts=14)
-        case(f"history {seed}: {made.deaths} deaths")
-        request.node.user_properties += [("event case", name) for name in made.happened.elements()]
+    with world() as played:
+        play(played, seed, acts=14)
+        case(f"history {seed}: {played.deaths} deaths")
+        request.node.user_properties += [("event case", name) for name in played.happened.elements()]
