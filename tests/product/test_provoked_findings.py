@@ -60,7 +60,7 @@ ELSEWHERE = {
     ),
     "backfill-leaves-tables": (
         "replay/test_backfill_rules.py",
-        "test_tables_beside_an_output_are_named_with_it_and_a_replay_is_the_way",
+        "test_tables_made_with_an_output_are_named_and_a_replay_is_suggested",
     ),
     "backfill-other-parameters": (
         "product/test_backfill_windows.py",

@@ -77,7 +77,7 @@ def plan_of() -> Callable[..., ReplayPlan]:
     """Plans a request that differs from a plain ``to_earliest`` only in what is named."""
 
     def plan(facts: Facts, **changes: Any) -> ReplayPlan:
-        asked = {"topology": "retail.loyalty", "start": ToEarliest(), "reason": "v2", "actor": "ana", **changes}
-        return build_plan(ReplayRequest(**asked), facts, now=NOW)
+        fields = {"topology": "retail.loyalty", "start": ToEarliest(), "reason": "v2", "actor": "ana", **changes}
+        return build_plan(ReplayRequest(**fields), facts, now=NOW)
 
     return plan

@@ -64,7 +64,7 @@ def test_a_certificate_survives_json() -> None:
         assert Certificate.from_json(certificate.to_json()) == certificate
 
 
-def test_the_order_in_which_slices_are_given_does_not_matter() -> None:
+def test_the_order_of_slices_does_not_matter() -> None:
     assert certify("t", MOVES, {epoch: slices[::-1] for epoch, slices in LEDGERS.items()}).complete
 
 
@@ -88,7 +88,7 @@ def test_a_partition_that_appears_later_begins_at_zero() -> None:
     assert late.problems[0] == "Epoch 1, slice 2: pos[1] 1..3 does not start at 0, the end before it."
 
 
-def test_a_slice_that_was_committed_twice_is_named() -> None:
+def test_a_slice_committed_twice_is_named() -> None:
     assert "Epoch 2 committed slice 2 more than once." in broken(2, *LEDGERS[2], slice_(2, 30, 30))
 
 
@@ -106,7 +106,7 @@ def test_a_live_epoch_that_has_stopped_sending_is_named() -> None:
     assert broken(1, *LEDGERS[1], slice_(5, 35, 40, "held")) == ("pos[0] 35..40: no epoch has sent it.",)
 
 
-def test_an_epoch_that_sent_out_of_turn_is_named_although_each_offset_was_sent_once() -> None:
+def test_an_epoch_that_sent_out_of_turn_is_named_even_without_duplicates() -> None:
     moved_late = (MOVES[0], replace(MOVES[1], at=at(25)), MOVES[2])
     certificate = certify("t", moved_late, LEDGERS)
     assert certificate.problems == ("Epoch 2, slice 2: pos[0] 20..30 was sent while the pointer was not at epoch 2.",)
@@ -117,7 +117,7 @@ def test_an_epoch_that_was_never_live_may_not_send() -> None:
     assert "Epoch 3, slice 1: pos[0] 0..5 was sent while the pointer was not at epoch 3." in problems
 
 
-def test_what_was_sent_past_the_live_commit_is_named() -> None:
+def test_offsets_sent_past_the_live_commit_are_named() -> None:
     moves = MOVES[:2]
     problems = certify("t", moves, LEDGERS).problems
     assert "pos[0] 30..35: sent, but the live epoch has not committed it." in problems
@@ -142,7 +142,7 @@ def test_moves_follow_one_another() -> None:
     assert back[0].startswith("The pointer moved to epoch 1 at")
 
 
-def test_what_a_dropped_epoch_sent_is_not_shown_and_not_a_gap() -> None:
+def test_offsets_sent_by_a_dropped_epoch_are_unproved_and_not_a_gap() -> None:
     certificate = certify("retail.loyalty", MOVES, {1: LEDGERS[1]})
     assert certificate.problems == ()
     assert certificate.unproved == ("pos[0] 20..30 by epoch 2: its ledger was dropped, the moves say so",)
@@ -178,7 +178,7 @@ def test_nothing_is_certified_without_a_live_epoch_or_its_ledger() -> None:
     assert "The ledger of the live epoch 1 is not there." in certify("t", MOVES, {2: LEDGERS[2]}).problems
 
 
-def test_a_certificates_notes_take_nothing_away_and_an_older_one_is_still_read() -> None:
+def test_notes_do_not_weaken_a_certificate_and_older_ones_are_read() -> None:
     proof = certify("a.b", MOVES, LEDGERS)
     noted = replace(proof, notes=("Epoch 2: its plan's range was computed twice",))
     assert Certificate.from_json(noted.to_json()) == noted

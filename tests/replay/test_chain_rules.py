@@ -45,12 +45,12 @@ def at(root: int) -> Offsets:
     return Offsets({"pos": {0: root}})
 
 
-def told(own: int, root: int) -> SentEnd:
+def sent_end(own: int, root: int) -> SentEnd:
     return SentEnd(ends=Offsets({"story.e0002": {0: own}}), standing=at(root))
 
 
 #: Slices up to root offsets 5, 9, 12 and 20; the one up to 12 sent nothing.
-SENT = (told(0, 0), told(4, 5), told(7, 9), told(7, 12), told(30, 20))
+SENT = (sent_end(0, 0), sent_end(4, 5), sent_end(7, 9), sent_end(7, 12), sent_end(30, 20))
 UPSTREAM = UpstreamFacts(topology="a", epoch=2, topics=("story.e0002",), sent=SENT, origin=at(0))
 CHAIN = ChainFacts(
     bound={"story": Binding(topology="a", epoch=2, topic="story.e0002")}, upstreams=(UPSTREAM,), direct=("codes",)
@@ -63,37 +63,37 @@ def link(topology: str, epoch: int, *, live: bool = False, building: bool = Fals
     return Link(topology=topology, epoch=epoch, stage=stage, is_live=live, is_building=building, bound=bound)
 
 
-def test_vectors_of_different_topics_are_never_taken_for_equal() -> None:
+def test_vectors_of_different_topics_are_never_equal() -> None:
     assert is_at(at(5), at(5), is_bound=True)
     assert not is_at(at(5), at(6), is_bound=True)
     with pytest.raises(LedgerError, match="name no topic in common"):
         is_at(Offsets({"story.e0001": {0: 5}}), Offsets({"story.e0002": {0: 5}}), is_bound=True)
 
 
-def test_a_place_in_the_root_topics_is_found_exactly_or_the_last_one_before() -> None:
-    assert sent_at(SENT, at(9)) == told(7, 9) and sent_at(SENT, at(10)) is None
-    assert [sent_before(SENT, at(root)) for root in (8, 9, 10)] == [told(4, 5), told(7, 9), told(7, 9)]
+def test_a_root_position_is_found_exactly_or_as_the_last_one_before() -> None:
+    assert sent_at(SENT, at(9)) == sent_end(7, 9) and sent_at(SENT, at(10)) is None
+    assert [sent_before(SENT, at(root)) for root in (8, 9, 10)] == [sent_end(4, 5), sent_end(7, 9), sent_end(7, 9)]
     place = Offsets({"pos": {0: 9}, "codes": {0: 3}})
     assert physical(CHAIN, place, is_exact=True) == Offsets({"story.e0002": {0: 7}, "codes": {0: 3}})
     assert physical(CHAIN, Offsets({"pos": {0: 10}}), is_exact=True) is None
 
 
-def test_where_an_epoch_stands_is_where_its_upstream_first_stood_with_these_ends() -> None:
+def test_an_epoch_stands_where_its_upstream_first_had_these_ends() -> None:
     assert roots(CHAIN, Offsets({"story.e0002": {0: 7}, "codes": {0: 3}})) == Offsets({"pos": {0: 9}, "codes": {0: 3}})
     assert roots(CHAIN, Offsets({"story.e0002": {0: 0}, "codes": {0: 0}})) == Offsets({"pos": {0: 0}, "codes": {0: 0}})
     assert roots(CHAIN, Offsets({"story.e0002": {0: 5}})) is None
 
 
-def test_a_slice_ends_on_a_commit_and_one_that_is_too_large_is_read_whole() -> None:
+def test_a_slice_ends_on_a_commit_even_if_that_is_too_large() -> None:
     position = Offsets({"story.e0002": {0: 0}})
-    assert next_end(SENT[1:], position, 6) == told(4, 5)
-    assert next_end(SENT[1:], position, 7) == told(7, 12)
-    assert next_end(SENT[4:], Offsets({"story.e0002": {0: 7}}), 7) == told(30, 20)
+    assert next_end(SENT[1:], position, 6) == sent_end(4, 5)
+    assert next_end(SENT[1:], position, 7) == sent_end(7, 12)
+    assert next_end(SENT[4:], Offsets({"story.e0002": {0: 7}}), 7) == sent_end(30, 20)
     assert next_end((), position, 7) is None
-    assert within(SENT, Offsets({"story.e0002": {0: 7}})) == [told(0, 0), told(4, 5), told(7, 9)]
+    assert within(SENT, Offsets({"story.e0002": {0: 7}})) == [sent_end(0, 0), sent_end(4, 5), sent_end(7, 9)]
 
 
-def test_what_a_source_may_be_bound_to() -> None:
+def test_a_source_is_bound_only_to_a_suitable_upstream() -> None:
     assert upstream_missing("a", "story", None, [1], 1) == []
     assert upstream_missing("a", "story", 1, [1], None) == []
     assert [f.code for f in upstream_missing("a", "story", None, [1], None)] == ["upstream-not-live"]
@@ -106,7 +106,7 @@ def test_what_a_source_may_be_bound_to() -> None:
     assert upstream_not_read(["a"], ["a"]) == [] and upstream_not_read(["x"], ["a"])[0].code == "upstream-not-read"
 
 
-def test_a_source_without_grace_follows_what_its_upstream_says_by_the_same_column() -> None:
+def test_a_source_without_grace_follows_its_upstream_by_the_same_column() -> None:
     binding = CHAIN.bound["story"]
     assert upstream_not_followed("story", binding, "window_end", Final(time="window_end", ms=None)) == []
     silent = upstream_not_followed("story", binding, "window_end", None)
@@ -116,29 +116,29 @@ def test_a_source_without_grace_follows_what_its_upstream_says_by_the_same_colum
     assert "says by 'window_start' what is final in it" in other[0].message
 
 
-def test_what_newer_code_says_of_final_rows_is_passed_over() -> None:
-    told = {"story.e0002": {"time": "window_end", "ms": 5, "moon": "full"}, "other.e0002": {"time": "at", "ms": None}}
-    assert final_from_dict(told) == {
+def test_fields_of_newer_code_about_final_rows_are_ignored() -> None:
+    values = {"story.e0002": {"time": "window_end", "ms": 5, "moon": "full"}, "other.e0002": {"time": "at", "ms": None}}
+    assert final_from_dict(values) == {
         "story.e0002": Final(time="window_end", ms=5),
         "other.e0002": Final(time="at", ms=None),
     }
 
 
-def test_one_root_topic_is_reached_in_one_way_only() -> None:
+def test_a_root_topic_is_reached_by_only_one_path() -> None:
     assert upstream_twice(CHAIN) == []
     both = ChainFacts(bound=CHAIN.bound, upstreams=(UPSTREAM,), direct=("pos",))
     assert upstream_twice(both)[0].numbers == {"topics": ["pos"]}
     assert upstream_twice(ChainFacts(upstreams=(UPSTREAM, UPSTREAM)))[0].code == "upstream-diamond"
 
 
-def test_a_replay_of_a_chain_starts_where_a_slice_ended() -> None:
+def test_a_replay_of_a_chain_starts_at_the_end_of_a_slice() -> None:
     for start in (ToEarliest(), FromSavepoint(seq=3)):
         assert start_within_chain(start, CHAIN.bound) == []
     assert start_within_chain(ShiftBy(by=-3), CHAIN.bound)[0].code == "upstream-start"
     assert start_within_chain(ShiftBy(by=-3), {}) == []
 
 
-def test_a_candidate_is_told_what_it_cannot_be_compared_with_and_its_historys_origin() -> None:
+def test_a_lagging_upstream_is_refused_and_a_mixed_history_is_a_warning() -> None:
     (behind,) = upstream_behind([("a", 2)], 7)
     assert (behind.code, behind.severity, behind.numbers["live"]) == ("upstream-behind", "refuse", 7)
     assert "epoch 2 of 'a'" in behind.message
@@ -148,7 +148,7 @@ def test_a_candidate_is_told_what_it_cannot_be_compared_with_and_its_historys_or
     assert "epoch 1 of 'a'" in mixed.message and "epoch 2 of 'a'" in mixed.message
 
 
-def test_a_live_epoch_reads_live_epochs_only_whatever_moves() -> None:
+def test_a_live_epoch_reads_only_live_epochs_after_any_move() -> None:
     links = [
         link("a", 1, live=True),
         link("a", 2, building=True),
@@ -166,16 +166,16 @@ def test_a_live_epoch_reads_live_epochs_only_whatever_moves() -> None:
     assert "epoch 2 of that would be live" in wrong
 
 
-def test_nobody_who_is_being_built_is_left_reading_an_epoch_that_stops() -> None:
+def test_a_move_must_not_stop_an_epoch_that_a_candidate_reads() -> None:
     links = [link("a", 1, live=True), link("a", 2, building=True), link("b", 1, building=True, reads=1)]
-    (found,) = move_refusals(links, {"a": 2})
-    assert "kappa abort b 1 --execute" in found
+    (refusal,) = move_refusals(links, {"a": 2})
+    assert "kappa abort b 1 --execute" in refusal
     assert move_refusals([*links[:2], link("b", 1, building=True, reads=2)], {"a": 2}) == []
 
 
-def test_an_epoch_whose_topic_is_read_stays() -> None:
+def test_an_epoch_with_readers_cannot_be_removed() -> None:
     links = [link("b", 1, reads=1), link("b", 2, building=True, reads=1), link("c", 1, live=True)]
-    assert [found.rpartition(": ")[2] for found in removal_refusals(links, "a", 1)] == [
+    assert [refusal.rpartition(": ")[2] for refusal in removal_refusals(links, "a", 1)] == [
         "kappa retire b 1 --execute",
         "kappa abort b 2 --execute",
     ]

@@ -29,21 +29,21 @@ TWO = Member(topology="a.c", epoch=5, stage=Stage.CAUGHT_UP, is_recalled=True, l
 BOTH = {"a.b": 2, "a.c": 5}
 
 
-def test_a_verified_one_and_one_that_is_back_may_move_together() -> None:
+def test_a_verified_and_a_recalled_epoch_may_move_together() -> None:
     assert refusals([ONE, TWO]) == ()
 
 
 def test_all_reasons_of_all_members_are_named_at_once() -> None:
     one = replace(ONE, stage=Stage.REPLAYED)
     two = replace(TWO, pending=CutoverRequest(epoch=5, actor="bob", at=NOON))
-    found = refusals([one, two])
-    assert len(found) == 2
-    assert "epoch 2 of 'a.b' is REPLAYED: it can take over once it is VERIFIED" in found[0]
-    assert "bob asked at 12:30:00 to hand 'a.c' over to epoch 5" in found[1]
+    reasons = refusals([one, two])
+    assert len(reasons) == 2
+    assert "epoch 2 of 'a.b' is REPLAYED: it can take over once it is VERIFIED" in reasons[0]
+    assert "bob asked at 12:30:00 to hand 'a.c' over to epoch 5" in reasons[1]
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"live": 2}, "is live already"),
         ({"live": None}, "no live epoch that could hand over"),
@@ -59,19 +59,19 @@ def test_all_reasons_of_all_members_are_named_at_once() -> None:
         ),
     ],
 )
-def test_a_member_that_may_not_move_holds_back_the_other(changes: dict[str, object], said: str) -> None:
-    found = refusals([replace(ONE, **changes), TWO])  # type: ignore[arg-type]
-    assert len(found) == 1 and said in found[0]
+def test_a_member_that_may_not_move_stops_the_others(changes: dict[str, object], message: str) -> None:
+    reasons = refusals([replace(ONE, **changes), TWO])  # type: ignore[arg-type]
+    assert len(reasons) == 1 and message in reasons[0]
 
 
-def test_a_failed_verdict_may_be_accepted_and_is_ignored_for_one_that_returns() -> None:
+def test_a_failed_verdict_may_be_accepted_and_is_ignored_for_a_recalled_epoch() -> None:
     failed = replace(ONE, verdict="failed", is_accepted=True)
     assert refusals([failed, replace(TWO, verdict="failed")]) == ()
 
 
-def test_a_cutover_asked_for_again_is_known_and_a_smaller_or_larger_one_is_another() -> None:
-    asked = CutoverRequest(epoch=2, actor="bob", at=NOON, together=BOTH)
-    one, two = replace(ONE, pending=asked), replace(TWO, pending=replace(asked, epoch=5))
+def test_a_repeated_cutover_is_recognised_and_another_group_is_not() -> None:
+    request = CutoverRequest(epoch=2, actor="bob", at=NOON, together=BOTH)
+    one, two = replace(ONE, pending=request), replace(TWO, pending=replace(request, epoch=5))
     assert is_asked([one, two])
     assert not is_asked([one]) and not is_asked([one, two, replace(ONE, topology="a.d")])
     assert not is_asked([one, TWO]) and not is_asked([replace(one, epoch=3), two])
@@ -79,7 +79,7 @@ def test_a_cutover_asked_for_again_is_known_and_a_smaller_or_larger_one_is_anoth
     assert is_asked([alone]) and not is_asked([alone, two]) and not is_asked([replace(alone, epoch=3)])
 
 
-def test_all_must_be_live_to_be_done() -> None:
+def test_a_cutover_is_complete_once_all_members_are_live() -> None:
     assert is_done([replace(ONE, live=2), replace(TWO, live=5)])
     assert not is_done([replace(ONE, live=2), TWO])
 
@@ -89,12 +89,12 @@ def test_a_caught_up_epoch_takes_over_only_when_it_was_live_before() -> None:
     assert not can_take_over(Stage.CAUGHT_UP, is_recalled=False)
 
 
-def test_the_rest_of_a_group_is_the_others() -> None:
+def test_the_rest_of_a_group_excludes_the_member() -> None:
     assert rest_of_group({"c": 3, "a": 1, "b": 2}, "b") == "a epoch 1 and c epoch 3"
     assert rest_of_group({"b": 2}, "b") == rest_of_group({}, "b") == ""
 
 
-def test_all_yield_at_the_furthest_offset_of_each_partition_that_they_read() -> None:
+def test_all_members_yield_at_the_furthest_offset_per_partition() -> None:
     one, two = Offsets({"pos": {0: 5, 1: 9}}), Offsets({"pos": {0: 7, 1: 8, 2: 4}, "other": {0: 3}})
     assert yield_at(one, [one, two]) == Offsets({"pos": {0: 7, 1: 9, 2: 4}})
     assert yield_at(two, [one, two]) == Offsets({"pos": {0: 7, 1: 9, 2: 4}, "other": {0: 3}})
@@ -106,7 +106,7 @@ VECTORS = st.dictionaries(
 
 
 @given(st.lists(VECTORS, min_size=1, max_size=4))
-def test_a_meeting_point_is_ahead_of_all_in_any_order_and_stays_when_some_are_there(standings: list[Offsets]) -> None:
+def test_a_meeting_point_is_ahead_of_all_in_any_order_and_stays(standings: list[Offsets]) -> None:
     point = meeting_point(standings)
     assert all(point.dominates(standing) for standing in standings)
     assert meeting_point(reversed(standings)) == point

@@ -25,9 +25,9 @@ def called(tree: ast.AST, *names: str) -> list[ast.Call]:
     ]
 
 
-def test_values_fill_its_templates_and_words_are_not_kept() -> None:
-    found = FULL({"noun": "records"}, topic="pos", count=1200)
-    assert found == Finding(
+def test_values_fill_the_templates_and_words_are_not_kept() -> None:
+    finding = FULL({"noun": "records"}, topic="pos", count=1200)
+    assert finding == Finding(
         code="log-full",
         severity=Severity.REFUSE,
         message="Topic 'pos' has 1,200 records.",
@@ -36,24 +36,24 @@ def test_values_fill_its_templates_and_words_are_not_kept() -> None:
     )
 
 
-def test_a_value_that_its_template_needs_cannot_be_left_out() -> None:
+def test_a_value_needed_by_a_template_cannot_be_left_out() -> None:
     with pytest.raises(KeyError, match="noun"):
         FULL(topic="pos", count=1)
 
 
-def test_values_with_braces_are_taken_as_they_are() -> None:
+def test_values_with_braces_are_inserted_unchanged() -> None:
     assert FULL({"noun": "{0}"}, topic="{count}", count=1).message == "Topic '{count}' has 1 {0}."
 
 
-def test_its_line_says_first_whether_it_refuses() -> None:
-    found = FULL({"noun": "record"}, topic="pos", count=1)
-    assert found.line == "REFUSED    Topic 'pos' has 1 record. Empty pos.  [log-full]"
-    (allowed,) = relaxed([Finding.from_dict({**found.as_dict(), "code": "compacted-source"})], frozenset(ALLOWABLE))
+def test_the_line_of_a_finding_begins_with_its_severity() -> None:
+    finding = FULL({"noun": "record"}, topic="pos", count=1)
+    assert finding.line == "REFUSED    Topic 'pos' has 1 record. Empty pos.  [log-full]"
+    (allowed,) = relaxed([Finding.from_dict({**finding.as_dict(), "code": "compacted-source"})], frozenset(ALLOWABLE))
     assert allowed.line == "warning    Topic 'pos' has 1 record. Empty pos.  [compacted-source]"
-    assert relaxed([found], frozenset({"log-full"})) == (found,), "it may not be allowed"
+    assert relaxed([finding], frozenset({"log-full"})) == (finding,), "it may not be allowed"
 
 
-def test_each_code_is_declared_once_and_all_are_in_the_catalogue() -> None:
+def test_each_code_is_declared_once_and_listed_in_the_catalogue() -> None:
     codes = [
         ast.literal_eval(call.args[0])
         for file in RULES.glob("*.py")
@@ -62,7 +62,7 @@ def test_each_code_is_declared_once_and_all_are_in_the_catalogue() -> None:
     assert Counter(codes) == Counter(DECLARED.keys())
 
 
-def test_a_finding_is_made_by_its_declaration_and_nowhere_else() -> None:
+def test_findings_are_made_only_by_their_declarations() -> None:
     makers = {
         file.relative_to(INCLUDE).as_posix()
         for file in INCLUDE.rglob("*.py")
@@ -71,11 +71,11 @@ def test_a_finding_is_made_by_its_declaration_and_nowhere_else() -> None:
     assert makers == {"kappa/replay/findings.py"}
 
 
-def test_what_is_declared_is_used_by_a_rule() -> None:
+def test_every_declaration_is_used_by_a_rule() -> None:
     idle = []
     for module in (module for modules in SECTIONS.values() for module in modules):
         tree = ast.parse(Path(str(module.__file__)).read_text())
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-        declared = {name for name, found in vars(module).items() if found in DECLARED.values()}
+        declared = {name for name, declaration in vars(module).items() if declaration in DECLARED.values()}
         idle += sorted(declared - used)
     assert not idle

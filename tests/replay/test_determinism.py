@@ -49,17 +49,17 @@ def test_a_second_run_has_other_slices(size: int, offsets: int, other: int) -> N
 
 
 @given(st.integers(1, 10**9), st.integers(0, 10**12))
-def test_a_second_run_never_has_slices_of_the_same_size_nor_of_none(size: int, offsets: int) -> None:
+def test_a_second_run_never_has_slices_of_equal_or_zero_size(size: int, offsets: int) -> None:
     assert other_size(size, offsets) >= 1
     assert other_size(size, offsets) != size
 
 
 @given(st.integers(2, 10**6), st.integers(3, 10**6))
-def test_where_there_are_three_offsets_it_has_three_slices_at_least(size: int, offsets: int) -> None:
+def test_a_second_run_over_three_offsets_has_at_least_three_slices(size: int, offsets: int) -> None:
     assert -(-offsets // other_size(size, offsets)) >= min(3, offsets) - (offsets == 4)
 
 
-def test_what_differs_is_named_with_column_and_sample_and_rows() -> None:
+def test_differences_are_named_with_column_sample_and_rows() -> None:
     assert not BOTH.is_same
     assert BOTH.failures == (
         "determinism: output moves: differs in total (3 and 4 rows), for example at record=pos[0] at 7",
@@ -70,21 +70,21 @@ def test_what_differs_is_named_with_column_and_sample_and_rows() -> None:
     assert replace(OTHER, rows_again=3).is_same is False
 
 
-def test_determinism_decides_the_verdict_and_is_in_every_format() -> None:
+def test_determinism_decides_the_verdict_and_is_shown_in_every_format() -> None:
     report = DiffReport(
         topology="a.b", live_epoch=1, live_seq=1, candidate_epoch=2, candidate_seq=1, at=Offsets(), determinism=BOTH
     )
     assert (report.verdict, replace(report, determinism=replace(BOTH, members=(SAME,))).verdict) == ("failed", "same")
     assert DiffReport.from_json(report.to_json()) == report
     for text in ("\n".join(report.render()), html(report)):
-        for wanted in ("in 3 of at most 333", "output moves", "pos[0] at 7", "DIFFERS", "rewards"):
-            assert wanted in text, wanted
+        for words in ("in 3 of at most 333", "output moves", "pos[0] at 7", "DIFFERS", "rewards"):
+            assert words in text, words
 
 
-def test_a_request_for_it_survives_json_and_one_without_has_the_id_that_it_had() -> None:
-    asked = ReplayRequest(topology="a.b", start=ToEarliest(), reason="r", actor="a", determinism=True)
-    assert ReplayRequest.from_dict(asked.as_dict()) == asked
-    assert "determinism" not in replace(asked, determinism=False).as_dict()
+def test_a_determinism_request_survives_json_and_others_keep_their_id() -> None:
+    request = ReplayRequest(topology="a.b", start=ToEarliest(), reason="r", actor="a", determinism=True)
+    assert ReplayRequest.from_dict(request.as_dict()) == request
+    assert "determinism" not in replace(request, determinism=False).as_dict()
 
 
 def test_a_rebuild_has_nothing_to_compute_twice() -> None:

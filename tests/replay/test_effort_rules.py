@@ -26,15 +26,15 @@ HOUR = timedelta(hours=1)
 PlanOf = Callable[..., ReplayPlan]
 
 
-def kept(due: timedelta, *, share: float = 0.0) -> RetentionFacts:
+def retention(due: timedelta, *, share: float = 0.0) -> RetentionFacts:
     """A topic that keeps an hour, whose record may go ``due`` from now; it is gone 15 minutes later."""
     probe = RetentionProbe(partition=0, offset=7, share=share, at=NOW + due - HOUR)
     wait = {"segment": timedelta(minutes=10), "check": timedelta(minutes=5)}
     return RetentionFacts(topic="pos", keeps=HOUR, probes=(probe,), **wait)
 
 
-def one(found: list[Finding]) -> tuple[str, Severity]:
-    (finding,) = found
+def one(findings: list[Finding]) -> tuple[str, Severity]:
+    (finding,) = findings
     return finding.code, finding.severity
 
 
@@ -42,70 +42,73 @@ def one(found: list[Finding]) -> tuple[str, Severity]:
     ("gone_before", "code"),
     [(-1, "retention-close-behind"), (0, "retention-close-behind"), (1, "retention-overtakes-replay")],
 )
-def test_a_record_that_is_gone_before_it_is_read_is_refused(gone_before: int, code: str) -> None:
+def test_a_record_that_expires_before_it_is_read_is_refused(gone_before: int, code: str) -> None:
     read = timedelta(seconds=7200)
-    gone = read - timedelta(seconds=gone_before)
-    facts = kept(gone - timedelta(minutes=15))
-    (found,) = retention_overtakes([facts], 7200.0, 1.0, NOW)
-    assert found.code == code
-    assert found.numbers["due"] == (NOW + gone - timedelta(minutes=15)).isoformat()
-    assert found.numbers["gone"] == (NOW + gone).isoformat()
-    assert found.numbers["read"] == (NOW + read).isoformat()
-    assert (found.numbers["retention_ms"], found.numbers["offset"]) == (3_600_000, 7)
+    removal = read - timedelta(seconds=gone_before)
+    facts = retention(removal - timedelta(minutes=15))
+    (finding,) = retention_overtakes([facts], 7200.0, 1.0, NOW)
+    assert finding.code == code
+    assert finding.numbers["due"] == (NOW + removal - timedelta(minutes=15)).isoformat()
+    assert finding.numbers["gone"] == (NOW + removal).isoformat()
+    assert finding.numbers["read"] == (NOW + read).isoformat()
+    assert (finding.numbers["retention_ms"], finding.numbers["offset"]) == (3_600_000, 7)
 
 
 @pytest.mark.parametrize(("due", "is_close"), [(199, True), (200, False), (201, False)])
-def test_a_record_that_may_go_before_twice_the_estimate_is_a_close_call(due: int, is_close: bool) -> None:
-    found = retention_overtakes([kept(timedelta(seconds=due))], 100.0, 1.0, NOW)
-    assert [f.code for f in found] == (["retention-close-behind"] if is_close else [])
+def test_a_record_that_may_expire_within_twice_the_estimate_is_a_close_call(due: int, is_close: bool) -> None:
+    findings = retention_overtakes([retention(timedelta(seconds=due))], 100.0, 1.0, NOW)
+    assert [f.code for f in findings] == (["retention-close-behind"] if is_close else [])
 
 
-def test_the_first_slice_is_read_when_its_last_record_is_and_later_ones_later() -> None:
+def test_the_first_slice_is_read_with_its_last_record_and_later_ones_later() -> None:
     due = timedelta(seconds=60)
-    assert retention_overtakes([kept(due)], 1000.0, 0.01, NOW) == []
-    assert one(retention_overtakes([kept(due)], 1000.0, 0.04, NOW))[0] == "retention-close-behind"
-    assert one(retention_overtakes([kept(due, share=0.9)], 1000.0, 0.01, NOW))[0] == "retention-close-behind"
-    assert one(retention_overtakes([kept(due, share=0.9)], 10_000.0, 0.01, NOW))[0] == "retention-overtakes-replay"
+    assert retention_overtakes([retention(due)], 1000.0, 0.01, NOW) == []
+    assert one(retention_overtakes([retention(due)], 1000.0, 0.04, NOW))[0] == "retention-close-behind"
+    assert one(retention_overtakes([retention(due, share=0.9)], 1000.0, 0.01, NOW))[0] == "retention-close-behind"
+    assert one(retention_overtakes([retention(due, share=0.9)], 10_000.0, 0.01, NOW))[0] == "retention-overtakes-replay"
 
 
-def test_a_plan_without_estimate_refuses_nothing_and_warns_of_records_that_are_due() -> None:
-    assert retention_overtakes([kept(timedelta(seconds=1))], None, 1.0, NOW) == []
-    assert one(retention_overtakes([kept(timedelta())], None, 1.0, NOW)) == ("retention-close-behind", Severity.WARN)
+def test_a_plan_without_an_estimate_only_warns_about_due_records() -> None:
+    assert retention_overtakes([retention(timedelta(seconds=1))], None, 1.0, NOW) == []
+    assert one(retention_overtakes([retention(timedelta())], None, 1.0, NOW)) == (
+        "retention-close-behind",
+        Severity.WARN,
+    )
 
 
-def test_a_record_that_should_be_gone_and_is_there_refuses_nothing() -> None:
+def test_an_overdue_record_that_still_exists_is_only_a_warning() -> None:
     """Its segment has a later record: nobody can tell when it goes."""
-    overdue = kept(-timedelta(minutes=16))
+    overdue = retention(-timedelta(minutes=16))
     assert one(retention_overtakes([overdue], 7200.0, 1.0, NOW)) == ("retention-close-behind", Severity.WARN)
 
 
-def test_of_each_partition_the_worst_record_is_told() -> None:
-    early, late = kept(timedelta(seconds=60)).probes[0], kept(timedelta(seconds=60), share=0.5).probes[0]
-    facts = replace(kept(timedelta()), probes=(early, late, replace(early, partition=1)))
-    found = retention_overtakes([facts], 7200.0, 0.01, NOW)
-    assert [(f.code, f.numbers["partition"]) for f in found] == [
+def test_the_worst_record_of_each_partition_is_reported() -> None:
+    early, late = retention(timedelta(seconds=60)).probes[0], retention(timedelta(seconds=60), share=0.5).probes[0]
+    facts = replace(retention(timedelta()), probes=(early, late, replace(early, partition=1)))
+    findings = retention_overtakes([facts], 7200.0, 0.01, NOW)
+    assert [(f.code, f.numbers["partition"]) for f in findings] == [
         ("retention-overtakes-replay", 0),
         ("retention-close-behind", 1),
     ]
 
 
-def test_a_replay_that_never_ends_is_overtaken_and_breaks_no_calendar() -> None:
-    assert one(retention_overtakes([kept(HOUR)], 1e300, 1.0, NOW))[0] == "retention-overtakes-replay"
+def test_an_endless_replay_is_overtaken_without_a_date_overflow() -> None:
+    assert one(retention_overtakes([retention(HOUR)], 1e300, 1.0, NOW))[0] == "retention-overtakes-replay"
 
 
-def test_records_that_are_kept_for_ever_are_never_overtaken() -> None:
-    assert retention_overtakes([replace(kept(-HOUR), keeps=None)], 7200.0, 1.0, NOW) == []
+def test_records_kept_for_ever_are_never_overtaken() -> None:
+    assert retention_overtakes([replace(retention(-HOUR), keeps=None)], 7200.0, 1.0, NOW) == []
 
 
 @pytest.mark.parametrize(
     ("rate", "code"), [(9.9, "size-close-behind"), (11.0, "size-close-behind"), (11.1, "size-overtakes-replay")]
 )
-def test_a_partition_that_grows_by_more_than_it_keeps_is_refused(rate: float, code: str) -> None:
+def test_a_partition_that_grows_beyond_its_retention_size_is_refused(rate: float, code: str) -> None:
     facts = RetentionFacts(
         topic="pos", keeps_bytes=1000, segment_bytes=100, bytes_held={0: 900.0}, bytes_per_second={0: rate}
     )
-    (found,) = size_overtakes([facts], 100.0)
-    assert (found.code, found.numbers["growth"], found.numbers["held"]) == (code, round(100 * rate), 900)
+    (finding,) = size_overtakes([facts], 100.0)
+    assert (finding.code, finding.numbers["growth"], finding.numbers["held"]) == (code, round(100 * rate), 900)
 
 
 @pytest.mark.parametrize(("held", "is_close"), [(799, False), (800, False), (801, True)])
@@ -120,9 +123,11 @@ def test_a_partition_that_is_nearly_full_is_a_close_call(held: float, is_close: 
     ("needed", "code"),
     [(499, None), (500, None), (501, "disk-gets-tight"), (1000, "disk-gets-tight"), (1001, "not-enough-disk")],
 )
-def test_what_does_not_fit_onto_the_disk_is_refused(needed: int, code: str | None) -> None:
-    found = disk_too_small(needed, 1000, "/lake")
-    assert [(f.code, f.numbers) for f in found] == ([] if code is None else [(code, {"needed": needed, "free": 1000})])
+def test_a_plan_that_exceeds_the_disk_is_refused(needed: int, code: str | None) -> None:
+    findings = disk_too_small(needed, 1000, "/lake")
+    assert [(f.code, f.numbers) for f in findings] == (
+        [] if code is None else [(code, {"needed": needed, "free": 1000})]
+    )
     assert disk_too_small(None, 1000, "/lake") == disk_too_small(needed, None, "s3://lake") == []
 
 
@@ -131,11 +136,11 @@ def fold(offsets: float, rate: float | None = None) -> FoldFacts:
 
 
 @pytest.mark.parametrize(("offsets", "is_refused"), [(599, False), (600, False), (601, True)])
-def test_a_fold_that_takes_longer_than_tombstones_stay_is_refused(offsets: int, is_refused: bool) -> None:
-    found = fold_outlasts_tombstones(fold(offsets, rate=10.0))
-    assert [f.code for f in found] == (["fold-outlasts-tombstones"] if is_refused else [])
+def test_a_fold_that_outlasts_tombstones_is_refused(offsets: int, is_refused: bool) -> None:
+    findings = fold_outlasts_tombstones(fold(offsets, rate=10.0))
+    assert [f.code for f in findings] == (["fold-outlasts-tombstones"] if is_refused else [])
     if is_refused:
-        assert found[0].numbers == {"epoch": 3, "offsets": 601, "seconds": 60.1, "delete_retention_ms": 60_000}
+        assert findings[0].numbers == {"epoch": 3, "offsets": 601, "seconds": 60.1, "delete_retention_ms": 60_000}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_a_fold_that_takes_longer_than_tombstones_stay_is_refused(offsets: int, 
         (60 * FOLD_AT_MOST + 1, "fold-outlasts-tombstones"),
     ],
 )
-def test_without_a_measurement_only_what_is_too_much_at_any_rate_is_refused(offsets: float, code: str | None) -> None:
+def test_without_a_measurement_only_hopeless_folds_are_refused(offsets: float, code: str | None) -> None:
     assert [f.code for f in fold_outlasts_tombstones(fold(offsets))] == ([] if code is None else [code])
     assert fold_outlasts_tombstones(None) == []
 
@@ -161,15 +166,15 @@ def slow(facts: Facts, **changes: object) -> Facts:
     return replace(facts, retention=(retention,), records_per_second=10.0, **changes)  # type: ignore[arg-type]
 
 
-def test_a_plan_has_them_and_they_may_be_allowed(facts: Facts, plan_of: PlanOf) -> None:
-    found = plan_of(slow(facts))
-    assert [f.code for f in found.refusals] == ["retention-overtakes-replay"]
-    assert "kappa archive start pos" in found.refusals[0].remedy
+def test_findings_of_effort_are_in_a_plan_and_may_be_allowed(facts: Facts, plan_of: PlanOf) -> None:
+    plan = plan_of(slow(facts))
+    assert [f.code for f in plan.refusals] == ["retention-overtakes-replay"]
+    assert "kappa archive start pos" in plan.refusals[0].remedy
     allowed = plan_of(slow(facts), allow=frozenset({"retention-overtakes-replay"}))
     assert (allowed.is_refused, [f.code for f in allowed.warnings]) == (False, ["retention-overtakes-replay"])
 
 
-def test_a_first_epoch_reads_on_for_ever_and_is_not_held_against_an_estimate(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_first_epoch_never_ends_and_is_not_checked_against_an_estimate(facts: Facts, plan_of: PlanOf) -> None:
     assert not plan_of(slow(replace(facts, live=None))).is_refused
 
 

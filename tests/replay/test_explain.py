@@ -33,7 +33,7 @@ def test_an_explanation_says_what_runs_and_how_much(facts: Facts, plan_of: PlanO
     ]
 
 
-def test_its_stages_are_those_of_the_plan(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
+def test_the_stages_of_an_explanation_are_those_of_the_plan(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
     first = replace(facts, live=None, markers=(marker,))
     for plan in (plan_of(facts), plan_of(facts, start=FromSavepoint(seq=5)), plan_of(first, start=FromMarker())):
         assert stages_of(explain(plan)) == plan.stages
@@ -45,7 +45,7 @@ def test_a_first_epoch_goes_live_by_itself(facts: Facts, plan_of: PlanOf) -> Non
     assert line.endswith("records to loyalty are sent from there on")
 
 
-def test_seeds_say_where_they_come_from(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
+def test_an_explanation_says_where_seeds_come_from(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
     from_marker = plan_of(replace(facts, live=None, markers=(marker,)), start=FromMarker())
     assert "rewards: folded from the changelog of epoch 3 up to its marker 9" in explain(from_marker)[2]
     copied = explain(plan_of(facts, start=FromSavepoint(seq=5)))[2]
@@ -59,8 +59,8 @@ def test_a_refused_plan_shows_why_and_that_nothing_runs(facts: Facts, plan_of: P
     assert lines[-1] == "Nothing will run."
 
 
-def test_a_second_run_is_told_with_the_size_of_its_slices(facts: Facts, plan_of: PlanOf) -> None:
-    told = explain(plan_of(facts, determinism=True, slice_records=30))[3]
-    assert told.startswith("  REPLAYED   170 offsets")
-    assert told.endswith("; nothing is sent (hold); then computed again in slices of at most 20, and compared")
+def test_a_second_run_is_explained_with_the_size_of_its_slices(facts: Facts, plan_of: PlanOf) -> None:
+    line = explain(plan_of(facts, determinism=True, slice_records=30))[3]
+    assert line.startswith("  REPLAYED   170 offsets")
+    assert line.endswith("; nothing is sent (hold); then computed again in slices of at most 20, and compared")
     assert "computed again" not in "\n".join(explain(plan_of(facts, slice_records=30)))

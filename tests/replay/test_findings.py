@@ -45,27 +45,30 @@ def codes(plan: ReplayPlan) -> list[str]:
     return sorted({finding.code for finding in plan.findings})
 
 
-def test_nothing_speaks_against_an_ordinary_replay(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_ordinary_replay_has_no_findings(facts: Facts, plan_of: PlanOf) -> None:
     assert plan_of(facts).findings == ()
 
 
-def test_an_unknown_topology_names_the_nearest_one(facts: Facts, plan_of: PlanOf) -> None:
-    found = only(plan_of(replace(facts, topology=None), topology="retail.loyality"))
-    assert found.code == "unknown-topology"
-    assert "Did you mean 'retail.loyalty'?" in found.remedy
+def test_an_error_about_an_unknown_topology_suggests_the_nearest(facts: Facts, plan_of: PlanOf) -> None:
+    finding = only(plan_of(replace(facts, topology=None), topology="retail.loyality"))
+    assert finding.code == "unknown-topology"
+    assert "Did you mean 'retail.loyalty'?" in finding.remedy
 
 
-def test_code_that_does_not_import_is_refused_with_its_error(facts: Facts, plan_of: PlanOf) -> None:
+def test_code_that_fails_to_import_is_refused_with_its_error(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.topology is not None
     broken = replace(facts.topology, error="NameError: name 'SCHEMA' is not defined", sources=())
-    found = only(plan_of(replace(facts, topology=broken)))
-    assert found.code == "code-does-not-import"
-    assert "SCHEMA" in found.message
+    finding = only(plan_of(replace(facts, topology=broken)))
+    assert finding.code == "code-does-not-import"
+    assert "SCHEMA" in finding.message
 
 
 def test_a_second_replay_is_refused(facts: Facts, plan_of: PlanOf) -> None:
-    found = only(plan_of(replace(facts, active=ActiveFacts(epoch=4, stage=Stage.REPLAYED, plan="ab12"))))
-    assert (found.code, found.numbers) == ("replay-already-active", {"epoch": 4, "stage": "REPLAYED", "plan": "ab12"})
+    finding = only(plan_of(replace(facts, active=ActiveFacts(epoch=4, stage=Stage.REPLAYED, plan="ab12"))))
+    assert (finding.code, finding.numbers) == (
+        "replay-already-active",
+        {"epoch": 4, "stage": "REPLAYED", "plan": "ab12"},
+    )
 
 
 def test_a_topic_that_does_not_exist_is_refused(facts: Facts, plan_of: PlanOf) -> None:
@@ -73,9 +76,9 @@ def test_a_topic_that_does_not_exist_is_refused(facts: Facts, plan_of: PlanOf) -
 
 
 def test_a_recreated_topic_is_refused(facts: Facts, plan_of: PlanOf) -> None:
-    found = only(plan_of(with_log(facts, topic_ids={"pos": "id-2"})))
-    assert found.code == "recreated-topic"
-    assert found.numbers == {"topic": "pos", "recorded": "id-1", "found": "id-2"}
+    finding = only(plan_of(with_log(facts, topic_ids={"pos": "id-2"})))
+    assert finding.code == "recreated-topic"
+    assert finding.numbers == {"topic": "pos", "recorded": "id-1", "found": "id-2"}
 
 
 def with_third_partition(facts: Facts) -> Facts:
@@ -83,12 +86,12 @@ def with_third_partition(facts: Facts) -> Facts:
     return with_log(facts, **more)
 
 
-def test_another_partition_count_of_a_keyed_source_is_refused(facts: Facts, plan_of: PlanOf) -> None:
-    found = only(plan_of(with_third_partition(facts)))
-    assert (found.code, found.numbers["before"], found.numbers["now"]) == ("partition-count-changed", 2, 3)
+def test_a_changed_partition_count_of_a_keyed_source_is_refused(facts: Facts, plan_of: PlanOf) -> None:
+    finding = only(plan_of(with_third_partition(facts)))
+    assert (finding.code, finding.numbers["before"], finding.numbers["now"]) == ("partition-count-changed", 2, 3)
 
 
-def test_another_partition_count_can_be_allowed(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_changed_partition_count_can_be_allowed(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(with_third_partition(facts), allow=frozenset({"partition-count-changed"}))
     assert only(plan).severity is Severity.WARN
     assert not plan.is_refused
@@ -114,28 +117,28 @@ def test_a_live_vector_beyond_the_log_is_refused(facts: Facts, plan_of: PlanOf, 
     assert codes(plan) == (["stored-vector-beyond-end"] if is_refused else [])
 
 
-def test_a_live_vector_with_a_partition_that_vanished_is_refused(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_live_vector_with_a_vanished_partition_is_refused(facts: Facts, plan_of: PlanOf) -> None:
     one = {name: Offsets({"pos": {0: getattr(facts.log, name)["pos", 0]}}) for name in ("low", "high", "stable")}
     plan = plan_of(with_log(facts, **one))
     assert {"partition-count-changed", "stored-vector-beyond-end"} <= set(codes(plan))
 
 
 @pytest.mark.parametrize(("low", "is_refused"), [(899, False), (900, False), (901, True)])
-def test_history_that_retention_removed_is_refused(facts: Facts, plan_of: PlanOf, low: int, is_refused: bool) -> None:
+def test_history_removed_by_retention_is_refused(facts: Facts, plan_of: PlanOf, low: int, is_refused: bool) -> None:
     high = pos(2000, 80)
     later = with_log(with_live(facts, origin=pos(900, 0), position=high), low=pos(low, 0), high=high, stable=high)
     assert plan_of(later).is_refused is is_refused
 
 
-def test_a_start_below_the_low_watermark_is_refused_with_numbers_and_a_way_out(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_start_below_the_low_watermark_is_refused_with_numbers_and_remedy(facts: Facts, plan_of: PlanOf) -> None:
     high = pos(2000, 80)
     later = with_log(with_live(facts, origin=pos(900, 0), position=high), low=pos(1200, 0), high=high, stable=high)
     plan = plan_of(later)
-    (found,) = plan.refusals
-    assert found.message == (
+    (finding,) = plan.refusals
+    assert finding.message == (
         "Source pos[0] starts at offset 1200, the plan begins at 900: retention removed 300 offsets."
     )
-    assert "--allow partial-history" in found.remedy
+    assert "--allow partial-history" in finding.remedy
     assert plan.start["pos", 0] == 900, "the plan shows what was asked, not what is near"
     allowed = plan_of(later, allow=frozenset({"partial-history"}))
     assert (allowed.is_refused, allowed.start["pos", 0], codes(allowed)) == (False, 1200, ["partial-history"])
@@ -163,15 +166,13 @@ def test_an_end_above_the_high_watermark_is_refused(
     assert codes(plan_of(replace(facts, live=None), end=pos(end, 80))) == expected
 
 
-def test_an_end_in_a_topic_that_is_no_source_is_refused(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_end_in_a_topic_that_is_not_a_source_is_refused(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(replace(facts, live=None), end=Offsets({"pso": {0: 5}}))
     assert codes(plan) == ["end-above-high-watermark"]
 
 
 @pytest.mark.parametrize(("end", "is_refused"), [(94, False), (95, False), (96, True)])
-def test_an_end_behind_an_open_transaction_is_refused(
-    facts: Facts, plan_of: PlanOf, end: int, is_refused: bool
-) -> None:
+def test_an_end_after_an_open_transaction_is_refused(facts: Facts, plan_of: PlanOf, end: int, is_refused: bool) -> None:
     plan = plan_of(replace(with_log(facts, stable=pos(95, 80)), live=None), end=pos(end, 80))
     assert [finding.code for finding in plan.refusals] == (["end-above-stable-offset"] if is_refused else [])
 
@@ -190,12 +191,12 @@ def test_a_start_after_the_end_is_refused(facts: Facts, plan_of: PlanOf, first: 
     assert ("start-after-end" in codes(plan_of(late, start=ToDatetime(at=AT)))) is is_refused
 
 
-def test_a_time_with_no_record_is_refused_and_never_moved_to_the_end(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_time_without_a_record_is_refused_and_not_moved_to_the_end(facts: Facts, plan_of: PlanOf) -> None:
     late = replace(facts, first_records={("pos", 0): None, ("pos", 1): None})
     plan = plan_of(late, start=ToDatetime(at=datetime(2031, 1, 1, tzinfo=UTC)))
-    found = only(plan)
-    assert found.code == "time-without-record"
-    assert found.message == (
+    finding = only(plan)
+    assert finding.code == "time-without-record"
+    assert finding.message == (
         "No record is of 2031-01-01T00:00:00+00:00 or later, the last one is of 2026-02-28T00:00:00+00:00: "
         "pos[0] ends at 100, pos[1] ends at 80."
     )
@@ -208,14 +209,14 @@ def test_a_time_in_an_empty_log_is_refused(facts: Facts, plan_of: PlanOf) -> Non
     assert only(plan).code == "time-without-record"
 
 
-def test_a_quiet_partition_begins_at_its_end_and_is_named(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_quiet_partition_begins_at_its_end_and_is_reported(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(replace(facts, first_records={("pos", 0): 50, ("pos", 1): None}), start=ToDatetime(at=AT))
     assert (plan.is_refused, plan.start, codes(plan)) == (False, pos(50, 80), ["partial-history", "quiet-partitions"])
     assert "pos[1] at 80" in plan.findings[0].message
 
 
 @pytest.mark.parametrize(("first", "is_refused"), [(30, True), (31, False)])
-def test_a_time_that_reaches_back_to_what_retention_removed_is_refused(
+def test_a_time_in_the_range_removed_by_retention_is_refused(
     facts: Facts, plan_of: PlanOf, first: int, is_refused: bool
 ) -> None:
     cut_off = replace(with_log(facts, low=pos(30, 0)), first_records={("pos", 0): first, ("pos", 1): 0})
@@ -225,23 +226,23 @@ def test_a_time_that_reaches_back_to_what_retention_removed_is_refused(
 
 
 @pytest.mark.parametrize("start", [FromSavepoint(seq=6), FromSavepoint(at=datetime(2026, 2, 19, tzinfo=UTC))])
-def test_a_savepoint_that_is_not_there_is_refused_and_the_kept_ones_named(
+def test_an_unknown_savepoint_is_refused_with_the_existing_ones(
     facts: Facts, plan_of: PlanOf, start: FromSavepoint
 ) -> None:
-    found = only(plan_of(facts, start=start))
-    assert (found.code, found.numbers["kept"]) == ("unknown-savepoint", [5, 9])
+    finding = only(plan_of(facts, start=start))
+    assert (finding.code, finding.numbers["kept"]) == ("unknown-savepoint", [5, 9])
 
 
 def test_a_savepoint_without_a_live_epoch_is_refused(facts: Facts, plan_of: PlanOf) -> None:
     assert only(plan_of(replace(facts, live=None), start=FromSavepoint(seq=5))).code == "unknown-savepoint"
 
 
-def test_a_savepoint_that_lacks_a_table_is_refused(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_savepoint_without_a_needed_table_is_refused(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.topology is not None
     shapes = facts.topology.shapes | {"tables/visits": facts.topology.shapes["tables/rewards"]}
     wider = replace(facts, topology=replace(facts.topology, shapes=shapes))
-    found = only(plan_of(wider, start=FromSavepoint(seq=5)))
-    assert (found.code, found.numbers["table"]) == ("seed-lacks-table", "visits")
+    finding = only(plan_of(wider, start=FromSavepoint(seq=5)))
+    assert (finding.code, finding.numbers["table"]) == ("seed-lacks-table", "visits")
 
 
 def test_a_savepoint_beyond_the_log_is_refused(facts: Facts, plan_of: PlanOf) -> None:
@@ -251,8 +252,8 @@ def test_a_savepoint_beyond_the_log_is_refused(facts: Facts, plan_of: PlanOf) ->
 
 @pytest.mark.parametrize("epoch", [7, None])
 def test_a_changelog_of_an_unknown_epoch_is_refused(facts: Facts, plan_of: PlanOf, epoch: int | None) -> None:
-    found = only(plan_of(facts, start=FromMarker(epoch=epoch)))
-    assert (found.code, found.numbers) == ("unknown-epoch", {"epoch": epoch, "known": []})
+    finding = only(plan_of(facts, start=FromMarker(epoch=epoch)))
+    assert (finding.code, finding.numbers) == ("unknown-epoch", {"epoch": epoch, "known": []})
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def test_a_changelog_of_an_unknown_epoch_is_refused(facts: Facts, plan_of: PlanO
         ({"shapes": {}}, "seed-lacks-table"),
     ],
 )
-def test_a_marker_that_does_not_fit_is_refused(
+def test_an_unsuitable_marker_is_refused(
     facts: Facts, marker: MarkerFacts, plan_of: PlanOf, change: dict[str, Any], code: str
 ) -> None:
     plan = plan_of(replace(facts, live=None, markers=(replace(marker, **change),)), start=FromMarker())
@@ -275,31 +276,31 @@ def test_a_marker_below_the_low_watermark_is_refused(facts: Facts, marker: Marke
     assert [finding.code for finding in plan_of(cut_off, start=FromMarker()).refusals] == ["start-below-low-watermark"]
 
 
-def test_a_rebuild_goes_on_from_the_epoch_that_sent_last(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
+def test_a_rebuild_continues_from_the_epoch_that_sent_last(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
     behind = replace(marker, epoch=4, position=pos(89, 80))
     held = replace(marker, epoch=5, sends="held")
     lost = replace(facts, live=None, markers=(held, behind, marker))
     assert plan_of(lost, start=FromMarker()).seed_epoch == 3
     assert not plan_of(lost, start=FromMarker(epoch=5)).is_refused, "a candidate that was as far sends nothing twice"
-    (found,) = plan_of(lost, start=FromMarker(epoch=4)).refusals
-    assert (found.code, found.numbers["last_epoch"]) == ("marker-behind-last-sender", 3)
+    (finding,) = plan_of(lost, start=FromMarker(epoch=4)).refusals
+    assert (finding.code, finding.numbers["last_epoch"]) == ("marker-behind-last-sender", 3)
     assert not plan_of(replace(lost, live=facts.live), start=FromMarker(epoch=4)).is_refused, (
         "it is held beside a live one"
     )
 
 
-def test_a_changelog_that_is_still_written_is_refused(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
+def test_a_changelog_still_being_written_is_refused(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
     growing = replace(facts, markers=(replace(marker, is_growing=True),))
-    (found,) = plan_of(growing, start=FromMarker()).refusals
-    assert (found.code, found.numbers) == ("changelog-goes-on", {"epoch": marker.epoch, "seq": marker.seq})
-    assert "kappa stop" in str(found) and "savepoint" in str(found)
+    (finding,) = plan_of(growing, start=FromMarker()).refusals
+    assert (finding.code, finding.numbers) == ("changelog-goes-on", {"epoch": marker.epoch, "seq": marker.seq})
+    assert "kappa stop" in str(finding) and "savepoint" in str(finding)
 
 
-def test_a_rebuild_says_that_append_outputs_do_not_come_back(
+def test_a_rebuild_warns_that_append_outputs_are_not_restored(
     facts: Facts, marker: MarkerFacts, plan_of: PlanOf
 ) -> None:
-    found = only(plan_of(replace(facts, live=None, markers=(marker,)), start=FromMarker()))
-    assert (found.code, found.severity, found.numbers) == (
+    finding = only(plan_of(replace(facts, live=None, markers=(marker,)), start=FromMarker()))
+    assert (finding.code, finding.severity, finding.numbers) == (
         "append-outputs-lost",
         Severity.WARN,
         {"outputs": ["notifications"]},
@@ -314,7 +315,7 @@ def test_a_late_start_with_empty_tables_is_a_warning(
     assert (plan.is_refused, codes(plan)) == (False, expected)
 
 
-def test_a_savepoint_is_no_partial_history_unless_its_tables_are_left_out(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_savepoint_is_a_partial_history_only_without_its_tables(facts: Facts, plan_of: PlanOf) -> None:
     assert codes(plan_of(facts, start=FromSavepoint(seq=5))) == []
     assert codes(plan_of(facts, start=FromSavepoint(seq=5), seed=Seed.EMPTY)) == ["partial-history"]
 
@@ -325,7 +326,7 @@ def test_an_open_transaction_is_a_warning(facts: Facts, plan_of: PlanOf, stable:
     assert (plan.is_refused, codes(plan)) == (False, expected)
 
 
-def test_all_findings_are_gathered_at_once(facts: Facts, plan_of: PlanOf) -> None:
+def test_all_findings_are_reported_at_once(facts: Facts, plan_of: PlanOf) -> None:
     many = with_log(facts, topic_ids={"pos": "id-2"}, cleanup={"pos": "compact"}, stable=pos(99, 80))
     many = replace(many, active=ActiveFacts(epoch=4, stage=Stage.PLANNED, plan="ab12"))
     expected = ["compacted-source", "open-transactions", "recreated-topic", "replay-already-active"]
@@ -344,14 +345,14 @@ def test_other_topics_of_the_broker_do_not_matter(facts: Facts, plan_of: PlanOf)
     assert plan_of(replace(facts, log=log)).findings == ()
 
 
-def test_a_source_that_the_new_version_dropped_does_not_matter(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_source_dropped_by_the_new_version_does_not_matter(facts: Facts, plan_of: PlanOf) -> None:
     assert isinstance(facts.live, LiveFacts)
     dropped = with_live(facts, position=facts.live.position.with_("old", 0, 5), topic_ids={"pos": "id-1", "old": "o"})
     plan = plan_of(dropped)
     assert (plan.findings, plan.end) == ((), facts.live.position)
 
 
-def test_what_somebody_found_in_the_step_is_in_the_plan_and_its_id(facts: Facts, plan_of: PlanOf) -> None:
+def test_suspects_in_the_step_are_part_of_the_plan_and_its_id(facts: Facts, plan_of: PlanOf) -> None:
     suspect = Suspect(effect="notifications", cause=Cause.RANDOM, expression="uuid()", column="id")
     plan = plan_of(replace(facts, step=tuple(step_findings([suspect]))))
     assert (plan.is_refused, codes(plan)) == (False, ["draws-random"])
@@ -375,5 +376,5 @@ def test_computing_twice_needs_a_live_epoch(facts: Facts, plan_of: PlanOf) -> No
         (-1_772_323_200, False),
     ],
 )
-def test_a_time_in_seconds_is_told_by_the_record_that_it_is_near(value: int, is_told: bool) -> None:
+def test_a_time_in_seconds_is_recognised_by_the_time_of_its_record(value: int, is_told: bool) -> None:
     assert log_rules.is_in_seconds(value, 1_772_323_200_000) == is_told

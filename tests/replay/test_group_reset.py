@@ -47,9 +47,9 @@ def reset(start: Any, facts: GroupFacts = FACTS, partitions: Any = ALL, group: s
     return build_reset(GroupRequest(group=group, start=start, partitions=partitions), facts, now=NOW)
 
 
-def only(found: GroupReset) -> Finding:
-    assert len(found.findings) == 1, found.findings
-    return found.findings[0]
+def only(group_reset: GroupReset) -> Finding:
+    assert len(group_reset.findings) == 1, group_reset.findings
+    return group_reset.findings[0]
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,16 @@ def only(found: GroupReset) -> Finding:
     ],
 )
 def test_each_verb_sets_every_selected_partition(start: Any, after: Offsets) -> None:
-    found = reset(start)
-    assert (found.before, found.after, found.findings) == (pos(40, 50), after, ())
-    found.check()
+    group_reset = reset(start)
+    assert (group_reset.before, group_reset.after, group_reset.findings) == (pos(40, 50), after, ())
+    group_reset.check()
 
 
 def test_only_the_selected_partitions_are_set() -> None:
     assert reset(ToEarliest(), partitions={"pos": (1,)}).after == Offsets({"pos": {1: 0}})
 
 
-def test_named_offsets_are_a_selection_of_their_own() -> None:
+def test_named_offsets_select_their_own_partitions() -> None:
     named = ToOffset(offsets=Offsets({"pos": {1: 7}}))
     assert reset(named, partitions={}).after == Offsets({"pos": {1: 7}})
     assert only(reset(named)).code == "start-lacks-partition", "all partitions of the topic were selected"
@@ -82,42 +82,46 @@ def test_named_offsets_are_a_selection_of_their_own() -> None:
 
 @pytest.mark.parametrize("partitions", [{}, {"pos": (0,)}])
 def test_a_name_outside_the_selection_is_refused(partitions: Any) -> None:
-    found = reset(ToOffset(offsets=pos(12, 7).with_("pos", 2, 9)), partitions=partitions)
-    assert {finding.code for finding in found.refusals} == {"start-names-unknown"}
+    group_reset = reset(ToOffset(offsets=pos(12, 7).with_("pos", 2, 9)), partitions=partitions)
+    assert {finding.code for finding in group_reset.refusals} == {"start-names-unknown"}
 
 
-def test_what_goes_nowhere_without_a_selection_is_a_wrong_call() -> None:
+def test_a_reset_without_a_selection_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="No partition is selected"):
         reset(ToEarliest(), partitions={})
 
 
 @pytest.mark.parametrize("start", [FromSavepoint(seq=1), FromMarker()])
-def test_a_group_knows_no_epoch(start: Any) -> None:
+def test_a_group_cannot_start_from_an_epoch(start: Any) -> None:
     with pytest.raises(UsageError, match="one of a replay"):
         reset(start)
 
 
 @pytest.mark.parametrize(("first", "is_refused"), [(9, True), (10, False), (100, False), (101, True)])
 def test_an_offset_outside_the_log_is_refused_where_kafkas_tool_clamps(first: int, is_refused: bool) -> None:
-    found = reset(ToOffset(offsets=pos(first, 0)))
-    assert found.is_refused is is_refused
+    group_reset = reset(ToOffset(offsets=pos(first, 0)))
+    assert group_reset.is_refused is is_refused
     if is_refused:
-        assert only(found).code == "offset-outside-log"
-        assert f"Offset {first} of pos[0] is outside the log, which holds 10 to 100" in only(found).message
+        assert only(group_reset).code == "offset-outside-log"
+        assert f"Offset {first} of pos[0] is outside the log, which holds 10 to 100" in only(group_reset).message
 
 
 @pytest.mark.parametrize(("by", "is_refused"), [(-31, True), (-30, False), (30, False), (31, True)])
-def test_a_shift_out_of_the_log_is_refused(by: int, is_refused: bool) -> None:
-    found = reset(ShiftBy(by=by))
-    assert [finding.code for finding in found.findings] == (["shift-outside-log"] if is_refused else [])
+def test_a_shift_outside_of_the_log_is_refused(by: int, is_refused: bool) -> None:
+    group_reset = reset(ShiftBy(by=by))
+    assert [finding.code for finding in group_reset.findings] == (["shift-outside-log"] if is_refused else [])
     if is_refused:
-        assert (found.after, only(found).numbers["least"], only(found).numbers["most"]) == (Offsets(), -30, 30)
+        assert (group_reset.after, only(group_reset).numbers["least"], only(group_reset).numbers["most"]) == (
+            Offsets(),
+            -30,
+            30,
+        )
 
 
 @pytest.mark.parametrize("start", [ShiftBy(by=1), ToCurrent()])
-def test_a_partition_without_an_offset_is_not_counted_from(start: Any) -> None:
-    found = only(reset(start, replace(FACTS, offsets=Offsets({"pos": {0: 40}}))))
-    assert (found.code, found.numbers["partitions"]) == ("group-without-offset", ["pos[1]"])
+def test_a_partition_without_an_offset_cannot_be_shifted(start: Any) -> None:
+    finding = only(reset(start, replace(FACTS, offsets=Offsets({"pos": {0: 40}}))))
+    assert (finding.code, finding.numbers["partitions"]) == ("group-without-offset", ["pos[1]"])
 
 
 def test_to_current_refuses_an_offset_that_retention_overtook() -> None:
@@ -125,32 +129,32 @@ def test_to_current_refuses_an_offset_that_retention_overtook() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "said"),
+    ("partitions", "message"),
     [
         ({"pso": None}, "There is no topic 'pso' on this broker."),
         ({"pos": (0, 2)}, "There is no partition 2 of 'pos'; it has 2, 0 to 1."),
     ],
 )
-def test_what_is_not_there_is_refused(partitions: Any, said: str) -> None:
-    found = only(reset(ToEarliest(), partitions=partitions))
-    assert (found.code, found.message) == ("unknown-partition", said)
+def test_an_unknown_topic_or_partition_is_refused(partitions: Any, message: str) -> None:
+    finding = only(reset(ToEarliest(), partitions=partitions))
+    assert (finding.code, finding.message) == ("unknown-partition", message)
 
 
 def test_a_group_with_members_is_refused() -> None:
-    found = only(reset(ToEarliest(), replace(FACTS, members=2)))
-    assert (found.code, found.numbers["members"]) == ("group-has-members", 2)
+    finding = only(reset(ToEarliest(), replace(FACTS, members=2)))
+    assert (finding.code, finding.numbers["members"]) == ("group-has-members", 2)
 
 
-def test_the_group_of_an_epoch_is_refused_and_the_replay_named() -> None:
-    found = only(reset(ToEarliest(), group="kappa.retail.loyalty.e0007"))
-    assert (found.code, found.numbers["topology"]) == ("group-of-epoch", "retail.loyalty")
-    assert "`kappa replay retail.loyalty`" in found.remedy
+def test_the_group_of_an_epoch_is_refused_in_favour_of_a_replay() -> None:
+    finding = only(reset(ToEarliest(), group="kappa.retail.loyalty.e0007"))
+    assert (finding.code, finding.numbers["topology"]) == ("group-of-epoch", "retail.loyalty")
+    assert "`kappa replay retail.loyalty`" in finding.remedy
     assert not reset(ToEarliest(), group="kappa.verify.report").findings
 
 
-def test_a_group_that_is_new_is_a_warning() -> None:
-    found = reset(ToEarliest(), replace(FACTS, offsets=Offsets(), exists=False))
-    assert (only(found).code, found.is_refused) == ("group-is-new", False)
+def test_a_new_group_is_a_warning() -> None:
+    group_reset = reset(ToEarliest(), replace(FACTS, offsets=Offsets(), exists=False))
+    assert (only(group_reset).code, group_reset.is_refused) == ("group-is-new", False)
 
 
 def by_time(first: int | None, second: int | None) -> GroupFacts:
@@ -165,27 +169,31 @@ def test_a_time_is_the_first_record_that_reaches_it(start: Any) -> None:
 
 
 def test_a_time_without_a_record_is_refused_where_kafkas_tool_takes_the_end() -> None:
-    found = reset(ToDatetime(at=NOW), by_time(None, None))
-    assert (only(found).code, found.after) == ("time-without-record", Offsets())
+    group_reset = reset(ToDatetime(at=NOW), by_time(None, None))
+    assert (only(group_reset).code, group_reset.after) == ("time-without-record", Offsets())
 
 
-def test_a_quiet_partition_begins_at_its_stable_end_and_is_named() -> None:
-    found = reset(ToDatetime(at=NOW), by_time(None, 7))
-    assert (found.after, only(found).code, found.is_refused) == (pos(95, 7), "quiet-partitions", False)
+def test_a_quiet_partition_begins_at_its_stable_end_and_is_reported() -> None:
+    group_reset = reset(ToDatetime(at=NOW), by_time(None, 7))
+    assert (group_reset.after, only(group_reset).code, group_reset.is_refused) == (
+        pos(95, 7),
+        "quiet-partitions",
+        False,
+    )
 
 
 @pytest.mark.parametrize(("first", "is_refused"), [(10, True), (11, False)])
-def test_a_time_that_reaches_back_to_what_retention_removed_is_refused(first: int, is_refused: bool) -> None:
-    found = reset(ToDatetime(at=NOW), by_time(first, 0))
-    assert [f.code for f in found.refusals] == (["group-time-below-low-watermark"] if is_refused else [])
+def test_a_time_in_the_range_removed_by_retention_is_refused(first: int, is_refused: bool) -> None:
+    group_reset = reset(ToDatetime(at=NOW), by_time(first, 0))
+    assert [f.code for f in group_reset.refusals] == (["group-time-below-low-watermark"] if is_refused else [])
 
 
-def test_a_refused_one_raises_when_checked() -> None:
+def test_a_refused_reset_raises_when_checked() -> None:
     with pytest.raises(RefusedError, match="Setting group 'reports' is refused"):
         reset(ToEarliest(), replace(FACTS, members=1)).check()
 
 
-def test_all_findings_are_gathered_at_once() -> None:
-    found = reset(ToOffset(offsets=pos(9, 81)), replace(FACTS, members=1), group="kappa.a.e0001")
+def test_all_findings_are_reported_at_once() -> None:
+    group_reset = reset(ToOffset(offsets=pos(9, 81)), replace(FACTS, members=1), group="kappa.a.e0001")
     codes = ["group-of-epoch", "group-has-members", "offset-outside-log", "offset-outside-log"]
-    assert [finding.code for finding in found.findings] == codes
+    assert [finding.code for finding in group_reset.findings] == codes

@@ -35,12 +35,12 @@ EARLIER = replace(KEEPS, hidden=None)
         (None, {"gone": True}),
     ],
 )
-def test_what_readers_would_miss_is_refused_and_what_is_added_is_not(
+def test_removals_that_readers_would_notice_are_refused_and_additions_are_not(
     now: Shape | None, numbers: dict[str, Any] | None
 ) -> None:
-    found = reader_schema_changed({} if now is None else {"tables/rewards": now}, {"tables/rewards": WAS}, 3)
-    assert bool(found) is (numbers is not None)
-    for finding in found:
+    findings = reader_schema_changed({} if now is None else {"tables/rewards": now}, {"tables/rewards": WAS}, 3)
+    assert bool(findings) is (numbers is not None)
+    for finding in findings:
         assert finding.code == "reader-schema-changed"
         assert (finding.numbers | (numbers or {}), finding.numbers["name"]) == (finding.numbers, "rewards")
 
@@ -56,12 +56,12 @@ def test_what_readers_would_miss_is_refused_and_what_is_added_is_not(
         (KEEPS, replace(KEEPS, hidden=()), []),
     ],
 )
-def test_what_an_operator_keeps_for_itself_no_reader_misses(was: Shape, now: Shape, dropped: list[str]) -> None:
-    found = reader_schema_changed({"tables/rewards": now}, {"tables/rewards": was}, 3)
-    assert [finding.numbers["dropped"] for finding in found] == ([dropped] if dropped else [])
+def test_removed_internal_columns_of_an_operator_are_not_reported(was: Shape, now: Shape, dropped: list[str]) -> None:
+    findings = reader_schema_changed({"tables/rewards": now}, {"tables/rewards": was}, 3)
+    assert [finding.numbers["dropped"] for finding in findings] == ([dropped] if dropped else [])
 
 
-def test_a_plan_names_every_change_and_it_may_be_allowed(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_plan_names_every_schema_change_and_may_allow_them(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.topology is not None and facts.live is not None
     shapes = facts.topology.shapes
     rewards = replace(shapes["tables/rewards"], columns={**shapes["tables/rewards"].columns, "level": "INT"})
@@ -76,15 +76,15 @@ def test_a_plan_names_every_change_and_it_may_be_allowed(facts: Facts, plan_of: 
     assert [f.severity for f in allowed.findings] == [Severity.WARN, Severity.WARN]
 
 
-def test_a_group_that_stands_elsewhere_is_told_with_both_places(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_group_moved_from_outside_is_reported_with_both_positions(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.live is not None
     here = facts.live.position
     assert group_moved("g", None, here) == []
     moved = replace(facts, live=replace(facts.live, group=here.with_("pos", 0, 5)))
-    (found,) = plan_of(moved).findings
-    assert (found.code, found.severity) == ("group-moved", Severity.WARN)
-    assert "Group 'kappa.retail.loyalty.e0003' was moved from outside: pos[0] at 5 instead of 90." in found.message
-    assert found.numbers["ledger"] == here.as_dict()
+    (finding,) = plan_of(moved).findings
+    assert (finding.code, finding.severity) == ("group-moved", Severity.WARN)
+    assert "Group 'kappa.retail.loyalty.e0003' was moved from outside: pos[0] at 5 instead of 90." in finding.message
+    assert finding.numbers["ledger"] == here.as_dict()
 
 
 @pytest.mark.parametrize(
@@ -98,38 +98,36 @@ def test_a_group_that_stands_elsewhere_is_told_with_both_places(facts: Facts, pl
         ([], 3, True, False),
     ],
 )
-def test_an_order_across_partitions_and_other_cuts_is_a_warning(
+def test_an_order_across_partitions_under_other_cuts_is_a_warning(
     keyed: list[str], partitions: int, by_arrival: bool, is_told: bool
 ) -> None:
     origin = Offsets({topic: {0: 0, 1: 0} for topic in ("a", "b")})
     high = Offsets({topic: dict.fromkeys(range(partitions), 9) for topic in ("a", "b")})
-    found = order_across_cuts(keyed, origin, high, 3, is_cut_by_arrival=by_arrival)
-    assert [f.code for f in found] == (["order-across-cuts"] if is_told else [])
+    findings = order_across_cuts(keyed, origin, high, 3, is_cut_by_arrival=by_arrival)
+    assert [f.code for f in findings] == (["order-across-cuts"] if is_told else [])
 
 
-def test_a_key_in_several_partitions_is_told_by_its_table_and_never_by_itself(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_key_in_several_partitions_is_reported_by_table_and_not_by_value(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.live is not None
     assert plan_of(replace(facts, spread=("rewards",))).findings == ()
-    (found,) = plan_of(replace(facts, spread=("rewards",), live=replace(facts.live, is_cut_by_arrival=True))).findings
-    assert (found.code, found.numbers["tables"]) == ("order-across-cuts", ["rewards"])
-    assert "keys of ['rewards'] were seen in several partitions" in found.message
-    assert "--cuts live" not in found.remedy, "the plan begins at none of the live epoch's commits"
+    (finding,) = plan_of(replace(facts, spread=("rewards",), live=replace(facts.live, is_cut_by_arrival=True))).findings
+    assert (finding.code, finding.numbers["tables"]) == ("order-across-cuts", ["rewards"])
+    assert "keys of ['rewards'] were seen in several partitions" in finding.message
+    assert "--cuts live" not in finding.remedy, "the plan begins at none of the live epoch's commits"
 
 
-def test_where_the_cuts_of_the_live_epoch_are_known_they_are_the_way_and_along_them_nothing_is_told(
-    facts: Facts, plan_of: PlanOf
-) -> None:
+def test_known_cuts_of_the_live_epoch_are_suggested_and_clear_the_warning(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.live is not None
     live = replace(facts.live, is_cut_by_arrival=True)
     start = plan_of(facts).start
     assert start is not None
-    given = replace(facts, spread=("rewards",), live=replace(live, begin=start))
-    (found,) = plan_of(given).findings
-    assert "`kappa replay --cuts live` ends the slices where those of the live epoch ended" in found.remedy
-    assert plan_of(given, cuts="live").findings == ()
+    with_begin = replace(facts, spread=("rewards",), live=replace(live, begin=start))
+    (finding,) = plan_of(with_begin).findings
+    assert "`kappa replay --cuts live` ends the slices where those of the live epoch ended" in finding.remedy
+    assert plan_of(with_begin, cuts="live").findings == ()
 
 
-def test_a_plan_with_two_keyed_sources_has_it(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_plan_with_two_keyed_sources_warns_about_order_across_cuts(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.topology is not None and facts.live is not None
     live = replace(facts.live, is_cut_by_arrival=True)
     both = (SourceFacts(topic="pos"), SourceFacts(topic="cards"))

@@ -43,18 +43,18 @@ PLAIN = OutputFacts(topic="out", of="rows", is_append=True)
         (STATE, {"cleanup.policy": "compact,delete", "retention.ms": "1"}, ["output-forgets-keys"]),
     ],
 )
-def test_a_topic_is_told_by_what_it_would_drop_or_refuse(
+def test_settings_that_drop_or_refuse_records_are_reported(
     output: OutputFacts, settings: dict[str, str], codes: list[str]
 ) -> None:
-    found = output_findings((output,), {"out": {**KEEPS, **settings}}, {"pos": 2000})
-    assert [finding.code for finding in found] == codes
+    findings = output_findings((output,), {"out": {**KEEPS, **settings}}, {"pos": 2000})
+    assert [finding.code for finding in findings] == codes
 
 
-def test_a_topic_that_is_not_there_is_made_as_it_has_to_be() -> None:
+def test_a_missing_topic_has_no_findings() -> None:
     assert output_findings((TIMED, KEYLESS, STATE), {}, {"pos": 2000}) == []
 
 
-def test_a_key_of_several_columns_is_never_null_and_own_topics_are_left_out() -> None:
+def test_a_composite_key_is_never_null_and_versioned_topics_are_left_out() -> None:
     topology = Topology(
         name="a.b",
         version="1",

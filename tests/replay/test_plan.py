@@ -29,7 +29,7 @@ def test_a_plan_freezes_start_and_end_at_the_live_epochs_last_commit(facts: Fact
     assert (plan.seed, plan.seed_epoch, plan.sends, plan.stages) == (Seed.EMPTY, None, "hold", BESIDE_LIVE)
 
 
-def test_the_first_epoch_begins_where_the_log_does(facts: Facts, plan_of: PlanOf) -> None:
+def test_the_first_epoch_begins_with_the_log(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(replace(facts, live=None, log=replace(facts.log, low=Offsets({"pos": {0: 7, 1: 0}}))))
     assert (plan.live_epoch, plan.start, plan.end) == (None, Offsets({"pos": {0: 7, 1: 0}}), facts.log.stable)
     assert plan.stages == FIRST_EPOCH
@@ -49,7 +49,7 @@ def test_a_savepoint_gives_start_seed_and_origin(facts: Facts, plan_of: PlanOf) 
 
 
 @pytest.mark.parametrize(("seconds", "seq"), [(-1, 5), (0, 9), (1, 9)])
-def test_a_savepoint_by_time_is_the_last_one_until_then(facts: Facts, plan_of: PlanOf, seconds: int, seq: int) -> None:
+def test_a_savepoint_by_time_is_the_last_one_before_it(facts: Facts, plan_of: PlanOf, seconds: int, seq: int) -> None:
     at = datetime(2026, 2, 28, tzinfo=UTC) + timedelta(seconds=seconds)
     assert plan_of(facts, start=FromSavepoint(at=at)).seed_seq == seq
 
@@ -67,14 +67,14 @@ def test_a_start_by_time_needs_the_looked_up_offsets(facts: Facts, plan_of: Plan
         plan_of(facts, start=ToDatetime(at=datetime(2026, 2, 1, tzinfo=UTC)))
 
 
-def test_an_estimate_comes_from_measured_rates_only(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_estimate_comes_only_from_measured_rates(facts: Facts, plan_of: PlanOf) -> None:
     assert plan_of(facts).estimate.offsets == 170
     assert plan_of(facts).estimate.seconds is plan_of(facts).estimate.bytes is None
     measured = plan_of(replace(facts, records_per_second=34.0, bytes_per_record=530.0)).estimate
     assert (measured.bytes, measured.seconds) == (90_100, 5.0)
 
 
-def test_the_same_content_has_the_same_id_whenever_it_is_planned(facts: Facts, plan_of: PlanOf) -> None:
+def test_the_same_content_has_the_same_id_at_any_time(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(facts)
     later = build_plan(plan.request, facts, now=plan.created_at + timedelta(days=1))
     assert later.created_at != plan.created_at
@@ -99,7 +99,7 @@ def test_a_plan_survives_json(facts: Facts, plan_of: PlanOf) -> None:
         assert again.to_json() == plan.to_json()
 
 
-def test_a_plan_that_was_edited_is_refused(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_edited_plan_is_refused(facts: Facts, plan_of: PlanOf) -> None:
     values = json.loads(plan_of(facts).to_json())
     values["end"]["pos"]["0"] = 89
     with pytest.raises(UsageError, match="was changed after it was made"):
@@ -107,7 +107,7 @@ def test_a_plan_that_was_edited_is_refused(facts: Facts, plan_of: PlanOf) -> Non
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"start": 5}'])
-def test_text_that_is_no_plan_is_refused(text: str) -> None:
+def test_text_that_is_not_a_plan_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not a plan"):
         ReplayPlan.from_json(text)
 

@@ -46,11 +46,11 @@ def request(start: Start = EARLIEST, **changes: Any) -> ReplayRequest:
         (FromMarker(), Seed.FROM_CHANGELOG),
     ],
 )
-def test_each_start_has_the_seed_that_goes_with_it(start: Start, seed: Seed) -> None:
+def test_each_start_has_its_default_seed(start: Start, seed: Seed) -> None:
     assert request(start).resolved_seed is seed
 
 
-def test_a_savepoint_can_be_a_start_with_empty_tables() -> None:
+def test_a_savepoint_can_be_a_start_without_its_tables() -> None:
     assert request(FromSavepoint(seq=5), seed=Seed.EMPTY).resolved_seed is Seed.EMPTY
 
 
@@ -65,7 +65,7 @@ def test_a_savepoint_can_be_a_start_with_empty_tables() -> None:
         (FromMarker(), Seed.FROM_SAVEPOINT),
     ],
 )
-def test_tables_of_one_moment_are_not_continued_from_another(start: Start, seed: Seed) -> None:
+def test_a_seed_from_another_moment_than_the_start_is_refused(start: Start, seed: Seed) -> None:
     with pytest.raises(UsageError):
         request(start, seed=seed)
 
@@ -77,17 +77,17 @@ def test_a_time_without_a_zone_is_refused() -> None:
         FromSavepoint(at=AT.replace(tzinfo=None))
 
 
-def test_a_time_is_kept_in_utc() -> None:
+def test_a_time_is_converted_to_utc() -> None:
     assert ToDatetime(at=datetime(2026, 2, 1, 2, tzinfo=timezone(timedelta(hours=2)))).at.isoformat() == AT.isoformat()
 
 
 @pytest.mark.parametrize("parts", [{}, {"seq": 1, "at": AT}, {"seq": 1, "name": "a"}])
-def test_a_savepoint_is_named_in_one_way(parts: dict[str, Any]) -> None:
+def test_a_savepoint_is_named_in_only_one_way(parts: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="one of them"):
         FromSavepoint(**parts)
 
 
-def test_only_findings_that_can_be_lived_with_can_be_allowed() -> None:
+def test_only_allowable_findings_can_be_allowed() -> None:
     with pytest.raises(UsageError, match="recreated-topic"):
         request(allow=frozenset({"recreated-topic"}))
 
@@ -100,7 +100,7 @@ def test_a_slice_spans_at_least_one_offset(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "original",
     [
         request(),
         request(ToDatetime(at=AT), end=Offsets({"pos": {0: 5}}), allow={"partial-history"}, slice_records=7),
@@ -114,11 +114,11 @@ def test_a_slice_spans_at_least_one_offset(size: int) -> None:
         request(ToOffset(offsets=Offsets({"pos": {0: 5}}), topics={"pos": 7, "other": 0}, file="offsets.csv")),
     ],
 )
-def test_a_request_survives_json_values(asked: ReplayRequest) -> None:
-    assert ReplayRequest.from_dict(json.loads(json.dumps(asked.as_dict()))) == asked
+def test_a_request_survives_json_values(original: ReplayRequest) -> None:
+    assert ReplayRequest.from_dict(json.loads(json.dumps(original.as_dict()))) == original
 
 
-def test_a_savepoint_without_a_name_is_written_as_before_there_were_names() -> None:
+def test_a_savepoint_without_a_name_keeps_its_former_json() -> None:
     assert request(FromSavepoint(seq=5)).as_dict()["start"] == {"kind": "from_savepoint", "seq": 5, "at": None}
 
 
@@ -128,7 +128,7 @@ def test_a_duration_lies_in_the_past(days: int) -> None:
         ByDuration(duration=timedelta(days=days))
 
 
-def test_offsets_name_something_and_are_not_negative() -> None:
+def test_offsets_name_a_partition_and_are_not_negative() -> None:
     with pytest.raises(UsageError, match="No offset is named"):
         ToOffset()
     with pytest.raises(UsageError, match="-1 of 'pos' is negative"):
@@ -139,6 +139,6 @@ def test_offsets_name_something_and_are_not_negative() -> None:
     "change",
     [{"start": {"kind": "to_nowhere"}}, {"start": {"kind": "to_current"}}, {"seed": "half"}, {"end": {"pos": 5}}],
 )
-def test_values_that_are_no_request_are_refused(change: dict[str, Any]) -> None:
+def test_values_that_are_not_a_request_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="not a replay request"):
         ReplayRequest.from_dict({**request().as_dict(), **change})

@@ -22,54 +22,57 @@ PlanOf = Callable[..., ReplayPlan]
 
 
 def aside(decision: int, partition: int, *offsets: int) -> SetAside:
-    found = dict.fromkeys(offsets, "hash")
-    return SetAside(decision=decision, reason="why", topic="pos", topic_id="id-1", partition=partition, offsets=found)
+    hashes = dict.fromkeys(offsets, "hash")
+    return SetAside(decision=decision, reason="why", topic="pos", topic_id="id-1", partition=partition, offsets=hashes)
 
 
 @pytest.fixture
-def known(facts: Facts) -> Facts:
+def set_aside_facts(facts: Facts) -> Facts:
     """The live epoch set aside three records by decision 7, and two by decision 8."""
     assert facts.live is not None
     return replace(facts, live=replace(facts.live, set_aside=(aside(7, 0, 5, 6, 50), aside(8, 1, 3, 79))))
 
 
-def test_a_replay_leaves_out_what_the_live_epoch_left_out_as_far_as_it_reads(known: Facts, plan_of: PlanOf) -> None:
-    whole = plan_of(known)
+def test_a_replay_sets_aside_the_live_epochs_records_within_its_range(set_aside_facts: Facts, plan_of: PlanOf) -> None:
+    whole = plan_of(set_aside_facts)
     assert (count(whole.set_aside), whole.brought_in) == (5, ())
     assert ReplayPlan.from_json(whole.to_json()) == whole
     assert "sets aside 5 records" in "\n".join(explain(whole))
-    part = plan_of(known, start=ToOffset(offsets=Offsets({"pos": {0: 6, 1: 4}})), allow={"partial-history"})
+    part = plan_of(set_aside_facts, start=ToOffset(offsets=Offsets({"pos": {0: 6, 1: 4}})), allow={"partial-history"})
     assert [sorted(one.offsets) for one in part.set_aside] == [[6, 50], [79]]
-    assert plan_of(replace(known, live=None)).set_aside == ()
+    assert plan_of(replace(set_aside_facts, live=None)).set_aside == ()
 
 
-def test_what_a_replay_brings_in_is_frozen_and_no_more_left_out(known: Facts, plan_of: PlanOf) -> None:
-    plan = plan_of(known, bring_in=("8", "pos:0=6"))
+def test_readmitted_records_are_frozen_in_the_plan_and_not_set_aside(set_aside_facts: Facts, plan_of: PlanOf) -> None:
+    plan = plan_of(set_aside_facts, bring_in=("8", "pos:0=6"))
     assert not plan.is_refused
     assert [(one.decision, sorted(one.offsets)) for one in plan.brought_in] == [(7, [6]), (8, [3, 79])]
     assert [(one.decision, sorted(one.offsets)) for one in plan.set_aside] == [(7, [5, 50])]
-    said = "\n".join(explain(plan))
-    assert "brings in  3 records" in said and "loyalty will never have their rows" in said
-    assert plan.id != plan_of(known).id and ReplayPlan.from_json(plan.to_json()).request.bring_in == ("8", "pos:0=6")
-    assert plan_of(known, bring_in=("all",)).set_aside == ()
+    text = "\n".join(explain(plan))
+    assert "brings in  3 records" in text and "loyalty will never have their rows" in text
+    assert plan.id != plan_of(set_aside_facts).id and ReplayPlan.from_json(plan.to_json()).request.bring_in == (
+        "8",
+        "pos:0=6",
+    )
+    assert plan_of(set_aside_facts, bring_in=("all",)).set_aside == ()
 
 
 def codes(plan: ReplayPlan) -> list[str]:
-    return [found.code for found in plan.findings if found.code.startswith(("bring-in", "set-asides"))]
+    return [finding.code for finding in plan.findings if finding.code.startswith(("bring-in", "set-asides"))]
 
 
-def test_what_was_not_set_aside_or_lies_before_the_start_is_refused(known: Facts, plan_of: PlanOf) -> None:
-    assert codes(plan_of(known, bring_in=("9",))) == ["bring-in-unknown"]
-    assert codes(plan_of(replace(known, live=None), bring_in=("8",))) == ["bring-in-unknown"]
+def test_readmitting_unknown_or_earlier_records_is_refused(set_aside_facts: Facts, plan_of: PlanOf) -> None:
+    assert codes(plan_of(set_aside_facts, bring_in=("9",))) == ["bring-in-unknown"]
+    assert codes(plan_of(replace(set_aside_facts, live=None), bring_in=("8",))) == ["bring-in-unknown"]
     start = ToOffset(offsets=Offsets({"pos": {0: 6, 1: 3}}))
-    refused = plan_of(known, start=start, bring_in=("7",))
+    refused = plan_of(set_aside_facts, start=start, bring_in=("7",))
     assert codes(refused) == ["bring-in-before-start"] and refused.is_refused
-    assert codes(plan_of(known, start=start, bring_in=("8",))) == []
+    assert codes(plan_of(set_aside_facts, start=start, bring_in=("8",))) == []
     with pytest.raises(UsageError, match="names no record that was set aside"):
-        plan_of(known, bring_in=("pos",))
+        plan_of(set_aside_facts, bring_in=("pos",))
 
 
-def test_a_marker_that_does_not_name_them_warns_the_rebuild_and_later_replays(
+def test_a_marker_without_set_asides_warns_the_rebuild_and_later_replays(
     facts: Facts, marker: MarkerFacts, plan_of: PlanOf
 ) -> None:
     assert facts.live is not None
@@ -80,7 +83,7 @@ def test_a_marker_that_does_not_name_them_warns_the_rebuild_and_later_replays(
     assert codes(plan_of(later)) == ["set-asides-lost"]
 
 
-def test_records_that_a_candidate_alone_sets_aside_are_a_difference(facts: Facts) -> None:
+def test_records_set_aside_only_by_a_candidate_are_a_difference(facts: Facts) -> None:
     values: dict[str, Any] = {
         "topology": "a.b",
         "live_epoch": 1,

@@ -25,14 +25,14 @@ TABLE = Shape(columns={"id": "STRING", "total": "BIGINT"}, required=("id",), key
 SEED = {"tables/balances": TABLE, "outputs/moves": replace(TABLE, key=())}
 
 
-def found(wanted: dict[str, Shape]) -> list[tuple[str, Severity, Any]]:
-    return [(f.code, f.severity, f.numbers.get("columns")) for f in unlike_seed(wanted, SEED, "The savepoint")]
+def differences(shapes: dict[str, Shape]) -> list[tuple[str, Severity, Any]]:
+    return [(f.code, f.severity, f.numbers.get("columns")) for f in unlike_seed(shapes, SEED, "The savepoint")]
 
 
-def test_the_same_shape_fits_and_so_does_one_with_less() -> None:
-    assert found(SEED) == []
-    assert found({"tables/balances": replace(TABLE, columns={"id": "STRING"})}) == []
-    assert found(tables_only(SEED)) == []
+def test_an_equal_or_smaller_shape_fits() -> None:
+    assert differences(SEED) == []
+    assert differences({"tables/balances": replace(TABLE, columns={"id": "STRING"})}) == []
+    assert differences(tables_only(SEED)) == []
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,18 @@ def test_the_same_shape_fits_and_so_does_one_with_less() -> None:
         ),
     ],
 )
-def test_another_shape_is_refused_unless_null_may_stand_for_it(
+def test_a_changed_shape_is_refused_unless_null_can_fill_it(
     shape: Shape, code: str, severity: Severity, columns: list[str] | None
 ) -> None:
-    assert found({"tables/balances": shape}) == [(code, severity, columns)]
+    assert differences({"tables/balances": shape}) == [(code, severity, columns)]
 
 
 def test_a_new_table_is_refused_and_a_new_output_is_not() -> None:
-    assert found({"tables/new": TABLE}) == [("seed-lacks-table", Severity.REFUSE, None)]
-    assert found({"outputs/new": TABLE}) == [("seed-lacks-output", Severity.WARN, None)]
+    assert differences({"tables/new": TABLE}) == [("seed-lacks-table", Severity.REFUSE, None)]
+    assert differences({"outputs/new": TABLE}) == [("seed-lacks-output", Severity.WARN, None)]
 
 
-def test_shapes_come_back_from_json() -> None:
+def test_shapes_survive_json() -> None:
     assert shapes_from_dict(shapes_as_dict(SEED)) == SEED
 
 
@@ -88,7 +88,7 @@ def timed(**source: Any) -> dict[str, Shape]:
     )
 
 
-def test_time_and_grace_belong_to_the_shape_of_tables_that_close_by_them() -> None:
+def test_time_and_grace_are_part_of_the_shape_of_tables_that_close() -> None:
     shapes = timed()
     assert shapes["tables/windows"].times == {"pos": Timing(time="at", grace_ms=10_000)}
     assert shapes["tables/seen"].times == shapes["outputs/sales"].times == {}
@@ -105,7 +105,7 @@ def test_time_and_grace_belong_to_the_shape_of_tables_that_close_by_them() -> No
         ({"grace": "1 second"}, "seed-grace-changed", "was 10 seconds in the savepoint and is 1 second"),
     ],
 )
-def test_a_seed_of_another_time_is_refused_and_one_of_another_grace_is_told(
+def test_a_seed_with_another_time_is_refused_and_another_grace_is_reported(
     source: dict[str, Any], code: str, words: str
 ) -> None:
     (finding,) = unlike_seed(timed(**source), timed(), "The savepoint")
@@ -113,7 +113,7 @@ def test_a_seed_of_another_time_is_refused_and_one_of_another_grace_is_told(
     assert (finding.severity is Severity.REFUSE) == (code == "seed-time-changed")
 
 
-def test_a_seed_of_earlier_code_that_says_no_time_is_refused_where_rows_close_by_it() -> None:
+def test_a_seed_of_earlier_code_without_times_is_refused_where_rows_close() -> None:
     stored = shapes_as_dict(timed())
     for shape in stored.values():
         del shape["times"]
@@ -122,12 +122,12 @@ def test_a_seed_of_earlier_code_that_says_no_time_is_refused_where_rows_close_by
     assert "'windows'" in finding.message and "kappa upgrade" in finding.remedy
 
 
-def test_what_newer_code_says_of_the_times_of_sources_is_passed_over() -> None:
-    told = {
+def test_fields_of_newer_code_about_source_times_are_ignored() -> None:
+    values = {
         "moves": {"time": "at", "grace_ms": 5, "moon": "full"},
         "told": {"time": "at", "grace_ms": 0, "follows": "a.b"},
     }
-    assert timings_from_dict(told) == {
+    assert timings_from_dict(values) == {
         "moves": Timing(time="at", grace_ms=5),
         "told": Timing(time="at", grace_ms=0, follows="a.b"),
     }

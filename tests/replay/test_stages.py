@@ -34,7 +34,7 @@ def test_the_first_epoch_goes_live_once_it_is_seeded() -> None:
         check_transition(Stage.REWOUND, Stage.CUT_OVER, has_live=False)
 
 
-def test_a_recalled_epoch_was_verified_before_and_goes_live_or_back() -> None:
+def test_a_recalled_epoch_goes_live_or_retires_without_verification() -> None:
     check_transition(Stage.CAUGHT_UP, Stage.CUT_OVER, is_recalled=True)
     check_transition(Stage.CAUGHT_UP, Stage.RETIRED, is_recalled=True)
     for stage in set(Stage) - {Stage.CUT_OVER, Stage.RETIRED}:
@@ -43,6 +43,6 @@ def test_a_recalled_epoch_was_verified_before_and_goes_live_or_back() -> None:
 
 
 @pytest.mark.parametrize("stage", [Stage.REPLAYED, Stage.RETIRED])
-def test_an_epoch_goes_live_from_nowhere_else_because_it_is_recalled(stage: Stage) -> None:
+def test_a_recalled_epoch_goes_live_only_once_caught_up(stage: Stage) -> None:
     with pytest.raises(IllegalTransitionError):
         check_transition(stage, Stage.CUT_OVER, is_recalled=True)

@@ -13,14 +13,14 @@ def test_epochs_of_the_same_topics_need_no_note() -> None:
     assert topic_notes(POS, Offsets({"pos": {0: 9, 1: 20}})) == []
 
 
-def test_epochs_without_a_common_topic_stand_at_no_common_offsets() -> None:
+def test_epochs_without_a_common_topic_have_no_common_offsets() -> None:
     renamed = Offsets({"pos.v2": {0: 3}})
     assert not has_common_topic(POS, renamed)
     (note,) = topic_notes(POS, renamed)
     assert note.startswith("The live epoch reads 'pos', this epoch reads 'pos.v2': no topic in common")
 
 
-def test_topics_that_one_of_both_reads_are_named_with_their_offsets() -> None:
+def test_topics_read_by_only_one_epoch_are_named_with_their_offsets() -> None:
     more = POS.merge(Offsets({"refunds": {0: 7}}))
     (note,) = topic_notes(POS, more)
     assert "Only this epoch reads 'refunds'" in note and "7" in note
@@ -28,7 +28,7 @@ def test_topics_that_one_of_both_reads_are_named_with_their_offsets() -> None:
     assert note.startswith("Only the live epoch reads 'refunds'")
 
 
-def test_dead_letters_of_one_epoch_alone_are_counted_by_reason() -> None:
+def test_dead_letters_of_only_one_epoch_are_counted_by_reason() -> None:
     assert dead_letter_notes({}, {}) == []
     assert dead_letter_notes({}, {"id is NOT NULL and absent": 1200, "the value is not JSON": 1}) == [
         "1,201 records are dead letters of this epoch alone: 1,200 (id is NOT NULL and absent), 1 (the value is not "

@@ -42,27 +42,27 @@ def codes(plan: ReplayPlan) -> list[str]:
     return sorted({finding.code for finding in plan.findings})
 
 
-def test_the_latest_is_the_live_epochs_last_commit_and_nothing_is_computed_again(facts: Facts, plan_of: PlanOf) -> None:
+def test_the_latest_start_is_the_last_live_commit_without_recomputation(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(facts, start=ToLatest())
     assert plan.start == plan.end == pos(90, 80)
     assert plan.estimate.offsets == 0
     assert codes(plan) == ["partial-history"], "as with every later start of empty tables"
 
 
-def test_the_latest_of_a_first_epoch_is_the_stable_end(facts: Facts, plan_of: PlanOf) -> None:
+def test_the_latest_start_of_a_first_epoch_is_the_stable_end(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(replace(with_log(facts, stable=pos(95, 80)), live=None), start=ToLatest())
     assert (plan.start, plan.is_refused) == (pos(95, 80), False)
 
 
 @pytest.mark.parametrize(("low", "is_refused"), [(89, False), (90, False), (91, True)])
-def test_the_latest_is_refused_where_retention_overtook_it(
+def test_the_latest_start_is_refused_if_retention_overtook_it(
     facts: Facts, plan_of: PlanOf, low: int, is_refused: bool
 ) -> None:
     plan = plan_of(with_log(facts, low=pos(low, 0)), start=ToLatest())
     assert ("start-below-low-watermark" in codes(plan)) is is_refused
 
 
-def test_a_duration_counts_back_from_when_the_plan_is_made(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_duration_counts_back_from_the_time_of_the_plan(facts: Facts, plan_of: PlanOf) -> None:
     week = ByDuration(duration=timedelta(days=7))
     assert start_time(week, NOW) == datetime(2026, 2, 22, 12, tzinfo=UTC)
     plan = plan_of(replace(facts, first_records={("pos", 0): 50, ("pos", 1): 0}), start=week)
@@ -72,8 +72,8 @@ def test_a_duration_counts_back_from_when_the_plan_is_made(facts: Facts, plan_of
 
 def test_a_duration_without_a_record_is_refused_with_its_time(facts: Facts, plan_of: PlanOf) -> None:
     late = replace(facts, first_records={("pos", 0): None, ("pos", 1): None})
-    found = only(plan_of(late, start=ByDuration(duration=timedelta(hours=1))))
-    assert (found.code, found.numbers["at"]) == ("time-without-record", "2026-03-01T11:00:00+00:00")
+    finding = only(plan_of(late, start=ByDuration(duration=timedelta(hours=1))))
+    assert (finding.code, finding.numbers["at"]) == ("time-without-record", "2026-03-01T11:00:00+00:00")
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_a_shift_is_counted_from_the_live_epoch_and_never_leaves_the_log(
         assert plan.start == pos(90 + by, 80 + by)
 
 
-def test_a_shift_out_of_the_log_names_the_furthest_that_fits(facts: Facts, plan_of: PlanOf) -> None:
-    found = only(plan_of(with_log(facts, low=pos(20, 30)), start=ShiftBy(by=-60)))
-    assert found.message == "pos[1] at 80 shifted by -60 is 20, and its log holds 30 to 80."
-    assert found.remedy.startswith("Shift by -50 at most")
-    assert found.numbers["least"] == -50
+def test_a_shift_outside_of_the_log_names_the_furthest_possible_one(facts: Facts, plan_of: PlanOf) -> None:
+    finding = only(plan_of(with_log(facts, low=pos(20, 30)), start=ShiftBy(by=-60)))
+    assert finding.message == "pos[1] at 80 shifted by -60 is 20, and its log holds 30 to 80."
+    assert finding.remedy.startswith("Shift by -50 at most")
+    assert finding.numbers["least"] == -50
 
 
 @pytest.mark.parametrize("by", [1, 10**9])
@@ -105,7 +105,7 @@ def test_a_shift_without_a_live_epoch_is_refused(facts: Facts, plan_of: PlanOf) 
     assert only(plan_of(replace(facts, live=None), start=ShiftBy(by=-1))).code == "shift-without-live-epoch"
 
 
-def test_offsets_are_those_of_the_partition_and_else_of_the_topic(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_offset_for_a_partition_wins_over_one_for_its_topic(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(facts, start=ToOffset(offsets=Offsets({"pos": {1: 7}}), topics={"pos": 5}))
     assert (plan.start, codes(plan)) == (pos(5, 7), ["partial-history"])
     assert "rewound to pos[0]=5 pos[1]=7 (to-offset)" in explain(plan)[1]
@@ -113,10 +113,10 @@ def test_offsets_are_those_of_the_partition_and_else_of_the_topic(facts: Facts, 
     assert "(from-file mine.csv)" in explain(named)[1]
 
 
-def test_a_partition_that_is_not_named_is_never_guessed(facts: Facts, plan_of: PlanOf) -> None:
-    found = only(plan_of(facts, start=ToOffset(offsets=Offsets({"pos": {1: 7}}))))
-    assert (found.code, found.numbers) == ("start-lacks-partition", {"topic": "pos", "partitions": [0]})
-    assert "pos:0=<offset>" in found.remedy
+def test_an_offset_for_an_unnamed_partition_is_never_guessed(facts: Facts, plan_of: PlanOf) -> None:
+    finding = only(plan_of(facts, start=ToOffset(offsets=Offsets({"pos": {1: 7}}))))
+    assert (finding.code, finding.numbers) == ("start-lacks-partition", {"topic": "pos", "partitions": [0]})
+    assert "pos:0=<offset>" in finding.remedy
 
 
 def two_sources(facts: Facts) -> Facts:
@@ -126,15 +126,15 @@ def two_sources(facts: Facts) -> Facts:
     return replace(with_log(facts, **more), topology=topology)
 
 
-def test_of_several_sources_each_has_to_be_named(facts: Facts, plan_of: PlanOf) -> None:
-    found = only(plan_of(two_sources(facts), start=ToOffset(topics={"pos": 5})))
-    assert (found.code, found.numbers["topic"]) == ("start-lacks-partition", "web")
+def test_each_of_several_sources_has_to_be_named(facts: Facts, plan_of: PlanOf) -> None:
+    finding = only(plan_of(two_sources(facts), start=ToOffset(topics={"pos": 5})))
+    assert (finding.code, finding.numbers["topic"]) == ("start-lacks-partition", "web")
     plan = plan_of(two_sources(facts), start=ToOffset(topics={"pos": 5, "web": 0}))
     assert (plan.is_refused, plan.start) == (False, pos(5, 5).with_("web", 0, 0))
 
 
 @pytest.mark.parametrize(
-    ("asked", "named"),
+    ("start", "named"),
     [
         (ToOffset(offsets=Offsets({"pos": {2: 7}}), topics={"pos": 5}), "pos[2]=7"),
         (ToOffset(offsets=Offsets({"pso": {0: 7}}), topics={"pos": 5}), "pso[0]=7"),
@@ -142,10 +142,10 @@ def test_of_several_sources_each_has_to_be_named(facts: Facts, plan_of: PlanOf) 
     ],
 )
 def test_a_topic_or_partition_that_is_not_read_is_refused(
-    facts: Facts, plan_of: PlanOf, asked: ToOffset, named: str
+    facts: Facts, plan_of: PlanOf, start: ToOffset, named: str
 ) -> None:
-    found = only(plan_of(facts, start=asked))
-    assert (found.code, found.numbers["named"]) == ("start-names-unknown", named)
+    finding = only(plan_of(facts, start=start))
+    assert (finding.code, finding.numbers["named"]) == ("start-names-unknown", named)
 
 
 @pytest.mark.parametrize(("first", "is_refused"), [(29, True), (30, False), (31, False)])
@@ -168,7 +168,7 @@ def test_an_offset_ahead_of_the_live_epoch_is_refused(
 @pytest.mark.parametrize(
     ("first", "expected"), [(94, []), (95, []), (96, "start-above-stable-offset"), (101, "start-above-high-watermark")]
 )
-def test_an_offset_behind_what_can_be_read_is_refused(
+def test_an_offset_after_the_readable_end_is_refused(
     facts: Facts, plan_of: PlanOf, first: int, expected: str | list[str]
 ) -> None:
     open_end = replace(with_log(facts, stable=pos(95, 80)), live=None)
@@ -184,26 +184,26 @@ def test_a_named_savepoint_is_its_commit(facts: Facts, plan_of: PlanOf) -> None:
     assert "(from-savepoint sale)" in explain(plan)[1]
 
 
-def test_a_savepoint_name_that_is_not_there_names_the_nearest(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_error_about_an_unknown_savepoint_name_suggests_the_nearest(facts: Facts, plan_of: PlanOf) -> None:
     named = replace(facts, named_savepoints={"sale": NamedSavepoint(name="sale", epoch=3, seq=5)})
-    found = only(plan_of(named, start=FromSavepoint(name="sales")))
-    assert (found.code, found.numbers["known"]) == ("unknown-savepoint-name", ["sale"])
-    assert "Did you mean 'sale'?" in found.remedy
+    finding = only(plan_of(named, start=FromSavepoint(name="sales")))
+    assert (finding.code, finding.numbers["known"]) == ("unknown-savepoint-name", ["sale"])
+    assert "Did you mean 'sale'?" in finding.remedy
 
 
-def test_a_savepoint_of_an_epoch_that_is_not_live_is_refused_with_the_reason(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_savepoint_of_a_retired_epoch_is_refused_with_the_reason(facts: Facts, plan_of: PlanOf) -> None:
     named = replace(facts, named_savepoints={"sale": NamedSavepoint(name="sale", epoch=2, seq=5)})
-    found = only(plan_of(named, start=FromSavepoint(name="sale")))
-    assert found.code == "savepoint-of-other-epoch"
-    assert found.severity is Severity.REFUSE
-    assert "is seq 5 of epoch 2, and epoch 3 is live" in found.message
+    finding = only(plan_of(named, start=FromSavepoint(name="sale")))
+    assert finding.code == "savepoint-of-other-epoch"
+    assert finding.severity is Severity.REFUSE
+    assert "is seq 5 of epoch 2, and epoch 3 is live" in finding.message
 
 
 def test_a_named_savepoint_whose_commit_is_gone_is_refused(facts: Facts, plan_of: PlanOf) -> None:
     named = replace(facts, named_savepoints={"sale": NamedSavepoint(name="sale", epoch=3, seq=6)})
-    found = only(plan_of(named, start=FromSavepoint(name="sale")))
-    assert (found.code, found.numbers["kept"]) == ("unknown-savepoint", [5, 9])
-    assert "at seq 6" in found.message
+    finding = only(plan_of(named, start=FromSavepoint(name="sale")))
+    assert (finding.code, finding.numbers["kept"]) == ("unknown-savepoint", [5, 9])
+    assert "at seq 6" in finding.message
 
 
 @pytest.mark.parametrize(

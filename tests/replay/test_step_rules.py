@@ -17,21 +17,21 @@ CODES = {
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_each_cause_warns_under_its_own_code_and_names_output_expression_and_column(cause: Cause) -> None:
-    (found,) = step_findings([Suspect(effect="moves", cause=cause, expression="f(x)", column="stamp")])
-    assert (found.code, found.severity) == (CODES[cause], Severity.WARN)
-    assert "'moves' uses f(x) (as stamp)" in found.message
-    assert found.remedy
-    assert found.numbers == {"effect": "moves", "expression": "f(x)", "column": "stamp"}
+def test_each_cause_has_a_code_and_names_output_expression_and_column(cause: Cause) -> None:
+    (finding,) = step_findings([Suspect(effect="moves", cause=cause, expression="f(x)", column="stamp")])
+    assert (finding.code, finding.severity) == (CODES[cause], Severity.WARN)
+    assert "'moves' uses f(x) (as stamp)" in finding.message
+    assert finding.remedy
+    assert finding.numbers == {"effect": "moves", "expression": "f(x)", "column": "stamp"}
 
 
-def test_the_same_expression_is_told_once_for_each_effect() -> None:
+def test_the_same_expression_is_reported_once_per_effect() -> None:
     one = Suspect(effect="moves", cause=Cause.RANDOM, expression="rand()")
     other = Suspect(effect="balances", cause=Cause.RANDOM, expression="rand()")
     assert [f.numbers["effect"] for f in step_findings([one, other, one])] == ["moves", "balances"]
 
 
-def test_a_step_that_cannot_be_called_without_records_is_told_with_its_error() -> None:
-    found = step_not_inspected("ValueError: no rows")
-    assert found.severity is Severity.WARN
-    assert "ValueError: no rows" in str(found)
+def test_a_step_that_fails_without_records_is_reported_with_its_error() -> None:
+    finding = step_not_inspected("ValueError: no rows")
+    assert finding.severity is Severity.WARN
+    assert "ValueError: no rows" in str(finding)

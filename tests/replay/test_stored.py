@@ -70,9 +70,9 @@ def test_a_heartbeat_of_other_code_is_read(tmp_path: Path, later: dict[str, Any]
 
 @pytest.mark.parametrize("later", [{}, LATER], ids=["older", "newer"])
 def test_a_marker_of_other_code_is_read(tmp_path: Path, later: dict[str, Any]) -> None:
-    found = markers.read(Markers({**OLDEST_MARKER, **later}), paths_in(tmp_path))  # type: ignore[arg-type]
-    assert isinstance(found, Marker)
-    assert (found.seq, found.end.get("pos", 0), found.reconciled, found.roots) == (3, 12, None, None)
+    marker = markers.read(Markers({**OLDEST_MARKER, **later}), paths_in(tmp_path))  # type: ignore[arg-type]
+    assert isinstance(marker, Marker)
+    assert (marker.seq, marker.end.get("pos", 0), marker.reconciled, marker.roots) == (3, 12, None, None)
 
 
 @pytest.mark.parametrize("later", [{}, {"moon": "full", "tides": 2}], ids=["older", "newer"])
@@ -93,7 +93,7 @@ def test_a_ledger_of_other_code_is_read_and_written(tmp_path: Path, later: dict[
 
 
 @pytest.mark.parametrize("later", [{}, {"moon": "full"}], ids=["older", "newer"])
-def test_a_record_of_epochs_of_other_code_is_read_and_written(tmp_path: Path, later: dict[str, Any]) -> None:
+def test_a_record_of_epochs_by_other_code_is_read_and_written(tmp_path: Path, later: dict[str, Any]) -> None:
     planned = {**OLDEST_EVENT, "event": "planned"}
     write_deltalake(epochs_log(str(tmp_path)), pa.Table.from_pylist([{**planned, **later}]))
     epochs = Epochs(str(tmp_path))
@@ -122,7 +122,7 @@ def test_findings_and_certificates_of_newer_code_are_read() -> None:
     assert Certificate.from_json(json.dumps(certificate)).complete
 
 
-def test_null_means_the_default_and_a_missing_field_without_one_is_named() -> None:
+def test_null_means_the_default_and_a_missing_required_field_is_named() -> None:
     assert stored.read(LedgerRow, {**OLDEST_ROW, "rows_read": None}).rows_read == 0
     with pytest.raises(LedgerError, match="LedgerRow has no seq, at"):
         stored.read(LedgerRow, {"kind": "plan", "writer": "w", "moon": 1})

@@ -32,7 +32,7 @@ ROWS = OutputDiff(name="rows", rows_live=0, rows_candidate=3, rows_added=3)
 
 
 @pytest.mark.parametrize(
-    ("threshold", "found", "ok"),
+    ("threshold", "value", "ok"),
     [
         ({"keys_removed": 10}, 10, True),
         ({"keys_removed": 9}, 10, False),
@@ -51,12 +51,12 @@ ROWS = OutputDiff(name="rows", rows_live=0, rows_candidate=3, rows_added=3)
         ({"drift": {"new": 0.0}}, None, True),
     ],
 )
-def test_an_int_is_a_count_and_a_float_a_share(threshold: dict[str, Any], found: float | None, ok: bool) -> None:
+def test_an_int_is_a_count_and_a_float_a_share(threshold: dict[str, Any], value: float | None, ok: bool) -> None:
     (result,) = judged(limits_of([Threshold(table="rewards", **threshold)]), [REWARDS], [ROWS])
-    assert (result.found, result.ok) == (found, ok)
+    assert (result.found, result.ok) == (value, ok)
 
 
-def test_a_share_of_nothing_is_exceeded_by_anything_and_by_nothing_not() -> None:
+def test_a_share_of_zero_is_exceeded_by_any_count_but_zero() -> None:
     results = judged(limits_of([Threshold(table="rows", rows_added=1.0, rows_removed=0.0, rows=3)]), [REWARDS], [ROWS])
     assert {r.measure: r.ok for r in results} == {
         "rows.rows": True,
@@ -65,20 +65,20 @@ def test_a_share_of_nothing_is_exceeded_by_anything_and_by_nothing_not() -> None
     }
 
 
-def test_what_the_live_epoch_lacks_is_not_judged_and_says_so() -> None:
+def test_measures_missing_in_the_live_epoch_are_reported_as_not_judged() -> None:
     new = TableDiff(name="rewards", rows_live=None, rows_candidate=3, keys_added=3)
     (result,) = judged(limits_of([Threshold(table="rewards", keys_added=0)]), [new], [])
     assert result.ok and str(result) == "rewards.keys_added: found not applied: nothing to compare with, allowed 0"
 
 
-def test_a_name_that_was_an_output_and_is_a_table_now_is_judged_as_the_table() -> None:
+def test_a_former_output_that_is_now_a_table_is_judged_as_a_table() -> None:
     new = TableDiff(name="rewards", rows_live=None, rows_candidate=3, keys_added=3)
-    gone = OutputDiff(name="rewards", rows_live=7, rows_candidate=None, rows_removed=7)
-    (result,) = judged(limits_of([Threshold(table="rewards", keys_added=0)]), [new], [gone])
+    former = OutputDiff(name="rewards", rows_live=7, rows_candidate=None, rows_removed=7)
+    (result,) = judged(limits_of([Threshold(table="rewards", keys_added=0)]), [new], [former])
     assert result.ok
 
 
-def test_a_result_names_what_was_found_and_what_is_allowed() -> None:
+def test_a_result_names_the_measured_and_the_allowed_value() -> None:
     results = judged(limits_of([Threshold(table="rewards", keys_removed=0.01, keys_changed=1)]), [REWARDS], [])
     assert [str(r) for r in results] == [
         "rewards.keys_changed: found 2, allowed 1",
@@ -92,17 +92,17 @@ def test_a_limit_is_a_share_or_a_count(limit: Any) -> None:
         Threshold(table="t", keys_added=limit)
 
 
-def test_a_threshold_limits_something_and_each_measure_once() -> None:
+def test_a_threshold_limits_at_least_one_measure_and_each_once() -> None:
     with pytest.raises(TopologyError, match="limits nothing"):
         Threshold(table="t")
     with pytest.raises(TopologyError, match=r"'t\.rows' is given more than once"):
         limits_of([Threshold(table="t", rows=1), Threshold(table="t", rows=2, keys_added=0)])
 
 
-def test_thresholds_are_written_as_people_write_them() -> None:
-    made = limits_of(parsed(["rewards.keys_removed=0", " rewards.drift.Total.Points = 0.1", "rows.rows=1.0"]))
-    assert made == {"rewards.keys_removed": 0, "rewards.drift.Total.Points": 0.1, "rows.rows": 1.0}
-    assert [type(limit) for limit in made.values()] == [int, float, float]
+def test_thresholds_are_parsed_from_plain_notation() -> None:
+    limits = limits_of(parsed(["rewards.keys_removed=0", " rewards.drift.Total.Points = 0.1", "rows.rows=1.0"]))
+    assert limits == {"rewards.keys_removed": 0, "rewards.drift.Total.Points": 0.1, "rows.rows": 1.0}
+    assert [type(limit) for limit in limits.values()] == [int, float, float]
     assert limits_of(parsed(["rows.drift.$n (a = b)=0.1"])) == {"rows.drift.$n (a = b)": 0.1}
 
 
@@ -118,23 +118,23 @@ def test_thresholds_are_written_as_people_write_them() -> None:
         (["rewards.rows=1", "rewards.rows=2"], "more than once"),
     ],
 )
-def test_what_is_written_wrongly_is_refused(texts: list[str], message: str) -> None:
+def test_malformed_thresholds_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parsed(texts)
 
 
-def test_a_request_keeps_its_thresholds_over_json_and_without_any_its_earlier_hash() -> None:
+def test_thresholds_survive_json_and_a_request_without_any_keeps_its_hash() -> None:
     plain = ReplayRequest(topology="a.b", start=ToEarliest(), reason="r", actor="a")
     assert "thresholds" not in plain.as_dict()
-    asked = ReplayRequest(
+    request = ReplayRequest(
         topology="a.b",
         start=ToEarliest(),
         reason="r",
         actor="a",
         thresholds=parsed(["rewards.keys_removed=0", "rewards.drift.P=1.0"]),
     )
-    assert ReplayRequest.from_dict(asked.as_dict()) == asked
-    assert limits_of(ReplayRequest.from_dict(asked.as_dict()).thresholds) == {
+    assert ReplayRequest.from_dict(request.as_dict()) == request
+    assert limits_of(ReplayRequest.from_dict(request.as_dict()).thresholds) == {
         "rewards.keys_removed": 0,
         "rewards.drift.P": 1.0,
     }
@@ -150,16 +150,14 @@ def test_a_request_keeps_its_thresholds_over_json_and_without_any_its_earlier_ha
         ("notifications.keys_added=0", "Did you mean 'notifications.rows'?"),
     ],
 )
-def test_a_plan_refuses_what_the_topology_does_not_have_and_names_the_nearest(
+def test_a_plan_refuses_unknown_thresholds_and_suggests_the_nearest(
     facts: Facts, plan_of: Callable[..., ReplayPlan], text: str, hint: str
 ) -> None:
     (finding,) = plan_of(facts, thresholds=parsed([text])).refusals
     assert (finding.code, finding.remedy) == ("unknown-threshold", hint)
 
 
-def test_a_plan_says_what_fails_its_verification_and_survives_json(
-    facts: Facts, plan_of: Callable[..., ReplayPlan]
-) -> None:
+def test_a_plan_names_its_thresholds_and_survives_json(facts: Facts, plan_of: Callable[..., ReplayPlan]) -> None:
     plan = plan_of(facts, thresholds=parsed(["rewards.keys_removed=0", "rewards.keys_changed=0.05"]))
     assert not plan.is_refused
     fails = "run the checks; fail above rewards.keys_removed=0, rewards.keys_changed=0.05"

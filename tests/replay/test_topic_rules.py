@@ -28,11 +28,11 @@ def own(facts: Facts, **changes: object) -> Facts:
 
 
 @given(st.lists(NAMES), st.lists(NAMES))
-def test_names_collide_when_kafka_takes_them_for_the_same(wanted: list[str], present: list[str]) -> None:
-    found = colliding(wanted, present)
-    assert found == sorted(set(found))
+def test_names_collide_if_kafka_treats_them_as_equal(names: list[str], present: list[str]) -> None:
+    collisions = colliding(names, present)
+    assert collisions == sorted(set(collisions))
     for name in present:
-        assert (name in found) == any(name.replace(".", "_") == other.replace(".", "_") for other in wanted)
+        assert (name in collisions) == any(name.replace(".", "_") == other.replace(".", "_") for other in names)
 
 
 @given(NAMES, st.integers(1, 99_999), st.integers(1, 99_999))
@@ -40,7 +40,7 @@ def test_each_epoch_has_another_topic(name: str, one: int, other: int) -> None:
     assert (versioned_topic(name, one) == versioned_topic(name, other)) == (one == other)
 
 
-def test_a_plan_says_what_is_sent_where(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_plan_says_which_topics_it_sends_to(facts: Facts, plan_of: PlanOf) -> None:
     lines = explain(plan_of(own(facts)))
     assert lines[3].endswith("; history is sent to loyalty.e0004")
     assert lines[4].endswith("from seq 9 on; history is sent to loyalty.e0004")
@@ -50,28 +50,28 @@ def test_a_plan_says_what_is_sent_where(facts: Facts, plan_of: PlanOf) -> None:
     assert copied[2].endswith("as of seq 5; what loyalty.e0004 is made of is sent there once")
 
 
-def test_topics_that_hold_beside_it_are_named(facts: Facts, plan_of: PlanOf) -> None:
-    known = own(facts)
-    assert known.topology is not None
-    both = replace(known, topology=replace(known.topology, topics=("loyalty", "alerts")))
+def test_held_topics_beside_a_versioned_one_are_named(facts: Facts, plan_of: PlanOf) -> None:
+    versioned = own(facts)
+    assert versioned.topology is not None
+    both = replace(versioned, topology=replace(versioned.topology, topics=("loyalty", "alerts")))
     assert explain(plan_of(both))[3].endswith("; history is sent to loyalty.e0004, nothing to alerts (hold)")
 
 
-def test_a_plan_without_versioned_topics_has_the_content_that_it_always_had(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_plan_without_versioned_topics_keeps_its_former_content(facts: Facts, plan_of: PlanOf) -> None:
     assert "versioned" not in plan_of(facts).as_dict()
     plan = plan_of(own(facts))
     assert ReplayPlan.from_json(plan.to_json()) == plan
     assert plan.versioned == ("loyalty",)
 
 
-def test_a_topic_of_that_name_refuses_the_plan(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_existing_topic_with_a_colliding_name_refuses_the_plan(facts: Facts, plan_of: PlanOf) -> None:
     (finding,) = plan_of(own(facts, colliding_topics=("loyalty_e0004",))).refusals
     assert finding.code == "versioned-topic-taken"
     assert "would send to loyalty.e0004" in finding.message
     assert "loyalty_e0004 exists" in finding.message
 
 
-def test_a_changelog_cannot_bring_the_history_of_an_append_output_back(
+def test_a_changelog_cannot_restore_the_history_of_an_append_output(
     facts: Facts, marker: MarkerFacts, plan_of: PlanOf
 ) -> None:
     lost = replace(own(facts), live=None, markers=(marker,))
@@ -85,22 +85,22 @@ def test_a_changelog_cannot_bring_the_history_of_an_append_output_back(
     assert not [f for f in plan_of(table, start=FromMarker()).warnings if f.code == "versioned-history-partial"]
 
 
-def kept(facts: Facts, **live: object) -> Facts:
+def reconciled(facts: Facts, **live: object) -> Facts:
     """The same, its topic kept to its table, and so it was by the live epoch unless that is said otherwise."""
     assert facts.topology is not None
     assert facts.live is not None
     shapes = facts.topology.shapes
     was = {"topics": ("loyalty",), "reconciled": {"loyalty": "rewards"}, "shapes": shapes, **live}
-    wanted = replace(facts.topology, reconciled={"loyalty": "rewards"})
-    return replace(facts, topology=wanted, live=replace(facts.live, **was))  # type: ignore[arg-type]
+    topology = replace(facts.topology, reconciled={"loyalty": "rewards"})
+    return replace(facts, topology=topology, live=replace(facts.live, **was))  # type: ignore[arg-type]
 
 
 def everything(plan: ReplayPlan) -> list[str]:
-    return [str(found) for found in plan.warnings if found.code == "reconcile-sends-everything"]
+    return [str(finding) for finding in plan.warnings if finding.code == "reconcile-sends-everything"]
 
 
-def test_a_plan_says_what_its_cutover_sends(facts: Facts, plan_of: PlanOf) -> None:
-    plan = plan_of(kept(facts))
+def test_a_plan_says_which_records_its_cutover_sends(facts: Facts, plan_of: PlanOf) -> None:
+    plan = plan_of(reconciled(facts))
     assert everything(plan) == []
     assert explain(plan)[3].endswith("nothing is sent (hold)")
     assert explain(plan)[-1].startswith("At the cutover loyalty gets what differs in rewards from the epoch before")
@@ -108,18 +108,18 @@ def test_a_plan_says_what_its_cutover_sends(facts: Facts, plan_of: PlanOf) -> No
     assert "reconciled" not in plan_of(facts).as_dict()
 
 
-def test_where_nothing_can_be_compared_every_row_is_sent_and_the_plan_says_why(facts: Facts, plan_of: PlanOf) -> None:
+def test_a_plan_says_why_every_row_is_sent_if_nothing_can_be_compared(facts: Facts, plan_of: PlanOf) -> None:
     other = Shape(columns={"shop": "STRING", "card": "STRING"}, required=("shop",), key=("shop",))
-    (no_table,) = everything(plan_of(kept(facts, shapes={})))
+    (no_table,) = everything(plan_of(reconciled(facts, shapes={})))
     assert "live epoch 3 has no table 'rewards'" in no_table
-    (keyed,) = everything(plan_of(kept(facts, shapes={"tables/rewards": other})))
+    (keyed,) = everything(plan_of(reconciled(facts, shapes={"tables/rewards": other})))
     assert "keys it otherwise, by ['shop']" in keyed
     assert "stay in it. Name the topic otherwise" in keyed
-    (held,) = everything(plan_of(kept(facts, reconciled={})))
+    (held,) = everything(plan_of(reconciled(facts, reconciled={})))
     assert "does not keep it to that table" in held
-    (new,) = everything(plan_of(kept(facts, topics=(), reconciled={})))
+    (new,) = everything(plan_of(reconciled(facts, topics=(), reconciled={})))
     assert new.endswith("No action needed: the topic is new.")
-    assert everything(plan_of(replace(kept(facts), live=None))) == []
+    assert everything(plan_of(replace(reconciled(facts), live=None))) == []
 
 
 def test_keys_are_the_same_by_name_and_type() -> None:

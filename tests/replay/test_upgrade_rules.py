@@ -27,9 +27,9 @@ BEFORE = Topology(name="a.b", version="1", sources=[POS], tables=[BALANCES], out
 
 
 def codes(**changes: Any) -> list[str]:
-    found = upgrade_rules.needs_replay(BEFORE, replace(BEFORE, **changes))
-    assert all(f.severity is Severity.REFUSE and "kappa replay" in f.remedy for f in found)
-    return [f.code.removeprefix("upgrade-changes-") for f in found]
+    findings = upgrade_rules.needs_replay(BEFORE, replace(BEFORE, **changes))
+    assert all(f.severity is Severity.REFUSE and "kappa replay" in f.remedy for f in findings)
+    return [f.code.removeprefix("upgrade-changes-") for f in findings]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def codes(**changes: Any) -> list[str]:
         {"tables": [replace(BALANCES, schema="total BIGINT, id STRING NOT NULL")]},
     ],
 )
-def test_what_leaves_the_shape_of_history_alone_needs_no_replay(changes: dict[str, Any]) -> None:
+def test_changes_that_leave_history_alone_need_no_replay(changes: dict[str, Any]) -> None:
     assert codes(**changes) == []
 
 
@@ -103,14 +103,16 @@ def test_what_leaves_the_shape_of_history_alone_needs_no_replay(changes: dict[st
         ({"outputs": [MOVES, replace(SENT, format="avro")]}, "topics", "is sent as avro, not as json"),
     ],
 )
-def test_what_does_not_is_refused_with_what_changed(changes: dict[str, Any], kind: str, words: str) -> None:
+def test_changes_that_affect_history_are_refused_with_the_change(
+    changes: dict[str, Any], kind: str, words: str
+) -> None:
     assert codes(**changes) == [kind]
-    (found,) = upgrade_rules.needs_replay(BEFORE, replace(BEFORE, **changes))
-    assert words in found.message
+    (finding,) = upgrade_rules.needs_replay(BEFORE, replace(BEFORE, **changes))
+    assert words in finding.message
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "word"),
+    ("rule", "code", "word"),
     [
         (lambda: upgrade_rules.same_code("c0de", "c0de"), "upgrade-same-code", "c0de"),
         (lambda: upgrade_rules.epoch_is_busy("a.b", 7, None, None), "upgrade-beside-candidate", "kappa abort a.b 7"),
@@ -119,13 +121,13 @@ def test_what_does_not_is_refused_with_what_changed(changes: dict[str, Any], kin
         (lambda: upgrade_rules.fails_on_real_records("KeyError"), "upgrade-fails", "KeyError"),
     ],
 )
-def test_what_stands_in_the_way_is_refused(found: Callable[[], Any], code: str, word: str) -> None:
-    (one,) = found()
+def test_each_obstacle_to_an_upgrade_is_refused(rule: Callable[[], Any], code: str, word: str) -> None:
+    (one,) = rule()
     assert (one.code, one.severity) == (code, Severity.REFUSE)
     assert word in str(one)
 
 
-def test_nothing_in_the_way_is_nothing_found_and_missing_evidence_only_warns() -> None:
+def test_an_unobstructed_upgrade_has_no_findings_and_lacking_evidence_warns() -> None:
     assert upgrade_rules.same_code("a", "b") == []
     assert upgrade_rules.epoch_is_busy("a.b", None, None, None) == []
     assert [f.severity for f in upgrade_rules.without_evidence("none")] == [Severity.WARN]
@@ -134,8 +136,8 @@ def test_nothing_in_the_way_is_nothing_found_and_missing_evidence_only_warns() -
 def timed(size: str = "1 minute", total: str = "a", **source: Any) -> Topology:
     """A topology with a window over a source with event time: the first one, unless that has none."""
     row = "k STRING, a BIGINT, b BIGINT, at BIGINT, sent BIGINT"
-    given = {"topic": "pos", "schema": row, "time": "at", "grace": "1 minute", **source}
-    pos, other = Source(**given), Source(topic="other", schema=row, time="at", grace="1 minute")
+    arguments = {"topic": "pos", "schema": row, "time": "at", "grace": "1 minute", **source}
+    pos, other = Source(**arguments), Source(topic="other", schema=row, time="at", grace="1 minute")
     of = other if pos.grace is None else pos
     sums = tumbling_window(of, key="k", size=size, aggregates={"n": agg.sum(total)}, table="w")
     return Topology(
@@ -157,7 +159,7 @@ def timed(size: str = "1 minute", total: str = "a", **source: Any) -> Topology:
         (timed(time=None, grace=None), "upgrade-changes-time", "no event time any more"),
     ],
 )
-def test_other_operators_and_other_times_are_refused_with_what_they_were(
+def test_changed_operators_and_times_are_refused_with_their_former_values(
     after: Topology, code: str, words: str
 ) -> None:
     (finding,) = upgrade_rules.needs_replay(timed(), after)
@@ -165,7 +167,7 @@ def test_other_operators_and_other_times_are_refused_with_what_they_were(
     assert words in finding.message and "--to-datetime" in finding.remedy
 
 
-def told(time: str | None) -> Topology:
+def followable(time: str | None) -> Topology:
     moves = Source(topic="moves", schema="id STRING, at TIMESTAMP", time="at", grace="1 minute")
     hours = tumbling_window(moves, key="id", size="1 hour", aggregates={"n": agg.count()}, table="hours")
     outputs = [
@@ -175,11 +177,11 @@ def told(time: str | None) -> Topology:
     return Topology(name="shop.hours", version="1", sources=[moves], operators=[hours], outputs=outputs)
 
 
-def test_a_topic_that_others_may_follow_goes_on_to_say_what_is_final() -> None:
-    assert upgrade_rules.needs_replay(told("window_end"), told("window_end")) == []
-    assert upgrade_rules.needs_replay(told(None), told("window_end")) == []
-    for after in (told(None), told("window_start")):
-        (finding,) = upgrade_rules.needs_replay(told("window_end"), after)
+def test_a_topic_that_others_may_follow_keeps_its_final_times() -> None:
+    assert upgrade_rules.needs_replay(followable("window_end"), followable("window_end")) == []
+    assert upgrade_rules.needs_replay(followable(None), followable("window_end")) == []
+    for after in (followable(None), followable("window_start")):
+        (finding,) = upgrade_rules.needs_replay(followable("window_end"), after)
         assert finding.code == "upgrade-changes-topics"
         assert "topic 'told' no longer says by 'window_end' what is final" in finding.message
 
@@ -191,7 +193,7 @@ def followed(**how: str) -> Topology:
     return Topology(name="shop.days", version="1", sources=[counts], operators=[days], outputs=outputs)
 
 
-def test_a_source_with_grace_is_no_source_that_follows_its_upstream() -> None:
+def test_a_source_cannot_change_between_grace_and_following_its_upstream() -> None:
     (finding,) = upgrade_rules.needs_replay(followed(grace="1 minute"), followed())
     assert finding.code == "upgrade-changes-time"
     assert "source 'told' follows shop.hours now, and has a grace before" in finding.message
@@ -201,7 +203,7 @@ def test_a_source_with_grace_is_no_source_that_follows_its_upstream() -> None:
 @pytest.mark.parametrize(
     ("grace", "effect"), [("1 hour", "what is closed stays closed"), ("1 second", "closes with the next slice")]
 )
-def test_another_grace_is_told_with_what_it_does(grace: str, effect: str) -> None:
+def test_a_changed_grace_is_reported_with_its_effect(grace: str, effect: str) -> None:
     (finding,) = upgrade_rules.needs_replay(timed(), timed(grace=grace))
     assert (finding.code, finding.severity) == ("upgrade-changes-grace", Severity.WARN)
     assert f"was 1 minute and is {grace}" in finding.message and effect in finding.message

@@ -65,7 +65,7 @@ def report(**parts: Any) -> DiffReport:
         ({"tables": (CHANGED,), "checks": (CheckResult(name="d", ok=False),)}, Verdict.FAILED),
     ],
 )
-def test_only_checks_and_thresholds_fail_a_candidate_and_any_difference_is_said(
+def test_only_checks_and_thresholds_fail_a_candidate_and_differences_are_shown(
     parts: dict[str, Any], verdict: Verdict
 ) -> None:
     assert report(**parts).verdict is verdict
@@ -101,7 +101,7 @@ def test_a_report_is_readable() -> None:
     ]
 
 
-def test_a_whole_report_survives_json_and_one_of_before_is_still_read() -> None:
+def test_a_whole_report_survives_json_and_an_older_one_is_read() -> None:
     table = replace(CHANGED, drift={"points": DRIFT}, columns_retyped=("tier",), masked=("card",))
     full = report(tables=(table,), thresholds=(KEPT, EXCEEDED))
     assert DiffReport.from_json(full.to_json()) == full
@@ -112,7 +112,7 @@ def test_a_whole_report_survives_json_and_one_of_before_is_still_read() -> None:
     assert DiffReport.from_json(json.dumps(old)) == report(tables=(CHANGED,))
 
 
-def test_drift_and_thresholds_are_readable_and_failures_say_what_was_found() -> None:
+def test_drift_thresholds_and_failures_are_readable_with_measured_values() -> None:
     table = replace(CHANGED, drift={"points": DRIFT}, masked=("card",), columns_added=("tier",))
     full = report(tables=(table,), thresholds=(KEPT, EXCEEDED), checks=(CheckResult(name="c", ok=False, detail="why"),))
     lines = full.render()
@@ -126,7 +126,7 @@ def test_drift_and_thresholds_are_readable_and_failures_say_what_was_found() -> 
     assert full.failures == ("check c: why", "threshold rewards.keys_added: found 1, allowed 0")
 
 
-def test_a_value_cannot_move_the_cursor_or_end_a_line() -> None:
+def test_a_value_cannot_move_the_cursor_or_break_a_line() -> None:
     hostile = Sample(key={"k": "a\nb"}, live={"v": "\x1b[2J"}, candidate=None)
     lines = report(tables=(replace(CHANGED, samples=(hostile,)),)).render()
     assert lines[-1] == "    k=a\\nb: v=\\x1b[2J -> absent"
