@@ -20,12 +20,12 @@ ROWS = """
 FACTS = Source(topic="facts", schema=ROWS)
 
 
-def made(found: Aggregate) -> dict[str, str]:
-    return {part.name: part.type for part in agg.parts_of({"x": found}, rows=ROWS, what="test")}
+def parts(one: Aggregate) -> dict[str, str]:
+    return {part.name: part.type for part in agg.parts_of({"x": one}, rows=ROWS, what="test")}
 
 
 @pytest.mark.parametrize(
-    ("found", "kind"),
+    ("one", "kind"),
     [
         (agg.count(), "BIGINT"),
         (agg.count("tags"), "BIGINT"),
@@ -42,13 +42,13 @@ def made(found: Aggregate) -> dict[str, str]:
         (agg.collect("word"), "ARRAY<STRING>"),
     ],
 )
-def test_a_value_comes_first_and_has_a_type_that_follows_from_its_column(found: Aggregate, kind: str) -> None:
-    assert next(iter(made(found).items())) == ("x", kind)
-    assert all(name == "x" or name.startswith("x__") for name in made(found))
+def test_the_value_comes_first_with_a_type_derived_from_its_column(one: Aggregate, kind: str) -> None:
+    assert next(iter(parts(one).items())) == ("x", kind)
+    assert all(name == "x" or name.startswith("x__") for name in parts(one))
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("one", "message"),
     [
         (agg.sum("rate"), "depends on the order"),
         (agg.avg("share"), "depends on the order"),
@@ -61,9 +61,9 @@ def test_a_value_comes_first_and_has_a_type_that_follows_from_its_column(found: 
         (agg.count("wrod"), "Did you mean 'word'"),
     ],
 )
-def test_an_aggregate_of_a_column_that_does_not_fit_is_refused(found: Aggregate, message: str) -> None:
+def test_an_aggregate_of_an_unsuitable_column_is_refused(one: Aggregate, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
-        made(found)
+        parts(one)
 
 
 @pytest.mark.parametrize(
@@ -74,48 +74,48 @@ def test_an_aggregate_of_a_column_that_does_not_fit_is_refused(found: Aggregate,
         (lambda size: agg.collect("word", most=size), 1),
     ],
 )
-def test_sizes_of_aggregates_have_a_least_one(make: Callable[[int], Aggregate], least: int) -> None:
-    assert made(make(least))
+def test_sizes_of_aggregates_have_a_minimum(make: Callable[[int], Aggregate], least: int) -> None:
+    assert parts(make(least))
     with pytest.raises(TopologyError, match=f"at least {least}"):
         make(least - 1)
 
 
 @pytest.mark.parametrize("name", ["", "_offset", "x__y", "ID"])
-def test_no_aggregate_has_a_name_of_the_operators_own(name: str) -> None:
+def test_an_aggregate_with_a_reserved_name_is_refused(name: str) -> None:
     with pytest.raises(TopologyError, match="another name"):
         aggregate(FACTS, key="id", aggregates={name: agg.count()}, table="t")
 
 
-def test_two_aggregates_whose_names_differ_in_case_are_refused() -> None:
+def test_aggregates_whose_names_differ_only_in_case_are_refused() -> None:
     with pytest.raises(TopologyError, match="another name"):
         aggregate(FACTS, key="id", aggregates={"n": agg.count(), "N": agg.count()}, table="t")
 
 
 @pytest.mark.parametrize(
-    "given", [{"key": "nowhere"}, {"key": []}, {"aggregates": {}}, {"rows": "_offset STRING", "key": "_offset"}]
+    "arguments", [{"key": "nowhere"}, {"key": []}, {"aggregates": {}}, {"rows": "_offset STRING", "key": "_offset"}]
 )
-def test_an_aggregate_without_key_or_aggregates_is_refused(given: dict[str, Any]) -> None:
+def test_an_aggregate_without_key_or_aggregates_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(TopologyError):
-        aggregate(FACTS, **{"key": "id", "aggregates": {"n": agg.count()}, "table": "t", **given})
+        aggregate(FACTS, **{"key": "id", "aggregates": {"n": agg.count()}, "table": "t", **arguments})
 
 
-@pytest.mark.parametrize("found", [agg.first("word"), agg.last("word"), agg.collect("word")])
-def test_rows_of_a_table_have_no_place_in_the_total_order(found: Aggregate) -> None:
+@pytest.mark.parametrize("one", [agg.first("word"), agg.last("word"), agg.collect("word")])
+def test_aggregates_that_need_the_total_order_are_refused_for_tables(one: Aggregate) -> None:
     words = Table(name="words", key="id", schema=ROWS.replace("id STRING", "id STRING NOT NULL"))
     with pytest.raises(TopologyError, match="total order"):
-        aggregate_table(words, key="word", aggregates={"x": found}, table="t")
+        aggregate_table(words, key="word", aggregates={"x": one}, table="t")
 
 
-def test_only_what_can_be_taken_out_is_subtracted() -> None:
-    def of(found: Aggregate) -> bool:
-        return _aggregate_table(ROWS, "id", "word", {"x": found}).is_subtracted
+def test_only_invertible_aggregates_are_subtracted() -> None:
+    def of(aggregate_: Aggregate) -> bool:
+        return _aggregate_table(ROWS, "id", "word", {"x": aggregate_}).is_subtracted
 
     assert [of(one) for one in (agg.count(), agg.count("price"), agg.sum("price"), agg.avg("items"))] == [True] * 4
     assert [of(one) for one in (agg.min("price"), agg.max("price"), agg.distinct("id"))] == [False] * 3
     assert not of(agg.top("id", 1, by="price"))
 
 
-def test_streams_of_one_aggregate_have_one_key() -> None:
+def test_streams_of_one_aggregate_share_a_key() -> None:
     def of(*kinds: str) -> None:
         cogroup(
             {str(at): Source(topic=f"t{at}", schema=f"id {kind}, word STRING") for at, kind in enumerate(kinds)},
@@ -130,7 +130,7 @@ def test_streams_of_one_aggregate_have_one_key() -> None:
 
 
 @pytest.mark.parametrize("other", [agg.count(), agg.max("word"), agg.last("price"), agg.first("word")])
-def test_an_aggregate_of_several_streams_is_of_one_kind_and_type(other: Aggregate) -> None:
+def test_an_aggregate_of_several_streams_has_one_kind_and_type(other: Aggregate) -> None:
     def of(second: Aggregate) -> None:
         aggregates = {"one": {"x": agg.last("word")}, "two": {"x": second}}
         cogroup({"one": FACTS, "two": FACTS}, key="id", aggregates=aggregates, table="t")
@@ -146,21 +146,21 @@ def test_each_stream_of_a_cogroup_has_rows_and_aggregates() -> None:
 
 
 @pytest.mark.parametrize("salts", [0, 1])
-def test_one_salt_divides_nothing(salts: int) -> None:
+def test_fewer_than_two_salts_are_refused(salts: int) -> None:
     with pytest.raises(TopologyError, match="at least 2"):
         two_phase(FACTS, key="id", aggregates={"n": agg.count()}, table="t", salts=salts)
 
 
-@pytest.mark.parametrize("given", [{"key": "part"}, {"aggregates": {"part": agg.count()}}])
-def test_the_part_of_two_phases_is_a_column_of_its_own(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{"key": "part"}, {"aggregates": {"part": agg.count()}}])
+def test_the_part_column_of_two_phases_may_not_be_used_otherwise(arguments: dict[str, Any]) -> None:
     with pytest.raises(TopologyError, match="'part'"):
         rows = f"part STRING, {ROWS}"
-        two_phase(FACTS, **{"key": "id", "aggregates": {"n": agg.count()}, "table": "t", "rows": rows, **given})
+        two_phase(FACTS, **{"key": "id", "aggregates": {"n": agg.count()}, "table": "t", "rows": rows, **arguments})
 
 
-def test_state_of_other_parameters_is_another_state() -> None:
-    def of(key: str, found: Aggregate) -> str:
-        return aggregate(FACTS, key=key, aggregates={"x": found}, table="t").tables[0].made_by
+def test_state_with_other_parameters_is_another_state() -> None:
+    def of(key: str, one: Aggregate) -> str:
+        return aggregate(FACTS, key=key, aggregates={"x": one}, table="t").tables[0].made_by
 
     assert of("id", agg.distinct("word")) == of("id", agg.distinct("word", k=1024))
     assert of("id", agg.distinct("word")) != of("id", agg.distinct("word", k=512))

@@ -124,10 +124,12 @@ def expected(facts: list[Fact]) -> dict[str, dict[Any, Mapping[str, Any]]]:
     }
 
 
-def found_in(driver: TopologyDriver, name: str, wanted: Mapping[Any, Mapping[str, Any]]) -> dict[Any, dict[str, Any]]:
+def actual_rows(
+    driver: TopologyDriver, name: str, expected_rows: Mapping[Any, Mapping[str, Any]]
+) -> dict[Any, dict[str, Any]]:
     """Key -> those columns that the oracle knows."""
     key = driver.topology.table(name).key
-    columns = next(iter(wanted.values()), {})
+    columns = next(iter(expected_rows.values()), {})
     return {
         row[key[0]] if len(key) == 1 else tuple(row[part] for part in key): {column: row[column] for column in columns}
         for row in driver.rows(name)
@@ -144,24 +146,24 @@ def small(spark: SparkSession) -> Iterator[SparkSession]:
 
 def check_history(spark: SparkSession, seed: int, size: int = 60, slices: int = 6) -> None:
     facts = history(seed, size)
-    driver, seen = TopologyDriver(observed, spark), []
+    driver, records = TopologyDriver(observed, spark), []
     for part in by_arrival(facts, random.Random(seed), slices):
         driver.pipe(fact.input for fact in part)
-        seen += part
-        for name, wanted in expected(seen).items():
-            assert found_in(driver, name, wanted) == wanted, f"seed {seed}, {name}, after {len(seen)} records"
+        records += part
+        for name, expected_rows in expected(records).items():
+            assert actual_rows(driver, name, expected_rows) == expected_rows, (
+                f"seed {seed}, {name}, after {len(records)} records"
+            )
 
 
 @pytest.mark.parametrize(("seed", "slices"), [(0, 3), (1, 6), (2, 6)], ids=range(3))
-def test_aggregates_are_those_of_all_records_however_the_log_is_cut(
-    small: SparkSession, seed: int, slices: int
-) -> None:
+def test_aggregates_cover_all_records_however_the_log_is_cut(small: SparkSession, seed: int, slices: int) -> None:
     check_history(small, seed, slices=slices)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3, 40))
-def test_aggregates_of_many_histories_are_those_of_all_records(spark: SparkSession, seed: int) -> None:
+def test_aggregates_of_many_histories_cover_all_records(spark: SparkSession, seed: int) -> None:
     check_history(spark, seed, 200)
 
 
@@ -194,43 +196,43 @@ def of_all(frame: DataFrame, columns: str, aggregates: Mapping[str, Aggregate], 
 
 
 def test_a_group_of_nulls_has_counts_and_sums_of_zero(rows: Callable[..., DataFrame]) -> None:
-    found = of_all(rows(FACT, [("a", None, None, None, None, None, 1)]), FACT, ALL)
+    aggregates = of_all(rows(FACT, [("a", None, None, None, None, None, 1)]), FACT, ALL)
 
     nothing = dict.fromkeys(("priced", "total", "items", "words"), 0) | {"best": [], "listed": []}
-    assert {name: found[name] for name in ALL} == {**dict.fromkeys(ALL), **nothing, "records": 1}
+    assert {name: aggregates[name] for name in ALL} == {**dict.fromkeys(ALL), **nothing, "records": 1}
 
 
 def test_rows_of_one_record_are_ordered_by_their_values(rows: Callable[..., DataFrame]) -> None:
-    given = [("cat", 1), ("ant", 1), ("bee", 1), ("dog", 0)]
-    found = of_all(rows("word STRING", given), "word STRING", ORDERED)
+    values = [("cat", 1), ("ant", 1), ("bee", 1), ("dog", 0)]
+    aggregates = of_all(rows("word STRING", values), "word STRING", ORDERED)
 
-    assert (found["opening"], found["closing"], found["listed"]) == ("dog", "cat", ["dog", "ant", "bee"])
+    assert (aggregates["opening"], aggregates["closing"], aggregates["listed"]) == ("dog", "cat", ["dog", "ant", "bee"])
 
 
-def test_of_zeros_with_either_sign_the_sign_is_not_kept(rows: Callable[..., DataFrame]) -> None:
+def test_the_sign_of_zero_is_not_kept(rows: Callable[..., DataFrame]) -> None:
     aggregates = {"low": agg.min("x"), "high": agg.max("x"), "first": agg.first("x"), "values": agg.distinct("x")}
-    found = of_all(rows("x DOUBLE", [(-0.0, 1), (0.0, 2)]), "x DOUBLE", aggregates)
+    row = of_all(rows("x DOUBLE", [(-0.0, 1), (0.0, 2)]), "x DOUBLE", aggregates)
 
-    assert [math.copysign(1, found[name]) for name in ("low", "high", "first")] == [1, 1, 1]
-    assert found["values"] == 1
+    assert [math.copysign(1, row[name]) for name in ("low", "high", "first")] == [1, 1, 1]
+    assert row["values"] == 1
 
 
-def test_a_value_is_in_the_top_once_and_ties_go_to_the_greater_value(rows: Callable[..., DataFrame]) -> None:
-    given = [("ant", 5, 1), ("bee", 7, 2), ("ant", 7, 3), ("cat", 7, 4), ("cat", 1, 5), ("dog", 6, 6), (None, 9, 7)]
-    found = of_all(rows("word STRING, n INT", given), "word STRING, n INT", {"best": agg.top("word", 3, by="n")})
+def test_top_has_each_value_once_and_ties_go_to_the_greater_value(rows: Callable[..., DataFrame]) -> None:
+    values = [("ant", 5, 1), ("bee", 7, 2), ("ant", 7, 3), ("cat", 7, 4), ("cat", 1, 5), ("dog", 6, 6), (None, 9, 7)]
+    aggregates = of_all(rows("word STRING, n INT", values), "word STRING, n INT", {"best": agg.top("word", 3, by="n")})
 
-    assert [(one["value"], one["by"]) for one in found["best"]] == [("cat", 7), ("bee", 7), ("ant", 7)]
+    assert [(one["value"], one["by"]) for one in aggregates["best"]] == [("cat", 7), ("bee", 7), ("ant", 7)]
 
 
 @pytest.mark.parametrize(("values", "is_exact"), [(255, True), (256, False), (20_000, False)])
 def test_distinct_is_exact_below_k_and_near_above(spark: SparkSession, values: int, is_exact: bool) -> None:
-    given = spark.range(2 * values).selectExpr(f"id % {values} AS n")
-    found = of_all(given, "n BIGINT", {"x": agg.distinct("n", k=256)})["x"]
+    numbers = spark.range(2 * values).selectExpr(f"id % {values} AS n")
+    count = of_all(numbers, "n BIGINT", {"x": agg.distinct("n", k=256)})["x"]
 
-    assert found == values if is_exact else abs(found - values) < values / 4
+    assert count == values if is_exact else abs(count - values) < values / 4
 
 
-def test_distinct_of_merged_parts_is_that_of_all_rows(spark: SparkSession) -> None:
+def test_distinct_of_merged_parts_equals_distinct_of_all_rows(spark: SparkSession) -> None:
     aggregates = {"x": agg.distinct("n", k=64)}
     parts = agg.parts_of(aggregates, rows="n BIGINT", what="test")
     whole, ends = spark.range(5000).selectExpr("id AS n"), [(0, 100), (100, 4000), (3000, 5000)]
@@ -249,39 +251,39 @@ def test_distinct_of_merged_parts_is_that_of_all_rows(spark: SparkSession) -> No
     ("kind", "value"),
     [("DECIMAL(38,0)", Decimal(9 * 10**37)), ("BIGINT", 2**62), ("DECIMAL(38,2)", Decimal(9 * 10**35))],
 )
-def test_a_sum_that_its_type_does_not_hold_is_an_error(rows: Callable[..., DataFrame], kind: str, value: Any) -> None:
-    given = rows(f"n {kind}", [(value, 1), (value, 2)])
+def test_a_sum_that_overflows_its_type_is_an_error(rows: Callable[..., DataFrame], kind: str, value: Any) -> None:
+    frame = rows(f"n {kind}", [(value, 1), (value, 2)])
 
-    assert of_all(given.limit(1), f"n {kind}", {"x": agg.sum("n")})["x"] == value
+    assert of_all(frame.limit(1), f"n {kind}", {"x": agg.sum("n")})["x"] == value
     with pytest.raises(Exception, match=r"(?i)overflow|out.of.range"):
-        of_all(given, f"n {kind}", {"x": agg.sum("n")})
+        of_all(frame, f"n {kind}", {"x": agg.sum("n")})
 
 
 def test_a_mean_is_rounded_half_up(rows: Callable[..., DataFrame]) -> None:
     columns = "n INT, price DECIMAL(12,2), wide DECIMAL(38,18)"
     values = [(1, Decimal("0.01"), Decimal(1)), (0, Decimal("0.00"), Decimal(0)), (0, Decimal("0.00"), Decimal(0))]
-    given = rows(columns, [(*value, at) for at, value in enumerate(values)])
-    found = of_all(given, columns, {"n": agg.avg("n"), "price": agg.avg("price"), "wide": agg.avg("wide")})
+    frame = rows(columns, [(*value, at) for at, value in enumerate(values)])
+    means = of_all(frame, columns, {"n": agg.avg("n"), "price": agg.avg("price"), "wide": agg.avg("wide")})
     half = of_all(rows("n BIGINT", [(int(at == 0), at) for at in range(32)]), "n BIGINT", {"n": agg.avg("n")})
 
-    assert (found["n"], found["price"]) == (Decimal("0.3333"), Decimal("0.003333"))
-    assert found["wide"] == Decimal("0.333333333333333333")
+    assert (means["n"], means["price"]) == (Decimal("0.3333"), Decimal("0.003333"))
+    assert means["wide"] == Decimal("0.333333333333333333")
     assert half["n"] == Decimal("0.0313")
 
 
-def test_a_variance_is_exact_where_values_are_large_and_near_each_other(rows: Callable[..., DataFrame]) -> None:
+def test_a_variance_of_large_and_close_values_is_exact(rows: Callable[..., DataFrame]) -> None:
     columns = "n BIGINT, price DECIMAL(12,2)"
     large = [10**9 + number for number in (1, 2, 4)]
-    given = rows(columns, [(value, Decimal(value), at) for at, value in enumerate(large)])
-    asked = {"of_n": agg.variance("n"), "of_price": agg.stddev("price")}
+    frame = rows(columns, [(value, Decimal(value), at) for at, value in enumerate(large)])
+    aggregates = {"of_n": agg.variance("n"), "of_price": agg.stddev("price")}
 
-    found = of_all(given, columns, asked)
-    assert found["of_n"] == pytest.approx(7 / 3, rel=1e-15)
-    assert found["of_price"] == pytest.approx((7 / 3) ** 0.5, rel=1e-15)
-    assert of_all(given.limit(1), columns, asked)["of_n"] is None
+    row = of_all(frame, columns, aggregates)
+    assert row["of_n"] == pytest.approx(7 / 3, rel=1e-15)
+    assert row["of_price"] == pytest.approx((7 / 3) ** 0.5, rel=1e-15)
+    assert of_all(frame.limit(1), columns, aggregates)["of_n"] is None
 
 
-def test_a_variance_of_what_has_no_exact_squares_is_refused() -> None:
+def test_a_variance_without_exact_squares_is_refused() -> None:
     for kind, why in (("DOUBLE", "depends on the order"), ("DECIMAL(20,2)", "no DECIMAL holds its squares")):
         source = Source(topic="facts", schema=f"id STRING, n {kind}")
         with pytest.raises(TopologyError, match=why):
@@ -314,7 +316,7 @@ NUMBERS: dict[str, Callable[[str], Aggregate]] = {
 }
 
 
-def test_only_keys_of_the_slice_are_written_and_each_side_is_shuffled_once(
+def test_only_keys_of_the_slice_are_written_with_one_shuffle_per_side(
     rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
     source, aggregates = Source(topic="facts", schema="id STRING"), {"n": agg.count(), "newest": agg.last("id")}
@@ -328,7 +330,7 @@ def test_only_keys_of_the_slice_are_written_and_each_side_is_shuffled_once(
     assert suspects("test", changes) == ()
 
 
-def test_groups_that_are_asked_for_come_without_rows_too(rows: Callable[..., DataFrame], spark: SparkSession) -> None:
+def test_requested_groups_are_returned_even_without_rows(rows: Callable[..., DataFrame], spark: SparkSession) -> None:
     parts = agg.parts_of({"n": agg.count()}, rows="id STRING", what="test")
     fresh = agg.lifted(rows("id STRING", [("a", 1), ("d", 2)]), ["id"], parts)
     state = spark.createDataFrame([("a", 5), ("b", 7), ("c", 9)], "id STRING NOT NULL, n BIGINT")
@@ -361,8 +363,8 @@ def test_a_row_of_a_table_moves_from_group_to_group(spark: SparkSession, aggrega
     state = changed(songs, songs=songs.limit(0), genres=empty).drop("_deleted")
     moves = [("x", "rock", 5, False), ("z", "rock", 9, True), ("w", "folk", 1, False), ("v", None, 7, False)]
     changes = spark.createDataFrame(moves, f"{SONG}, _deleted BOOLEAN")
-    found = {row["genre"]: row.asDict() for row in changed(changes, songs=songs, genres=state).collect()}
+    groups = {row["genre"]: row.asDict() for row in changed(changes, songs=songs, genres=state).collect()}
 
-    assert {genre: row["_deleted"] for genre, row in found.items()} == {"pop": True, "rock": False, "folk": False}
-    assert (found["rock"]["n"], found["rock"]["_members"]) == (9, 2)
-    assert found["rock"].get("most", 5) == 5
+    assert {genre: row["_deleted"] for genre, row in groups.items()} == {"pop": True, "rock": False, "folk": False}
+    assert (groups["rock"]["n"], groups["rock"]["_members"]) == (9, 2)
+    assert groups["rock"].get("most", 5) == 5

@@ -23,7 +23,7 @@ PACED = partial(at_most_every, key="symbol", every="10 seconds")
 COLUMNS = ("symbol", "boundary", "at")
 
 
-def test_a_key_is_emitted_with_its_newest_row_at_a_boundary_that_is_final(spark: SparkSession) -> None:
+def test_a_key_is_emitted_with_its_newest_row_at_a_final_boundary(spark: SparkSession) -> None:
     driver = led(spark, {"paced": PACED}, grace="1 second", partitions=1)
 
     pipe(driver, tick("a", 1000), tick("a", 9000), tick("a", 8500), tick("b", 10_000), tick(None, 1))
@@ -39,7 +39,7 @@ def test_a_key_is_emitted_with_its_newest_row_at_a_boundary_that_is_final(spark:
     assert rows(driver, "paced_final", *COLUMNS) == [("a", 10_000, 9000), ("b", 20_000, 11_000)]
 
 
-def test_a_row_behind_the_frontier_counts_at_the_frontier_and_is_not_late(spark: SparkSession) -> None:
+def test_a_row_before_the_frontier_counts_at_the_frontier_and_is_not_late(spark: SparkSession) -> None:
     driver = led(spark, {"paced": PACED}, grace="1 second", partitions=1)
 
     pipe(driver, tick("b", 25_000), tick("a", 3000))
@@ -51,13 +51,13 @@ def test_a_row_behind_the_frontier_counts_at_the_frontier_and_is_not_late(spark:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_paced(spark, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_more_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_paced(spark, seed)
 
 
@@ -76,7 +76,7 @@ def assert_paced(spark: SparkSession, seed: int) -> None:
     ("schema", "every"),
     [(TICK, "0 seconds"), (f"{TICK}, boundary INT", "1 second"), (f"{TICK}, m MAP<STRING, INT>", "1 day")],
 )
-def test_what_does_not_fit_is_refused_when_the_operator_is_made(schema: str, every: str) -> None:
+def test_invalid_arguments_are_refused_on_declaration(schema: str, every: str) -> None:
     ticks = Source(topic=TOPIC, schema=schema, time="at", grace="1 second")
 
     with pytest.raises(TopologyError):

@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
 def results(topology: Topology, run: TopologyDriver | HeldSlices, shown: names.Names) -> dict[str, Any]:
     """Rows of every table and output, under plain names, in one order."""
-    found = {table.name: run.state(table.name) for table in topology.tables}
-    found |= {append.name: run.rows_in_order(append.name) for append in topology.appends}
-    plain = {name: [names.renamed(row, shown) for row in rows] for name, rows in found.items()}
+    rows_by_name = {table.name: run.state(table.name) for table in topology.tables}
+    rows_by_name |= {append.name: run.rows_in_order(append.name) for append in topology.appends}
+    plain = {name: [names.renamed(row, shown) for row in rows] for name, rows in rows_by_name.items()}
     for row in plain["late_records"]:
         row["record"] = names.renamed(json.loads(row["record"]), shown)
     return {name: sorted(rows, key=lambda row: sorted(map(repr, row.items()))) for name, rows in plain.items()}
@@ -47,13 +47,13 @@ def in_memory(spark: SparkSession, parts: Any, shown: names.Names) -> tuple[dict
 @cache
 def expected(spark: SparkSession, parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same under plain names."""
-    found, sent = in_memory(spark, parts, names.PLAIN)
-    empty = [name for name, rows in {**found, **sent}.items() if not rows]
+    kept_rows, sent = in_memory(spark, parts, names.PLAIN)
+    empty = [name for name, rows in {**kept_rows, **sent}.items() if not rows]
     assert empty in ([], ["late_records"], ["waiting"]), "what has no rows shows nothing"
-    return found, sent
+    return kept_rows, sent
 
 
-def test_awkward_names_give_what_plain_ones_give_and_send_it(spark: SparkSession) -> None:
+def test_awkward_names_give_and_send_the_same_as_plain_names(spark: SparkSession) -> None:
     assert in_memory(spark, names.of_records, names.AWKWARD) == expected(spark, names.of_records)
 
 

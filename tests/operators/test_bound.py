@@ -30,7 +30,7 @@ def tick(at: int, *, topic: str = "ticks", symbol: str = "a") -> Input:
     return Input(topic=topic, value={"symbol": symbol, "price": 1, "at": at}, timestamp_ms=at)
 
 
-def driver(
+def driver_of(
     spark: SparkSession,
     *operators: Any,
     step: Callable[[Slice], Mapping[str, DataFrame]] | None = None,
@@ -49,36 +49,36 @@ def driver(
     return TopologyDriver(topology, spark)
 
 
-def test_operators_are_a_topology_without_a_step(spark: SparkSession) -> None:
+def test_operators_make_a_topology_without_a_step(spark: SparkSession) -> None:
     minutes = tumbling_window([TICKS], table="minutes", **MINUTE)
-    found = driver(spark, minutes, outputs=[Append(name="stats", of=minutes.final)])
-    found.pipe([tick(0), tick(1_000, topic="trades"), tick(80_000)])
-    found.pipe([tick(30_000), tick(90_000)])
+    driver = driver_of(spark, minutes, outputs=[Append(name="stats", of=minutes.final)])
+    driver.pipe([tick(0), tick(1_000, topic="trades"), tick(80_000)])
+    driver.pipe([tick(30_000), tick(90_000)])
 
-    assert [row["ticks"] for row in found.rows("stats")] == [1]
-    assert [row["reason"] for row in found.rows("late_records")] == ["its window is closed"]
-    assert [row["ticks"] for row in found.rows("minutes")] == [2]
+    assert [row["ticks"] for row in driver.rows("stats")] == [1]
+    assert [row["reason"] for row in driver.rows("late_records")] == ["its window is closed"]
+    assert [row["ticks"] for row in driver.rows("minutes")] == [2]
 
 
-def test_a_step_returns_what_is_its_own_and_may_shape_an_output(spark: SparkSession) -> None:
+def test_a_step_returns_its_own_effects_and_may_shape_an_output(spark: SparkSession) -> None:
     minutes = tumbling_window(TICKS, table="minutes", **MINUTE)
 
     def step(slice: Slice) -> Mapping[str, DataFrame]:
         windows = minutes(slice, slice["ticks"].where("symbol <> 'b'"))
         return {"few": windows.final.where("ticks < 2"), "newest": newest(slice["trades"], key="symbol")}
 
-    found = driver(
+    driver = driver_of(
         spark,
         minutes,
         step=step,
         outputs=[Append(name="stats", of=minutes.final), Append(name="few", of=minutes.final)],
         tables=[Table(name="newest", key="symbol", schema=TICK)],
     )
-    found.pipe([tick(0), tick(1), tick(2, symbol="b"), tick(3, symbol="c"), tick(5, topic="trades"), tick(80_000)])
+    driver.pipe([tick(0), tick(1), tick(2, symbol="b"), tick(3, symbol="c"), tick(5, topic="trades"), tick(80_000)])
 
-    assert [row["symbol"] for row in found.rows("stats")] == ["a", "c"]
-    assert [row["symbol"] for row in found.rows("few")] == ["c"]
-    assert [row["at"] for row in found.rows("newest")] == [5]
+    assert [row["symbol"] for row in driver.rows("stats")] == ["a", "c"]
+    assert [row["symbol"] for row in driver.rows("few")] == ["c"]
+    assert [row["at"] for row in driver.rows("newest")] == [5]
 
 
 MISTAKES: dict[str, tuple[Callable[[Any, Slice], Any], str]] = {
@@ -117,10 +117,10 @@ def test_a_mistake_is_refused_by_the_name_of_the_operator(spark: SparkSession, m
         return {}
 
     with pytest.raises(TopologyError, match=message):
-        driver(spark, minutes, step=step).pipe([tick(0), tick(0, topic="trades")])
+        driver_of(spark, minutes, step=step).pipe([tick(0), tick(0, topic="trades")])
 
 
-def test_a_union_with_another_source_is_refused_and_the_one_that_is_declared_is_not(spark: SparkSession) -> None:
+def test_only_a_declared_union_of_sources_is_accepted(spark: SparkSession) -> None:
     def step_of(minutes: Any) -> Callable[[Slice], Mapping[str, DataFrame]]:
         def step(slice: Slice) -> Mapping[str, DataFrame]:
             minutes(slice, slice["ticks"].unionByName(slice["trades"]))
@@ -133,13 +133,13 @@ def test_a_union_with_another_source_is_refused_and_the_one_that_is_declared_is_
     of_both = tumbling_window([TICKS, TRADES], table="minutes", **MINUTE)
 
     with pytest.raises(Exception, match=r"was passed rows of another source too.*A row is of: trades"):
-        driver(spark, of_one, step=step_of(of_one)).pipe(log)
-    found = driver(spark, of_both, step=step_of(of_both), outputs=[Append(name="stats", of=of_both.final)])
-    found.pipe(log)
-    assert [row["ticks"] for row in found.rows("stats")] == [2]
+        driver_of(spark, of_one, step=step_of(of_one)).pipe(log)
+    driver = driver_of(spark, of_both, step=step_of(of_both), outputs=[Append(name="stats", of=of_both.final)])
+    driver.pipe(log)
+    assert [row["ticks"] for row in driver.rows("stats")] == [2]
 
 
-def test_sides_of_a_join_are_not_taken_for_each_other(spark: SparkSession) -> None:
+def test_swapped_sides_of_a_join_are_refused(spark: SparkSession) -> None:
     joined = interval_join(
         TICKS, TRADES, key="symbol", within="1 minute", tables=("l", "r"), right_rows="symbol STRING"
     )
@@ -149,10 +149,10 @@ def test_sides_of_a_join_are_not_taken_for_each_other(spark: SparkSession) -> No
         return {}
 
     with pytest.raises(TopologyError, match="interval_join 'l' and 'r' reads source 'ticks' and was passed rows of"):
-        driver(spark, joined, step=step).pipe([tick(0)])
+        driver_of(spark, joined, step=step).pipe([tick(0)])
 
 
-def test_effects_of_operators_are_theirs_alone(spark: SparkSession) -> None:
+def test_a_step_cannot_return_effects_of_operators(spark: SparkSession) -> None:
     minutes = tumbling_window(TICKS, table="minutes", **MINUTE)
     unlisted = aggregate(TICKS, key="symbol", aggregates=COUNT, table="counts")
 
@@ -160,50 +160,52 @@ def test_effects_of_operators_are_theirs_alone(spark: SparkSession) -> None:
         return lambda slice: effects(minutes(slice), slice)
 
     with pytest.raises(TopologyError, match="returned rows for table 'minutes', which is an operator's own"):
-        driver(spark, minutes, step=returns(lambda found, _: {"minutes": found.changes.where("ticks > 1")})).pipe([])
+        driver_of(spark, minutes, step=returns(lambda result, _: {"minutes": result.changes.where("ticks > 1")})).pipe(
+            []
+        )
     with pytest.raises(TopologyError, match="returned late records, which its operators bring along"):
-        driver(spark, minutes, step=returns(lambda found, _: {"late_records": found.late})).pipe([tick(0)])
+        driver_of(spark, minutes, step=returns(lambda result, _: {"late_records": result.late})).pipe([tick(0)])
     with pytest.raises(TopologyError, match="called aggregate 'counts', which is not among the topology's operators"):
-        driver(
+        driver_of(
             spark, minutes, step=returns(lambda _, slice: {"x": unlisted(slice).changes}), tables=unlisted.tables
         ).pipe([tick(0)])
 
 
-def test_what_reads_another_operator_is_called_after_it(spark: SparkSession) -> None:
+def test_an_operator_is_called_after_those_that_it_reads(spark: SparkSession) -> None:
     minutes = tumbling_window(TICKS, table="minutes", **MINUTE)
     hours = tumbling_window(minutes.final, key="symbol", size="1 hour", aggregates=COUNT, table="hours")
     newest_ticks = newest_by(TICKS, key="symbol", table="newest")
     prices = aggregate_table(newest_ticks, key="price", aggregates=COUNT, table="prices")
 
     with pytest.raises(TopologyError, match=r"tumbling_window 'minutes' was not called yet in this slice. Call it"):
-        driver(spark, hours, minutes).pipe([tick(0)])
+        driver_of(spark, hours, minutes).pipe([tick(0)])
     with pytest.raises(TopologyError, match="aggregate_table 'prices' reads table 'newest', whose changes are not"):
-        driver(spark, prices, newest_ticks).pipe([tick(0)])
+        driver_of(spark, prices, newest_ticks).pipe([tick(0)])
 
 
-def test_an_operator_of_rows_that_the_step_makes_is_called_with_them(spark: SparkSession) -> None:
+def test_an_operator_on_rows_of_the_step_has_to_be_called_with_them(spark: SparkSession) -> None:
     counts = aggregate(TICKS, key="name", aggregates=COUNT, table="counts", rows="name STRING")
 
     with pytest.raises(TopologyError, match="of which the step makes a column, and was called without rows"):
-        driver(spark, counts).pipe([tick(0)])
+        driver_of(spark, counts).pipe([tick(0)])
 
 
 def test_a_table_of_groups_follows_the_operator_that_keeps_the_table(spark: SparkSession) -> None:
     ticks = newest_by(TICKS, key="symbol", table="newest")
-    found = driver(spark, ticks, aggregate_table(ticks, key="price", aggregates=COUNT, table="prices"))
-    found.pipe([tick(0), tick(1, symbol="b"), tick(2)])
+    driver = driver_of(spark, ticks, aggregate_table(ticks, key="price", aggregates=COUNT, table="prices"))
+    driver.pipe([tick(0), tick(1, symbol="b"), tick(2)])
 
-    assert [(row["price"], row["ticks"]) for row in found.rows("prices")] == [(1, 2)]
+    assert [(row["price"], row["ticks"]) for row in driver.rows("prices")] == [(1, 2)]
 
 
-def test_a_null_value_deletes_its_key_without_a_word_in_the_step(spark: SparkSession) -> None:
+def test_a_null_value_deletes_its_key_without_code_in_the_step(spark: SparkSession) -> None:
     products = Source(topic="products", schema="id STRING, price INT", key_schema="id STRING", tombstones=True)
     newest_products = newest_by(products, key="id", table="products")
     prices = aggregate_table(newest_products, key="price", aggregates={"products": agg.count()}, table="prices")
     topology = Topology(name="test.bound", version="1", sources=[products], operators=[newest_products, prices])
-    found = TopologyDriver(topology, spark)
-    found.pipe([Input(topic="products", key=key, value={"id": key, "price": 1}) for key in "ab"])
-    found.pipe([Input(topic="products", key="a", value=None)])
+    driver = TopologyDriver(topology, spark)
+    driver.pipe([Input(topic="products", key=key, value={"id": key, "price": 1}) for key in "ab"])
+    driver.pipe([Input(topic="products", key="a", value=None)])
 
-    assert [row["id"] for row in found.rows("products")] == ["b"]
-    assert [(row["price"], row["products"]) for row in found.rows("prices")] == [(1, 1)]
+    assert [row["id"] for row in driver.rows("products")] == ["b"]
+    assert [(row["price"], row["products"]) for row in driver.rows("prices")] == [(1, 1)]

@@ -99,9 +99,9 @@ class Log:
         topics = {topic: (getattr(self, topic), set(getattr(before, topic))) for topic in SOURCES}
         return [
             Input(topic=topic, value={"id": id, "at": at}, partition=partition, timestamp_ms=at)
-            for topic, (records, known) in topics.items()
+            for topic, (records, old_records) in topics.items()
             for partition, id, at in records
-            if (partition, id, at) not in known
+            if (partition, id, at) not in old_records
         ]
 
     def frontier(self, lag: int) -> int:
@@ -157,15 +157,15 @@ TOPOLOGY = Topology(name="stocks.state", version="1", sources=list(SOURCES.value
 def sizes(spark: SparkSession, logs: Iterable[Log]) -> dict[str, list[int]]:
     """Table -> its rows after each of these, one slice from one to the next."""
     driver = TopologyDriver(TOPOLOGY, spark, partitions={"ticks": 2, "payments": 1, "products": 1})
-    found: dict[str, list[int]] = {table.name: [] for table in TOPOLOGY.tables}
+    counts: dict[str, list[int]] = {table.name: [] for table in TOPOLOGY.tables}
     before = Log(end=0, lag=0)
     for log in logs:
         driver.pipe(log.since(before))
         before = log
-        for name, rows in found.items():
+        for name, rows in counts.items():
             rows.append(len(driver.rows(name)))
     assert driver.rows("late_records") == []
-    return found
+    return counts
 
 
 @pytest.fixture(scope="module")
@@ -175,31 +175,31 @@ def measured(spark: SparkSession) -> dict[str, list[int]]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", RULES)
-def test_state_after_ten_windows_is_what_it_was_after_two(measured: Mapping[str, list[int]], name: str) -> None:
+def test_state_after_ten_windows_is_as_large_as_after_two(measured: Mapping[str, list[int]], name: str) -> None:
     assert measured[name] == [RULES[name](Log(end=count * WINDOW, lag=LAG)) for count in WINDOWS]
     assert measured[name][1] == measured[name][2] == measured[name][3] > 0
 
 
 @pytest.mark.spark
-def test_state_that_never_goes_follows_history(measured: Mapping[str, list[int]]) -> None:
+def test_unbounded_state_grows_with_history(measured: Mapping[str, list[int]]) -> None:
     assert measured["ids"] == [len(spans(Log(end=count * WINDOW, lag=LAG))) for count in WINDOWS]
     assert measured["ids"][3] > 9 * measured["ids"][0]
 
 
 @pytest.mark.spark
-def test_state_follows_the_lag_between_partitions_and_topics(spark: SparkSession) -> None:
+def test_state_grows_with_the_lag_between_partitions_and_topics(spark: SparkSession) -> None:
     half, whole = (Log(end=count * WINDOW, lag=4 * LAG) for count in WINDOWS[-2:])
-    found = sizes(spark, [half, whole])
+    counts = sizes(spark, [half, whole])
 
-    assert {name: found[name] for name in RULES} == {name: [rule(half), rule(whole)] for name, rule in RULES.items()}
-    assert {name for name, (first, last) in found.items() if first != last} == {"ids"}
+    assert {name: counts[name] for name in RULES} == {name: [rule(half), rule(whole)] for name, rule in RULES.items()}
+    assert {name for name, (first, last) in counts.items() if first != last} == {"ids"}
     # Ticks wait for payments, which are further behind now, and for the products' sake for their own second partition.
     near = Log(end=whole.end, lag=LAG)
-    assert found["orders"][1] > RULES["orders"](near)
-    assert found["waiting"][1] > RULES["waiting"](near)
+    assert counts["orders"][1] > RULES["orders"](near)
+    assert counts["waiting"][1] > RULES["waiting"](near)
 
 
-def test_the_page_has_the_figures_of_the_rules() -> None:
+def test_the_page_shows_the_figures_of_the_rules() -> None:
     section = PAGE.read_text().partition("## How much state is kept")[2].partition("\n## ")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
     rows = {row[1].strip("`"): [int(cell) for cell in row[3:]] for row in cells if row[1].startswith("`")}

@@ -69,21 +69,21 @@ def at(text: str, zone: str = BERLIN) -> int:
 
 def samples(zone: str, first: int, most: int, chance: random.Random) -> list[datetime]:
     """Times around changes of a zone's clock, and around midnights near them."""
-    found, changes = [], clock(zone, first).changes
+    times, changes = [], clock(zone, first).changes
     for change in chance.sample(changes, min(most, len(changes))):
         midnight = clock(zone, first).begin(change.date() + timedelta(days=chance.randint(-1, 1)))
-        found += [change - MICRO, change, midnight - MICRO, midnight]
-        found.append(change + timedelta(seconds=chance.randint(-90_000, 90_000), microseconds=chance.randint(0, 999)))
-    return found or [datetime(2026, 3, 29, tzinfo=UTC)]
+        times += [change - MICRO, change, midnight - MICRO, midnight]
+        times.append(change + timedelta(seconds=chance.randint(-90_000, 90_000), microseconds=chance.randint(0, 999)))
+    return times or [datetime(2026, 3, 29, tzinfo=UTC)]
 
 
-def assert_at_changes(spark: SparkSession, chosen: Iterable[str], first: int, most: int) -> None:
+def assert_at_changes(spark: SparkSession, names: Iterable[str], first: int, most: int) -> None:
     """Spark and Python begin windows where the oracle does, one job for all zones.
 
     Java's rules may be of another year than Python's: where both show other times at a window, it is left out.
     """
     chance = random.Random(first)
-    times = [(zone, micros(one)) for zone in chosen for one in samples(zone, first, most, chance)]
+    times = [(zone, micros(one)) for zone in names for one in samples(zone, first, most, chance)]
     # Zones whose clocks never crossed midnight have one expression: their name is a column.
     odd = sorted({zone for zone, _ in times if zones.crossings(zone)})
     parts = [([one for one in times if one[0] not in odd], BERLIN, "zone")]
@@ -91,19 +91,19 @@ def assert_at_changes(spark: SparkSession, chosen: Iterable[str], first: int, mo
     frames = [located(spark, some, zone, name) for some, zone, name in parts]
     compared, others = 0, 0
     for row in reduce(lambda one, other: one.union(other), frames).collect():
-        for name, given in GRIDS.items():
-            grid, found, when = replace(given, zone=row.zone), row[name], instant(row.us)
+        for name, declared_grid in GRIDS.items():
+            grid, window, when = replace(declared_grid, zone=row.zone), row[name], instant(row.us)
             (expected,) = clock(row.zone, first).windows(when, grid)
-            said = f"{name} of {row.zone} at {when}"
-            assert grid.around(when) == (expected[0], grid.around(expected[1])[0]), said
-            looked = (row.us, found.a, found.b, found.a - 1, found.b - 1)
+            place = f"{name} of {row.zone} at {when}"
+            assert grid.around(when) == (expected[0], grid.around(expected[1])[0]), place
+            looked = (row.us, window.a, window.b, window.a - 1, window.b - 1)
             there = [instant(us).astimezone(ZoneInfo(row.zone)).utcoffset() for us in looked]
-            if [offset * MICRO for offset in found.offsets] != there:
+            if [offset * MICRO for offset in window.offsets] != there:
                 others += 1
                 continue
             compared += 1
-            assert found.b - found.a <= grid.longest_ms * 1000, said
-            assert (instant(found.a), instant(found.b)) == expected, said
+            assert window.b - window.a <= grid.longest_ms * 1000, place
+            assert (instant(window.a), instant(window.b)) == expected, place
     assert compared > 20 * others
 
 
@@ -126,8 +126,8 @@ def located(spark: SparkSession, times: list[tuple[str, int]], zone: str, name: 
         frame = frame.selectExpr("* EXCEPT (n)", f"{of(here.start('n'))} AS a", f"{of(here.end('n'))} AS b")
         looked = ("at", "a", "b", "a - INTERVAL 1 MICROSECOND", "b - INTERVAL 1 MICROSECOND")
         offsets = [f"UNIX_MICROS(FROM_UTC_TIMESTAMP({time}, zone)) - UNIX_MICROS({time})" for time in looked]
-        found = f"STRUCT(UNIX_MICROS(a) AS a, UNIX_MICROS(b) AS b, ARRAY({', '.join(offsets)}) AS offsets) AS {word}"
-        frame = frame.selectExpr("* EXCEPT (a, b)", found)
+        column = f"STRUCT(UNIX_MICROS(a) AS a, UNIX_MICROS(b) AS b, ARRAY({', '.join(offsets)}) AS offsets) AS {word}"
+        frame = frame.selectExpr("* EXCEPT (a, b)", column)
     return frame
 
 
@@ -140,8 +140,8 @@ def test_windows_begin_at_local_midnight_at_each_change_of_the_clock(spark: Spar
 @pytest.mark.spark
 def test_windows_begin_at_local_midnight_at_each_change_in_every_zone(spark: SparkSession) -> None:
     every = spark._jvm.java.time.ZoneId.getAvailableZoneIds()  # type: ignore[union-attr]
-    known = sorted(zone for zone in available_timezones() if not zones.objection(zone) and zone in every)
-    assert_at_changes(spark, known, 1850, 1000)
+    common_zones = sorted(zone for zone in available_timezones() if not zones.objection(zone) and zone in every)
+    assert_at_changes(spark, common_zones, 1850, 1000)
 
 
 def calendar_ticks(seed: int, days: list[str], *, slices: int = 2) -> list[list[Tick]]:
@@ -160,7 +160,7 @@ def calendar_ticks(seed: int, days: list[str], *, slices: int = 2) -> list[list[
     return [*batches, [tick("z", end, 0, partition=partition, sent=end) for partition in (0, 1)]]
 
 
-def held_by(grid: CalendarGrid) -> Any:
+def windows_of_grid(grid: CalendarGrid) -> Any:
     def windows(when: int) -> dict[int, int]:
         return {ms(start): ms(end) for start, end in clock(grid.zone).windows(instant(when * 1000), grid)}
 
@@ -169,20 +169,22 @@ def held_by(grid: CalendarGrid) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
-def test_windows_of_a_calendar_take_refuse_close_and_keep_like_others(spark: SparkSession) -> None:
-    kept = partial(tumbling_window, key="symbol", size="1 day", zone=BERLIN, aggregates=SUMMARY, keep="36 hours")
+def test_calendar_windows_accept_refuse_close_and_keep_like_others(spark: SparkSession) -> None:
+    keeping = partial(tumbling_window, key="symbol", size="1 day", zone=BERLIN, aggregates=SUMMARY, keep="36 hours")
     hops = partial(hopping_window, key="symbol", size="3 days", every="1 day", zone=BERLIN, aggregates=SUMMARY)
     paced = partial(at_most_every, key="symbol", every="1 month", zone=BERLIN)
     days, three = CalendarGrid(unit="day", zone=BERLIN), CalendarGrid(unit="day", size=3, zone=BERLIN)
-    months = held_by(CalendarGrid(unit="month", zone=BERLIN))
+    months = windows_of_grid(CalendarGrid(unit="month", zone=BERLIN))
     history = calendar_ticks(1, ["2026-03-28", "2026-10-24"])
     hour = 3_600_000
     assert_as_expected(
-        led(spark, {"kept": kept, "hops": hops, "paced": paced}, grace="1 hour"),
+        led(spark, {"kept": keeping, "hops": hops, "paced": paced}, grace="1 hour"),
         history,
         {
-            "kept": oracle_windows.windows_of(history, held_by(days), grace=hour, keep=36 * hour, is_apart=True),
-            "hops": oracle_windows.windows_of(history, held_by(three), grace=hour, is_apart=False),
+            "kept": oracle_windows.windows_of(
+                history, windows_of_grid(days), grace=hour, keep=36 * hour, is_apart=True
+            ),
+            "hops": oracle_windows.windows_of(history, windows_of_grid(three), grace=hour, is_apart=False),
             "paced": oracle_windows.at_boundaries(history, lambda when: next(iter(months(when).values())), grace=hour),
         },
         said="seed 1",
@@ -191,16 +193,16 @@ def test_windows_of_a_calendar_take_refuse_close_and_keep_like_others(spark: Spa
 
 def days_of(driver: TopologyDriver, name: str) -> list[tuple[str, float, int]]:
     """Local start, hours and count of windows."""
-    found = []
+    days = []
     for row in driver.rows(name):
         start, hours = row["window_start"], (row["window_end"] - row["window_start"]) / timedelta(hours=1)
-        found.append((f"{start.astimezone(ZoneInfo(BERLIN)):%Y-%m-%d %H:%M}", hours, row["trades"]))
-    return sorted(found)
+        days.append((f"{start.astimezone(ZoneInfo(BERLIN)):%Y-%m-%d %H:%M}", hours, row["trades"]))
+    return sorted(days)
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
-def test_local_days_have_23_and_25_hours_and_come_of_hours(spark: SparkSession) -> None:
+def test_local_days_have_23_or_25_hours_and_are_made_of_hours(spark: SparkSession) -> None:
     hours = tumbling_window(TICKS, key="symbol", size="1 hour", aggregates=COUNT, table="hours")
     summed = {"trades": agg.sum("trades")}
     days = tumbling_window(
@@ -242,7 +244,7 @@ def test_local_days_have_23_and_25_hours_and_come_of_hours(spark: SparkSession) 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
-def test_a_day_that_a_zone_left_out_has_no_window(spark: SparkSession) -> None:
+def test_a_day_skipped_by_a_zone_has_no_window(spark: SparkSession) -> None:
     apia = partial(hopping_window, key="symbol", size="2 days", every="1 day", zone="Pacific/Apia", aggregates=COUNT)
     driver = led(spark, {"pairs": apia}, grace="90 days", partitions=1)
     before, after = at("2011-12-29T12:00", "Pacific/Apia"), at("2011-12-31T12:00", "Pacific/Apia")
@@ -279,7 +281,7 @@ def test_years_far_away_and_before_1970_have_windows(spark: SparkSession) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (
             {"zone": "Europe/Berln"},
@@ -303,14 +305,14 @@ def test_years_far_away_and_before_1970_have_windows(spark: SparkSession) -> Non
         ({"week_begins": "monday"}, "windows begin every 1 day in Europe/Berlin. Leave it out"),
     ],
 )
-def test_a_calendar_that_does_not_fit_is_refused_when_the_operator_is_made(changed: dict[str, Any], said: str) -> None:
-    given = {"key": "symbol", "size": "1 day", "aggregates": COUNT, "table": "windows", "zone": BERLIN}
-    with pytest.raises(TopologyError, match=said):
-        tumbling_window(TICKS, **{**given, **changed})
+def test_an_invalid_calendar_is_refused_on_declaration(changed: dict[str, Any], message: str) -> None:
+    arguments = {"key": "symbol", "size": "1 day", "aggregates": COUNT, "table": "windows", "zone": BERLIN}
+    with pytest.raises(TopologyError, match=message):
+        tumbling_window(TICKS, **{**arguments, **changed})
 
 
 @pytest.mark.parametrize(
-    ("size", "every", "said"),
+    ("size", "every", "message"),
     [
         ("1 month", "1 week", "a window of '1 month' does not end where another begins"),
         ("10 days", "1 week", "is a multiple of it"),
@@ -321,15 +323,15 @@ def test_a_calendar_that_does_not_fit_is_refused_when_the_operator_is_made(chang
         ("12 hours", "1 hour", "and not every '1 hour'"),
     ],
 )
-def test_sizes_that_do_not_fit_a_calendars_step_are_refused(size: str, every: str, said: str) -> None:
-    with pytest.raises(TopologyError, match=said):
+def test_sizes_unsuitable_for_a_calendar_step_are_refused(size: str, every: str, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
         hopping_window(TICKS, key="symbol", size=size, every=every, zone=BERLIN, aggregates=COUNT, table="windows")
 
 
-def test_state_names_its_zone_and_where_its_weeks_begin() -> None:
+def test_state_names_its_zone_and_the_start_of_its_weeks() -> None:
     def made_by(size: str, **more: Any) -> str:
-        made = tumbling_window(TICKS, key="symbol", size=size, aggregates=COUNT, table="windows", **more)
-        return made.tables[0].made_by.removeprefix("tumbling_window(key=['symbol'], ").partition(", keep=")[0]
+        operator = tumbling_window(TICKS, key="symbol", size=size, aggregates=COUNT, table="windows", **more)
+        return operator.tables[0].made_by.removeprefix("tumbling_window(key=['symbol'], ").partition(", keep=")[0]
 
     assert made_by("1 day") == "size=1 day, every=1 day"
     assert made_by("1 day", zone="UTC") == "size=1 day, every=1 day, zone=UTC"

@@ -28,7 +28,7 @@ CHANGES = Source(
 )
 
 
-def driver(spark: SparkSession, *, history: bool = False) -> TopologyDriver:
+def driver_of(spark: SparkSession, *, history: bool = False) -> TopologyDriver:
     customers = cdc_table(CHANGES, key="id", table="customers", history=history)
     return TopologyDriver(
         Topology(name="test.cdc", version="1", sources=[CHANGES], operators=[customers]),
@@ -37,35 +37,35 @@ def driver(spark: SparkSession, *, history: bool = False) -> TopologyDriver:
     )
 
 
-def table(found: TopologyDriver) -> list[tuple[Any, ...]]:
-    return sorted((row["id"], row["name"], row["note"], row["n"]) for row in found.rows("customers"))
+def table(driver: TopologyDriver) -> list[tuple[Any, ...]]:
+    return sorted((row["id"], row["name"], row["note"], row["n"]) for row in driver.rows("customers"))
 
 
-def test_the_newest_row_by_position_stays(spark: SparkSession) -> None:
-    found = driver(spark)
-    found.pipe(
+def test_the_row_with_the_newest_position_stays(spark: SparkSession) -> None:
+    driver = driver_of(spark)
+    driver.pipe(
         [
             sent("r", {"id": 1}, {"name": "a", "note": "long", "n": 1}, lsn=10),
             sent("c", {"id": 2}, {"name": "b", "note": None, "n": 2}, lsn=11),
             sent("u", {"id": 1}, {"name": "a2", "note": LEFT, "n": 5}, lsn=12),
         ]
     )
-    assert table(found) == [(1, "a2", "long", 5), (2, "b", None, 2)]
-    found.pipe([sent("u", {"id": 1}, {"name": "old", "note": "older", "n": 0}, lsn=9)])
-    assert table(found) == [(1, "a2", "long", 5), (2, "b", None, 2)]
-    found.pipe([sent("u", {"id": 1}, {"name": "old", "note": "newer", "n": 0}, lsn=11), sent("d", {"id": 2}, lsn=20)])
-    assert table(found) == [(1, "a2", "newer", 5)]
-    found.pipe([sent("c", {"id": 2}, {"name": "b", "n": 1}, lsn=19), sent("t", None, lsn=21, partition=1)])
-    assert table(found) == []
-    found.pipe([sent("c", {"id": 2}, {"name": "b", "n": 1}, lsn=20), sent("c", {"id": 3}, {"name": "x"}, lsn=30)])
-    assert table(found) == [(3, "x", None, None)]
-    assert found.dead_letters == []
+    assert table(driver) == [(1, "a2", "long", 5), (2, "b", None, 2)]
+    driver.pipe([sent("u", {"id": 1}, {"name": "old", "note": "older", "n": 0}, lsn=9)])
+    assert table(driver) == [(1, "a2", "long", 5), (2, "b", None, 2)]
+    driver.pipe([sent("u", {"id": 1}, {"name": "old", "note": "newer", "n": 0}, lsn=11), sent("d", {"id": 2}, lsn=20)])
+    assert table(driver) == [(1, "a2", "newer", 5)]
+    driver.pipe([sent("c", {"id": 2}, {"name": "b", "n": 1}, lsn=19), sent("t", None, lsn=21, partition=1)])
+    assert table(driver) == []
+    driver.pipe([sent("c", {"id": 2}, {"name": "b", "n": 1}, lsn=20), sent("c", {"id": 3}, {"name": "x"}, lsn=30)])
+    assert table(driver) == [(3, "x", None, None)]
+    assert driver.dead_letters == []
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_stays_is_what_the_records_say_in_the_order_of_their_positions(spark: SparkSession, seed: int) -> None:
+def test_the_table_follows_records_in_the_order_of_their_positions(spark: SparkSession, seed: int) -> None:
     log, rows = drawn_changes(seed, keys=25, length=240, partitions=2)
-    cut, whole = driver(spark), driver(spark)
+    cut, whole = driver_of(spark), driver_of(spark)
     ends = sorted(random.Random(seed).sample(range(1, len(log)), 4))
 
     def expected(records: list[Input]) -> list[tuple[Any, ...]]:
@@ -85,14 +85,14 @@ def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: str((row.get("id"), row.get("_version"))))
 
 
-def test_a_history_has_the_rows_of_all_times(spark: SparkSession) -> None:
+def test_a_history_keeps_the_rows_of_all_times(spark: SparkSession) -> None:
     log, rows = drawn_changes(3, keys=12, length=120, partitions=2)
-    cut, whole = driver(spark, history=True), driver(spark, history=True)
+    cut, whole = driver_of(spark, history=True), driver_of(spark, history=True)
     ends = sorted(random.Random(3).sample(range(1, len(log)), 4))
     columns = ("id", "name", "note", "n", "valid_from", "valid_to", "is_current")
 
-    def held(found: TopologyDriver) -> list[tuple[Any, ...]]:
-        return sorted((tuple(row[name] for name in columns) for row in found.rows("customers")), key=str)
+    def held(driver: TopologyDriver) -> list[tuple[Any, ...]]:
+        return sorted((tuple(row[name] for name in columns) for row in driver.rows("customers")), key=str)
 
     for begin, end in pairwise([0, *ends, len(log)]):
         cut.pipe(log[begin:end])
@@ -119,24 +119,24 @@ def test_names_and_types_of_any_kind_are_kept(spark: SparkSession) -> None:
         cdc_table(bare, key="id", table="ids"),
         cdc_table(bare, key="id", table="past_ids", history=True),
     ]
-    found = TopologyDriver(Topology(name="test.odd", version="1", sources=[odd, bare], operators=operators), spark)
+    driver = TopologyDriver(Topology(name="test.odd", version="1", sources=[odd, bare], operators=operators), spark)
     at = {"K.1": "k", "_k 2": 20_513}
     full = {"a.b": "x", "m`p": {"y": [1, None]}, "s'x": {"x": "ew==", "Y z": 1}, "D": 2}
-    left = {"a.b": LEFT, "m`p": {LEFT: LEFT}, "s'x": None, "D": None}
-    found.pipe([sent("c", at, full, lsn=1, topic="odd"), sent("c", {"id": 1}, {}, lsn=1, topic="bare")])
-    found.pipe([sent("u", at, left, lsn=3, topic="odd"), sent("d", {"id": 1}, lsn=2, topic="bare")])
-    found.pipe([sent("u", at, {**full, "m`p": None, "a.b": "late"}, lsn=2, topic="odd")])
+    unchanged = {"a.b": LEFT, "m`p": {LEFT: LEFT}, "s'x": None, "D": None}
+    driver.pipe([sent("c", at, full, lsn=1, topic="odd"), sent("c", {"id": 1}, {}, lsn=1, topic="bare")])
+    driver.pipe([sent("u", at, unchanged, lsn=3, topic="odd"), sent("d", {"id": 1}, lsn=2, topic="bare")])
+    driver.pipe([sent("u", at, {**full, "m`p": None, "a.b": "late"}, lsn=2, topic="odd")])
 
-    (row,) = found.rows("newest")
+    (row,) = driver.rows("newest")
     names = ("K.1", "_k 2", "a.b", "m`p", "s'x", "D")
     assert [row[name] for name in names] == ["k", date(2026, 3, 1), "late", None, None, None]
-    past = sorted(found.rows("past"), key=lambda row: str(row["_version"]))
+    past = sorted(driver.rows("past"), key=lambda row: str(row["_version"]))
     assert [(row["a.b"], row["m`p"], row["is_current"]) for row in past] == [
         ("x", [("y", [1, None])], False),
         ("late", None, False),
         ("late", None, True),
     ]
     assert past[0]["s'x"] == {"x": Decimal("12.3"), "Y z": date(1970, 1, 2)}
-    assert found.rows("ids") == []
-    assert [(row["id"], row["is_current"]) for row in found.rows("past_ids")] == [(1, False)]
-    assert found.dead_letters == []
+    assert driver.rows("ids") == []
+    assert [(row["id"], row["is_current"]) for row in driver.rows("past_ids")] == [(1, False)]
+    assert driver.dead_letters == []

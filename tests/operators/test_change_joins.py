@@ -30,7 +30,7 @@ def order(number: int, id: int, at: int) -> Input:
     return Input(topic="orders", value={"o": number, "id": id}, timestamp_ms=at)
 
 
-def test_a_row_finds_what_held_at_its_time(spark: SparkSession) -> None:
+def test_a_row_is_joined_with_the_version_of_its_time(spark: SparkSession) -> None:
     customers = cdc_table(CHANGES, key="id", table="customers")
     joined = table_join(ORDERS, customers.versions, key="id", tables=("waiting", "versions"))
     shared = versions_by(customers.versions, key="id", table="shared")
@@ -42,16 +42,16 @@ def test_a_row_finds_what_held_at_its_time(spark: SparkSession) -> None:
         operators=[customers, joined, shared, alike],
         outputs=[Append(name="joined", of=joined.rows), Append(name="alike", of=alike.rows)],
     )
-    found = TopologyDriver(topology, spark)
-    found.pipe([sent("c", {"id": 1}, {"name": "a", "note": "x"}, lsn=1, at=1_000), order(1, 1, 1_500)])
-    found.pipe([sent("u", {"id": 1}, {"name": "b", "note": LEFT}, lsn=2, at=2_000), order(2, 1, 2_500)])
-    found.pipe([sent("t", None, lsn=3, at=3_000), order(3, 1, 3_500)])
-    found.pipe([sent("c", {"id": 2}, {"name": "c"}, lsn=4, at=60_000), order(4, 2, 60_000)])
+    driver = TopologyDriver(topology, spark)
+    driver.pipe([sent("c", {"id": 1}, {"name": "a", "note": "x"}, lsn=1, at=1_000), order(1, 1, 1_500)])
+    driver.pipe([sent("u", {"id": 1}, {"name": "b", "note": LEFT}, lsn=2, at=2_000), order(2, 1, 2_500)])
+    driver.pipe([sent("t", None, lsn=3, at=3_000), order(3, 1, 3_500)])
+    driver.pipe([sent("c", {"id": 2}, {"name": "c"}, lsn=4, at=60_000), order(4, 2, 60_000)])
 
-    rows = [(row["o"], row["name"], row["note"]) for row in found.rows("joined")]
+    rows = [(row["o"], row["name"], row["note"]) for row in driver.rows("joined")]
     assert sorted(rows) == [(1, "a", "x"), (2, "b", "x"), (3, None, None)]
-    assert found.rows("alike") == found.rows("joined")
-    assert found.rows("shared") == found.rows("versions") != []
+    assert driver.rows("alike") == driver.rows("joined")
+    assert driver.rows("shared") == driver.rows("versions") != []
 
 
 PLAIN = Source(topic="plain", schema="id BIGINT, name STRING")
@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused_where_it_is_written(case: str) -> None:
+def test_invalid_declarations_are_refused_where_they_are_written(case: str) -> None:
     declare, message = REFUSED[case]
 
     with pytest.raises(TopologyError, match=f"(?s){message}"):
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused_where_it_is_written(case: str) -> None:
         lambda: newest_table_join(ORDERS, CHANGES, key="id", table="t"),
     ],
 )
-def test_changes_are_not_taken_for_rows(spark: SparkSession, operator: Callable[[], Any]) -> None:
+def test_changes_are_refused_where_rows_are_expected(spark: SparkSession, operator: Callable[[], Any]) -> None:
     topology = Topology(name="test.rows", version="1", sources=[CHANGES, ORDERS], operators=[operator()])
 
     with pytest.raises(TopologyError, match=r"the rows have _operation, so they are changes of a database"):

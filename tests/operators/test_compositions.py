@@ -40,37 +40,37 @@ def run(topology: Topology, spark: SparkSession, slices: list[list[Input]]) -> d
 
 
 @pytest.mark.parametrize("name", list(COMPOSITIONS)[:2])
-def test_what_follows_is_made_of_the_rows_that_were_emitted(spark: SparkSession, name: str) -> None:
-    hold(spark, name, seed=0, cuts=(3,))
+def test_a_following_operator_reads_the_emitted_rows(spark: SparkSession, name: str) -> None:
+    check(spark, name, seed=0, cuts=(3,))
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", COMPOSITIONS)
-def test_each_composition_is_made_of_the_rows_that_were_emitted(spark: SparkSession, name: str, seed: int) -> None:
-    hold(spark, name, seed=seed, cuts=(3, 6))
+def test_each_composition_reads_the_emitted_rows(spark: SparkSession, name: str, seed: int) -> None:
+    check(spark, name, seed=seed, cuts=(3, 6))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3, 103))
 @pytest.mark.parametrize("name", COMPOSITIONS)
-def test_compositions_are_made_of_the_rows_that_were_emitted(spark: SparkSession, name: str, seed: int) -> None:
-    hold(spark, name, seed=seed, cuts=(random.Random(seed).randrange(2, 9),))
+def test_compositions_read_the_emitted_rows(spark: SparkSession, name: str, seed: int) -> None:
+    check(spark, name, seed=seed, cuts=(random.Random(seed).randrange(2, 9),))
 
 
-def hold(spark: SparkSession, name: str, *, seed: int, cuts: tuple[int, ...]) -> None:
+def check(spark: SparkSession, name: str, *, seed: int, cuts: tuple[int, ...]) -> None:
     """Rows of the last operator are those of plain Python, and those of the same log in this many slices."""
     composition, chance = COMPOSITIONS[name](), random.Random(seed)
     log = history(chance, composition.sources)
-    found = run(composition.topology(), spark, [log])
+    outputs = run(composition.topology(), spark, [log])
 
     last = f"out_{len(composition.operators) - 1}"
-    known = {output: rows for output, rows in found.items() if output != last}
-    wanted = [row for row in composition.oracle(known, in_time(log)) if not is_of_the_end(row)]
-    assert in_order(row for row in found[last] if not is_of_the_end(row)) == in_order(wanted)
-    assert len(wanted) > 1
+    inputs = {output: rows for output, rows in outputs.items() if output != last}
+    expected = [row for row in composition.oracle(inputs, in_time(log)) if not is_of_the_end(row)]
+    assert in_order(row for row in outputs[last] if not is_of_the_end(row)) == in_order(expected)
+    assert len(expected) > 1
 
     for slices in cuts:
-        assert run(composition.topology(), spark, cut(chance, log, slices)) == found
+        assert run(composition.topology(), spark, cut(chance, log, slices)) == outputs
 
 
 def is_of_the_end(row: Row) -> bool:
@@ -78,23 +78,23 @@ def is_of_the_end(row: Row) -> bool:
     return bool(row["id"] == "z")
 
 
-def test_a_row_that_another_operator_emits_is_never_late(spark: SparkSession) -> None:
+def test_a_row_emitted_by_another_operator_is_never_late(spark: SparkSession) -> None:
     composition, chance = windows_of_windows(), random.Random(7)
-    found = run(composition.topology(), spark, cut(chance, history(chance, (LEFT,)), 4))
+    rows = run(composition.topology(), spark, cut(chance, history(chance, (LEFT,)), 4))
 
     # Each of them is a record of the source: the second operator refused none of the rows of the first.
-    assert found["late_records"]
-    assert all('"lefts_at"' in row["record"] for row in found["late_records"])
+    assert rows["late_records"]
+    assert all('"lefts_at"' in row["record"] for row in rows["late_records"])
 
 
-def test_rows_of_a_table_join_are_not_held_to_any_cut(spark: SparkSession) -> None:
+def test_rows_of_a_table_join_are_not_declared_invariant_under_any_cut(spark: SparkSession) -> None:
     named = newest_table_join(LEFT, RIGHT, key="id", table="newest")
 
     assert Append(name="named", of=named.rows).cuts == "time"
 
 
 @pytest.mark.parametrize("first", ["join", "windows"])
-def test_rows_of_one_record_that_come_in_several_slices_all_wait_for_a_partner(spark: SparkSession, first: str) -> None:
+def test_rows_of_one_record_in_several_slices_all_wait_for_a_partner(spark: SparkSession, first: str) -> None:
     """Two payments of an order, or two windows of a click, are emitted one after the other from one record."""
     if first == "join":
         one: Any = interval_join(LEFT, RIGHT, key="id", within="4 seconds", tables=("l", "r"))

@@ -83,8 +83,8 @@ def topology(name: str) -> Topology:
     counted = running_total(operator.emits, key="store", total="nth", table="nth")
 
     def step(slice: Slice) -> Effects:
-        found = operator(slice)
-        final = found.final if isinstance(found, Windowed) else found.rows
+        result = operator(slice)
+        final = result.final if isinstance(result, Windowed) else result.rows
         for one in (counted, last, totals):
             one(slice)
         return {"by_newest": newest(final, key="store")}
@@ -116,19 +116,19 @@ def sent(driver: TopologyDriver) -> list[dict[str, Any]]:
     return [json.loads(value or b"") for _, value in driver.sent("final")]
 
 
-def test_closed_windows_are_sent_in_the_order_of_their_ends(spark: SparkSession) -> None:
-    found = [ran("tumbling", slices, spark) for slices in ([OUT_OF_ORDER], [[one] for one in OUT_OF_ORDER])]
+def test_closed_windows_are_sent_in_order_of_their_ends(spark: SparkSession) -> None:
+    drivers = [ran("tumbling", slices, spark) for slices in ([OUT_OF_ORDER], [[one] for one in OUT_OF_ORDER])]
 
-    ends = [[(row["store"], row["window_end"][14:19]) for row in sent(driver)] for driver in found]
+    ends = [[(row["store"], row["window_end"][14:19]) for row in sent(driver)] for driver in drivers]
     assert ends[0] == ends[1] == [("S1", "01:00"), ("S1", "02:00"), ("S2", "02:00"), ("S2", "03:00")]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_the_row_that_was_final_last_is_the_newest(spark: SparkSession, name: str) -> None:
-    found = [ran(name, slices, spark) for slices in ([OUT_OF_ORDER], [OUT_OF_ORDER[:5], OUT_OF_ORDER[5:]])]
+def test_the_last_final_row_is_the_newest(spark: SparkSession, name: str) -> None:
+    drivers = [ran(name, slices, spark) for slices in ([OUT_OF_ORDER], [OUT_OF_ORDER[:5], OUT_OF_ORDER[5:]])]
 
     time = TIMES[name]
-    for driver in found:
+    for driver in drivers:
         greatest = {store: max(row[time] for row in sent_rows(driver, store)) for store in ("S1", "S2")}
         for table, column in (("by_newest", time), ("by_newest_by", time), ("by_last", "last")):
             assert {row["store"]: row[column] for row in driver.rows(table)} == greatest, table
@@ -175,16 +175,16 @@ def test_an_honest_topology_of_windows_with_a_topic_is_slice_invariant(spark: Sp
     assert_slice_invariant(topology("tumbling"), OUT_OF_ORDER, spark, cuts=1)
 
 
-def test_an_order_that_is_declared_and_not_kept_is_told(spark: SparkSession) -> None:
-    kept = topology("tumbling")
-    hours, *_ = kept.operators
+def test_a_declared_order_that_is_not_kept_is_reported(spark: SparkSession) -> None:
+    honest = topology("tumbling")
+    hours, *_ = honest.operators
 
     def step(slice: Slice) -> Effects:
         astray = hours(slice).final.withColumn("_order_timestamp", F.lit(BEGIN))
         return {"final": ordered(astray, "topic") if declared else astray}
 
-    outputs = [output for output in kept.outputs if output.name == "final"]
-    odd = replace(kept, operators=[hours], tables=[], outputs=outputs, step=step)
+    outputs = [output for output in honest.outputs if output.name == "final"]
+    odd = replace(honest, operators=[hours], tables=[], outputs=outputs, step=step)
     declared = False
     assert_slice_invariant(odd, OUT_OF_ORDER, spark, cuts=0, by_arrival=True)
     declared = True
@@ -192,7 +192,7 @@ def test_an_order_that_is_declared_and_not_kept_is_told(spark: SparkSession) -> 
         assert_slice_invariant(odd, OUT_OF_ORDER, spark, cuts=0, by_arrival=True)
 
 
-def test_rows_of_two_operators_in_one_topic_are_in_order_of_each_key(spark: SparkSession) -> None:
+def test_rows_of_two_operators_in_one_topic_are_ordered_per_key(spark: SparkSession) -> None:
     driver = TopologyDriver(topology("tumbling"), spark)
     driver.pipe(OUT_OF_ORDER)
     assert driver.orders == {"final": "topic", "numbered": "topic", "late_records": None}
@@ -201,7 +201,7 @@ def test_rows_of_two_operators_in_one_topic_are_in_order_of_each_key(spark: Spar
     assert order_of(final.selectExpr("_order_timestamp", "1 AS one")) == "topic"
 
 
-def test_newest_refuses_pairs_and_newest_by_takes_them_in_one_order(spark: SparkSession) -> None:
+def test_newest_refuses_pairs_and_newest_by_orders_them(spark: SparkSession) -> None:
     pairs = (
         "SELECT 'a' AS k, n, TIMESTAMP'2026-01-01' AS _order_timestamp, 't' AS _topic, 0 AS _partition, 0L AS _offset"
     )

@@ -52,29 +52,29 @@ def test_the_first_record_of_a_run_is_emitted_once_the_run_is_over(spark: SparkS
 
 
 @pytest.mark.spark
-def test_a_key_in_two_partitions_has_one_first_record_whichever_is_read_first(spark: SparkSession) -> None:
+def test_a_key_in_two_partitions_has_one_first_record_in_any_read_order(spark: SparkSession) -> None:
     here, there = tick("a", 500, 1, partition=0, sent=2), tick("a", 0, 2, partition=1, sent=1)
     ends = [tick("z", 9000, partition=partition, sent=9) for partition in (0, 1)]
-    found = []
+    outcomes = []
     for order in ((here, there), (there, here)):
         driver = led(spark, grace="1 second")
         for one in order:
             pipe(driver, one)
         pipe(driver, *ends)
-        found.append([(row["_partition"], row["at"]) for row in driver.rows_in_order("seen_final")])
-    assert found == [[(1, 0)], [(1, 0)]]
+        outcomes.append([(row["_partition"], row["at"]) for row in driver.rows_in_order("seen_final")])
+    assert outcomes == [[(1, 0)], [(1, 0)]]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", [0])
-def test_a_random_history_gives_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_a_random_history_matches_plain_python(spark: SparkSession, seed: int) -> None:
     assert_distinct(spark, seed)
 
 
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 150))
-def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_more_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_distinct(spark, seed)
 
 
@@ -87,7 +87,7 @@ def assert_distinct(spark: SparkSession, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"within": None}, "does not fit"),
         ({"emit": "last"}, "does not fit"),
@@ -95,8 +95,8 @@ def assert_distinct(spark: SparkSession, seed: int) -> None:
         ({"key": "price"}, "not among its rows"),
     ],
 )
-def test_what_does_not_fit_is_refused_when_the_operator_is_made(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(TopologyError, match=said):
+def test_invalid_arguments_are_refused_on_declaration(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
         FIRST(TICKS, **wrong)
 
 

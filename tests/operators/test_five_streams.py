@@ -36,16 +36,16 @@ MOST = {VISITS: 15, UNPAID: 20, REVENUE: 22, TOP: 20, CDC: 18}
 
 def lines_of(text: str, comment: str) -> int:
     """Lines that are neither blank nor a comment nor an import."""
-    kept = (line.strip() for line in text.splitlines())
-    return sum(1 for line in kept if line and not line.startswith((comment, "import ", "from ")))
+    lines = (line.strip() for line in text.splitlines())
+    return sum(1 for line in lines if line and not line.startswith((comment, "import ", "from ")))
 
 
 @pytest.mark.parametrize("title", MOST)
 def test_a_stream_is_as_short_as_the_page_says(title: str) -> None:
     text = fence(title, "python")
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "topology.py", "-"]
-    done = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == text  # as the project's formatter has it
+    formatter = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=True, timeout=60)
+    assert formatter.stdout == text  # as the project's formatter has it
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {getattr(node, "module", None) for node in imports} == {"kappa", "kappa.operators"}
     own, java = lines_of(text, "#"), lines_of(fence(title, "java"), "//")
@@ -54,13 +54,13 @@ def test_a_stream_is_as_short_as_the_page_says(title: str) -> None:
     assert own <= MOST[title]
 
 
-def test_every_section_is_held() -> None:
+def test_every_section_has_a_case() -> None:
     assert SECTIONS.keys() == MOST.keys() == LOGS.keys() == RESULTS.keys()
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("title", MOST)
-def test_a_stream_gives_what_it_should_however_its_log_is_cut(spark: SparkSession, title: str) -> None:
+def test_a_stream_gives_the_expected_rows_however_its_log_is_cut(spark: SparkSession, title: str) -> None:
     topology, log, (place, _, expected) = topology_of(title), LOGS[title], RESULTS[title]
     driver = TopologyDriver(topology, spark)
     driver.pipe(log)

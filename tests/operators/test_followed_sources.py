@@ -86,16 +86,16 @@ def chained(
     above = TopologyDriver(upstream, spark, partitions=dict.fromkeys(upstream.source_topics, 2))
     below = TopologyDriver(reader_of(upstream, topic), spark, partitions={topic: 2})
     time = topic.partition("-")[2]
-    taken = 0
+    start = 0
     for number, batch in enumerate(slices, start=1):
         above.pipe(batch)
         if number == len(slices) or chance.random() < 0.7:
-            below.pipe(records_of(above, topic, time, taken), final={topic: above.final[topic]})
-            taken = len(above.sent(topic))
+            below.pipe(records_of(above, topic, time, start), final={topic: above.final[topic]})
+            start = len(above.sent(topic))
     return above, below
 
 
-def hold(spark: SparkSession, name: str, topic: str, *, seed: int, cuts: tuple[int, ...]) -> None:
+def check(spark: SparkSession, name: str, topic: str, *, seed: int, cuts: tuple[int, ...]) -> None:
     """The reader counts what plain Python counts in one slice and in this many of them, and none is late for it."""
     composition, chance = COMPOSITIONS[name](), random.Random(seed)
     upstream, log = composition.topology(), history(chance, composition.sources, records=70)
@@ -114,21 +114,21 @@ def hold(spark: SparkSession, name: str, topic: str, *, seed: int, cuts: tuple[i
 
 
 @pytest.mark.parametrize(("name", "topic"), CHAINS[:1])
-def test_a_reader_of_a_chain_counts_the_same_however_both_are_cut(spark: SparkSession, name: str, topic: str) -> None:
-    hold(spark, name, topic, seed=0, cuts=(4,))
+def test_a_chained_reader_counts_the_same_however_both_are_cut(spark: SparkSession, name: str, topic: str) -> None:
+    check(spark, name, topic, seed=0, cuts=(4,))
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("name", "topic"), CHAINS)
 def test_each_chain_counts_the_same_however_both_are_cut(spark: SparkSession, name: str, topic: str, seed: int) -> None:
-    hold(spark, name, topic, seed=seed, cuts=(4, 8))
+    check(spark, name, topic, seed=seed, cuts=(4, 8))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3, 83))
 @pytest.mark.parametrize(("name", "topic"), CHAINS)
 def test_chains_count_the_same_however_both_are_cut(spark: SparkSession, name: str, topic: str, seed: int) -> None:
-    hold(spark, name, topic, seed=seed, cuts=(random.Random(seed).randrange(2, 9),))
+    check(spark, name, topic, seed=seed, cuts=(random.Random(seed).randrange(2, 9),))
 
 
 def windows(**topic: Any) -> Topology:
@@ -157,7 +157,7 @@ def test_nothing_closes_before_the_upstream_says_what_is_final(spark: SparkSessi
     assert below.rows("late_records") == []
 
 
-def test_a_reader_is_held_against_cuts_by_the_times_of_its_rows(spark: SparkSession) -> None:
+def test_a_reader_is_checked_under_cuts_by_the_times_of_its_rows(spark: SparkSession) -> None:
     reader = reader_of(windows(time="window_start", on_replay="versioned"), "sums-out")
     starts = [0, 4_000, 0, 8_000, 4_000, 20_000, 16_000]
     rows = [
@@ -172,7 +172,7 @@ def test_a_reader_is_held_against_cuts_by_the_times_of_its_rows(spark: SparkSess
     assert_slice_invariant(reader, rows, spark, cuts=2, by_arrival=True)
 
 
-def test_a_topic_can_be_followed_by_columns_whose_distance_an_operator_knows() -> None:
+def test_a_topic_can_be_followed_by_columns_with_a_known_distance() -> None:
     open_4 = tumbling_window(LEFT, key="id", size="4 seconds", aggregates=SUMS, table="open_4")
     runs = session_window(LEFT, key="id", gap="3 seconds", aggregates=SUMS, table="runs")
     days = tumbling_window(open_4.final, key="id", size="1 day", aggregates=SUMS, table="days")
@@ -186,9 +186,9 @@ def test_a_topic_can_be_followed_by_columns_whose_distance_an_operator_knows() -
     assert days.final.times == {"window_start": 86_400_000, "window_end": 0}
     assert first.rows.times == {"lefts_at": 0} and last.rows.times == {"lefts_at": 3_000}
     assert pairs.rows.times == {"lefts_at": 4_000}  # the left record of a pair may be the earlier one
-    left = interval_join(LEFT, RIGHT, key="id", within="3 seconds", how="left", tables=("l", "r"))
+    left_join = interval_join(LEFT, RIGHT, key="id", within="3 seconds", how="left", tables=("l", "r"))
     again = interval_join(
-        left.rows, RIGHT, key="id", within="2 seconds", how="left", tables=("p", "r"), right_rows="id STRING"
+        left_join.rows, RIGHT, key="id", within="2 seconds", how="left", tables=("p", "r"), right_rows="id STRING"
     )
     # A pair has the time of its right record, waits by that for 2 seconds more, and may have waited 3 seconds before.
     assert again.rows.times == {"lefts_at": 8_000}
@@ -199,13 +199,13 @@ def test_a_topic_can_be_followed_by_columns_whose_distance_an_operator_knows() -
     assert named.rows.times == ever.rows.times == {}
 
     can = {time: windows(time=time, on_replay="versioned") for time in (None, "window_end", "amount")}
-    found = {time: one.followed(one.versioned_topics[0]) is not None for time, one in can.items()}
-    assert found == {None: False, "window_end": True, "amount": False}
+    is_followed = {time: one.followed(one.versioned_topics[0]) is not None for time, one in can.items()}
+    assert is_followed == {None: False, "window_end": True, "amount": False}
     unsent = windows(time="window_end", on_replay="versioned", columns=["id", "rows"])
     assert unsent.followed(unsent.versioned_topics[0]) is None
 
 
-def test_a_row_before_what_was_told_to_be_final_is_refused(spark: SparkSession) -> None:
+def test_a_row_before_the_announced_final_time_is_refused(spark: SparkSession) -> None:
     open_4 = tumbling_window(LEFT, key="id", size="4 seconds", aggregates=SUMS, table="open_4")
 
     def step(slice: Any) -> Any:
@@ -228,7 +228,7 @@ def test_a_row_before_what_was_told_to_be_final_is_refused(spark: SparkSession) 
     )
 
 
-def test_a_source_that_follows_a_topology_says_so_by_its_time() -> None:
+def test_a_source_of_a_topology_with_time_and_no_grace_follows_it() -> None:
     of = {"topic": "sums-out", "schema": "id STRING, window_end TIMESTAMP", "of": "test.sums"}
     follows = Source(**of, time="window_end")
     assert follows.follows_upstream and follows.has_event_time and follows.grace_ms == 0

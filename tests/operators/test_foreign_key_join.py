@@ -67,84 +67,86 @@ def customer(id: str, name: str) -> Input:
     return Input(topic="customers", value={"id": id, "name": name}, key=id.encode())
 
 
-def gone(topic: str, id: str) -> Input:
+def deletion(topic: str, id: str) -> Input:
     return Input(topic=topic, value=None, key=id.encode())
 
 
-def rows(found: TopologyDriver, name: str) -> dict[str, tuple[Any, ...]]:
-    return {row["id"]: (row["customer"], row["amount"], row["name"]) for row in found.rows(name)}
+def rows(driver: TopologyDriver, name: str) -> dict[str, tuple[Any, ...]]:
+    return {row["id"]: (row["customer"], row["amount"], row["name"]) for row in driver.rows(name)}
 
 
-def test_an_update_of_the_right_table_changes_all_rows_that_name_it(spark: SparkSession) -> None:
-    found = TopologyDriver(joining(*FOREIGN), spark)
+def test_an_update_of_the_right_table_changes_all_rows_that_refer_to_it(spark: SparkSession) -> None:
+    driver = TopologyDriver(joining(*FOREIGN), spark)
 
-    found.pipe([order("1", "ada", 5), order("2", "ada", 6), order("3", "bob", 7), customer("ada", "Ada")])
-    found.pipe([customer("ada", "Ada L.")])
+    driver.pipe([order("1", "ada", 5), order("2", "ada", 6), order("3", "bob", 7), customer("ada", "Ada")])
+    driver.pipe([customer("ada", "Ada L.")])
 
-    assert rows(found, "fk_inner") == {"1": ("ada", 5, "Ada L."), "2": ("ada", 6, "Ada L.")}
-    assert rows(found, "fk_left") == {**rows(found, "fk_inner"), "3": ("bob", 7, None)}
+    assert rows(driver, "fk_inner") == {"1": ("ada", 5, "Ada L."), "2": ("ada", 6, "Ada L.")}
+    assert rows(driver, "fk_left") == {**rows(driver, "fk_inner"), "3": ("bob", 7, None)}
 
 
-def test_a_row_that_names_another_one_moves_to_it(spark: SparkSession) -> None:
-    found = TopologyDriver(joining(*FOREIGN), spark)
+def test_a_row_with_a_changed_foreign_key_is_joined_again(spark: SparkSession) -> None:
+    driver = TopologyDriver(joining(*FOREIGN), spark)
 
-    found.pipe([order("1", "ada", 5), customer("ada", "Ada"), customer("bob", "Bob")])
-    found.pipe([order("1", "bob", 5), customer("ada", "Ada L.")])
-    moved = rows(found, "fk_inner")
-    found.pipe([order("1", None, 5)])
+    driver.pipe([order("1", "ada", 5), customer("ada", "Ada"), customer("bob", "Bob")])
+    driver.pipe([order("1", "bob", 5), customer("ada", "Ada L.")])
+    moved = rows(driver, "fk_inner")
+    driver.pipe([order("1", None, 5)])
 
     assert moved == {"1": ("bob", 5, "Bob")}
-    assert rows(found, "fk_inner") == {}
-    assert rows(found, "fk_left") == {"1": (None, 5, None)}
+    assert rows(driver, "fk_inner") == {}
+    assert rows(driver, "fk_left") == {"1": (None, 5, None)}
 
 
-def test_a_deletion_on_either_side_takes_the_row_back(spark: SparkSession) -> None:
-    found = TopologyDriver(joining(*FOREIGN), spark)
+def test_a_deletion_on_either_side_removes_the_row(spark: SparkSession) -> None:
+    driver = TopologyDriver(joining(*FOREIGN), spark)
 
-    found.pipe([order("1", "ada", 5), order("2", "bob", 6), customer("ada", "Ada"), customer("bob", "Bob")])
-    found.pipe([gone("customers", "ada"), gone("orders", "2"), gone("orders", "9"), gone("customers", "zoe")])
+    driver.pipe([order("1", "ada", 5), order("2", "bob", 6), customer("ada", "Ada"), customer("bob", "Bob")])
+    driver.pipe(
+        [deletion("customers", "ada"), deletion("orders", "2"), deletion("orders", "9"), deletion("customers", "zoe")]
+    )
 
-    assert rows(found, "fk_inner") == {}
-    assert rows(found, "fk_left") == {"1": ("ada", 5, None)}
+    assert rows(driver, "fk_inner") == {}
+    assert rows(driver, "fk_left") == {"1": ("ada", 5, None)}
     # What was never there is not deleted.
-    assert sorted(key for key, value in found.sent("fk_inner-changes") if value is None) == [b"1", b"2"]
-    assert [key for key, value in found.sent("fk_left-changes") if value is None] == [b"2"]
+    assert sorted(key for key, value in driver.sent("fk_inner-changes") if value is None) == [b"1", b"2"]
+    assert [key for key, value in driver.sent("fk_left-changes") if value is None] == [b"2"]
 
 
-def test_of_a_deleted_row_nothing_but_its_key_counts(spark: SparkSession) -> None:
+def test_only_the_key_of_a_deleted_row_counts(spark: SparkSession) -> None:
     orders, customers = ORDER, f"{CUSTOMER}, _deleted BOOLEAN"
     before = spark.createDataFrame([("1", "ada", 5)], orders)
     results = spark.createDataFrame([("1", "ada", 5, "Ada")], f"{ORDER}, name STRING")
 
     tables = {"orders": before, "customers": spark.createDataFrame([("ada", "Ada")], CUSTOMER), "fk_left": results}
-    found = FOREIGN["fk_left"](
+    result = FOREIGN["fk_left"](
         Slice(seq=1, records={}, tables=tables),
         before.limit(0),
         spark.createDataFrame([("ada", "Ada", True)], customers),
     )
 
-    assert [tuple(row) for row in found.changes.collect()] == [("1", "ada", 5, None, False)]
+    assert [tuple(row) for row in result.changes.collect()] == [("1", "ada", 5, None, False)]
 
 
 def test_tables_join_by_their_key(spark: SparkSession) -> None:
-    found = TopologyDriver(joining(*BY_KEY), spark)
+    driver = TopologyDriver(joining(*BY_KEY), spark)
 
-    found.pipe([order("1", None, 5), order("2", None, 6), customer("2", "Two"), customer("3", "Three")])
-    first = {how: rows(found, f"key_{how}") for how in ("inner", "left", "outer")}
-    found.pipe([gone("orders", "2"), gone("customers", "3"), gone("customers", "9")])
+    driver.pipe([order("1", None, 5), order("2", None, 6), customer("2", "Two"), customer("3", "Three")])
+    first = {how: rows(driver, f"key_{how}") for how in ("inner", "left", "outer")}
+    driver.pipe([deletion("orders", "2"), deletion("customers", "3"), deletion("customers", "9")])
 
     assert first == {
         "inner": {"2": (None, 6, "Two")},
         "left": {"1": (None, 5, None), "2": (None, 6, "Two")},
         "outer": {"1": (None, 5, None), "2": (None, 6, "Two"), "3": (None, None, "Three")},
     }
-    assert rows(found, "key_inner") == {}
-    assert rows(found, "key_left") == {"1": (None, 5, None)}
-    assert rows(found, "key_outer") == {"1": (None, 5, None), "2": (None, None, "Two")}
+    assert rows(driver, "key_inner") == {}
+    assert rows(driver, "key_left") == {"1": (None, 5, None)}
+    assert rows(driver, "key_outer") == {"1": (None, 5, None), "2": (None, None, "Two")}
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ({"left_rows": ORDER.replace("id", "ids", 1)}, "no column 'id'. Did you mean 'ids'"),
         ({"foreign_key": {"customer": "ids"}}, "Did you mean 'id'"),
@@ -152,14 +154,14 @@ def test_tables_join_by_their_key(spark: SparkSession) -> None:
         ({"foreign_key": {"amount": "id"}}, "Cast one"),
     ],
 )
-def test_a_declaration_that_does_not_fit_is_refused(words: dict[str, Any], said: str) -> None:
-    given = {"foreign_key": {"customer": "id"}, "table": "joined", **words}
+def test_an_invalid_declaration_is_refused(words: dict[str, Any], message: str) -> None:
+    arguments = {"foreign_key": {"customer": "id"}, "table": "joined", **words}
 
-    with pytest.raises(TopologyError, match=said):
-        foreign_key_join(*TABLES, **given)
+    with pytest.raises(TopologyError, match=message):
+        foreign_key_join(*TABLES, **arguments)
 
 
-def test_the_result_keeps_a_foreign_key_that_may_be_null() -> None:
+def test_the_result_keeps_a_nullable_foreign_key() -> None:
     assert FOREIGN["fk_left"].schema == "`id` STRING NOT NULL, `customer` STRING, `amount` INT, `name` STRING"
 
 
@@ -182,7 +184,7 @@ def expected(name: str, orders: Mapping[str, Any], customers: Mapping[str, Any])
 
 def history(chance: random.Random, slices: int) -> list[list[Input]]:
     """Slices of updates and deletions; keys of both tables overlap."""
-    keys, made = ["1", "2", "3", "4"], []
+    keys, batches = ["1", "2", "3", "4"], []
     for _ in range(slices):
         batch = []
         for _ in range(chance.randint(0, 6)):
@@ -193,31 +195,31 @@ def history(chance: random.Random, slices: int) -> list[list[Input]]:
                         order(id, chance.choice([*keys, None]), chance.randint(0, 9)),
                         order(id, chance.choice(keys), chance.randint(0, 9)),
                         customer(id, chance.choice("xyz")),
-                        gone("orders", id),
-                        gone("customers", id),
+                        deletion("orders", id),
+                        deletion("customers", id),
                     ]
                 )
             )
-        made.append(batch)
-    return made
+        batches.append(batch)
+    return batches
 
 
-def held_against_the_definition(session: SparkSession, seed: int, *names: str, slices: int) -> None:
-    found = TopologyDriver(joining(*names), session)
+def check_against_definition(session: SparkSession, seed: int, *names: str, slices: int) -> None:
+    driver = TopologyDriver(joining(*names), session)
     tables: dict[str, dict[str, Any]] = {"orders": {}, "customers": {}}
     present: dict[str, set[bytes]] = {name: set() for name in names}
     read = dict.fromkeys(names, 0)
     for number, batch in enumerate(history(random.Random(seed), slices)):
-        found.pipe(batch)
+        driver.pipe(batch)
         apply(tables, batch)
         for name in names:
-            said = f"{name}; seed {seed}, slice {number}"
-            assert rows(found, name) == expected(name, tables["orders"], tables["customers"]), said
-            for key, value in found.sent(f"{name}-changes")[read[name] :]:
+            place = f"{name}; seed {seed}, slice {number}"
+            assert rows(driver, name) == expected(name, tables["orders"], tables["customers"]), place
+            for key, value in driver.sent(f"{name}-changes")[read[name] :]:
                 assert key is not None
-                assert value is not None or key in present[name], f"deletes {key!r}; {said}"
+                assert value is not None or key in present[name], f"deletes {key!r}; {place}"
                 (present[name].discard if value is None else present[name].add)(key)
-            read[name] = len(found.sent(f"{name}-changes"))
+            read[name] = len(driver.sent(f"{name}-changes"))
 
 
 def apply(tables: dict[str, dict[str, Any]], batch: Sequence[Input]) -> None:
@@ -234,10 +236,10 @@ def apply(tables: dict[str, dict[str, Any]], batch: Sequence[Input]) -> None:
 
 @pytest.mark.parametrize(("seed", "names"), [(0, ["fk_inner"]), (1, ["fk_left"]), (2, ["key_inner", "key_outer"])])
 def test_after_each_slice_the_result_is_the_join(spark: SparkSession, seed: int, names: list[str]) -> None:
-    held_against_the_definition(spark, seed, *names, slices=8)
+    check_against_definition(spark, seed, *names, slices=8)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3, 30))
 def test_more_histories_give_the_join_of_the_tables(spark: SparkSession, seed: int) -> None:
-    held_against_the_definition(spark, seed, *JOINS, slices=15)
+    check_against_definition(spark, seed, *JOINS, slices=15)

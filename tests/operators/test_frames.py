@@ -64,7 +64,7 @@ def frame(spark: SparkSession, amount: str = "CAST(1 AS DECIMAL(12,2))", more: s
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("amount", ["CAST(1 AS DECIMAL(12,4))", "1D", "1"])
-def test_a_frame_of_other_types_than_declared_is_refused(spark: SparkSession, name: str, amount: str) -> None:
+def test_a_frame_with_undeclared_types_is_refused(spark: SparkSession, name: str, amount: str) -> None:
     with pytest.raises(
         TopologyError, match=rf"^{name}: column 'amount' of the rows is .*, declared is DECIMAL\(12, ?2\)"
     ):
@@ -79,7 +79,7 @@ def test_every_aggregate_refuses_another_type(spark: SparkSession, of: str) -> N
         called(operator, frame(spark, "CAST(1 AS DECIMAL(14,2))"), state=frame(spark))
 
 
-def test_a_key_of_another_type_or_no_column_is_refused(spark: SparkSession) -> None:
+def test_a_key_with_another_type_or_without_a_column_is_refused(spark: SparkSession) -> None:
     with pytest.raises(TopologyError, match="column 'k' of the rows is BIGINT, declared is STRING"):
         called(OPERATORS["aggregate"], frame(spark, key="1L"))
     with pytest.raises(TopologyError, match="the rows lack column 'amount'"):
@@ -93,25 +93,25 @@ def test_a_key_of_another_type_or_no_column_is_refused(spark: SparkSession) -> N
             called(cities, changes, people=rows, state=frame(spark))
 
 
-def test_columns_that_no_aggregate_reads_may_be_of_any_type(spark: SparkSession) -> None:
+def test_columns_unused_by_aggregates_may_have_any_type(spark: SparkSession) -> None:
     counted = aggregate(STREAM, **KEYED, aggregates={"n": agg.count()})
     before = spark.createDataFrame([], "k STRING, n BIGINT")
     assert called(counted, frame(spark, "1D"), state=before).changes.collect()[0]["n"] == 1
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_changes_of_a_table_are_no_stream(spark: SparkSession, name: str) -> None:
+def test_changes_of_a_table_are_refused_as_a_stream(spark: SparkSession, name: str) -> None:
     with pytest.raises(TopologyError, match=rf"^{name}: the rows have _deleted.* Use aggregate_table"):
         called(OPERATORS[name], frame(spark, more=", FALSE AS _deleted"))
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_null_values_of_a_topic_are_no_rows_of_a_stream(spark: SparkSession, name: str) -> None:
+def test_null_values_of_a_topic_are_refused_as_rows_of_a_stream(spark: SparkSession, name: str) -> None:
     with pytest.raises(TopologyError, match=rf"^{name}: the rows have _tombstone.*'NOT _tombstone'"):
         called(OPERATORS[name], frame(spark, more=", FALSE AS _tombstone"))
 
 
-def test_changes_of_a_table_have_no_running_total(spark: SparkSession) -> None:
+def test_a_running_total_of_a_tables_changes_is_refused(spark: SparkSession) -> None:
     changes = frame(spark, more=", FALSE AS _deleted")
     totals = running_total(STREAM, **KEYED, amount="amount", total="total")
     with pytest.raises(TopologyError, match=r"^running_total: the rows have _deleted"):
@@ -128,15 +128,15 @@ def test_a_window_at_every_millisecond_of_a_month_is_refused() -> None:
     with pytest.raises(TopologyError, match=r"in 2,592,000,000 windows of 4 weeks 2 days"):
         hopping_window(STREAM, **KEYED, size="30 days", every="1 millisecond", aggregates=SUM)
     for every, is_taken in (("1 second", True), ("999 milliseconds", False)):
-        given = {**KEYED, "size": "5000 seconds", "every": every, "aggregates": SUM}
+        arguments = {**KEYED, "size": "5000 seconds", "every": every, "aggregates": SUM}
         if is_taken:
-            hopping_window(STREAM, **given)
+            hopping_window(STREAM, **arguments)
         else:
             with pytest.raises(TopologyError, match="in 5,006 windows"):
-                hopping_window(STREAM, **given)
+                hopping_window(STREAM, **arguments)
 
 
-def test_a_key_that_is_called_like_a_column_of_the_state_is_refused_by_the_operators_name() -> None:
+def test_a_key_named_like_a_state_column_is_refused_with_the_operator() -> None:
     with pytest.raises(TopologyError, match=r"^deduplicate with emit='final': columns .'first'. have names"):
         deduplicate(
             Source(topic="t", schema="first STRING", grace="0 seconds"),

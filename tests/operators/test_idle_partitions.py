@@ -65,7 +65,7 @@ def test_a_driver_releases_a_partition_that_falls_silent(spark: SparkSession) ->
 
 
 @pytest.mark.spark
-def test_a_record_that_is_late_by_its_own_partition_is_not_late_by_a_release(spark: SparkSession) -> None:
+def test_a_release_does_not_change_the_reason_of_a_late_record(spark: SparkSession) -> None:
     driver = TopologyDriver(topology("20 seconds"), spark, partitions={"moves": 2, "payments": 1})
     for part in ([move(1), move(2, partition=1)], [move(15)], [move(31)], [move(40)], [move(70, partition=1)]):
         driver.pipe(part)
@@ -101,6 +101,6 @@ def test_no_cut_changes_what_is_released_and_what_is_late(spark: SparkSession, s
         ({"idle_after": "a while", "grace": "0 seconds"}, "is not a length of time"),
     ],
 )
-def test_a_source_that_has_no_idle_partitions_is_refused(source: dict[str, str], why: str) -> None:
+def test_a_source_without_idle_partitions_is_refused(source: dict[str, str], why: str) -> None:
     with pytest.raises(TopologyError, match=why):
         Source(topic="moves", schema="id STRING", **source)  # type: ignore[arg-type]  # each is text

@@ -16,10 +16,10 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kafka-streams.md").read_
 
 
 def test_the_snippets_of_the_page_make_a_topology() -> None:
-    found: dict[str, object] = {}
+    namespace: dict[str, object] = {}
     for text in re.findall(r"^```python[^\n]*\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
-        exec(compile(text, "docs/kafka-streams.md", "exec"), found)
-    stats = found["stats"]
+        exec(compile(text, "docs/kafka-streams.md", "exec"), namespace)
+    stats = namespace["stats"]
     assert isinstance(stats, Topology)
     assert [output.name for output in stats.outputs] == ["stats", "stats-out", "late_records"]
     assert stats.tables[0].made_by.startswith("hopping_window(")
@@ -35,7 +35,7 @@ def test_every_operator_is_on_the_page_and_no_other() -> None:
     assert named - {"final", "where"} <= set(operators.__all__)
 
 
-def test_every_operator_is_compared_with_kafka_streams_or_has_none_to_compare() -> None:
+def test_every_operator_has_a_comparison_or_no_counterpart() -> None:
     compared = {name for case in CASES.values() for name in case.of}
     assert compared.isdisjoint(WITHOUT)
     assert compared | set(WITHOUT) == set(operators.__all__) - {"agg"}
@@ -44,7 +44,7 @@ def test_every_operator_is_compared_with_kafka_streams_or_has_none_to_compare() 
     assert all(f"`{name}`" in passage for name in WITHOUT)
 
 
-def test_the_page_has_the_differences_that_are_seen_and_no_other() -> None:
+def test_the_page_lists_exactly_the_observed_differences() -> None:
     begin = PAGE.index("## Where the same records give other rows")
     table = PAGE[begin : PAGE.index("Where the rows are equal", begin)]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
@@ -52,19 +52,19 @@ def test_the_page_has_the_differences_that_are_seen_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_records_that_both_read_are_awkward(case: Case) -> None:
+def test_compared_records_are_awkward(case: Case) -> None:
     for seed in range(2):
         hold_awkward(drawn(case.history, seed), case.history, sides=2 if case.right else 1)
     assert drawn(case.history, 0) == drawn(case.history, 0) != drawn(case.history, 1)
 
 
-def test_a_key_lies_where_kafkas_clients_in_java_look_for_it() -> None:
+def test_a_key_is_in_the_partition_of_the_java_client() -> None:
     # Source: org.apache.kafka.common.utils.UtilsTest.testMurmur2.
     for key, number in {"21": -973932308, "foobar": -790332482, "abc": 479470107}.items():
         assert partition_of(key) == (number & 0x7FFFFFFF) % 3
 
 
-def test_the_state_of_what_closes_expires() -> None:
+def test_state_of_closing_operators_expires() -> None:
     orders, payments, products = (
         Source(topic=topic, schema=f"id STRING NOT NULL, {column}", grace="1 minute")
         for topic, column in {"orders": "amount BIGINT", "payments": "amount BIGINT", "products": "name STRING"}.items()

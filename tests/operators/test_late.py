@@ -61,7 +61,7 @@ def calling(*names: str) -> Step:
     return step
 
 
-def test_late_records_of_all_operators_are_kept_though_the_step_returns_none(spark: SparkSession) -> None:
+def test_late_records_of_all_operators_are_kept_without_the_step(spark: SparkSession) -> None:
     names = ["minutes", "overlapping", "visits", "firsts", "paced"]
     each = ["deduplicate", "hopping_window", "session_window", "tumbling_window"]
 
@@ -69,7 +69,7 @@ def test_late_records_of_all_operators_are_kept_though_the_step_returns_none(spa
     assert late_of(spark, names, calling(*reversed(names))) == each
 
 
-def test_late_records_of_two_operators_of_one_kind_are_kept(spark: SparkSession) -> None:
+def test_late_records_of_two_equal_operators_are_kept(spark: SparkSession) -> None:
     driver = driver_of(spark, ["minutes", "hours"])
     driver.pipe([*LOG, Input(topic="t", value={"k": "x"}, timestamp_ms=7_200_000), LOG[0]])
 
@@ -102,14 +102,14 @@ def test_a_step_that_returns_late_records_itself_is_refused(spark: SparkSession)
     ],
     ids=["not called", "called twice", "not listed"],
 )
-def test_an_operator_that_is_not_called_once_or_not_listed_is_refused(
+def test_an_operator_not_called_exactly_once_or_not_listed_is_refused(
     spark: SparkSession, called: list[str], why: str
 ) -> None:
     with pytest.raises(TopologyError, match=why):
         late_of(spark, ["minutes", "hours"], calling(*called))
 
 
-def test_an_operator_of_which_the_tables_alone_are_listed_is_refused(spark: SparkSession) -> None:
+def test_an_operator_with_only_its_tables_listed_is_refused(spark: SparkSession) -> None:
     driver = driver_of(spark, ["minutes"], calling("minutes", "visits"), tables=OPERATORS["visits"].tables)
 
     with pytest.raises(TopologyError, match="called session_window 'visits', which is not among the topology's oper"):

@@ -101,7 +101,7 @@ def test_nothing_is_emitted_twice_after_another_grace_in_any_operator(spark: Spa
     assert {tuple(row[c] for c in ("id", "n")) for row in driver.rows("tumbling_final")} >= {("a", 1), ("b", 1)}
 
 
-def test_a_longer_grace_holds_from_the_old_frontier_on(spark: SparkSession) -> None:
+def test_a_longer_grace_applies_from_the_old_frontier_on(spark: SparkSession) -> None:
     driver = driver_of(spark, ["sessions"])
     driver.topology = topology("1 hour", ["sessions"])
 
@@ -110,11 +110,11 @@ def test_a_longer_grace_holds_from_the_old_frontier_on(spark: SparkSession) -> N
 
     late = {row["record"] for row in driver.rows("late_records") if row["operator"] == "session_window"}
     assert all('"late"' in record for record in late) and len(late) == 2
-    taken = [row for row in driver.rows("sessions_final") if row["id"] == "taken"]
-    assert sorted(round((row["session_start"] - EPOCH).total_seconds()) for row in taken) == [65, 401, 500]
+    sessions = [row for row in driver.rows("sessions_final") if row["id"] == "taken"]
+    assert sorted(round((row["session_start"] - EPOCH).total_seconds()) for row in sessions) == [65, 401, 500]
 
 
-def test_graces_that_become_longer_twice_keep_the_first_frontier(spark: SparkSession) -> None:
+def test_a_grace_made_longer_twice_keeps_the_first_frontier(spark: SparkSession) -> None:
     driver = driver_of(spark, ["tumbling"])
     driver.topology = topology("1 minute", ["tumbling"])
     driver.pipe([])

@@ -25,11 +25,11 @@ def test_a_mask_is_the_hmac_of_the_value(spark: SparkSession) -> None:
     values = spark.createDataFrame([("9000000001",), ("Größe",), ("",), (None,)], "who STRING")
 
     for key in (KEY, KEY * 3):
-        found = [row["m"] for row in values.select(masked("who", key).alias("m")).collect()]
-        wanted = [
+        masks = [row["m"] for row in values.select(masked("who", key).alias("m")).collect()]
+        expected = [
             hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest() for text in ("9000000001", "Größe", "")
         ]
-        assert found == [*wanted, None]
+        assert masks == [*expected, None]
 
 
 def test_a_field_of_a_struct_is_masked(spark: SparkSession) -> None:
@@ -40,7 +40,7 @@ def test_a_field_of_a_struct_is_masked(spark: SparkSession) -> None:
     assert row["m"] == hmac.new(KEY.encode(), b"5", hashlib.sha256).hexdigest()
 
 
-def test_the_key_of_a_mask_is_in_no_plan_and_no_generated_code(spark: SparkSession) -> None:
+def test_the_key_of_a_mask_is_in_neither_plan_nor_generated_code(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("x",)], "who STRING").select(masked("who", KEY).alias("m"))
     frame.collect()
     plans, shown = frame._jdf.queryExecution(), StringIO()
@@ -54,7 +54,7 @@ def test_the_key_of_a_mask_is_in_no_plan_and_no_generated_code(spark: SparkSessi
     assert KEY not in text
 
 
-def test_a_short_key_is_refused_without_being_said() -> None:
+def test_a_short_key_is_refused_without_being_quoted() -> None:
     with pytest.raises(TopologyError, match="at least 16 characters") as refused:
         masked("who", "s3cret")
     assert "s3cret" not in str(refused.value)

@@ -27,8 +27,8 @@ def rows(spark: SparkSession) -> Rows:
 
     def frame(values: Iterable[tuple[Any, ...]]) -> DataFrame:
         columns = "who STRING, amount DECIMAL(12,2), ms BIGINT, _topic STRING, _partition INT, _offset BIGINT"
-        made = spark.createDataFrame(list(values), columns)
-        return made.selectExpr("* EXCEPT (ms)", "timestamp_millis(ms) AS _order_timestamp")
+        facts = spark.createDataFrame(list(values), columns)
+        return facts.selectExpr("* EXCEPT (ms)", "timestamp_millis(ms) AS _order_timestamp")
 
     return frame
 
@@ -47,8 +47,8 @@ BALANCE = running_total(SALES, key="who", amount="amount", total="balance", tabl
 def balance(balances: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     """The rows with their totals, after a table of balances."""
 
-    def rows(given: DataFrame, *before: tuple[Any, ...]) -> DataFrame:
-        return BALANCE(Slice(seq=1, records={"pos": given}, tables={"balances": balances(*before)})).rows
+    def rows(frame: DataFrame, *before: tuple[Any, ...]) -> DataFrame:
+        return BALANCE(Slice(seq=1, records={"pos": frame}, tables={"balances": balances(*before)})).rows
 
     return rows
 
@@ -57,8 +57,8 @@ def totals(frame: DataFrame) -> dict[int, Decimal]:
     return {row["_offset"]: row["balance"] for row in frame.collect()}
 
 
-def test_a_running_total_goes_on_from_the_table_before(rows: Rows, balance: Callable[..., DataFrame]) -> None:
-    given = rows(
+def test_a_running_total_continues_from_the_table(rows: Rows, balance: Callable[..., DataFrame]) -> None:
+    facts = rows(
         [
             ("ada", Decimal("1.50"), 1, "pos", 0, 0),
             ("ada", Decimal("2.00"), 2, "pos", 0, 1),
@@ -66,9 +66,9 @@ def test_a_running_total_goes_on_from_the_table_before(rows: Rows, balance: Call
         ]
     )
 
-    found = balance(given, ("ada", Decimal("10.12")))
+    with_totals = balance(facts, ("ada", Decimal("10.12")))
 
-    assert totals(found) == {0: Decimal("11.62"), 1: Decimal("13.62"), 2: Decimal(5)}
+    assert totals(with_totals) == {0: Decimal("11.62"), 1: Decimal("13.62"), 2: Decimal(5)}
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_a_running_total_goes_on_from_the_table_before(rows: Rows, balance: Call
         ("DECIMAL(27,20)", "DECIMAL(37, 20)"),
     ],
 )
-def test_a_total_has_the_type_of_a_sum_of_its_amounts(spark: SparkSession, amount: str, total: str) -> None:
-    given = Source(topic="t", schema=f"who STRING, amount {amount}")
-    summed = running_total(given, key="who", amount="amount", total="total", table="totals")
+def test_a_total_has_the_type_of_the_sum_of_its_amounts(spark: SparkSession, amount: str, total: str) -> None:
+    source = Source(topic="t", schema=f"who STRING, amount {amount}")
+    summed = running_total(source, key="who", amount="amount", total="total", table="totals")
     assert summed.schema == f"`who` STRING NOT NULL, `total` {total} NOT NULL"
     order = "TIMESTAMP_SECONDS(id) AS _order_timestamp, 't' AS _topic, 0 AS _partition, id AS _offset"
     rows = spark.range(2).selectExpr("'a' AS who", f"CAST(id + 1 AS {amount}) AS amount", *order.split(", "))
@@ -93,15 +93,15 @@ def test_a_total_has_the_type_of_a_sum_of_its_amounts(spark: SparkSession, amoun
     conform(result.changes, summed.tables[0], "t")
 
 
-def test_rows_are_counted_where_there_is_no_amount(rows: Rows, spark: SparkSession) -> None:
-    given = rows([("ada", None, 1, "pos", 0, 0), (None, None, 2, "pos", 0, 1), ("ada", Decimal(7), 3, "pos", 0, 2)])
+def test_rows_are_counted_without_an_amount(rows: Rows, spark: SparkSession) -> None:
+    facts = rows([("ada", None, 1, "pos", 0, 0), (None, None, 2, "pos", 0, 1), ("ada", Decimal(7), 3, "pos", 0, 2)])
     counted = running_total(SALES, key="who", total="times", table="counts")
     before = spark.sql("SELECT 'ada' AS who, 3L AS times")
 
-    found = counted(Slice(seq=1, records={"pos": given}, tables={"counts": before}))
+    result = counted(Slice(seq=1, records={"pos": facts}, tables={"counts": before}))
 
-    assert {row["_offset"]: row["times"] for row in found.rows.collect()} == {0: 4, 1: 1, 2: 5}
-    assert [tuple(row) for row in found.changes.collect()] == [("ada", 5, False)]
+    assert {row["_offset"]: row["times"] for row in result.rows.collect()} == {0: 4, 1: 1, 2: 5}
+    assert [tuple(row) for row in result.changes.collect()] == [("ada", 5, False)]
     assert counted.tables[0].made_by == "running_total(key=['who'], times=count())"
     assert BALANCE.tables[0].made_by == "running_total(key=['who'], balance=sum(amount))"
 
@@ -115,62 +115,62 @@ def test_rows_are_counted_where_there_is_no_amount(rows: Rows, spark: SparkSessi
         ((1, "pos", 0, 0), (1, "pos", 0, 1)),  # then offset
     ],
 )
-def test_rows_of_a_key_follow_the_total_order(
+def test_rows_per_key_follow_the_total_order(
     rows: Rows, balance: Callable[..., DataFrame], first: tuple[Any, ...], second: tuple[Any, ...]
 ) -> None:
-    given = rows([("ada", Decimal(2), *second), ("ada", Decimal(1), *first)])
+    facts = rows([("ada", Decimal(2), *second), ("ada", Decimal(1), *first)])
 
-    found = balance(given)
+    with_totals = balance(facts)
 
-    assert {row["amount"]: row["balance"] for row in found.collect()} == {
+    assert {row["amount"]: row["balance"] for row in with_totals.collect()} == {
         Decimal(1): Decimal(1),
         Decimal(2): Decimal(3),
     }
-    assert [row["amount"] for row in newest(given, key="who").collect()] == [Decimal(2)]
+    assert [row["amount"] for row in newest(facts, key="who").collect()] == [Decimal(2)]
 
 
 def test_a_null_amount_adds_nothing(rows: Rows, balance: Callable[..., DataFrame]) -> None:
-    found = balance(rows([("ada", None, 1, "pos", 0, 0), ("ada", Decimal(1), 2, "pos", 0, 1)]))
+    with_totals = balance(rows([("ada", None, 1, "pos", 0, 0), ("ada", Decimal(1), 2, "pos", 0, 1)]))
 
-    assert totals(found) == {0: Decimal(0), 1: Decimal(1)}
+    assert totals(with_totals) == {0: Decimal(0), 1: Decimal(1)}
 
 
 def test_a_null_key_has_no_history(rows: Rows, balances: Callable[..., DataFrame]) -> None:
-    given = rows([(None, Decimal(1), 1, "pos", 0, 0), (None, Decimal(2), 2, "pos", 0, 1)])
+    facts = rows([(None, Decimal(1), 1, "pos", 0, 0), (None, Decimal(2), 2, "pos", 0, 1)])
 
-    found = BALANCE(Slice(seq=1, records={"pos": given}, tables={"balances": balances((None, Decimal(9)))}))
+    result = BALANCE(Slice(seq=1, records={"pos": facts}, tables={"balances": balances((None, Decimal(9)))}))
 
-    assert totals(found.rows) == {0: Decimal(1), 1: Decimal(2)}
-    assert found.changes.collect() == []
+    assert totals(result.rows) == {0: Decimal(1), 1: Decimal(2)}
+    assert result.changes.collect() == []
 
 
-def test_newest_keeps_one_row_for_each_key(rows: Rows) -> None:
-    given = rows(
+def test_newest_keeps_one_row_per_key(rows: Rows) -> None:
+    facts = rows(
         [("ada", Decimal(1), 1, "pos", 0, 0), ("bob", Decimal(2), 2, "pos", 0, 1), ("ada", Decimal(3), 3, "pos", 0, 2)]
     )
 
-    assert sorted((row["who"], row["amount"]) for row in newest(given, key=["who"]).collect()) == [
+    assert sorted((row["who"], row["amount"]) for row in newest(facts, key=["who"]).collect()) == [
         ("ada", Decimal(3)),
         ("bob", Decimal(2)),
     ]
 
 
-def test_columns_stay_as_they_were(rows: Rows, balance: Callable[..., DataFrame]) -> None:
-    given = rows([("ada", Decimal(1), 1, "pos", 0, 0)])
+def test_columns_are_unchanged(rows: Rows, balance: Callable[..., DataFrame]) -> None:
+    facts = rows([("ada", Decimal(1), 1, "pos", 0, 0)])
 
-    assert set(balance(given).columns) == {*given.columns, "balance"}
-    assert newest(given, key="who").columns == given.columns
+    assert set(balance(facts).columns) == {*facts.columns, "balance"}
+    assert newest(facts, key="who").columns == facts.columns
 
 
-def test_what_comes_of_totals_shuffles_and_sorts_no_more(rows: Rows, spark: SparkSession) -> None:
-    given = rows([("ada", Decimal(1), 1, "pos", 0, 0)])
+def test_frames_derived_from_totals_need_no_further_shuffle_or_sort(rows: Rows, spark: SparkSession) -> None:
+    facts = rows([("ada", Decimal(1), 1, "pos", 0, 0)])
     crossing = running_total(SALES, key="who", amount="amount", total="balance", table="balances", every=5)
     before = spark.createDataFrame([], "who STRING, balance DECIMAL(22,2)")
-    found = crossing(Slice(seq=1, records={"pos": given}, tables={"balances": before}))
+    result = crossing(Slice(seq=1, records={"pos": facts}, tables={"balances": before}))
 
-    assert found.crossings is not None
-    rows_plan = executed_plan(found.rows)
-    for frame in (found.changes, found.crossings, newest(found.rows, key="who")):
+    assert result.crossings is not None
+    rows_plan = executed_plan(result.rows)
+    for frame in (result.changes, result.crossings, newest(result.rows, key="who")):
         plan = executed_plan(frame)
         for part in ("Exchange", "Sort "):
             assert plan.count(part) == rows_plan.count(part) > 0

@@ -31,18 +31,18 @@ VECTORS = {
 }
 
 
-def test_murmur2_is_that_of_kafkas_own_tests(spark: SparkSession) -> None:
+def test_murmur2_matches_the_vectors_of_kafka(spark: SparkSession) -> None:
     keys = spark.createDataFrame([(key,) for key in VECTORS], "k STRING")
 
-    found = {row["k"]: row["hash"] for row in keys.selectExpr("k", f"{murmur2('k')} AS hash").collect()}
+    hashes = {row["k"]: row["hash"] for row in keys.selectExpr("k", f"{murmur2('k')} AS hash").collect()}
 
-    assert found == {key: number % 2**32 for key, number in VECTORS.items()}
+    assert hashes == {key: number % 2**32 for key, number in VECTORS.items()}
 
 
-def test_a_row_under_another_key_says_where_kafkas_clients_find_it(spark: SparkSession) -> None:
-    found = rekey(rows(spark, "foobar", None, "21"), key="id", partitions=5).collect()
+def test_a_rekeyed_row_names_the_partition_of_kafkas_clients(spark: SparkSession) -> None:
+    rekeyed = rekey(rows(spark, "foobar", None, "21"), key="id", partitions=5).collect()
 
-    assert [(row["_key"], row["_key_partition"]) for row in found] == [
+    assert [(row["_key"], row["_key_partition"]) for row in rekeyed] == [
         ("foobar", (VECTORS["foobar"] & 0x7FFFFFFF) % 5),
         (None, None),
         ("21", (VECTORS["21"] & 0x7FFFFFFF) % 5),
@@ -50,7 +50,7 @@ def test_a_row_under_another_key_says_where_kafkas_clients_find_it(spark: SparkS
     assert rekey(rows(spark, "x"), key="n").collect()[0]["_key"] == "21"
 
 
-def test_a_key_without_one_text_is_refused(spark: SparkSession) -> None:
+def test_a_key_without_a_unique_text_is_refused(spark: SparkSession) -> None:
     with pytest.raises(TopologyError, match="Cast it to STRING"):
         rekey(rows(spark).selectExpr("CAST(n AS DECIMAL(12,2)) AS n"), key="n")
     with pytest.raises(TopologyError, match="0 partitions"):

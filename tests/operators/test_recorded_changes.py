@@ -57,27 +57,27 @@ def replayed(spark: SparkSession, recording: Recording, way: str, *, slices: int
         cdc_table(source, key=[column.name for column in source.key_columns], table=name) for name, source in of.items()
     ]
     topology = Topology(name="test.recorded", version="1", sources=list(of.values()), operators=tables)
-    found = TopologyDriver(topology, spark)
+    driver = TopologyDriver(topology, spark)
     log = [
         Input(topic=str(one["topic"]), key=one["key"], value=one["value"], timestamp_ms=0) for one in recording.records
     ]
     ends = sorted(random.Random(way).sample(range(1, len(log)), slices - 1))
     for begin, end in pairwise([0, *ends, len(log)]):
-        found.pipe(log[begin:end])
-    assert found.dead_letters == []
-    return found
+        driver.pipe(log[begin:end])
+    assert driver.dead_letters == []
+    return driver
 
 
-def assert_as_in_the_database(found: TopologyDriver, recording: Recording, way: str) -> None:
+def assert_as_in_the_database(driver: TopologyDriver, recording: Recording, way: str) -> None:
     for name, source in sources(way).items():
         keys = [column.name for column in source.key_columns]
-        rows = {tuple(row[key] for key in keys): row for row in found.rows(name)}
+        rows = {tuple(row[key] for key in keys): row for row in driver.rows(name)}
         assert sorted(rows) == sorted(tuple(row[key] for key in keys) for row in recording.rows(name))
         for row in recording.rows(name):
-            mine = rows[tuple(row[key] for key in keys)]
+            actual = rows[tuple(row[key] for key in keys)]
             lost = _LOST.get(row.get("id"), set()) if name == "customers" else set()
             for column, value in row.items():
-                assert mine[column] == (None if column in lost else selected(column, value, way)), (name, row, column)
+                assert actual[column] == (None if column in lost else selected(column, value, way)), (name, row, column)
 
 
 def selected(column: str, value: Any, way: str) -> Any:
@@ -107,18 +107,18 @@ def is_short(way: str) -> bool:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_table_equals_what_the_database_selects(spark: SparkSession, way: str) -> None:
+def test_the_table_equals_the_database(spark: SparkSession, way: str) -> None:
     recording = stored(way)
 
-    found = replayed(spark, recording, way, slices=3)
+    driver = replayed(spark, recording, way, slices=3)
 
-    assert_as_in_the_database(found, recording, way)
+    assert_as_in_the_database(driver, recording, way)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_table_of_a_database_that_lives_now_equals_what_it_selects(spark: SparkSession, way: str) -> None:
+def test_the_table_of_a_running_database_equals_it(spark: SparkSession, way: str) -> None:
     recording = recorded(Config.from_env().cache, {way: WAYS[way]})[way]
 
-    found = replayed(spark, recording, way, slices=5)
+    driver = replayed(spark, recording, way, slices=5)
 
-    assert_as_in_the_database(found, recording, way)
+    assert_as_in_the_database(driver, recording, way)

@@ -103,43 +103,43 @@ def place(row: dict[str, Any]) -> tuple[int, int, int]:
     return (millis(row["_order_timestamp"]), row["_partition"], row["_offset"])
 
 
-def hold_against_the_oracle(spark: SparkSession, seed: int, *, pinned: bool, cut: Cut) -> None:
+def check_against_oracle(spark: SparkSession, seed: int, *, pinned: bool, cut: Cut) -> None:
     facts = history(seed, pinned=pinned)
     driver = driven(observed, spark, cut(facts, random.Random(seed)))
-    wanted, said = expected(facts, STEP), f"seed {seed}, pinned {pinned}"
+    oracle, case = expected(facts, STEP), f"seed {seed}, pinned {pinned}"
 
     def places(name: str) -> list[tuple[int, int, int]]:
         return [place(row) for row in driver.rows_in_order(name)]
 
-    assert {row["id"]: row["total"] for row in driver.rows("totals")} == wanted.totals, said
+    assert {row["id"]: row["total"] for row in driver.rows("totals")} == oracle.totals, case
     crossed = [(row["id"], row["threshold"], place(row)) for row in driver.rows_in_order("crossings")]
-    assert sorted(crossed) == sorted(wanted.crossings), said
+    assert sorted(crossed) == sorted(oracle.crossings), case
     newest_rows = {row["id"]: (row["amount"], place(row["origin"])) for row in driver.state("latest")}
-    assert newest_rows == wanted.newest, said
-    assert {row["id"]: place(row["origin"]) for row in driver.rows("deletions")} == wanted.deletions, said
-    assert places("firsts") == wanted.firsts, said
-    assert {row["id"]: place(row["origin"]) for row in driver.rows("first_seen")} == wanted.first_seen, said
-    assert places("kept") == wanted.kept, said
-    assert {row["id"]: millis(row["last_seen"]) for row in driver.rows("last_seen")} == wanted.last_seen, said
-    assert places("late_records") == wanted.late, said
+    assert newest_rows == oracle.newest, case
+    assert {row["id"]: place(row["origin"]) for row in driver.rows("deletions")} == oracle.deletions, case
+    assert places("firsts") == oracle.firsts, case
+    assert {row["id"]: place(row["origin"]) for row in driver.rows("first_seen")} == oracle.first_seen, case
+    assert places("kept") == oracle.kept, case
+    assert {row["id"]: millis(row["last_seen"]) for row in driver.rows("last_seen")} == oracle.last_seen, case
+    assert places("late_records") == oracle.late, case
 
 
-def test_keys_that_stay_in_a_partition_give_the_same_under_any_cut(spark: SparkSession) -> None:
-    hold_against_the_oracle(spark, 1, pinned=True, cut=by_arrival)
+def test_keys_that_stay_in_a_partition_are_invariant_under_any_cut(spark: SparkSession) -> None:
+    check_against_oracle(spark, 1, pinned=True, cut=by_arrival)
 
 
-def test_keys_in_several_partitions_give_the_same_under_cuts_by_time(spark: SparkSession) -> None:
-    hold_against_the_oracle(spark, 3, pinned=False, cut=by_time)
+def test_keys_in_several_partitions_are_invariant_under_cuts_by_time(spark: SparkSession) -> None:
+    check_against_oracle(spark, 3, pinned=False, cut=by_time)
 
 
 @pytest.mark.soak
-def test_many_histories_give_what_the_oracle_says(spark: SparkSession) -> None:
+def test_many_histories_match_the_oracle(spark: SparkSession) -> None:
     for seed in range(100, 160):
         pinned = seed % 2 == 0
-        hold_against_the_oracle(spark, seed, pinned=pinned, cut=by_arrival if pinned else by_time)
+        check_against_oracle(spark, seed, pinned=pinned, cut=by_arrival if pinned else by_time)
 
 
-def test_newest_by_is_right_for_keys_in_several_partitions_that_lag(spark: SparkSession) -> None:
+def test_newest_by_is_right_for_keys_in_lagging_partitions(spark: SparkSession) -> None:
     seed = 4
     facts = history(seed, pinned=False)
     driver = driven(kept_newest, spark, by_arrival(facts, random.Random(seed)))
@@ -147,9 +147,9 @@ def test_newest_by_is_right_for_keys_in_several_partitions_that_lag(spark: Spark
     def rows(name: str) -> dict[str, Any]:
         return {row["id"]: (row["amount"], place(row["origin"])) for row in driver.state(name)}
 
-    wanted = expected(facts, STEP)
-    assert rows("latest") == wanted.newest, f"seed {seed}"
-    assert {row["id"]: place(row["origin"]) for row in driver.rows("deletions")} == wanted.deletions, f"seed {seed}"
+    oracle = expected(facts, STEP)
+    assert rows("latest") == oracle.newest, f"seed {seed}"
+    assert {row["id"]: place(row["origin"]) for row in driver.rows("deletions")} == oracle.deletions, f"seed {seed}"
     assert rows("ever") == expected([replace(fact, gone=False) for fact in facts], STEP).newest, f"seed {seed}"
 
 
@@ -173,17 +173,17 @@ def crossed(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def crossings(
-    given: DataFrame, before: DataFrame | None = None, kind: str = "BIGINT", **parameters: Any
+    frame: DataFrame, before: DataFrame | None = None, kind: str = "BIGINT", **parameters: Any
 ) -> list[tuple[Any, ...]]:
     """What the totals of the values cross."""
     source = Source(topic="t", schema=f"id STRING, n {kind}")
     sums = running_total(source, key="id", amount="n", total="sum", table="sums", **parameters)
-    known = given.limit(0) if before is None else before
-    state = known.selectExpr("id", f"CAST(n AS {sums.tables[0].columns[1].type}) AS sum")
-    found = sums(Slice(seq=1, records={"t": given}, tables={"sums": state})).crossings
-    assert found is not None
-    assert found.schema["threshold"].dataType == found.schema["sum"].dataType
-    return crossed(found)
+    earlier = frame.limit(0) if before is None else before
+    state = earlier.selectExpr("id", f"CAST(n AS {sums.tables[0].columns[1].type}) AS sum")
+    result = sums(Slice(seq=1, records={"t": frame}, tables={"sums": state})).crossings
+    assert result is not None
+    assert result.schema["threshold"].dataType == result.schema["sum"].dataType
+    return crossed(result)
 
 
 def test_a_total_that_jumps_past_a_threshold_crosses_it_once(rows: Callable[..., DataFrame]) -> None:
@@ -217,9 +217,9 @@ def test_every_stands_for_all_positive_multiples(rows: Callable[..., DataFrame],
 def test_thresholds_of_a_decimal_may_have_its_digits(rows: Callable[..., DataFrame]) -> None:
     values = rows(("a", 1), ("a", 1)).selectExpr("* EXCEPT (n)", "CAST(n AS DECIMAL(12,2)) AS n")
 
-    found = crossings(values, kind="DECIMAL(12,2)", thresholds=[Decimal("1.01"), 2])
+    crossed_thresholds = crossings(values, kind="DECIMAL(12,2)", thresholds=[Decimal("1.01"), 2])
 
-    assert found == [("a", 1, 1), ("a", 2, 1)]
+    assert crossed_thresholds == [("a", 1, 1), ("a", 2, 1)]
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_thresholds_of_a_decimal_may_have_its_digits(rows: Callable[..., DataFra
         ({"since": "phase"}, "since='phase' is not among"),
     ],
 )
-def test_parameters_of_a_running_total_that_make_no_sense_are_refused(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_parameters_of_a_running_total_are_refused(wrong: dict[str, Any], words: str) -> None:
     parameters: dict[str, Any] = {"key": "id", "amount": "amount", "total": "total", "table": "totals"} | wrong
     with pytest.raises(TopologyError, match=f"^running_total.*{words}"):
         running_total(PLAIN, **parameters)
 
 
-def test_a_running_total_that_is_handed_frames_is_refused(rows: Callable[..., DataFrame]) -> None:
+def test_a_running_total_called_with_frames_is_refused(rows: Callable[..., DataFrame]) -> None:
     with pytest.raises(TopologyError, match=r"running_total\(orders, key='customer', .*, table='spending'\)"):
         running_total(rows(), key="id", amount="n", total="sum", before=rows())  # type: ignore[call-arg]
     sums = running_total(PLAIN, key="id", total="n", table="sums")
@@ -261,7 +261,7 @@ PHASES = Source(topic="t", schema="id STRING, phase INT, n INT")
 SINCE = running_total(PHASES, key="id", amount="n", total="sum", since="phase", table="sums", thresholds=[3])
 
 
-def test_a_total_begins_anew_where_the_column_has_another_value(spark: SparkSession) -> None:
+def test_a_total_restarts_where_the_column_changes(spark: SparkSession) -> None:
     """Under each cut: at rows, in the table, and for thresholds; a value that comes back begins anew too."""
     values = [("a", 1, 2), ("a", 1, 2), ("a", 2, 3), ("a", None, 1), ("a", None, 4), ("a", 1, 1), (None, 1, 5)]
     values += [("b", None, 3), ("b", 5, None), ("b", 5, 3)]
@@ -285,14 +285,14 @@ def test_a_total_begins_anew_where_the_column_has_another_value(spark: SparkSess
 
 
 @pytest.mark.parametrize("name", ["threshold_crossings", "tombstones", "late_records"])
-def test_an_operator_that_is_gone_says_what_is_there_instead(name: str) -> None:
+def test_a_removed_operator_names_its_replacement(name: str) -> None:
     with pytest.raises(TopologyError, match=f"kappa.operators has no {name}"):
         getattr(operators, name)
     with pytest.raises(ImportError):
         exec("from kappa.operators import no_operator")
 
 
-def test_totals_of_several_topics_follow_the_time(rows: Callable[..., DataFrame]) -> None:
+def test_totals_of_several_topics_follow_time(rows: Callable[..., DataFrame]) -> None:
     other = replace(PLAIN, topic="others")
     sums = running_total([PLAIN, other], key="id", total="n", table="sums", every=2)
     assert (sums.rows.cuts, sums.crossings.cuts, sums.tables[0].cuts) == ("time", "time", "any")
@@ -339,7 +339,7 @@ def test_a_null_value_deletes_the_key_of_its_record(spark: SparkSession) -> None
 # ---- newest_by and deduplicate
 
 
-def test_a_deletion_of_a_key_that_is_not_there_changes_nothing(spark: SparkSession) -> None:
+def test_a_deletion_of_a_missing_key_changes_nothing(spark: SparkSession) -> None:
     def drop(slice: Slice) -> Effects:
         in_place(slice, slice["facts"].selectExpr("*", "gone AS _deleted"))
         return {}
@@ -352,17 +352,17 @@ def test_a_deletion_of_a_key_that_is_not_there_changes_nothing(spark: SparkSessi
         outputs=[Topic(name="out", of="ever", key="id")],
         step=drop,
     )
-    gone = replace(history(7, pinned=True, size=1)[0], key="a", gone=True)
-    driver = driven(topology, spark, [[gone], [replace(gone, gone=False)], [gone]])
+    deletion = replace(history(7, pinned=True, size=1)[0], key="a", gone=True)
+    driver = driven(topology, spark, [[deletion], [replace(deletion, gone=False)], [deletion]])
 
     assert [value is None for _, value in driver.sent("out")] == [False, True]
 
 
-def test_a_record_that_is_older_than_a_deletion_does_not_bring_its_key_back(spark: SparkSession) -> None:
-    def fact(timestamp_ms: int, partition: int, *, gone: bool = False) -> Fact:
-        return Fact(key="a", amount=1, gone=gone, time_ms=0, timestamp_ms=timestamp_ms, partition=partition)
+def test_a_record_older_than_a_deletion_does_not_restore_its_key(spark: SparkSession) -> None:
+    def fact(timestamp_ms: int, partition: int, *, is_deleted: bool = False) -> Fact:
+        return Fact(key="a", amount=1, gone=is_deleted, time_ms=0, timestamp_ms=timestamp_ms, partition=partition)
 
-    driver = driven(kept_newest, spark, [[fact(5, 0), fact(9, 0, gone=True)], [fact(8, 1)]])
+    driver = driven(kept_newest, spark, [[fact(5, 0), fact(9, 0, is_deleted=True)], [fact(8, 1)]])
     assert driver.rows("latest") == []
     driver.pipe([as_input(fact(10, 1))])
 
@@ -382,9 +382,9 @@ def test_a_record_repeats_its_key_up_to_the_end_of_within(spark: SparkSession) -
     before = spark.createDataFrame([], first_within.tables[0].schema)
     slice = Slice(seq=1, records={"facts": facts}, tables={"last_seen": before}, frontiers={"facts": Frontier(ms=None)})
 
-    kept = first_within(slice).rows
+    rows_kept = first_within(slice).rows
 
-    assert sorted(row["_offset"] for row in kept.collect()) == [0, 2, 4, 5]
+    assert sorted(row["_offset"] for row in rows_kept.collect()) == [0, 2, 4, 5]
 
 
 def test_a_key_is_forgotten_when_no_record_can_repeat_it(spark: SparkSession) -> None:
@@ -402,14 +402,14 @@ def test_a_key_is_forgotten_when_no_record_can_repeat_it(spark: SparkSession) ->
 
 
 def test_parameters_are_part_of_a_tables_shape() -> None:
-    (seen,) = first_within.tables
-    assert seen.made_by == "deduplicate(key=`id`, within=4 seconds)"
-    assert deduplicate(TIMED, key="id", within="4000 milliseconds", table="last_seen").tables == (seen,)
+    (table,) = first_within.tables
+    assert table.made_by == "deduplicate(key=`id`, within=4 seconds)"
+    assert deduplicate(TIMED, key="id", within="4000 milliseconds", table="last_seen").tables == (table,)
     assert remembering.tables[0].made_by != in_place.tables[0].made_by
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (lambda: newest_by(PLAIN, key="name", table="t"), "not among its rows"),
         (lambda: newest_by(PLAIN, key=[], table="t"), "names no column"),
@@ -418,12 +418,12 @@ def test_parameters_are_part_of_a_tables_shape() -> None:
         (lambda: deduplicate(PLAIN, key="id", within="4 seconds", table="t"), "needs event time"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(wrong: Callable[[], Any], said: str) -> None:
-    with pytest.raises(TopologyError, match=said):
+def test_invalid_arguments_are_refused_at_once(wrong: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
         wrong()
 
 
-def test_deleted_keys_have_a_table_of_their_own_where_it_is_named() -> None:
+def test_deleted_keys_have_a_table_of_their_own_if_named() -> None:
     assert [table.name for table in remembering.tables] == ["latest", "deletions"]
     assert [table.name for table in in_place.tables] == ["ever"]
     with pytest.raises(TopologyError, match=r"declares table or output \['latest'\] more than once"):

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_gets_results_and_the_table_gets_all_of_its_columns(spark: SparkSession, name: str) -> None:
+def test_a_step_gets_results_and_the_table_gets_all_columns(spark: SparkSession, name: str) -> None:
     topology = topology_of(name)
     (operator,) = topology.operators
     slice = _without_rows(spark, topology)
-    given = [slice.table(read.table.name) if isinstance(read, TableInput) else None for read in operator.inputs]
-    result = operator(slice, *given)
+    arguments = [slice.table(read.table.name) if isinstance(read, TableInput) else None for read in operator.inputs]
+    result = operator(slice, *arguments)
     handed = [frame for one in fields(result) if (frame := getattr(result, one.name)) is not None]
     tables = []
 
@@ -42,7 +42,7 @@ def test_a_step_gets_results_and_the_table_gets_all_of_its_columns(spark: SparkS
         assert not set(operator.tables[0].hidden) & set(emitted.columns)
 
 
-def test_an_operator_of_a_table_takes_the_changes_that_the_step_was_handed(spark: SparkSession) -> None:
+def test_an_operator_on_a_table_accepts_the_changes_passed_to_the_step(spark: SparkSession) -> None:
     means = aggregate(facts, key=KEY, aggregates={"mean": agg.avg("n"), "n": agg.count()}, table="means")
     totals = aggregate_table(means, key=KEY, aggregates={"keys": agg.count(), "n": agg.sum("n")}, table="totals")
     topology = Topology(name="tests.handed", version="1", sources=[facts], operators=[means, totals])

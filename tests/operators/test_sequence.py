@@ -70,18 +70,18 @@ def totals(frame: DataFrame, spark: SparkSession) -> DataFrame:
 
 def test_totals_add_up_the_lines_of_a_record_by_content(spark: SparkSession) -> None:
     for frame in ways(spark):
-        found = totals(frame, spark).where("who IS NOT NULL").select("sku", "amount", "total").collect()
-        assert sorted(map(tuple, found)) == [("ink", -5, 95), ("ink", 7, 102), ("pen", -1, 100), ("pen", -1, 101)]
+        rows = totals(frame, spark).where("who IS NOT NULL").select("sku", "amount", "total").collect()
+        assert sorted(map(tuple, rows)) == [("ink", -5, 95), ("ink", 7, 102), ("pen", -1, 100), ("pen", -1, 101)]
 
 
 def test_each_row_without_a_key_has_a_total_of_its_own(spark: SparkSession) -> None:
     for frame in ways(spark):
-        found = totals(frame, spark).where("who IS NULL").select("sku", "total").collect()
-        assert sorted(map(tuple, found)) == [("pen", 3), ("x", 4)]
+        rows = totals(frame, spark).where("who IS NULL").select("sku", "total").collect()
+        assert sorted(map(tuple, rows)) == [("pen", 3), ("x", 4)]
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "columns",
     [
         ["*"],
         ["who", "total", *ORDER],
@@ -89,14 +89,12 @@ def test_each_row_without_a_key_has_a_total_of_its_own(spark: SparkSession) -> N
         ["total AS balance", "who", *ORDER],
         ["*", "-total AS owed"],
     ],
-    ids=lambda kept: ", ".join(kept)[:30],
+    ids=lambda columns: ", ".join(columns)[:30],
 )
-def test_the_newest_total_is_the_one_after_all_lines_whatever_a_step_keeps(
-    spark: SparkSession, kept: list[str]
-) -> None:
+def test_the_newest_total_follows_all_lines_whatever_a_step_selects(spark: SparkSession, columns: list[str]) -> None:
     for frame in ways(spark):
-        found = newest(totals(frame, spark).selectExpr(*kept), key="who").collect()
-        assert [row["balance" if "total AS balance" in kept else "total"] for row in found] == [100]
+        rows = newest(totals(frame, spark).selectExpr(*columns), key="who").collect()
+        assert [row["balance" if "total AS balance" in columns else "total"] for row in rows] == [100]
         assert [tuple(row) for row in summed(frame, spark).changes.collect()] == [("ada", 100, False)]
 
 
@@ -107,25 +105,25 @@ def test_a_threshold_is_crossed_once_by_the_lines_of_a_record(spark: SparkSessio
         assert [tuple(row) for row in crossed.select("sku", "amount", "threshold").collect()] == [("ink", 7, 101)]
 
 
-def test_the_first_line_of_a_record_is_kept_of_those_that_repeat_it(spark: SparkSession) -> None:
+def test_the_first_of_repeated_lines_in_a_record_is_kept(spark: SparkSession) -> None:
     first = deduplicate(POS, key="who", within=None, table="seen", rows="who STRING, sku STRING")
-    seen = spark.createDataFrame([], "who STRING")
+    state = spark.createDataFrame([], "who STRING")
     for frame in ways(spark):
-        given = Slice(seq=1, records={"pos": frame}, tables={"seen": seen})
-        found = first(given).rows.select("sku", "amount").collect()
-        assert [tuple(row) for row in found] == [("ink", -5)]
+        slice_ = Slice(seq=1, records={"pos": frame}, tables={"seen": state})
+        rows = first(slice_).rows.select("sku", "amount").collect()
+        assert [tuple(row) for row in rows] == [("ink", -5)]
 
 
 def test_newest_rows_are_the_last_by_content(spark: SparkSession) -> None:
     last = newest_by(POS, key="who", table="last")
     nothing = spark.createDataFrame([], f"{LINE}, origin {ORIGIN_TYPE}")
     for frame in ways(spark):
-        given = Slice(seq=1, records={"pos": frame}, tables={"last": nothing})
-        for found in (newest(frame, key="who"), last(given).changes):
-            assert [tuple(row) for row in found.select("sku", "amount").collect()] == [("pen", -1)]
+        slice_ = Slice(seq=1, records={"pos": frame}, tables={"last": nothing})
+        for newest_rows in (newest(frame, key="who"), last(slice_).changes):
+            assert [tuple(row) for row in newest_rows.select("sku", "amount").collect()] == [("pen", -1)]
 
 
-def test_maps_order_rows_as_text_and_after_all_other_columns(spark: SparkSession) -> None:
+def test_maps_order_rows_as_text_after_all_other_columns(spark: SparkSession) -> None:
     frame = lines(spark, LINES).selectExpr("MAP('b', sku) AS tags", "ARRAY(STRUCT(amount)) AS parts", "*")
     assert content(frame)[-1] == "TO_JSON(STRUCT(`tags`))"
     tagged = lines(spark, [("ada", sku, 1) for sku in "bca"], parts=3).selectExpr(
@@ -134,22 +132,22 @@ def test_maps_order_rows_as_text_and_after_all_other_columns(spark: SparkSession
     assert [row["tags"] for row in newest(tagged, key="who").collect()] == [{"k": "c"}]
 
 
-def test_a_column_with_a_dot_in_its_name_is_a_key_and_an_amount(spark: SparkSession) -> None:
+def test_columns_with_dots_can_be_key_and_amount(spark: SparkSession) -> None:
     frame = lines(spark, LINES).withColumnsRenamed({"amount": "net.amount"})
-    given = Source(topic="pos", schema=LINE.replace("amount", "`net.amount`"))
-    sums = running_total(given, key="who", amount="net.amount", total="net.total", table="t", every=1)
+    source = Source(topic="pos", schema=LINE.replace("amount", "`net.amount`"))
+    sums = running_total(source, key="who", amount="net.amount", total="net.total", table="t", every=1)
     nothing = spark.createDataFrame([], "who STRING, `net.total` BIGINT")
-    found = sums(Slice(seq=1, records={"pos": frame}, tables={"t": nothing}))
-    assert newest(found.rows, key="who").collect()[0]["net.total"] == 0
-    assert found.changes.collect()[0]["net.total"] == 0
+    result = sums(Slice(seq=1, records={"pos": frame}, tables={"t": nothing}))
+    assert newest(result.rows, key="who").collect()[0]["net.total"] == 0
+    assert result.changes.collect()[0]["net.total"] == 0
 
 
-def test_nothing_of_a_sequence_is_written_with_the_rows(spark: SparkSession) -> None:
-    found = totals(lines(spark, LINES), spark)
-    assert found.schema["total"].metadata
-    kept = conform(found, Append(name="totals", schema="who STRING, total BIGINT"), "ops.totals")
-    assert [field.metadata for field in kept.schema.fields if field.metadata] == []
-    assert kept.columns[:2] == ["who", "total"]
+def test_rows_are_written_without_their_sequence(spark: SparkSession) -> None:
+    with_totals = totals(lines(spark, LINES), spark)
+    assert with_totals.schema["total"].metadata
+    written = conform(with_totals, Append(name="totals", schema="who STRING, total BIGINT"), "ops.totals")
+    assert [field.metadata for field in written.schema.fields if field.metadata] == []
+    assert written.columns[:2] == ["who", "total"]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ def test_nothing_of_a_sequence_is_written_with_the_rows(spark: SparkSession) -> 
         ("DECIMAL(28,7)", r"DECIMAL\(28, 7\), and totals of it .* to DECIMAL\(27, 7\)"),
     ],
 )
-def test_a_total_that_would_depend_on_the_cuts_is_refused(kind: str, words: str) -> None:
+def test_a_total_that_depends_on_cuts_is_refused(kind: str, words: str) -> None:
     with pytest.raises(TopologyError, match=words):
         running_total(
             Source(topic="pos", schema=f"who STRING, amount {kind}"), key="who", amount="amount", total="t", table="t"

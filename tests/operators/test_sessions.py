@@ -31,7 +31,7 @@ def test_records_up_to_the_gap_apart_are_one_session(spark: SparkSession) -> Non
     assert rows(driver, "sessions", *COLUMNS) == [("a", 0, 3999, 3), ("b", 0, 0, 1), ("b", 2001, 2001, 1)]
 
 
-def test_a_record_between_two_sessions_makes_them_one(spark: SparkSession) -> None:
+def test_a_record_between_two_sessions_merges_them(spark: SparkSession) -> None:
     driver = led(spark, {"sessions": COUNTED}, grace="1 minute", partitions=1)
     pipe(driver, tick("a", 0), tick("a", 4000), tick("a", 9000))
     assert rows(driver, "sessions", *COLUMNS) == [("a", 0, 0, 1), ("a", 4000, 4000, 1), ("a", 9000, 9000, 1)]
@@ -57,7 +57,7 @@ def test_a_session_closes_when_the_frontier_is_past_its_end_and_the_gap(spark: S
     assert rows(driver, "sessions", *COLUMNS) == [("b", 4000, 6001, 3)]
 
 
-def test_a_record_before_the_frontier_is_late_though_its_session_is_open(spark: SparkSession) -> None:
+def test_a_record_before_the_frontier_is_late_even_in_an_open_session(spark: SparkSession) -> None:
     driver = led(spark, {"sessions": COUNTED}, grace="1 second", partitions=1)
 
     pipe(driver, tick("a", 5000), tick("a", 4000), tick("a", 3999))
@@ -66,7 +66,7 @@ def test_a_record_before_the_frontier_is_late_though_its_session_is_open(spark: 
     assert late(driver) == [("session_window", "its time is before the frontier", 2)]
 
 
-def test_only_sessions_that_change_are_written(spark: SparkSession) -> None:
+def test_only_changed_sessions_are_written(spark: SparkSession) -> None:
     driver = led(spark, {"sessions": COUNTED}, grace="1 minute", partitions=1)
     pipe(driver, tick("a", 0), tick("a", 10_000), tick("b", 0))
     before = driver._tables["sessions"].num_rows
@@ -87,13 +87,13 @@ def test_only_sessions_that_change_are_written(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_sessions(spark, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_more_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_sessions(spark, seed)
 
 
@@ -109,7 +109,7 @@ def assert_sessions(spark: SparkSession, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("gap", "key"), [("0 seconds", "symbol"), ("soon", "symbol"), ("1 second", "session_end")])
-def test_what_does_not_fit_is_refused_when_the_operator_is_made(gap: str, key: str) -> None:
+def test_invalid_arguments_are_refused_on_declaration(gap: str, key: str) -> None:
     ticks = Source(topic=TOPIC, schema=f"{TICK}, session_end TIMESTAMP", time="at", grace="1 second")
 
     with pytest.raises(TopologyError):

@@ -20,7 +20,7 @@ COLLECTED = partial(sliding_window, key="symbol", size="5 seconds", aggregates={
 COLUMNS = ("symbol", "window_start", "window_end", "amounts")
 
 
-def test_windows_lie_where_those_of_kafka_streams_lie(spark: SparkSession) -> None:
+def test_windows_have_the_same_bounds_as_in_kafka_streams(spark: SparkSession) -> None:
     """The example in the documentation of ``org.apache.kafka.streams.kstream.SlidingWindows``."""
     driver = led(spark, {"windows": COLLECTED}, grace="0 seconds", partitions=1)
 
@@ -62,13 +62,13 @@ def test_a_record_before_the_frontier_is_in_no_window(spark: SparkSession) -> No
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_sliding(spark, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_more_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_sliding(spark, seed)
 
 
@@ -84,5 +84,5 @@ def assert_sliding(spark: SparkSession, seed: int) -> None:
 
 
 def _of(driver: object, symbol: str) -> list[tuple[object, ...]]:
-    found = rows(driver, "windows_final", *COLUMNS)  # type: ignore[arg-type]
-    return sorted((row for row in found if row[0] == symbol), key=lambda row: row[1])
+    windows = rows(driver, "windows_final", *COLUMNS)  # type: ignore[arg-type]
+    return sorted((row for row in windows if row[0] == symbol), key=lambda row: row[1])

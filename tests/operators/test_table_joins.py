@@ -97,7 +97,7 @@ newest_topology = Topology(
 )
 
 
-def driver(session: SparkSession, topology: Topology, *, partitions: int = 1) -> TopologyDriver:
+def driver_of(session: SparkSession, topology: Topology, *, partitions: int = 1) -> TopologyDriver:
     return TopologyDriver(topology, session, partitions=dict.fromkeys(GRACE, partitions))
 
 
@@ -109,62 +109,62 @@ def product(at: int, value: int | None, id: str | None = "a", sent: int | None =
     return order(at, value, id, sent, "products")  # type: ignore[arg-type]
 
 
-def run(found: TopologyDriver, *batches: Sequence[Event]) -> None:
+def run(driver: TopologyDriver, *batches: Sequence[Event]) -> None:
     for batch in batches:
-        found.pipe(event.input for event in batch)
+        driver.pipe(event.input for event in batch)
 
 
-def values(found: TopologyDriver, output: str) -> list[tuple[Any, Any]]:
-    return sorted(((row["value"], row["value_right"]) for row in found.rows(output)), key=repr)
+def values(driver: TopologyDriver, output: str) -> list[tuple[Any, Any]]:
+    return sorted(((row["value"], row["value_right"]) for row in driver.rows(output)), key=repr)
 
 
-def test_a_row_sees_the_version_of_its_own_time(spark: SparkSession) -> None:
-    found = driver(spark, as_of_topology)
+def test_a_row_is_joined_with_the_version_of_its_own_time(spark: SparkSession) -> None:
+    driver = driver_of(spark, as_of_topology)
 
     run(
-        found,
+        driver,
         [product(10_000, 10), product(11_000, 20), product(20_000, 99, "b")],
         [order(9_999, 1), order(10_000, 2), order(10_999, 3), order(11_000, 4), order(20_000, 5)],
     )
 
-    assert values(found, "left_rows") == [(1, None), (2, 10), (3, 10), (4, 20)]
-    assert values(found, "inner_rows") == [(2, 10), (3, 10), (4, 20)]
+    assert values(driver, "left_rows") == [(1, None), (2, 10), (3, 10), (4, 20)]
+    assert values(driver, "inner_rows") == [(2, 10), (3, 10), (4, 20)]
 
 
 def test_a_row_waits_until_both_frontiers_are_past_its_time(spark: SparkSession) -> None:
-    found = driver(spark, as_of_topology)
+    driver = driver_of(spark, as_of_topology)
 
-    run(found, [product(10_000, 10), order(10_000, 1)], [product(12_000, 20), order(11_001, 2)])
-    before = [(values(found, "left_rows"), [row["value"] for row in found.rows("left_waiting")])]
-    run(found, [product(12_001, 30)])
+    run(driver, [product(10_000, 10), order(10_000, 1)], [product(12_000, 20), order(11_001, 2)])
+    before = [(values(driver, "left_rows"), [row["value"] for row in driver.rows("left_waiting")])]
+    run(driver, [product(12_001, 30)])
 
     assert before == [([], [1, 2])]
-    assert values(found, "left_rows") == [(1, 10)]
-    assert [row["value"] for row in found.rows("left_waiting")] == [2]
+    assert values(driver, "left_rows") == [(1, 10)]
+    assert [row["value"] for row in driver.rows("left_waiting")] == [2]
 
 
-def test_rows_come_in_order_of_their_times(spark: SparkSession) -> None:
+def test_rows_are_emitted_in_order_of_their_times(spark: SparkSession) -> None:
     # The second order is behind the first one in time, and comes when the table's frontier is past both.
     log = [order(10_500, 1), product(30_000, 9, "z"), order(10_000, 2), order(30_000, 3)]
-    small, large = driver(spark, as_of_topology), driver(spark, as_of_topology)
+    small, large = driver_of(spark, as_of_topology), driver_of(spark, as_of_topology)
 
     run(small, *([event] for event in log))
     run(large, log)
 
-    assert [[row["value"] for row in found.rows("left_rows")] for found in (small, large)] == [[2, 1], [2, 1]]
+    assert [[row["value"] for row in driver.rows("left_rows")] for driver in (small, large)] == [[2, 1], [2, 1]]
     assert [row["_order_timestamp"] for row in large.rows_in_order("left_rows")] == [moment(10_000), moment(10_500)]
 
 
 def test_a_row_without_a_key_is_kept_by_a_left_join(spark: SparkSession) -> None:
-    found = driver(spark, as_of_topology)
+    driver = driver_of(spark, as_of_topology)
 
-    run(found, [product(10_000, 10), product(10_000, 11, None), order(10_000, 1, None), order(20_000, 2)])
-    waiting = [[row["value"] for row in found.rows(f"{how}_waiting")] for how in AS_OF]
-    run(found, [product(20_000, 20), order(1_000, 3, None)])
+    run(driver, [product(10_000, 10), product(10_000, 11, None), order(10_000, 1, None), order(20_000, 2)])
+    waiting = [[row["value"] for row in driver.rows(f"{how}_waiting")] for how in AS_OF]
+    run(driver, [product(20_000, 20), order(1_000, 3, None)])
 
     assert waiting == [[2], [1, 2]]
-    assert (values(found, "inner_rows"), values(found, "left_rows")) == ([], [(1, None)])
-    assert [row["_offset"] for row in found.rows_in_order("late_records")] == [2]
+    assert (values(driver, "inner_rows"), values(driver, "left_rows")) == ([], [(1, None)])
+    assert [row["_offset"] for row in driver.rows_in_order("late_records")] == [2]
 
 
 def spread_step(slice: Slice) -> Effects:
@@ -203,7 +203,7 @@ spread = Topology(
 )
 
 
-def test_a_record_may_have_several_rows_of_one_key(spark: SparkSession) -> None:
+def test_a_record_may_have_several_rows_per_key(spark: SparkSession) -> None:
     def record(topic: str, at: int, *rows: tuple[str | None, int]) -> Input:
         listed = [{"id": id, "value": value} for id, value in rows]
         return Input(topic=topic, value={"rows": listed, "at": at}, timestamp_ms=at)
@@ -214,95 +214,95 @@ def test_a_record_may_have_several_rows_of_one_key(spark: SparkSession) -> None:
         record("products", 5_000, ("c", 30)),
         record("orders", 5_001, ("c", 3)),
     ]
-    found = TopologyDriver(spread, spark)
-    found.pipe(log[:2])
-    kept = {name: [(row["_row"], row["value"]) for row in found.rows(name)] for name in ("waiting", "versions")}
-    found.pipe(log[2:])
+    driver = TopologyDriver(spread, spark)
+    driver.pipe(log[:2])
+    state = {name: [(row["_row"], row["value"]) for row in driver.rows(name)] for name in ("waiting", "versions")}
+    driver.pipe(log[2:])
 
-    assert kept == {"waiting": [(1, 7), (2, 1), (3, 2), (4, 2)], "versions": [(1, 20), (1, 5)]}
-    assert values(found, "as_of") == [(1, 20), (2, 20), (2, 20), (7, None)]
-    assert values(found, "newest") == values(found, "looked_up")
-    assert values(found, "newest") == [(1, 20), (2, 20), (2, 20), (3, 30), (7, None)]
+    assert state == {"waiting": [(1, 7), (2, 1), (3, 2), (4, 2)], "versions": [(1, 20), (1, 5)]}
+    assert values(driver, "as_of") == [(1, 20), (2, 20), (2, 20), (7, None)]
+    assert values(driver, "newest") == values(driver, "looked_up")
+    assert values(driver, "newest") == [(1, 20), (2, 20), (2, 20), (3, 30), (7, None)]
     assert_slice_invariant(spread, log, spark, cuts=1, by_arrival=True)
 
 
 def test_a_late_version_is_valid_from_the_frontier_at_its_record(spark: SparkSession) -> None:
-    found = driver(spark, as_of_topology)
+    driver = driver_of(spark, as_of_topology)
 
     # The frontier is at 10,000 when a version of 5,000 comes: what is before that has been told.
     run(
-        found,
+        driver,
         [product(1_000, 10), product(12_000, 99, "b"), product(5_000, 20), product(4_000, 30)],
         [product(20_000, 99, "b"), order(9_999, 1), order(10_000, 2), order(20_000, 3)],
     )
 
-    assert values(found, "left_rows") == [(1, 10), (2, 20)]
-    assert found.rows("late_records") == []
+    assert values(driver, "left_rows") == [(1, 10), (2, 20)]
+    assert driver.rows("late_records") == []
 
 
-def test_of_versions_with_one_time_the_last_in_the_log_counts(spark: SparkSession) -> None:
-    found = driver(spark, as_of_topology)
+def test_the_last_of_versions_with_the_same_time_counts(spark: SparkSession) -> None:
+    driver = driver_of(spark, as_of_topology)
 
     run(
-        found,
+        driver,
         [product(10_000, 10), product(10_000, 20)],
         [order(10_000, 1), product(20_000, 99, "b"), order(20_000, 2)],
     )
 
-    assert values(found, "left_rows") == [(1, 20)]
+    assert values(driver, "left_rows") == [(1, 20)]
 
 
-def test_a_null_value_ends_the_version_before_where_its_partition_stands(spark: SparkSession) -> None:
-    found = driver(spark, as_of_topology)
+def test_a_null_value_ends_a_version_at_the_time_of_its_partition(spark: SparkSession) -> None:
+    driver = driver_of(spark, as_of_topology)
 
     run(
-        found,
+        driver,
         [product(10_000, 10), product(12_000, 98, "b"), product(0, None, sent=900_000)],
         [order(11_999, 1), order(12_000, 2), product(20_000, 99, "b"), order(20_000, 3)],
     )
 
-    assert values(found, "left_rows") == [(1, 10), (2, None)]
-    assert values(found, "inner_rows") == [(1, 10)]
+    assert values(driver, "left_rows") == [(1, 10), (2, None)]
+    assert values(driver, "inner_rows") == [(1, 10)]
 
 
-def test_versions_go_once_no_row_can_ask_for_them(spark: SparkSession) -> None:
-    found = driver(spark, as_of_topology)
+def test_versions_are_removed_once_no_row_can_need_them(spark: SparkSession) -> None:
+    driver = driver_of(spark, as_of_topology)
 
-    run(found, [product(10_000, 10), product(11_000, 20), order(10_500, 1)], [product(30_000, 99, "b")])
-    before = sorted(row["value"] for row in found.rows("left_versions"))
-    run(found, [order(12_000, 2, "b")])  # the lesser frontier comes to 11,000
+    run(driver, [product(10_000, 10), product(11_000, 20), order(10_500, 1)], [product(30_000, 99, "b")])
+    before = sorted(row["value"] for row in driver.rows("left_versions"))
+    run(driver, [order(12_000, 2, "b")])  # the lesser frontier comes to 11,000
 
     assert before == [10, 20, 99]
-    assert sorted(row["value"] for row in found.rows("left_versions")) == [20, 99]
+    assert sorted(row["value"] for row in driver.rows("left_versions")) == [20, 99]
 
 
 def test_a_late_row_of_the_stream_is_refused(spark: SparkSession) -> None:
-    found = driver(spark, as_of_topology)
+    driver = driver_of(spark, as_of_topology)
 
     late = [order(10_000, 1, "b"), order(8_999, 2), order(9_000, 3), order(20_000, 4)]
-    run(found, [product(1_000, 10), *late, product(20_000, 99, "c")])
+    run(driver, [product(1_000, 10), *late, product(20_000, 99, "c")])
 
-    assert values(found, "left_rows") == [(1, None), (3, 10)]
-    assert [row["operator"] for row in found.rows("late_records")] == ["table_join"] * len(AS_OF)
+    assert values(driver, "left_rows") == [(1, None), (3, 10)]
+    assert [row["operator"] for row in driver.rows("late_records")] == ["table_join"] * len(AS_OF)
 
 
-def test_a_row_sees_the_table_before_it_within_its_slice_too(spark: SparkSession) -> None:
-    found = driver(spark, newest_topology)
+def test_a_row_is_joined_with_the_table_before_it_even_within_a_slice(spark: SparkSession) -> None:
+    driver = driver_of(spark, newest_topology)
 
     run(
-        found,
+        driver,
         [product(0, 10, sent=1), order(0, 1, sent=2), product(0, 20, sent=3), order(0, 2, sent=3)],
         [order(0, 3, sent=4), product(0, None, sent=5), order(0, 4, sent=6), order(0, 5, None, sent=7)],
     )
 
     # At equal times the topic decides: order 2 is before product 20.
-    assert values(found, "left_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
-    assert values(found, "inner_rows") == [(1, 10), (2, 10), (3, 20)]
-    assert values(found, "lookup_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
-    assert [found.rows(name) for name in ("inner_products", "left_products", "products")] == [[], [], []]
+    assert values(driver, "left_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
+    assert values(driver, "inner_rows") == [(1, 10), (2, 10), (3, 20)]
+    assert values(driver, "lookup_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
+    assert [driver.rows(name) for name in ("inner_products", "left_products", "products")] == [[], [], []]
 
 
-def test_a_lookup_sees_a_table_that_no_change_touches_as_it_is(spark: SparkSession) -> None:
+def test_a_lookup_reads_an_unchanged_table_directly(spark: SparkSession) -> None:
     lines, codes = (Source(topic=topic, schema=ddl) for topic, ddl in (("rows", NAMED), ("codes", CODE)))
     table = spark.createDataFrame([("a", "Ada")], CODE)
     place = "TIMESTAMP_SECONDS(0) AS _order_timestamp, 'rows' AS _topic, 0 AS _partition, 0L AS _offset"
@@ -310,8 +310,8 @@ def test_a_lookup_sees_a_table_that_no_change_touches_as_it_is(spark: SparkSessi
     records = {"rows": rows, "codes": rows.limit(0).selectExpr("id AS code", "name", *place.split(", "))}
 
     def seen(how: str) -> DataFrame:
-        found = lookup(lines, codes, key={"id": "code"}, table="known", how=how)  # type: ignore[arg-type]
-        return found(Slice(seq=1, records=records, tables={"known": table})).rows
+        operator = lookup(lines, codes, key={"id": "code"}, table="known", how=how)  # type: ignore[arg-type]
+        return operator(Slice(seq=1, records=records, tables={"known": table})).rows
 
     assert seen("left").columns[:3] == ["id", "name", "name_right"]
     expected = {("a", "Ada"), ("b", None), (None, None)}
@@ -323,7 +323,7 @@ def test_a_lookup_sees_a_table_that_no_change_touches_as_it_is(spark: SparkSessi
 
 
 @pytest.mark.parametrize("topology", ["as_of", "newest"])
-def test_rows_of_a_key_are_not_compared_with_all_its_versions(spark: SparkSession, topology: str) -> None:
+def test_rows_are_not_compared_with_all_versions_of_their_key(spark: SparkSession, topology: str) -> None:
     order = "'t' AS _topic, 0 AS _partition, id AS _offset, TIMESTAMP_SECONDS(id) AS _order_timestamp"
     times = "TIMESTAMP_SECONDS(id) AS _event_time, CAST(NULL AS TIMESTAMP) AS _frontier"
     rows = spark.range(3).selectExpr("'a' AS id", "1 AS value", "id AS at", *order.split(", "), *times.split(", "))
@@ -334,13 +334,13 @@ def test_rows_of_a_key_are_not_compared_with_all_its_versions(spark: SparkSessio
         versions = state.selectExpr("*", "_event_time AS _valid_from", "FALSE AS _is_tombstone")
         frontiers = dict.fromkeys(GRACE, Frontier(ms=10**12))
         tables = {"inner_waiting": state, "inner_versions": versions}
-        found = AS_OF["inner"](Slice(seq=1, records=records, tables=tables, frontiers=frontiers)).rows
+        joined = AS_OF["inner"](Slice(seq=1, records=records, tables=tables, frontiers=frontiers)).rows
     else:
         tables = {"inner_products": none.select("id", "value", "at")}
-        found = NEWEST["inner"](Slice(seq=1, records=records, tables=tables)).rows
+        joined = NEWEST["inner"](Slice(seq=1, records=records, tables=tables)).rows
 
-    assert [row["value_right"] for row in found.collect()] == [1] * (3 if topology == "as_of" else 2)
-    assert "Join" not in executed_plan(found)
+    assert [row["value_right"] for row in joined.collect()] == [1] * (3 if topology == "as_of" else 2)
+    assert "Join" not in executed_plan(joined)
 
 
 def test_a_lookup_compares_only_by_key(spark: SparkSession) -> None:
@@ -350,10 +350,10 @@ def test_a_lookup_compares_only_by_key(spark: SparkSession) -> None:
     stream = Source(topic="t", schema="id STRING, at BIGINT")
     looked_up = lookup(stream, stream, key="id", table="known")
 
-    found = looked_up(Slice(seq=1, records={"t": rows}, tables={"known": rows.limit(0).select("id", "at")})).rows
+    joined = looked_up(Slice(seq=1, records={"t": rows}, tables={"known": rows.limit(0).select("id", "at")})).rows
 
-    assert {(row["at"], row["at_right"]) for row in found.collect()} == {(0, None), (1, 0), (2, 1)}
-    plan = executed_plan(found)
+    assert {(row["at"], row["at_right"]) for row in joined.collect()} == {(0, None), (1, 0), (2, 1)}
+    plan = executed_plan(joined)
     assert "BroadcastHashJoin" in plan and " >= " not in plan and " < " not in plan
 
 
@@ -369,7 +369,7 @@ scored = Topology(
 )
 
 
-def test_a_lookup_of_a_running_total_sees_the_total_before_each_row(spark: SparkSession) -> None:
+def test_a_lookup_of_a_running_total_reads_the_total_before_each_row(spark: SparkSession) -> None:
     def event(topic: str, at: int, id: str | None, number: int) -> Input:
         return Input(topic=topic, value={"id": id, "n" if topic == "clicks" else "by": number}, timestamp_ms=at)
 
@@ -378,47 +378,47 @@ def test_a_lookup_of_a_running_total_sees_the_total_before_each_row(spark: Spark
         *(event("goals", 4, "a", -3), event("goals", 5, None, 9), event("clicks", 6, "a", 3)),
         *(event("clicks", 7, None, 4), event("clicks", 8, "b", 5)),
     ]
-    found = TopologyDriver(scored, spark)
-    found.pipe(log)
-    assert [(row["n"], row["score"]) for row in found.rows_in_order("clicked")] == [
+    driver = TopologyDriver(scored, spark)
+    driver.pipe(log)
+    assert [(row["n"], row["score"]) for row in driver.rows_in_order("clicked")] == [
         *((1, None), (2, 5), (3, 2), (4, None), (5, None))
     ]
-    assert found.rows("scores") == [{"id": "a", "score": 2}]
+    assert driver.rows("scores") == [{"id": "a", "score": 2}]
     assert CLICKED.tables == () and CLICKED.rows.cuts == "time"
     parts = TopologyDriver(scored, spark)
     for part in (log[:2], log[2:5], log[5:]):
         parts.pipe(part)
-    assert parts.rows("clicked") == found.rows("clicked")
+    assert parts.rows("clicked") == driver.rows("clicked")
 
 
-def test_a_lookup_sees_the_last_of_the_totals_of_a_record(spark: SparkSession) -> None:
+def test_a_lookup_reads_the_last_total_of_a_record(spark: SparkSession) -> None:
     lines = Source(topic="goals", schema="by ARRAY<INT>")
     sums = running_total(lines, key="id", amount="points", total="score", table="scores", rows="id STRING, points INT")
-    seen = lookup(CLICKS, sums, key="id")
+    scores = lookup(CLICKS, sums, key="id")
 
     def step(slice: Slice) -> Effects:
         sums(slice, slice["goals"].selectExpr("*", "'a' AS id", "EXPLODE(by) AS points"))
-        seen(slice)
+        scores(slice)
         return {}
 
     topology = Topology(
         name="games.sums",
         version="1",
         sources=[CLICKS, lines],
-        operators=[sums, seen],
-        outputs=[Append(name="clicked", of=seen.rows)],
+        operators=[sums, scores],
+        outputs=[Append(name="clicked", of=scores.rows)],
         step=step,
     )
     click = Input(topic="clicks", value={"id": "a", "n": 1}, timestamp_ms=9)
     goals = Input(topic="goals", value={"by": [7, -5]}, timestamp_ms=1)
     for parts in ([[goals, click]], [[goals], [click]]):
-        found = TopologyDriver(topology, spark)
+        driver = TopologyDriver(topology, spark)
         for part in parts:
-            found.pipe(part)
-        assert [row["score"] for row in found.rows("clicked")] == [2], parts
+            driver.pipe(part)
+        assert [row["score"] for row in driver.rows("clicked")] == [2], parts
 
 
-def test_lookups_that_do_not_fit_are_refused(spark: SparkSession) -> None:
+def test_invalid_lookups_are_refused(spark: SparkSession) -> None:
     products = newest_by(PLAIN[1], key="id", table="products")
     pairs = running_total(GOALS, key=["id", "by"], total="times", table="pairs")
     for declare, words in (
@@ -443,7 +443,7 @@ def test_lookups_that_do_not_fit_are_refused(spark: SparkSession) -> None:
         driven.pipe([Input(topic="goals", value={"id": "a", "by": 1})])
 
 
-def test_declarations_that_do_not_fit_are_refused() -> None:
+def test_invalid_declarations_are_refused() -> None:
     with pytest.raises(TopologyError, match="inner, left"):
         table_join(*TIMED, key="id", how="outer", tables=("waiting", "versions"))  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="Did you mean 'id'"):
@@ -460,32 +460,34 @@ def test_state_of_another_declaration_has_another_shape() -> None:
     assert other.tables[1].key == ("id", "at", "_topic", "_partition", "_offset", "_row")
 
 
-def as_of_held_against_the_oracle(session: SparkSession, seed: int, *, records: int = 30, slices: int = 6) -> None:
+def check_as_of_against_oracle(session: SparkSession, seed: int, *, records: int = 30, slices: int = 6) -> None:
     """Rows, state and late records after each slice, of a history in which one source is behind the other."""
     chance = random.Random(seed)
     behind = chance.choice(["orders", "products", ""])
-    found = driver(session, as_of_topology, partitions=2)
+    driver = driver_of(session, as_of_topology, partitions=2)
     placing = Placing(grace=GRACE)
-    seen: dict[str, list[Event]] = {topic: [] for topic in GRACE}
-    made = logs(chance, list(GRACE), records=records, tombstones="products")
-    for number, batch in enumerate([*arrivals(chance, made, slices=slices, behind=behind), closing(GRACE)]):
+    events_of: dict[str, list[Event]] = {topic: [] for topic in GRACE}
+    log = logs(chance, list(GRACE), records=records, tombstones="products")
+    for number, batch in enumerate([*arrivals(chance, log, slices=slices, behind=behind), closing(GRACE)]):
         for event in placing.place(batch):
-            seen[event.topic].append(event)
-        run(found, batch)
-        said = f"seed {seed}, slice {number}, behind: {behind}"
+            events_of[event.topic].append(event)
+        run(driver, batch)
+        place = f"seed {seed}, slice {number}, behind: {behind}"
         reached = {topic: placing.frontier(topic) for topic in GRACE}
         due = lesser_of(*reached.values())
-        versions = still_asked(seen["products"], since=due)
+        versions = still_asked(events_of["products"], since=due)
         for how in AS_OF:
-            admitted = [e for e in seen["orders"] if e.is_in_time and (e.id is not None or how == "left")]
+            admitted = [e for e in events_of["orders"] if e.is_in_time and (e.id is not None or how == "left")]
             waiting = [e.value for e in admitted if due is None or e.at >= due]
-            rows = as_of(seen["orders"], seen["products"], how=how, frontier=due)
-            assert values(found, f"{how}_rows") == pairs(rows), f"{how} rows; {said}"
-            assert sorted(row["value"] for row in found.rows(f"{how}_waiting")) == sorted(waiting), f"waiting; {said}"
-            kept = sorted((row["_partition"], row["_offset"]) for row in found.rows(f"{how}_versions"))
-            assert kept == sorted((one.partition, one.offset) for one in versions), f"versions; {said}"
-    late = sorted(row["_offset"] for row in found.rows_in_order("late_records"))
-    refused = [e for how in AS_OF for e in seen["orders"] if not e.is_in_time and (e.id is not None or how == "left")]
+            rows = as_of(events_of["orders"], events_of["products"], how=how, frontier=due)
+            assert values(driver, f"{how}_rows") == pairs(rows), f"{how} rows; {place}"
+            assert sorted(row["value"] for row in driver.rows(f"{how}_waiting")) == sorted(waiting), f"waiting; {place}"
+            versions_kept = sorted((row["_partition"], row["_offset"]) for row in driver.rows(f"{how}_versions"))
+            assert versions_kept == sorted((one.partition, one.offset) for one in versions), f"versions; {place}"
+    late = sorted(row["_offset"] for row in driver.rows_in_order("late_records"))
+    refused = [
+        e for how in AS_OF for e in events_of["orders"] if not e.is_in_time and (e.id is not None or how == "left")
+    ]
     assert late == sorted(event.offset for event in refused), f"late; seed {seed}"
 
 
@@ -494,35 +496,35 @@ def pairs(rows: list[tuple[Event, Event | None]]) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_as_of_joins_give_what_the_definition_says(spark: SparkSession, seed: int) -> None:
-    as_of_held_against_the_oracle(spark, seed)
+def test_as_of_joins_match_the_definition(spark: SparkSession, seed: int) -> None:
+    check_as_of_against_oracle(spark, seed)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_newest_rows_are_those_before_in_the_log(spark: SparkSession, seed: int) -> None:
+def test_newest_rows_are_the_last_ones_before_in_the_log(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)
-    found = driver(spark, newest_topology, partitions=2)
+    driver = driver_of(spark, newest_topology, partitions=2)
     placing, table = Placing(grace=GRACE), {"inner": dict[str, Event](), "left": dict[str, Event]()}
     expected: dict[str, list[tuple[Event, Event | None]]] = {"inner": [], "left": []}
-    made = logs(chance, list(GRACE), records=30, tombstones="products")
-    for batch in arrivals(chance, made, slices=4):
+    log = logs(chance, list(GRACE), records=30, tombstones="products")
+    for batch in arrivals(chance, log, slices=4):
         placed = list(placing.place(batch))
         for how, rows in expected.items():
             rows.extend(newest_seen(placed, table[how], rows="orders", how=how))
-        run(found, batch)
+        run(driver, batch)
 
     for how, rows in expected.items():
-        assert values(found, f"{how}_rows") == pairs(rows), f"{how}; seed {seed}"
-        assert {row["id"]: row["value"] for row in found.rows(f"{how}_products")} == {
+        assert values(driver, f"{how}_rows") == pairs(rows), f"{how}; seed {seed}"
+        assert {row["id"]: row["value"] for row in driver.rows(f"{how}_products")} == {
             id: event.value for id, event in table[how].items()
         }, f"table, {how}; seed {seed}"
-    assert values(found, "lookup_rows") == pairs(expected["left"]), f"lookup; seed {seed}"
+    assert values(driver, "lookup_rows") == pairs(expected["left"]), f"lookup; seed {seed}"
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 40))
-def test_more_as_of_joins_give_what_the_definition_says(spark: SparkSession, seed: int) -> None:
-    as_of_held_against_the_oracle(spark, seed, records=60, slices=12)
+def test_more_as_of_joins_match_the_definition(spark: SparkSession, seed: int) -> None:
+    check_as_of_against_oracle(spark, seed, records=60, slices=12)
 
 
 def two_joins(returns_versions: str) -> Topology:
@@ -545,19 +547,19 @@ def two_joins(returns_versions: str) -> Topology:
     )
 
 
-def test_versions_of_each_of_two_joins_go_by_its_own_frontier(spark: SparkSession) -> None:
-    found = TopologyDriver(two_joins("returns_versions"), spark)
+def test_versions_of_two_joins_are_removed_by_their_own_frontiers(spark: SparkSession) -> None:
+    driver = TopologyDriver(two_joins("returns_versions"), spark)
 
     first = [product(0, 10), product(10_000, 20), product(30_000, 99, "b"), order(20_000, 1)]
-    run(found, [*first, order(1_000, 2, "b", topic="returns")])
-    run(found, [order(5_000, 3, topic="returns"), order(6_000, 4, topic="returns")])
+    run(driver, [*first, order(1_000, 2, "b", topic="returns")])
+    run(driver, [order(5_000, 3, topic="returns"), order(6_000, 4, topic="returns")])
 
-    assert values(found, "returns_rows") == [(2, None), (3, 10)]
+    assert values(driver, "returns_rows") == [(2, None), (3, 10)]
     # The orders' frontier is at 20,000, that of the returns at 6,000: the first version is still asked for.
-    kept = {name: sorted(row["value"] for row in found.rows(name)) for name in ("versions", "returns_versions")}
-    assert kept == {"versions": [20, 99], "returns_versions": [10, 20, 99]}
+    versions = {name: sorted(row["value"] for row in driver.rows(name)) for name in ("versions", "returns_versions")}
+    assert versions == {"versions": [20, 99], "returns_versions": [10, 20, 99]}
 
 
-def test_versions_that_two_joins_would_share_are_refused() -> None:
+def test_versions_shared_by_the_tables_of_two_joins_are_refused() -> None:
     with pytest.raises(TopologyError, match=r"declares table or output \['versions'\] more than once"):
         two_joins("versions")

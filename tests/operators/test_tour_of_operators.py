@@ -28,25 +28,25 @@ def own_tests(section: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> di
     topology, test = fences(section)
     (folder / "one.py").write_text(topology)
     monkeypatch.setenv("KAPPA_TOPOLOGIES", str(folder))
-    found: dict[str, Any] = {}
-    exec(compile(test, f"<the test of {section.partition(chr(10))[0]!r}>", "exec"), found)
-    return {name: value for name, value in found.items() if name.startswith("test_")}
+    namespace: dict[str, Any] = {}
+    exec(compile(test, f"<the test of {section.partition(chr(10))[0]!r}>", "exec"), namespace)
+    return {name: value for name, value in namespace.items() if name.startswith("test_")}
 
 
-def test_the_page_has_two_kinds_of_windows_a_join_of_streams_and_a_join_with_a_table(tmp_path: Path) -> None:
+def test_the_page_shows_two_windows_a_stream_join_and_a_table_join(tmp_path: Path) -> None:
     for number, section in enumerate(SECTIONS):
         text, _ = fences(section)
         assert len(text.splitlines()) < 36
         (tmp_path / f"file{number}.py").write_text(text)
-    found, broken = registry.topologies(tmp_path)
-    made_by = [{table.made_by.partition("(")[0] for table in topology.tables} for topology in found.values()]
+    topologies, broken = registry.topologies(tmp_path)
+    made_by = [{table.made_by.partition("(")[0] for table in topology.tables} for topology in topologies.values()]
     assert not broken
     assert sorted(map(sorted, made_by)) == [["interval_join"], ["session_window"], ["table_join"], ["tumbling_window"]]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
-def test_a_topology_of_the_page_passes_its_test(
+def test_each_topology_on_the_page_passes_its_test(
     section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     tests = own_tests(section, tmp_path, monkeypatch)

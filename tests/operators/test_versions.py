@@ -49,16 +49,14 @@ def topology(*operators: Operator[Any], **parts: Any) -> Topology:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
-def test_joins_that_share_versions_give_what_the_definition_says(spark: SparkSession) -> None:
+def test_joins_that_share_versions_match_the_definition(spark: SparkSession) -> None:
     assert compare(spark, 4, records=24, slices=2, idle="returns") > 0
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize(("seed", "idle"), [(5, ""), (4, ""), (3, "returns"), (1, "products")])
-def test_more_joins_that_share_versions_give_what_the_definition_says(
-    spark: SparkSession, seed: int, idle: str
-) -> None:
+def test_more_joins_that_share_versions_match_the_definition(spark: SparkSession, seed: int, idle: str) -> None:
     # Without products nothing is emitted, and nothing forgotten.
     assert compare(spark, seed, records=40, slices=6, idle=idle) > 0 or idle == "products"
 
@@ -67,13 +65,13 @@ def test_more_joins_that_share_versions_give_what_the_definition_says(
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize("seed", range(20, 40))
-def test_random_joins_that_share_versions_give_what_the_definition_says(spark: SparkSession, seed: int) -> None:
+def test_random_joins_that_share_versions_match_the_definition(spark: SparkSession, seed: int) -> None:
     compare(spark, seed, records=60, slices=12, idle=[*GRACE, ""][seed % 4])
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
-def test_versions_are_kept_once_and_go_when_the_slowest_join_has_passed_them(spark: SparkSession) -> None:
+def test_versions_are_kept_once_until_the_slowest_join_has_passed_them(spark: SparkSession) -> None:
     shared = versions()
     joins = [join(shared, stream) for stream in STREAMS]
     own = [join(PRODUCTS, stream, tables=(f"own_{stream.topic}", f"of_{stream.topic}")) for stream in STREAMS]
@@ -108,18 +106,18 @@ def test_versions_are_kept_once_and_go_when_the_slowest_join_has_passed_them(spa
 
 
 @pytest.mark.spark
-def test_versions_are_computed_once_where_a_slice_is_computed_in_several_jobs(spark: SparkSession) -> None:
-    shared, given = versions(), list[Slice]()
+def test_versions_are_computed_once_for_a_slice_of_several_jobs(spark: SparkSession) -> None:
+    shared, slices = versions(), list[Slice]()
     joins = [join(shared, stream) for stream in STREAMS]
 
     def step(slice: Slice) -> Effects:
-        given.append(slice)
+        slices.append(slice)
         for operator in (shared, *joins):
             operator(slice)
         return {}
 
     TopologyDriver(topology(shared, *joins, step=step), spark).pipe([])
-    (calls,) = (slice.calls for slice in given)
+    (calls,) = (slice.calls for slice in slices)
 
     assert effects.shared([*calls.changes.values(), *calls.emitted.values(), *calls.shared]) == calls.shared
     assert calls.shared == [calls.results[shared].versions]
@@ -199,7 +197,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused_where_it_is_written(case: str) -> None:
+def test_invalid_declarations_are_refused_where_they_are_written(case: str) -> None:
     declare, message = REFUSED[case]
 
     with pytest.raises(TopologyError, match=f"(?s){message}"):
@@ -222,9 +220,7 @@ def test_what_does_not_fit_is_refused_where_it_is_written(case: str) -> None:
         (lambda shared, joined, slice: (shared(slice), shared(slice)), "versions_by 'versions' is called twice"),
     ],
 )
-def test_a_step_that_does_not_fit_is_refused(
-    spark: SparkSession, calls: Callable[[Any, Any, Slice], Any], message: str
-) -> None:
+def test_an_invalid_step_is_refused(spark: SparkSession, calls: Callable[[Any, Any, Slice], Any], message: str) -> None:
     shared = versions()
     joined = join(shared)
 
@@ -237,11 +233,11 @@ def test_a_step_that_does_not_fit_is_refused(
         driver.pipe([])
 
 
-def made_by(found: Topology) -> str:
-    return found.table("versions").made_by
+def made_by(declared: Topology) -> str:
+    return declared.table("versions").made_by
 
 
-def test_the_table_says_for_which_joins_it_is_kept() -> None:
+def test_the_table_names_the_joins_it_is_kept_for() -> None:
     shared = versions()
     orders, returns = (join(shared, stream) for stream in STREAMS)
     counts = tumbling_window(ORDERS, key="id", size="1 hour", aggregates={"n": count()}, table="open")
@@ -251,17 +247,17 @@ def test_the_table_says_for_which_joins_it_is_kept() -> None:
     )
 
     assert made_by(topology(shared, orders)) == "versions_by(key=(id)) for waiting_orders of orders"
-    found = topology(shared, chained, orders, counts, counted, returns)
-    assert made_by(found) == (
+    declared = topology(shared, chained, orders, counts, counted, returns)
+    assert made_by(declared) == (
         "versions_by(key=(id)) for waiting_again of orders+products, waiting_counts of orders, waiting_orders of "
         "orders, waiting_returns of returns"
     )
     # The operator knows nothing of it: it may be listed in several topologies.
     assert shared.tables[0].made_by == "versions_by(key=(id))"
-    assert found.table("versions").key == ("id", "_topic", "_partition", "_offset", "_row")
+    assert declared.table("versions").key == ("id", "_topic", "_partition", "_offset", "_row")
 
 
-def test_a_copy_of_a_topology_keeps_versions_for_the_joins_that_it_has() -> None:
+def test_a_copy_of_a_topology_keeps_versions_for_its_own_joins() -> None:
     shared = versions()
     orders, returns = (join(shared, stream) for stream in STREAMS)
     masked = replace(shared.tables[0], masked="value")
@@ -280,7 +276,7 @@ def test_a_copy_of_a_topology_keeps_versions_for_the_joins_that_it_has() -> None
     assert fewer.table("versions").masked == ("value",)
 
 
-def test_rows_that_depend_on_cuts_make_versions_that_do() -> None:
+def test_rows_that_depend_on_cuts_make_versions_that_depend_on_cuts() -> None:
     newest = newest_table_join(PRODUCTS, RETURNS, key="id", table="newest", table_rows="id STRING")
     shared = versions(of=newest.rows)
     joined = join(shared)

@@ -24,7 +24,7 @@ TICKS = Source(topic=TOPIC, schema=TICK, time="at", grace="1 second")
 COUNT = {"trades": agg.count()}
 
 
-def test_a_window_holds_what_is_from_its_start_to_before_its_end(spark: SparkSession) -> None:
+def test_a_window_includes_its_start_and_excludes_its_end(spark: SparkSession) -> None:
     counted = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="1 minute", partitions=1)
 
@@ -68,7 +68,7 @@ def test_a_window_closes_once_when_the_frontier_reaches_its_end(spark: SparkSess
     assert late(driver) == [("tumbling_window", "its window is closed", 4)]
 
 
-def test_a_window_that_opens_and_closes_in_one_slice_is_never_in_the_table(spark: SparkSession) -> None:
+def test_a_window_that_opens_and_closes_in_a_slice_is_never_in_the_table(spark: SparkSession) -> None:
     counted = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="1 second", partitions=1)
 
@@ -79,7 +79,7 @@ def test_a_window_that_opens_and_closes_in_one_slice_is_never_in_the_table(spark
     assert driver._tables["windows"].num_rows == 1
 
 
-def test_a_record_is_late_once_and_counts_in_the_windows_that_are_open(spark: SparkSession) -> None:
+def test_a_late_record_is_reported_once_and_counts_in_open_windows(spark: SparkSession) -> None:
     counted = partial(hopping_window, key="symbol", size="5 seconds", every="1 second", aggregates=COUNT)
     driver = led(spark, {"windows": counted}, grace="1 second", partitions=1)
 
@@ -97,7 +97,7 @@ def test_a_record_is_late_once_and_counts_in_the_windows_that_are_open(spark: Sp
     ]
 
 
-def test_a_closed_window_stays_as_long_as_it_is_kept_and_is_emitted_once(spark: SparkSession) -> None:
+def test_a_closed_window_is_emitted_once_and_stays_while_kept(spark: SparkSession) -> None:
     counted = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=COUNT, keep="10 seconds")
     driver = led(spark, {"windows": counted}, grace="0 seconds", partitions=1)
     pipe(driver, tick("a", 1000), tick("b", 5000))
@@ -130,7 +130,7 @@ def test_nothing_closes_before_every_partition_has_a_record(spark: SparkSession)
     assert rows(driver, "windows_final", "symbol", "window_start") == [("a", 0)]
 
 
-def test_a_final_row_comes_from_its_last_record_in_the_total_order(spark: SparkSession) -> None:
+def test_a_final_row_has_the_place_of_its_last_record(spark: SparkSession) -> None:
     summed = partial(tumbling_window, key="symbol", size="5 seconds", aggregates=SUMMARY)
     driver = led(spark, {"windows": summed}, grace="1 second", partitions=1)
 
@@ -143,22 +143,22 @@ def test_a_final_row_comes_from_its_last_record_in_the_total_order(spark: SparkS
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_windows(spark, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+def test_more_random_histories_match_plain_python(spark: SparkSession, seed: int) -> None:
     assert_windows(spark, seed)
 
 
 def assert_windows(spark: SparkSession, seed: int) -> None:
-    kept = partial(tumbling_window, key="symbol", size="3 seconds", aggregates=SUMMARY, keep="4 seconds")
+    keeping = partial(tumbling_window, key="symbol", size="3 seconds", aggregates=SUMMARY, keep="4 seconds")
     hopping = partial(hopping_window, key=["symbol"], size="5 seconds", every="2 seconds", aggregates=SUMMARY)
     history = oracle.history(seed)
     assert_as_expected(
-        led(spark, {"kept": kept, "hopping": hopping}, grace="1 second"),
+        led(spark, {"kept": keeping, "hopping": hopping}, grace="1 second"),
         history,
         {
             "kept": oracle.hopping(history, grace=1000, size=3000, every=3000, keep=4000),
@@ -169,7 +169,7 @@ def assert_windows(spark: SparkSession, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"size": "0 seconds"}, "size '0 seconds' is not a time at all"),
         ({"size": "1 second"}, "leaves out the records in between"),
@@ -182,18 +182,18 @@ def assert_windows(spark: SparkSession, seed: int) -> None:
         ({"rows": "symbol STRING, amount DOUBLE", "aggregates": {"volume": agg.sum("amount")}}, "DOUBLE"),
     ],
 )
-def test_what_does_not_fit_is_refused_when_the_operator_is_made(changed: dict[str, object], said: str) -> None:
-    given = {"key": "symbol", "size": "5 seconds", "every": "2 seconds", "aggregates": COUNT, "table": "windows"}
+def test_invalid_arguments_are_refused_on_declaration(changed: dict[str, object], message: str) -> None:
+    arguments = {"key": "symbol", "size": "5 seconds", "every": "2 seconds", "aggregates": COUNT, "table": "windows"}
 
-    with pytest.raises(TopologyError, match=said):
-        hopping_window(TICKS, **{**given, **changed})  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match=message):
+        hopping_window(TICKS, **{**arguments, **changed})  # type: ignore[arg-type]
 
 
-def test_state_of_other_parameters_is_of_another_shape() -> None:
-    made = {
+def test_state_with_other_parameters_has_another_shape() -> None:
+    shapes = {
         tumbling_window(TICKS, key="symbol", size=size, aggregates=COUNT, keep=keep, table="windows").tables[0].made_by
         for size in ("5 seconds", "6 seconds")
         for keep in (None, "1 hour")
     }
 
-    assert len(made) == 4
+    assert len(shapes) == 4
