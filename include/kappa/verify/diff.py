@@ -69,8 +69,8 @@ def verify(
     paths, row = candidate
     places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
     removed = sorted(p for p in live[1].delta_versions.keys() - set(places) if p.startswith(("tables/", "outputs/")))
-    before = {place: _frame(session, *live, place) for place in [*places, *removed]}
-    after = {place: _frame(session, paths, row, place) for place in places}
+    before = {place: _frame(session, *live, place) for place in places}
+    after = {place: frame_at(session, paths, row, place) for place in places}
     mask = Mask()
     rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
     tables, hidden = [], {} if by_state else hidden_in(live[0])
@@ -78,14 +78,14 @@ def verify(
         theirs = None if t.name in rekeyed else before[f"tables/{t.name}"]
         shown = None if theirs is None else _shown(theirs, hidden.get(t.name, ()))
         results = [column.name for column in (t.columns if by_state else t.results)]
-        tables.append(table_diff(t, shown, _there(after[f"tables/{t.name}"]), mask, columns=results))
+        tables.append(table_diff(t, shown, after[f"tables/{t.name}"], mask, columns=results))
     outputs = [
-        output_diff(a, before[f"outputs/{a.name}"], _there(after[f"outputs/{a.name}"]), by_origin=by_origin)
+        output_diff(a, before[f"outputs/{a.name}"], after[f"outputs/{a.name}"], by_origin=by_origin)
         for a in topology.appends
     ]
     for place in removed:
         kind, _, name = place.partition("/")
-        rows = _there(before[place]).count()
+        rows = frame_at(session, *live, place).count()
         if kind == "tables":
             tables.append(TableDiff(name=name, rows_live=rows, rows_candidate=None, keys_removed=rows))
         else:
@@ -101,7 +101,7 @@ def verify(
         at=row.standing,
         tables=tuple(tables),
         outputs=tuple(outputs),
-        checks=tuple(checked(session, topology, {p.partition("/")[2]: _there(frame) for p, frame in after.items()})),
+        checks=tuple(checked(session, topology, {p.partition("/")[2]: frame for p, frame in after.items()})),
         thresholds=judged(limits or {}, tables, outputs),
         is_level=has_common_topic(live[1].standing, row.standing),
         notes=(
@@ -140,11 +140,6 @@ def _frame(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str)
 def _shown(live: DataFrame, hidden: Sequence[str]) -> DataFrame:
     """Rows of the live epoch without the columns that its operator keeps for itself: another one keeps others."""
     return live.select(*quoted(name for name in live.columns if name not in hidden)) if hidden else live
-
-
-def _there(frame: DataFrame | None) -> DataFrame:
-    assert frame is not None
-    return frame
 
 
 def table_diff(
