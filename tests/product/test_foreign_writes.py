@@ -41,7 +41,7 @@ def test_rows_deleted_behind_a_stream_stop_it_and_it_goes_on_once_they_are_resto
     assert f"kappa restore {stream.name} --execute" in event.detail["error"]
     assert sorted(stream.sent()) == sent
     with pytest.raises(RefusedError, match="is running: its next commit may build on what is undone"):
-        restore(stream.config, stream.name, actor="ada", reason="back", execute=True)
+        restore(stream.config, stream.name, actor="ada", reason="back")
     assert stream.stop(live) == []
     assert "DELETE" in stream.said("restore", stream.name)
     stream.said("restore", stream.name, "--reason", "it was a mistake", "--execute")
