@@ -35,8 +35,8 @@ UP = ("up", frozenset[tuple[str, str]]())
 
 @pytest.fixture
 def hook() -> Iterator[Receiver]:
-    with receiver(503) as made:
-        yield made
+    with receiver(503) as webhook:
+        yield webhook
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def stream(
 ) -> Iterator[MeasuredLab]:
     # Three seconds at one line are slow here.
     settings = {"metrics": "0", "heartbeat_seconds": 0.2, "slow_minutes": 0.05, "attempts": 2, "webhook_url": hook.url}
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=MeasuredLab, **settings) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=MeasuredLab, **settings) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 class Provoked:
@@ -59,15 +59,15 @@ class Provoked:
 
     def until(self, epoch: int, condition: Callable[[Samples], Any]) -> Samples:
         """Scrape until a condition holds."""
-        found: Samples = {}
+        samples: Samples = {}
 
         def holds() -> bool:
-            nonlocal found
-            found = {**self.stream.samples(epoch), UP: 1}
-            return bool(condition(found))
+            nonlocal samples
+            samples = {**self.stream.samples(epoch), UP: 1}
+            return bool(condition(samples))
 
         self.stream.wait(holds, "the driver measures it")
-        return found
+        return samples
 
 
 def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
@@ -90,7 +90,7 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
 
     # Records that do not parse, that come too late, and a partition that stays behind.
     stream.moves(0, [3, 8_000], b"no JSON")
-    found = until(  # a scrape may fall between two measures of a slice
+    samples = until(  # a scrape may fall between two measures of a slice
         live,
         lambda now: (
             value(now, "kappa_records_total") == 8
@@ -98,15 +98,15 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
             and (value(now, "kappa_event_time_skew_seconds", source=stream.topic) or 0) > 3600
         ),
     )
-    looks["KappaDeadLetters"] = live, [(5, healthy), (5, found)]
-    looks["KappaLateRecords"] = live, [(5, healthy), (5, found)]
-    looks["KappaFrontierHeld"] = live, [(5, healthy), (20, found)]
+    looks["KappaDeadLetters"] = live, [(5, healthy), (5, samples)]
+    looks["KappaLateRecords"] = live, [(5, healthy), (5, samples)]
+    looks["KappaFrontierHeld"] = live, [(5, healthy), (20, samples)]
 
     # A broker that does not answer the exporter.
     broker = driver.voice.exporter._broker
     theirs, broker.made = broker.made, Broker("127.0.0.1:1", timeout_seconds=0.5)
-    found = until(live, lambda now: value(now, "kappa_lag_records") is None)
-    looks["KappaLagUnknown"] = live, [(5, healthy), (10, found)]
+    samples = until(live, lambda now: value(now, "kappa_lag_records") is None)
+    looks["KappaLagUnknown"] = live, [(5, healthy), (10, samples)]
     broker.get().close()
     broker.made = theirs
     until(live, lambda now: value(now, "kappa_lag_records") == 0)
@@ -114,14 +114,14 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
     # A step that takes long, while records arrive.
     go_on = threading.Event()
 
-    def held(given: Any) -> Any:
+    def held(records: Any) -> Any:
         assert go_on.wait(300)
-        return well.step(given)
+        return well.step(records)
 
     run.topology = replace(well, step=held)
     stream.moves(0, [8_001])
-    found = until(live, lambda now: value(now, "kappa_driver_state", state="slow") == 1)
-    looks["KappaDriverSlow"] = live, [(5, healthy), (10, found)]
+    samples = until(live, lambda now: value(now, "kappa_driver_state", state="slow") == 1)
+    looks["KappaDriverSlow"] = live, [(5, healthy), (10, samples)]
     lags = [healthy]
     for count in (10_500, 10):
         before = value(lags[-1], "kappa_lag_records") or 0
@@ -137,13 +137,13 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
     written, metrics.failed = metrics.failed, poisoned  # type: ignore[method-assign, assignment]
     go_on.set()
     stream.moves(1, [29])
-    found = until(live, lambda now: (value(now, "kappa_unmeasured_total") or 0) >= 1)
-    looks["KappaUnmeasured"] = live, [(5, healthy), (5, found)]
+    samples = until(live, lambda now: (value(now, "kappa_unmeasured_total") or 0) >= 1)
+    looks["KappaUnmeasured"] = live, [(5, healthy), (5, samples)]
     metrics.failed = written  # type: ignore[method-assign]
-    found = until(live, lambda now: (value(now, "kappa_failures_in_a_row") or 0) >= 2)
-    looks["KappaSliceFails"] = live, [(5, healthy), (5, found)]
-    found = until(live, lambda now: value(now, "kappa_driver_state", state="stuck") == 1)
-    looks["KappaDriverStuck"] = live, [(5, healthy), (5, found)]
+    samples = until(live, lambda now: (value(now, "kappa_failures_in_a_row") or 0) >= 2)
+    looks["KappaSliceFails"] = live, [(5, healthy), (5, samples)]
+    samples = until(live, lambda now: value(now, "kappa_driver_state", state="stuck") == 1)
+    looks["KappaDriverStuck"] = live, [(5, healthy), (5, samples)]
     stream.wait(lambda: hook.taken, "the notice is taken")
     (notice,) = hook.taken
     assert (notice["event"], notice["epoch"]) == ("STUCK", live)
@@ -157,10 +157,10 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
     second = stream.plan_replay()
     candidate = stream.run(second)
     stands = threading.Event()
-    candidate.engines.slice_run.topology = replace(candidate.epoch.topology, step=lambda given: stands.wait(300))
+    candidate.engines.slice_run.topology = replace(candidate.epoch.topology, step=lambda records: stands.wait(300))
     stream.wait(lambda: heartbeat.read(stream.paths(second).heartbeat), "the candidate's driver beats")
-    found = until(second, lambda now: value(now, "kappa_replay_progress_ratio") == 0)
-    looks["KappaReplayStands"] = second, [(5, found), (40, found)]
+    samples = until(second, lambda now: value(now, "kappa_replay_progress_ratio") == 0)
+    looks["KappaReplayStands"] = second, [(5, samples), (40, samples)]
     stands.set()
 
     # A driver that does not answer, and none at all.
@@ -168,8 +168,8 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
     assert stream.stop(live) == []
     with pytest.raises(URLError, match="refused"):
         urlopen(endpoint, timeout=30)
-    gone = {"targets": [endpoint.split("/")[2]], "labels": {"topology": stream.name, "epoch": str(live)}}
-    assert gone in targets(stream.config)  # it is wanted, so Prometheus goes on to ask
+    target = {"targets": [endpoint.split("/")[2]], "labels": {"topology": stream.name, "epoch": str(live)}}
+    assert target in targets(stream.config)  # it is wanted, so Prometheus goes on to ask
     looks["KappaDriverGone"] = live, [(5, healthy), (5, {UP: 0})]
     looks["KappaNoDriver"] = live, [(5, healthy), (30, {})]
 
@@ -177,7 +177,7 @@ def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
         rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
     }
     cases = [
-        Case(alert=name, looks=seen, labels={**JOB, "topology": stream.name, "epoch": str(epoch)})
-        for name, (epoch, seen) in looks.items()
+        Case(alert=name, looks=series, labels={**JOB, "topology": stream.name, "epoch": str(epoch)})
+        for name, (epoch, series) in looks.items()
     ]
     assert_firing(tmp_path, cases)

@@ -144,13 +144,13 @@ def site(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession
     url = f"http://{registry.HOST}:{free_port()}"
     with lab(
         tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Site, schema_registry=url, small_slice=5
-    ) as made:
-        made.deploy(1)
-        made.open_registry()
+    ) as stream:
+        stream.deploy(1)
+        stream.open_registry()
         try:
-            yield made
+            yield stream
         finally:
-            made.close_registry()
+            stream.close_registry()
 
 
 def test_a_stream_of_avro_waits_for_its_registry_and_a_replay_needs_none(site: Site) -> None:
@@ -195,7 +195,7 @@ def test_a_stream_of_avro_waits_for_its_registry_and_a_replay_needs_none(site: S
     assert certificate.complete, certificate.problems
     counted = recount(site.paths(second)).with_more(recount_topics(site.config, site.paths(second), site.kafka))
     assert (counted.problems, counted.unread) == ((), ())
-    assert len([said for said in counted.read if said.startswith("topic ")]) == 3
+    assert len([place for place in counted.read if place.startswith("topic ")]) == 3
 
     # What reads a versioned topic finds its schemas in the lake, where those that it is of registered them.
     story, name = f"{site.topic}.story", f"{site.name}.told"
@@ -205,9 +205,9 @@ def test_a_stream_of_avro_waits_for_its_registry_and_a_replay_needs_none(site: S
         epoch = reader.start()
         reader.await_live(epoch)
         reader.settle(epoch, [site.topic])
-        told = queries.query(reader.paths(epoch).output("told"), None)
-        assert (told.num_rows, queries.query(reader.paths(epoch).dead_letters, None).num_rows) == (14, 0)
-        assert sum(told["counted"].to_pylist()) == sum(site.balances().values())
+        table = queries.query(reader.paths(epoch).output("told"), None)
+        assert (table.num_rows, queries.query(reader.paths(epoch).dead_letters, None).num_rows) == (14, 0)
+        assert sum(table["counted"].to_pylist()) == sum(site.balances().values())
     finally:
         reader.close()
 

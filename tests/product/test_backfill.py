@@ -46,24 +46,24 @@ class Amounts(AmountsMixin, Lab):
             self.config, spark, self.name, BEGIN + first * DAY, BEGIN + last * DAY, outputs or ("moves",)
         )
 
-    def ask(self, wanted: backfill_plan.Backfill) -> Event:
+    def ask(self, proposal: backfill_plan.Backfill) -> Event:
         """Compute it, and ask for it."""
         spark: Any = SimpleNamespace(session=self.session)
-        computed = backfill.compute(self.config, spark, wanted)
-        return backfill.request(self.config, wanted, computed, actor="ada", reason="amounts count twice")
+        computed = backfill.compute(self.config, spark, proposal)
+        return backfill.request(self.config, proposal, computed, actor="ada", reason="amounts count twice")
 
     def backfill(self, first: int, last: int) -> Event:
         """The event of a backfill that was made."""
-        asked = self.ask(self.propose(first, last))
-        ended = self.wait(lambda: self.ended(asked), "the interval is replaced")
-        return backfill.await_replaced(self.config, ended and asked)
+        request = self.ask(self.propose(first, last))
+        ended = self.wait(lambda: self.ended(request), "the interval is replaced")
+        return backfill.await_replaced(self.config, ended and request)
 
     def upgrade(self) -> None:
         """Give the live epoch version 2, by which amounts count twice; history stays."""
         live = self.record().live
         self.deploy(2)
-        found = upgrading.propose(self.config, self.name, slices=0)
-        upgrading.upgrade(self.config, found, history_stands=True, actor="ada", reason="from now on")
+        proposal = upgrading.propose(self.config, self.name, slices=0)
+        upgrading.upgrade(self.config, proposal, history_stands=True, actor="ada", reason="from now on")
         self.running[live][1].join(120)
         assert self.stop(live) == []
         self.run(live)
@@ -72,53 +72,53 @@ class Amounts(AmountsMixin, Lab):
 @pytest.fixture
 def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Amounts]:
     """A live epoch that has read three days."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Amounts) as made:
-        made.deploy(1)
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Amounts) as stream:
+        stream.deploy(1)
         for number in range(3):
-            made.day(number)
-        made.start_live()
-        yield made
+            stream.day(number)
+        stream.start_live()
+        yield stream
 
 
 def test_rows_of_an_interval_are_replaced_and_no_others(amounts: Amounts) -> None:
     before, sent = amounts.moves(), sorted(amounts.sent())
     amounts.upgrade()
-    done = amounts.backfill(1, 2)
+    event = amounts.backfill(1, 2)
     assert amounts.moves() == doubled(before, 1, 2) != before
-    replaced = done.detail["outputs"]["moves"] | {"version": 0}
+    replaced = event.detail["outputs"]["moves"] | {"version": 0}
     assert replaced == {"version": 0, "computed": 100, "rows": 100, "before": 100, "same": False}
     assert sorted(amounts.sent()) == sent
     # The stream goes on after it, and by the same code.
     amounts.day(3)
-    amounts.settle(done.epoch)
+    amounts.settle(event.epoch)
     assert [n for p, o, _, n in amounts.moves() if p == 0 and o >= 150] == [2 * n for n in range(50)]
-    state = amounts.ledger(done.epoch).state()
+    state = amounts.ledger(event.epoch).state()
     assert all(joins(a.ranges, b.ranges) for a, b in zip(state.commits, state.commits[1:], strict=False))
     (row,) = [row for row in state.commits if "backfill" in row.detail]
-    assert (row.seq, row.rows_read, row.detail["backfill"]["offsets"]) == (done.detail["seq"], 0, 100)
-    assert not Path(amounts.paths(done.epoch).recomputed(row.detail["backfill"]["folder"]).lake).exists()
+    assert (row.seq, row.rows_read, row.detail["backfill"]["offsets"]) == (event.detail["seq"], 0, 100)
+    assert not Path(amounts.paths(event.epoch).recomputed(row.detail["backfill"]["folder"]).lake).exists()
 
 
 def test_a_commit_before_the_replacement_has_the_old_rows(amounts: Amounts) -> None:
     before, seq = amounts.moves(), amounts.ledger(1).state().seq
     amounts.upgrade()
     amounts.backfill(0, 3)
-    found = serving.snapshot(amounts.config, amounts.name, epoch=1, seq=seq).rows("moves").to_pylist()
-    assert sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in found) == before
+    rows = serving.snapshot(amounts.config, amounts.name, epoch=1, seq=seq).rows("moves").to_pylist()
+    assert sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in rows) == before
     assert amounts.moves() == doubled(before, 0, 3)
 
 
 def test_the_certificate_names_the_interval_and_a_recount_agrees(amounts: Amounts) -> None:
     amounts.upgrade()
-    done = amounts.backfill(1, 2)
+    event = amounts.backfill(1, 2)
     certificate = control.certify(amounts.config, amounts.name)
     assert certificate.complete, certificate.problems
     (text,) = [line for line in certificate.render() if "computed again" in line]
     assert "moves from 2023-11-15 00:00 UTC to 2023-11-16 00:00 UTC" in text and "ada" in text
-    assert f"slice {done.detail['seq']}" in text
+    assert f"slice {event.detail['seq']}" in text
     assert amounts.stop(1) == []
-    for found in (recount(amounts.paths(1)), recount_topics(amounts.config, amounts.paths(1), amounts.kafka)):
-        assert found.problems == ()
+    for report in (recount(amounts.paths(1)), recount_topics(amounts.config, amounts.paths(1), amounts.kafka)):
+        assert report.problems == ()
     entries = {e.event: e.interval for e in control.chronicle(amounts.config, amounts.name) if e.interval}
     interval = "moves from 2023-11-15 00:00 UTC to 2023-11-16 00:00 UTC"
     assert entries == {"backfill": interval, "backfilled": interval}
@@ -140,36 +140,36 @@ def test_every_interval_backfilled_is_what_a_replay_computes(amounts: Amounts) -
     second = amounts.plan_replay()
     amounts.run(second)
     amounts.await_stage(second, Stage.VERIFIED)
-    found = serving.snapshot(amounts.config, amounts.name, epoch=second).rows("moves").to_pylist()
-    assert sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in found) == rows
+    replayed = serving.snapshot(amounts.config, amounts.name, epoch=second).rows("moves").to_pylist()
+    assert sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in replayed) == rows
 
 
 def test_a_driver_that_starts_later_replaces_what_was_asked_for(amounts: Amounts) -> None:
     before = amounts.moves()
     amounts.upgrade()
     assert amounts.stop(1) == []
-    asked = amounts.ask(amounts.propose(2, 3))
+    request = amounts.ask(amounts.propose(2, 3))
     assert amounts.moves() == before
-    assert amounts.ask(amounts.propose(2, 3)).n == asked.n  # asked for once
+    assert amounts.ask(amounts.propose(2, 3)).n == request.n  # asked for once
     amounts.run(1)
-    amounts.wait(lambda: amounts.ended(asked), "the interval is replaced")
+    amounts.wait(lambda: amounts.ended(request), "the interval is replaced")
     assert amounts.moves() == doubled(before, 2, 3)
 
 
 def test_what_was_computed_with_other_code_is_withdrawn(amounts: Amounts) -> None:
     before = amounts.moves()
     assert amounts.stop(1) == []
-    asked = amounts.ask(amounts.propose(0, 1))
+    request = amounts.ask(amounts.propose(0, 1))
     amounts.deploy(2)
-    found = upgrading.propose(amounts.config, amounts.name, slices=0)
-    upgrading.upgrade(amounts.config, found, history_stands=True, actor="ada", reason="from now on")
+    proposal = upgrading.propose(amounts.config, amounts.name, slices=0)
+    upgrading.upgrade(amounts.config, proposal, history_stands=True, actor="ada", reason="from now on")
     amounts.run(1)
     amounts.running[1][1].join(120)
     assert amounts.stop(1) == []
     amounts.run(1)
-    amounts.wait(lambda: amounts.ended(asked), "it is withdrawn")
+    amounts.wait(lambda: amounts.ended(request), "it is withdrawn")
     with pytest.raises(MoveRefusedError, match="was withdrawn: It was computed with code"):
-        backfill.await_replaced(amounts.config, asked)
+        backfill.await_replaced(amounts.config, request)
     assert amounts.moves() == before
     assert amounts.ledger(1).state().open_plan is None
 
@@ -188,9 +188,9 @@ def test_a_replacement_that_fails_again_and_again_is_undone_and_the_stream_goes_
         raise OSError("disk full")
 
     monkeypatch.setattr(tables, "replace_where", fails_afterwards)
-    asked = amounts.ask(amounts.propose(0, 3))
-    amounts.wait(lambda: amounts.ended(asked), "it is withdrawn")
-    (ended,) = amounts.ended(asked)
+    request = amounts.ask(amounts.propose(0, 3))
+    amounts.wait(lambda: amounts.ended(request), "it is withdrawn")
+    (ended,) = amounts.ended(request)
     assert ended.event == "backfill_withdrawn" and "disk full" in ended.reason
     assert len(tried) == amounts.config.attempts
     assert amounts.moves() == before
@@ -214,31 +214,31 @@ def test_a_replacement_that_was_sent_and_cannot_be_finished_makes_the_epoch_stuc
             raise OSError("the ledger's disk is broken")
 
         patch.setattr(replacing, "commit_slice", no_commit)
-        asked = amounts.ask(amounts.propose(0, 1))
+        request = amounts.ask(amounts.propose(0, 1))
         amounts.wait(lambda: [e for e in amounts.record().events if e.event == "stuck"], "it is given up")
         (stuck,) = [e for e in amounts.record().events if e.event == "stuck"]
         assert "the ledger's disk is broken" in stuck.reason
         plan = amounts.ledger(1).state().open_plan
-        assert plan is not None and plan.seq == stuck.detail["seq"] and not amounts.ended(asked)
+        assert plan is not None and plan.seq == stuck.detail["seq"] and not amounts.ended(request)
         with pytest.raises(DriverNotRunningError, match=f"stuck at slice {plan.seq}: .*disk is broken.*kappa start"):
-            backfill.await_replaced(amounts.config, asked)
+            backfill.await_replaced(amounts.config, request)
     # The decision to try again finishes it: what was sent stays.
     Epochs(amounts.config.lake).add(amounts.name, 1, "start", actor="ada", reason="the disk is whole")
-    amounts.wait(lambda: amounts.ended(asked), "it is finished")
+    amounts.wait(lambda: amounts.ended(request), "it is finished")
     assert amounts.moves() == doubled(before, 0, 1)
     assert amounts.ledger(1).state().open_plan is None
 
 
 def test_running_totals_are_refused_and_nothing_is_changed(amounts: Amounts) -> None:
     events = Epochs(amounts.config.lake).events()
-    wanted = amounts.propose(0, 1, "moves", "totals")
-    (found,) = wanted.refusals
-    assert found.code == "backfill-cumulative"
-    assert "reads table 'balances'" in found.message and "window" in found.message
-    assert f"kappa replay {amounts.name}" in found.remedy
+    proposal = amounts.propose(0, 1, "moves", "totals")
+    (finding,) = proposal.refusals
+    assert finding.code == "backfill-cumulative"
+    assert "reads table 'balances'" in finding.message and "window" in finding.message
+    assert f"kappa replay {amounts.name}" in finding.remedy
     spark: Any = SimpleNamespace(session=amounts.session)
     with pytest.raises(RefusedError, match="computed record by record"):
-        backfill.compute(amounts.config, spark, wanted)
+        backfill.compute(amounts.config, spark, proposal)
     assert Epochs(amounts.config.lake).events() == events
 
 
@@ -265,7 +265,7 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
     monkeypatch.setattr("kappa.spark.session.LazySession", Given(amounts))
     monkeypatch.setattr("kappa_airflow.replays.replay.config_with_spark", lambda _: amounts.config)
     run = SimpleNamespace(triggering_user_name="ann", conf=form)
-    given: Any = {
+    context: Any = {
         "dag": SimpleNamespace(params=backfill_form()),
         "data_interval_start": BEGIN + day * DAY,
         "data_interval_end": BEGIN + (day + 1) * DAY,
@@ -273,7 +273,7 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
         "run_id": "run-1",
         "params": {"outputs": [], "reason": None, **form},
     }
-    return lambda: BackfillInterval(task_id="backfill", topology=amounts.name).execute(given)
+    return lambda: BackfillInterval(task_id="backfill", topology=amounts.name).execute(context)
 
 
 def test_the_task_of_a_run_says_what_it_does_and_returns_what_was_replaced(
@@ -289,15 +289,15 @@ def test_the_task_of_a_run_says_what_it_does_and_returns_what_was_replaced(
         pytest.raises(AirflowFailException, match=r"is refused; nothing was changed. Rows of 'totals'"),
     ):
         task(amounts, monkeypatch, 1)()
-    said = [(entry["log_level"], entry["event"] % entry.get("positional_args", ())) for entry in logs]
-    assert any(level == "warning" and "REFUSED" in text and "kappa replay" in text for level, text in said)
+    messages = [(entry["log_level"], entry["event"] % entry.get("positional_args", ())) for entry in logs]
+    assert any(level == "warning" and "REFUSED" in text and "kappa replay" in text for level, text in messages)
     assert amounts.moves() == before and not amounts.record().epoch(1).backfills
 
     with pytest.raises(AirflowFailException, match=r"no field 'output'. Did you mean 'outputs'"):
         task(amounts, monkeypatch, 1, output=["moves"])()
     with capture_logs() as logs:
-        found = task(amounts, monkeypatch, 1, outputs=["moves"])()
-    assert found["outputs"] == {"moves": {"rows": 100, "before": 100, "same": False}} and found["epoch"] == 1
+        result = task(amounts, monkeypatch, 1, outputs=["moves"])()
+    assert result["outputs"] == {"moves": {"rows": 100, "before": 100, "same": False}} and result["epoch"] == 1
     assert amounts.moves() == doubled(before, 1, 2)
     text = "\n".join(entry["event"] % entry.get("positional_args", ()) for entry in logs)
     for words in (
@@ -318,8 +318,8 @@ def test_a_step_that_needs_rows_is_refused(amounts: Amounts, monkeypatch: pytest
         raise IndexError("no rows")
 
     monkeypatch.setattr(backfill_plan, "dependencies", fails)
-    (found,) = amounts.propose(0, 1).refusals
-    assert found.code == "backfill-not-inspected" and "IndexError: no rows" in found.message
+    (finding,) = amounts.propose(0, 1).refusals
+    assert finding.code == "backfill-not-inspected" and "IndexError: no rows" in finding.message
 
 
 def test_a_row_that_the_check_refuses_ends_a_backfill_and_changes_nothing(
@@ -327,25 +327,25 @@ def test_a_row_that_the_check_refuses_ends_a_backfill_and_changes_nothing(
 ) -> None:
     required = Amounts.template.replace('"id STRING NOT NULL, counted BIGINT"', '"id STRING, counted BIGINT NOT NULL"')
     monkeypatch.setattr(Amounts, "template", required)
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Amounts) as made:
-        made.deploy(1)
-        made.day(0)
-        made.start_live()
-        before = made.moves()
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Amounts) as amounts:
+        amounts.deploy(1)
+        amounts.day(0)
+        amounts.start_live()
+        before = amounts.moves()
         # One row of the day loses what is required.
-        made.deploy(2, factor="IF(_partition = 0 AND _offset = 3, NULL, 2)")
-        found = upgrading.propose(made.config, made.name, slices=0)
-        upgrading.upgrade(made.config, found, history_stands=True, actor="ada", reason="from now on")
-        made.running[1][1].join(120)
-        assert made.stop(1) == []
-        made.run(1)
+        amounts.deploy(2, factor="IF(_partition = 0 AND _offset = 3, NULL, 2)")
+        proposal = upgrading.propose(amounts.config, amounts.name, slices=0)
+        upgrading.upgrade(amounts.config, proposal, history_stands=True, actor="ada", reason="from now on")
+        amounts.running[1][1].join(120)
+        assert amounts.stop(1) == []
+        amounts.run(1)
 
         with pytest.raises(TopologyError, match=r"1 of .* rows have null in column 'counted'") as refused:
-            made.ask(made.propose(0, 1))
+            amounts.ask(amounts.propose(0, 1))
 
-        assert refused.value.data["place"] == (made.topic, 0, 3)
-        assert made.moves() == before
-        assert [event for event in made.record().events if event.event.startswith("backfill")] == []
+        assert refused.value.data["place"] == (amounts.topic, 0, 3)
+        assert amounts.moves() == before
+        assert [event for event in amounts.record().events if event.event.startswith("backfill")] == []
 
 
 def test_records_before_the_epoch_are_refused(amounts: Amounts) -> None:
@@ -354,22 +354,22 @@ def test_records_before_the_epoch_are_refused(amounts: Amounts) -> None:
     amounts.await_stage(second, Stage.VERIFIED)
     control.cut_over(amounts.config, amounts.name, second, actor="ada", reason="later")
     amounts.await_live(second)
-    (found,) = amounts.propose(0, 2).refusals
-    assert found.code == "backfill-before-epoch" and "begins at 50" in found.message
+    (finding,) = amounts.propose(0, 2).refusals
+    assert finding.code == "backfill-before-epoch" and "begins at 50" in finding.message
     assert not amounts.propose(1, 2).refusals
 
 
 def test_an_unknown_output_or_an_interval_that_ends_before_it_begins_is_refused(amounts: Amounts) -> None:
-    assert [found.code for found in amounts.propose(0, 1, "balances").refusals] == ["backfill-unknown-output"]
+    assert [finding.code for finding in amounts.propose(0, 1, "balances").refusals] == ["backfill-unknown-output"]
     with pytest.raises(UsageError, match="which is not after"):
         amounts.propose(1, 1)
 
 
 def test_an_interval_without_records_replaces_nothing(amounts: Amounts) -> None:
     before = amounts.moves()
-    wanted = amounts.propose(-5, -4)
-    assert not wanted.refusals and wanted.offsets == 0
-    assert "no record" in "\n".join(wanted.render())
+    proposal = amounts.propose(-5, -4)
+    assert not proposal.refusals and proposal.offsets == 0
+    assert "no record" in "\n".join(proposal.render())
     amounts.backfill(-5, -4)
     assert amounts.moves() == before
 
@@ -377,17 +377,17 @@ def test_an_interval_without_records_replaces_nothing(amounts: Amounts) -> None:
 def test_the_end_of_the_log_is_left_to_the_live_epoch(amounts: Amounts) -> None:
     assert amounts.stop(1) == []
     amounts.day(3)
-    wanted = amounts.propose(2, 5)
-    assert [found.code for found in wanted.findings] == ["backfill-sends-nothing", "backfill-not-final"]
-    assert wanted.offsets == 100
+    proposal = amounts.propose(2, 5)
+    assert [finding.code for finding in proposal.findings] == ["backfill-sends-nothing", "backfill-not-final"]
+    assert proposal.offsets == 100
 
 
 def test_an_interval_whose_records_retention_removed_is_refused(amounts: Amounts) -> None:
     before = amounts.moves()
     amounts.upgrade()
     amounts.delete_before({0: 70, 1: 70})
-    (found,) = amounts.propose(0, 2).refusals
-    assert found.code == "backfill-records-gone" and "from offset 70 on" in found.message
+    (finding,) = amounts.propose(0, 2).refusals
+    assert finding.code == "backfill-records-gone" and "from offset 70 on" in finding.message
     assert not amounts.propose(2, 3).refusals
     assert amounts.moves() == before
 
@@ -397,8 +397,8 @@ def test_an_archive_gives_the_records_that_kafka_has_no_more(amounts: Amounts) -
     amounts.upgrade()
     assert amounts.archive() == 300
     amounts.delete_before({0: 70, 1: 120})
-    wanted = amounts.propose(0, 2)
-    assert not wanted.refusals
-    assert [(r.partition, r.start, r.end) for r in wanted.archived] == [(0, 0, 70), (1, 0, 100)]
+    proposal = amounts.propose(0, 2)
+    assert not proposal.refusals
+    assert [(r.partition, r.start, r.end) for r in proposal.archived] == [(0, 0, 70), (1, 0, 100)]
     amounts.backfill(0, 2)
     assert amounts.moves() == doubled(before, 0, 2)

@@ -85,24 +85,24 @@ class Local(TimedMixin, Lab):
 @pytest.fixture
 def local(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Local]:
     """A live epoch that has read days around both changes of 2026, in two slices, and goes on by version 2."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Local) as made:
-        made.deploy(1)
-        made.days(datetime(2026, 3, 28, tzinfo=UTC), 5)
-        made.start_live()
-        made.days(datetime(2026, 10, 24, tzinfo=UTC), 5)
-        made.settle(1)
-        made.deploy(2)
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Local) as stream:
+        stream.deploy(1)
+        stream.days(datetime(2026, 3, 28, tzinfo=UTC), 5)
+        stream.start_live()
+        stream.days(datetime(2026, 10, 24, tzinfo=UTC), 5)
+        stream.settle(1)
+        stream.deploy(2)
         upgrading.upgrade(
-            made.config,
-            upgrading.propose(made.config, made.name, slices=0),
+            stream.config,
+            upgrading.propose(stream.config, stream.name, slices=0),
             history_stands=True,
             actor="ada",
             reason="from now on",
         )
-        made.running[1][1].join(120)
-        assert made.stop(1) == []
-        made.run(1)
-        yield made
+        stream.running[1][1].join(120)
+        assert stream.stop(1) == []
+        stream.run(1)
+        yield stream
 
 
 def of_day(rows: list[dict[str, Any]], first: str, last: str) -> list[dict[str, Any]]:
@@ -114,15 +114,15 @@ def of_day(rows: list[dict[str, Any]], first: str, last: str) -> list[dict[str, 
 def test_local_days_over_both_changes_are_what_a_replay_computes(local: Local) -> None:
     before = {name: local.rows(name) for name in OUTPUTS}
     intervals = (("2026-03-29", "2026-03-30"), ("2026-10-25", "2026-10-26"))
-    (off,) = {found.code for found in local.propose("2026-03-29", "2026-03-30", "UTC").refusals}
+    (off,) = {finding.code for finding in local.propose("2026-03-29", "2026-03-30", "UTC").refusals}
     assert off == "backfill-off-grid"
     for first, last in intervals:
-        wanted = local.propose(first, last)
-        assert not wanted.refusals, wanted.render()
+        proposal = local.propose(first, last)
+        assert not proposal.refusals, proposal.render()
         spark: Any = SimpleNamespace(session=local.session)
-        computed = backfill.compute(local.config, spark, wanted)
-        asked = backfill.request(local.config, wanted, computed, actor="ada", reason="amounts count twice")
-        backfill.await_replaced(local.config, asked)
+        computed = backfill.compute(local.config, spark, proposal)
+        request = backfill.request(local.config, proposal, computed, actor="ada", reason="amounts count twice")
+        backfill.await_replaced(local.config, request)
     after = {name: local.rows(name) for name in OUTPUTS}
     second = local.plan_replay()
     local.run(second)
@@ -130,9 +130,9 @@ def test_local_days_over_both_changes_are_what_a_replay_computes(local: Local) -
     for name in OUTPUTS:
         replayed = local.rows(name, second)
         for first, last in intervals:
-            mine, old = (of_day(rows, first, last) for rows in (after[name], before[name]))
-            assert mine == of_day(replayed, first, last), (name, first)
-            assert len(mine) == len(old) and (mine != old or not old), (name, first)
+            new, old = (of_day(rows, first, last) for rows in (after[name], before[name]))
+            assert new == of_day(replayed, first, last), (name, first)
+            assert len(new) == len(old) and (new != old or not old), (name, first)
         rest = [
             [row for row in rows if not any(row in of_day(rows, *one) for one in intervals)]
             for rows in (after[name], before[name])

@@ -46,13 +46,13 @@ class Timed(TimedMixin, Lab):
 
     def ask(self, first: float, last: float, *outputs: str) -> Event:
         """Compute it, and ask for it; it has ended."""
-        wanted = self.propose(first, last, *outputs)
-        assert not wanted.refusals, wanted.render()
+        proposal = self.propose(first, last, *outputs)
+        assert not proposal.refusals, proposal.render()
         spark: Any = SimpleNamespace(session=self.session)
-        computed = backfill.compute(self.config, spark, wanted)
-        asked = backfill.request(self.config, wanted, computed, actor="ada", reason="amounts count twice")
-        self.wait(lambda: self.ended(asked), "the interval is replaced, or it is withdrawn")
-        return asked
+        computed = backfill.compute(self.config, spark, proposal)
+        request = backfill.request(self.config, proposal, computed, actor="ada", reason="amounts count twice")
+        self.wait(lambda: self.ended(request), "the interval is replaced, or it is withdrawn")
+        return request
 
     def backfill(self, first: float, last: float, *outputs: str) -> Event:
         """The event of a backfill that was made."""
@@ -60,21 +60,21 @@ class Timed(TimedMixin, Lab):
 
     def folded_hours(self) -> dict[tuple[str, datetime], int]:
         """The changelog of the table of hours, folded by a plain consumer."""
-        found: dict[tuple[str, datetime], int] = {}
+        hours: dict[tuple[str, datetime], int] = {}
         for message in read_messages(self.config.bootstrap_servers, self.paths(1).changelog("open_hours")):
             key = orjson.loads(message.key())
             at = (key["id"], datetime.fromisoformat(key["window_start"]))
-            found.pop(at, None)
+            hours.pop(at, None)
             if message.value() is not None:
-                found[at] = orjson.loads(message.value())["counted"]
-        return found
+                hours[at] = orjson.loads(message.value())["counted"]
+        return hours
 
     def upgrade(self, version: int = 2, **parts: Any) -> None:
         """Give the live epoch other code; history stays."""
         live = self.record().live
         self.deploy(version, **parts)
-        found = upgrading.propose(self.config, self.name, slices=0)
-        upgrading.upgrade(self.config, found, history_stands=True, actor="ada", reason="from now on")
+        proposal = upgrading.propose(self.config, self.name, slices=0)
+        upgrading.upgrade(self.config, proposal, history_stands=True, actor="ada", reason="from now on")
         self.running[live][1].join(120)
         assert self.stop(live) == []
         self.run(live)
@@ -82,7 +82,8 @@ class Timed(TimedMixin, Lab):
     def refused(self, first: float, last: float, *outputs: str) -> list[tuple[str, str]]:
         """Code and text of what refuses a backfill."""
         return [
-            (found.code, f"{found.message} {found.remedy}") for found in self.propose(first, last, *outputs).refusals
+            (finding.code, f"{finding.message} {finding.remedy}")
+            for finding in self.propose(first, last, *outputs).refusals
         ]
 
 
@@ -95,25 +96,25 @@ class More(Timed):
 @pytest.fixture
 def more(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[More]:
     """A live epoch of these that has read four days, in one slice."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=More) as made:
-        made.deploy(1)
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=More) as stream:
+        stream.deploy(1)
         for number in range(4):
-            made.day(number)
-        made.start_live()
-        yield made
+            stream.day(number)
+        stream.start_live()
+        yield stream
 
 
 @pytest.fixture
 def timed(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Timed]:
     """A live epoch that has read four days, in a slice each."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Timed) as made:
-        made.deploy(1)
-        made.day(0)
-        made.start_live()
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Timed) as stream:
+        stream.deploy(1)
+        stream.day(0)
+        stream.start_live()
         for number in (1, 2, 3):
-            made.day(number)
-            made.settle(1)
-        yield made
+            stream.day(number)
+            stream.settle(1)
+        yield stream
 
 
 def test_intervals_of_windows_and_joins_are_what_a_replay_computes_and_no_reader_sees_half(timed: Timed) -> None:
@@ -122,19 +123,19 @@ def test_intervals_of_windows_and_joins_are_what_a_replay_computes_and_no_reader
     # What lies far before the interval is not read.
     assert (timed.propose(2, 3).since or 0) > 0 and timed.propose(0, 1).since == 0
     halves: list[str] = []
-    done = threading.Event()
-    seen: set[tuple[str, ...]] = set()
+    stop = threading.Event()
+    states: set[tuple[str, ...]] = set()
 
     def read() -> None:
-        while not done.is_set():
-            found = serving.snapshot(timed.config, timed.name)
+        while not stop.is_set():
+            snapshot = serving.snapshot(timed.config, timed.name)
             state = []
             for name in BOUNDED:
-                rows = [{k: v for k, v in r.items() if k != "_seq"} for r in found.rows(name).to_pylist()]
-                mine, _ = split(sorted(rows, key=lambda row: sorted(map(str, row.items()))), name, 2, 3)
+                rows = [{k: v for k, v in r.items() if k != "_seq"} for r in snapshot.rows(name).to_pylist()]
+                current, _ = split(sorted(rows, key=lambda row: sorted(map(str, row.items()))), name, 2, 3)
                 old, _ = split(before[name], name, 2, 3)
-                state.append("old" if mine == old else "new")
-            seen.add(tuple(state))
+                state.append("old" if current == old else "new")
+            states.add(tuple(state))
             halves.extend([] if len(set(state)) == 1 else [str(state)])
 
     reader = threading.Thread(target=read)
@@ -142,9 +143,9 @@ def test_intervals_of_windows_and_joins_are_what_a_replay_computes_and_no_reader
     try:
         event = timed.backfill(2, 3)
     finally:
-        done.set()
+        stop.set()
         reader.join()
-    assert not halves and ("old",) * len(BOUNDED) in seen
+    assert not halves and ("old",) * len(BOUNDED) in states
     assert set(event.detail["outputs"]) == set(BOUNDED)
     # What the table holds is in its changelog too.
     assert timed.folded_hours() == {
@@ -154,17 +155,17 @@ def test_intervals_of_windows_and_joins_are_what_a_replay_computes_and_no_reader
     assert any("late" in row["reason"] or "closed" in row["reason"] for row in timed.rows("late_records"))
     # An earlier one overlaps in what is read, not in what is replaced; in any order, and again.
     timed.backfill(0, 1)
-    assert all(found["same"] for found in timed.backfill(2, 3).detail["outputs"].values())
+    assert all(output["same"] for output in timed.backfill(2, 3).detail["outputs"].values())
     after = {name: timed.rows(name) for name in BOUNDED}
     second = timed.plan_replay()
     timed.run(second)
     timed.await_stage(second, Stage.CAUGHT_UP)
     for name in BOUNDED:
         for first, last, is_other in ((0, 1, True), (1, 2, False), (2, 3, True)):
-            mine, was = (split(rows, name, first, last)[0] for rows in (after[name], before[name]))
-            assert mine and len(mine) == len(was) and (mine != was) is is_other, (name, first)
+            current, was = (split(rows, name, first, last)[0] for rows in (after[name], before[name]))
+            assert current and len(current) == len(was) and (current != was) is is_other, (name, first)
             if is_other:
-                assert mine == split(timed.rows(name, second), name, first, last)[0], (name, first)
+                assert current == split(timed.rows(name, second), name, first, last)[0], (name, first)
         assert split(after[name], name, 0, 3)[1] == split(before[name], name, 0, 3)[1], name
     certificate = control.certify(timed.config, timed.name)
     assert certificate.complete, certificate.problems
@@ -196,36 +197,36 @@ def test_an_interval_before_the_beginning_of_the_epoch_is_refused(timed: Timed) 
     timed.await_stage(second, Stage.VERIFIED)
     control.cut_over(timed.config, timed.name, second, actor="ada", reason="later")
     timed.await_live(second)
-    (found,) = timed.refused(1, 2, "hours")
-    assert found[0] == "backfill-state-gone" and "from 2023-11-15 00:00 UTC on" in found[1]
-    assert "kappa replay" in found[1]
+    (refusal,) = timed.refused(1, 2, "hours")
+    assert refusal[0] == "backfill-state-gone" and "from 2023-11-15 00:00 UTC on" in refusal[1]
+    assert "kappa replay" in refusal[1]
 
 
 def test_intervals_that_were_read_with_another_grace_are_refused(timed: Timed) -> None:
     timed.upgrade(2, grace="4 hours")
-    (found,) = timed.refused(1, 2, "hours")
-    assert found[0] == "backfill-other-parameters"
-    assert "was '3 hours' and is '4 hours'" in found[1] and "kappa replay" in found[1]
+    (refusal,) = timed.refused(1, 2, "hours")
+    assert refusal[0] == "backfill-other-parameters"
+    assert "was '3 hours' and is '4 hours'" in refusal[1] and "kappa replay" in refusal[1]
 
 
 def test_a_column_that_is_not_the_time_of_the_record_is_found_out(timed: Timed) -> None:
-    wanted = timed.propose(1, 2, "pairs")
-    assert wanted.since is not None and wanted.reads
-    later = tuple(replace(one, start=one.end - 1) for one in wanted.reads)
+    proposal = timed.propose(1, 2, "pairs")
+    assert proposal.since is not None and proposal.reads
+    later = tuple(replace(one, start=one.end - 1) for one in proposal.reads)
     spark: Any = SimpleNamespace(session=timed.session)
     with pytest.raises(MoveRefusedError, match="is not the event time of the record"):
-        backfill.compute(timed.config, spark, replace(wanted, reads=later, since=None))
+        backfill.compute(timed.config, spark, replace(proposal, reads=later, since=None))
 
 
 @pytest.fixture
 def quick(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Timed]:
     """A live epoch that has read two days in one slice."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Timed) as made:
-        made.deploy(1)
-        made.day(0)
-        made.day(1)
-        made.start_live()
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Timed) as stream:
+        stream.deploy(1)
+        stream.day(0)
+        stream.day(1)
+        stream.start_live()
+        yield stream
 
 
 def test_the_same_code_gives_the_same_rows_and_late_records_keep_their_frontier(quick: Timed) -> None:
@@ -233,15 +234,15 @@ def test_the_same_code_gives_the_same_rows_and_late_records_keep_their_frontier(
     before = {name: quick.rows(name) for name in names}
     assert all(before.values())
     event = quick.backfill(0, 1, *names)
-    same = {name for name, found in event.detail["outputs"].items() if found["same"] and found["rows"]}
+    same = {name for name, output in event.detail["outputs"].items() if output["same"] and output["rows"]}
     assert same == set(names)
     assert {name: quick.rows(name) for name in names} == before
     assert control.certify(quick.config, quick.name).complete
     # The stream goes on after it, and by what the epoch kept.
     quick.day(2)
     quick.settle(1)
-    mine, _ = split(quick.rows("hours"), "hours", 0, 1)
-    assert mine == split(before["hours"], "hours", 0, 1)[0]
+    windows, _ = split(quick.rows("hours"), "hours", 0, 1)
+    assert windows == split(before["hours"], "hours", 0, 1)[0]
     assert split(quick.rows("hours"), "hours", 1, 2)[0]
 
 
@@ -264,8 +265,8 @@ def test_a_replacement_of_windows_that_fails_in_each_try_is_undone(
     quick.day(2)
     quick.settle(1)
     assert split(quick.rows("hours"), "hours", 0, 1)[0] == split(before["hours"], "hours", 0, 1)[0]
-    kept = [row for row in quick.rows("open_hours") if row["window_start"] < BEGIN + DAY]
-    assert kept and all(row in before["open_hours"] for row in kept)
+    rows = [row for row in quick.rows("open_hours") if row["window_start"] < BEGIN + DAY]
+    assert rows and all(row in before["open_hours"] for row in rows)
     assert quick.stop(1) == []
     assert recount(quick.paths(1)).problems == ()
     assert control.certify(quick.config, quick.name).complete
@@ -274,13 +275,13 @@ def test_a_replacement_of_windows_that_fails_in_each_try_is_undone(
 def test_savepoints_followers_and_comparisons_know_of_a_backfill(quick: Timed) -> None:
     before, seq = quick.rows("hours"), quick.ledger(1).state().seq
     quick.upgrade()
-    done = quick.backfill(0, 1, "hours")
+    event = quick.backfill(0, 1, "hours")
     after = quick.rows("hours")
     assert after != before
     # A commit before it has the old rows, the one that it made the new ones.
     old = serving.snapshot(quick.config, quick.name, epoch=1, seq=seq).rows("hours").to_pylist()
     assert sorted(row["counted"] for row in old) == sorted(row["counted"] for row in before)
-    second = quick.plan_replay(FromSavepoint(seq=done.detail["seq"]))
+    second = quick.plan_replay(FromSavepoint(seq=event.detail["seq"]))
     quick.run(second)
     quick.await_stage(second, Stage.VERIFIED)
     report = quick.record().epoch(second).verified.detail["report"]
@@ -317,8 +318,8 @@ def test_a_longer_grace_by_an_upgrade_closes_no_window_twice_there_and_in_a_repl
         assert len(windows) == len(set(windows)), name
         assert split(live[name], name, 2, 3)[0], "what the new grace has passed is closed"
     # Seeded by the new code with what the old grace had closed, it keeps the same frontiers.
-    (made,) = [row for row in quick.ledger(1).state().upgrades if row.detail["floors"]]
-    second = quick.plan_replay(FromSavepoint(name=made.detail["savepoint"]))
+    (upgrade,) = [row for row in quick.ledger(1).state().upgrades if row.detail["floors"]]
+    second = quick.plan_replay(FromSavepoint(name=upgrade.detail["savepoint"]))
     quick.run(second)
     quick.await_stage(second, Stage.VERIFIED)
     assert {name: quick.rows(name, second) for name in live} == live

@@ -77,10 +77,10 @@ def both(
         reads = [left, right] if case.right else [left]
         theirs = [left] if case.is_global else reads
         kafka_streams.run(case.peer, [left, right], output, reads=theirs)
-        with lab(tmp_path / "lab", kafka, spark, left) as made:
+        with lab(tmp_path / "lab", kafka, spark, left) as stream:
             name = f"beside.{left.replace('.', '_')}"
-            (made.config.topologies / "one.py").write_text(case.file(name, left, right))
-            member = Member(name=name, config=made.config, kafka=kafka, topic=left, session=spark)
+            (stream.config.topologies / "one.py").write_text(case.file(name, left, right))
+            member = Member(name=name, config=stream.config, kafka=kafka, topic=left, session=spark)
             try:
                 member.start_live()
                 member.settle(1, reads)

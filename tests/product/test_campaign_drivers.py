@@ -34,8 +34,8 @@ SIDE_BY_SIDE, FIRST = 3, 20261200
 
 @pytest.fixture
 def campaign(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[CampaignLab]:
-    with lab(tmp_path / "lab", kafka, spark, topic(), kind=CampaignLab) as made:
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(), kind=CampaignLab) as stream:
+        yield stream
 
 
 def run(campaign: CampaignLab, number: int) -> int:
@@ -58,8 +58,8 @@ def run(campaign: CampaignLab, number: int) -> int:
         newest = {row[one.key]: row for row in one.good}
         for key in list(newest)[:1]:
             where = f"{quoted_name(one.key)} = '{key}'"
-            said = campaign.said("query", campaign.name, f"newest_{place}", "--where", where, "--json")
-            assert [row[one.key] for row in json.loads(said)["rows"]] == [key]
+            answer = campaign.said("query", campaign.name, f"newest_{place}", "--where", where, "--json")
+            assert [row[one.key] for row in json.loads(answer)["rows"]] == [key]
 
     campaign.archive_topics()
     campaign.config = replace(campaign.config, small_slice=0, arrow_rows=chance.choice([0, 500_000]))

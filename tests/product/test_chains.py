@@ -66,8 +66,8 @@ def test_a_reader_of_a_chain_stands_at_root_offsets_and_is_replayed_alone(chain:
     prove(two, {1: 1})
     state = two.ledger(1).state()
     assert state.position.topics == (f"{one.story}.e0001",) and state.standing.topics == (two.topic,)
-    told = {Offsets.from_json(row.detail["sent"]) for row in one.ledger(1).state().commits if row.seq}
-    assert {Offsets.of((r.at, r.end) for r in row.ranges) for row in state.commits if row.seq} <= told
+    sent = {Offsets.from_json(row.detail["sent"]) for row in one.ledger(1).state().commits if row.seq}
+    assert {Offsets.of((r.at, r.end) for r in row.ranges) for row in state.commits if row.seq} <= sent
     assert two.kafka.group_offsets(two.paths(1).name) == state.position
 
     second = verified(two, 2)
@@ -94,8 +94,8 @@ def both_verified(one: Upstream, two: Downstream) -> dict[str, int]:
 def test_both_move_in_one_commit_at_one_root_offset_and_back_again(chain: Chain) -> None:
     one, two = members = chain(slice_records=3)
     live(one, two)
-    wanted = both_verified(one, two)
-    assert wanted == {one.name: 2, two.name: 2}
+    candidates = both_verified(one, two)
+    assert candidates == {one.name: 2, two.name: 2}
     (binding,) = two.plan(2).bound.values()
     assert binding.topic == f"{one.story}.e0002"
     report = control.diff(two.config, two.name, 2)
@@ -108,8 +108,8 @@ def test_both_move_in_one_commit_at_one_root_offset_and_back_again(chain: Chain)
 
     one.produce([("d", 6), ("a", 7)], start_ms=LATER)
     with Reader(one.config, [one.name, two.name]).reading() as reader:
-        cut_over(members, wanted)
-        await_all_live(members, wanted)
+        cut_over(members, candidates)
+        await_all_live(members, candidates)
     assert reader.seen == [(1, 1), (2, 2)]
     at = Offsets.from_json(moved(two).detail["at"])
     assert at == Offsets.from_json(moved(one).detail["at"]) == resumed_at(one, 2) == resumed_at(two, 2)
@@ -122,7 +122,7 @@ def test_both_move_in_one_commit_at_one_root_offset_and_back_again(chain: Chain)
     for back in members:
         with pytest.raises(MoveRefusedError, match=rf"kappa (rollback|cutover) {one.name} {two.name} --execute"):
             control.rollback(one.config, back.name, actor="ada", reason="alone")
-    recalled = cutover.recall_together(one.config, dict.fromkeys(wanted), actor="ada", reason="back")
+    recalled = cutover.recall_together(one.config, dict.fromkeys(candidates), actor="ada", reason="back")
     assert recalled == {one.name: 1, two.name: 1}
     for member in members:
         member.run(1)
@@ -172,14 +172,14 @@ def test_a_chain_sends_each_root_record_once_whichever_driver_is_killed(
         two.settle(1)
     prove(two, {1: 1})
 
-    wanted = both_verified(one, two)
+    candidates = both_verified(one, two)
     one.produce([("d", 6), ("a", 7)], start_ms=LATER + 60_000)
     olds = ((one, "standing"), (two, "standing"), (one, "yield"), (two, "yield"))
     reaper.arm(one, 1, "standing")
     reaper.arm(two, 1, "standing")
     for member in members:
         reaper.arm(member, 2, "move.ready")
-    cut_over(members, wanted)
+    cut_over(members, candidates)
     for member, point in olds:
         await_death(member, 1)
         if point == "standing":
@@ -227,14 +227,14 @@ def test_three_in_a_row_move_together_and_the_last_stands_at_root_offsets(chain:
         three.await_live(1)
         three.settle(1)
         prove(three, {1: 1})
-        wanted = {one.name: verified(one, 5)}
-        wanted[two.name] = verified(two, 2, upstream={one.name: 2})
-        wanted[three.name] = verified(three, 3, upstream={two.name: 2})
+        candidates = {one.name: verified(one, 5)}
+        candidates[two.name] = verified(two, 2, upstream={one.name: 2})
+        candidates[three.name] = verified(three, 3, upstream={two.name: 2})
         with pytest.raises(MoveRefusedError, match=f"Live epoch 1 of {three.name!r} reads epoch 1 of {two.name!r}"):
             cutover.cut_over_together(one.config, {one.name: 2, two.name: 2}, actor="ada", reason="without the third")
         one.produce([("d", 6), ("a", 7)], start_ms=LATER)
-        cut_over(members, wanted)
-        await_all_live(members, wanted)
+        cut_over(members, candidates)
+        await_all_live(members, candidates)
         assert len({str(resumed_at(member, 2)) for member in members}) == 1
         one.produce([("b", 8)], start_ms=LATER + 60_000)
         three.settle(2)
@@ -256,8 +256,8 @@ def test_a_reader_of_a_chain_goes_on_from_a_savepoint_of_its_own(chain: Chain) -
     assert plan.roots["origin"] == two.plan(1).roots["start"]
     control.cut_over(two.config, two.name, second, actor="ada", reason="alone")
     two.await_live(second)
-    known = {(message.partition(), message.offset()) for message in before}
-    later = [message for message in raw(two) if (message.partition(), message.offset()) not in known]
+    old_places = {(message.partition(), message.offset()) for message in before}
+    later = [message for message in raw(two) if (message.partition(), message.offset()) not in old_places]
     scores = Counter(expected_scores(before, 1)) + Counter(expected_scores(later, 2))
     assert two.scores() == scores
     assert control.certify(two.config, two.name).complete

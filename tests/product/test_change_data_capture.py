@@ -90,9 +90,9 @@ def test_a_table_of_changes_is_replayed_compared_moved_and_reconciled(
         shop.run(second)
         shop.await_stage(second, Stage.VERIFIED)
         for epoch in (first, second):
-            found = {row["id"]: tuple(row[name] for name in COLUMNS) for row in shop.rows("customers", epoch)}
-            assert found == selected(recording)
-            assert {row["id"] for row in shop.rows("past", epoch) if row["is_current"]} == set(found)
+            customers = {row["id"]: tuple(row[name] for name in COLUMNS) for row in shop.rows("customers", epoch)}
+            assert customers == selected(recording)
+            assert {row["id"] for row in shop.rows("past", epoch) if row["is_current"]} == set(customers)
         assert shop.rows("past", first) == shop.rows("past", second)
 
         control.cut_over(shop.config, shop.name, second, actor="test", reason="test")

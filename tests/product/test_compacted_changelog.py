@@ -59,11 +59,11 @@ class History:
         epoch = control.replay(stream.config, control.plan(stream.config, request), actor="test", reason="compare")
         stream.run(epoch)
         stream.await_stage(epoch, Stage.SEEDED)
-        found = stream.balances(epoch)
+        balances = stream.balances(epoch)
         assert stream.stop(epoch) == []
         control.abort(stream.config, stream.name, epoch, actor="test", reason="compared")
         stream.run(self.epoch)
-        return found
+        return balances
 
 
 def test_a_rebuild_folds_as_few_records_after_a_history_that_is_several_times_as_long(stream: Lab) -> None:

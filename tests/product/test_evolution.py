@@ -131,16 +131,16 @@ def test_a_new_column_is_null_in_the_rows_of_a_savepoint_and_the_plan_says_so(st
     evolve(stream, tables=WIDER)
     seq = stream.ledger(first).state().seq
     epoch, _ = replayed(stream, FromSavepoint(seq=seq))
-    (found,) = [f for f in stream.plan(epoch).warnings if f.code == "seed-lacks-column"]
-    assert found.numbers["columns"] == ["doubled"]
+    (finding,) = [f for f in stream.plan(epoch).warnings if f.code == "seed-lacks-column"]
+    assert finding.numbers["columns"] == ["doubled"]
     assert {key: row["doubled"] for key, row in served(stream).items()} == {"a": 28, "b": None, "c": None, "d": 40}
 
 
 def test_a_new_column_that_may_not_be_null_cannot_come_from_a_savepoint(stream: Lab) -> None:
     first = live(stream)
     evolve(stream, tables=WIDER.replace("doubled BIGINT", "doubled BIGINT NOT NULL"))
-    found = refusal(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
-    assert "doubled" in found and "--to-earliest" in found
+    message = refusal(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
+    assert "doubled" in message and "--to-earliest" in message
     replayed(stream)
     assert served(stream)["c"]["doubled"] == 8
 
@@ -227,8 +227,8 @@ def test_a_new_output_begins_at_the_savepoint_and_the_plan_says_so(stream: Lab) 
     first = live(stream)
     evolve(stream, step=NEW_STEP, outputs=NEW_OUTPUT)
     epoch, _ = replayed(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
-    (found,) = [f for f in stream.plan(epoch).warnings if f.code == "seed-lacks-output"]
-    assert found.numbers == {"output": "doubles"}
+    (finding,) = [f for f in stream.plan(epoch).warnings if f.code == "seed-lacks-output"]
+    assert finding.numbers == {"output": "doubles"}
     assert len(queries.query(stream.paths(epoch).output("doubles"), None)) == 2
 
 

@@ -27,9 +27,9 @@ YEAR_55840_MS = 1_700_000_000_000_000
 @pytest.fixture
 def stream_of(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Lab]:
     source = topic(partitions=2, message_timestamp_after_max_ms=str(2**63 - 1))
-    with lab(tmp_path / "lab", kafka, spark, source) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, source) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 def test_a_stream_a_replay_and_a_cutover_go_over_records_of_a_far_future(stream_of: Lab) -> None:

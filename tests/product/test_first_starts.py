@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 @pytest.fixture
 def compacted(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Lab]:
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=1, cleanup_policy="compact")) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=1, cleanup_policy="compact")) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 def test_it_is_refused_with_an_option_that_the_command_has(compacted: Lab) -> None:

@@ -122,10 +122,10 @@ class HoursOfMinutes(Downstream):
     def hours(self, epoch: int) -> Hours:
         """What an epoch has closed; each window once."""
         rows = queries.query(self.paths(epoch).output("hours"), None).to_pylist()
-        found = {(row["id"], ms(row["window_start"])): (row["moves"], row["minutes"]) for row in rows}
-        assert len(found) == len(rows)
+        windows = {(row["id"], ms(row["window_start"])): (row["moves"], row["minutes"]) for row in rows}
+        assert len(windows) == len(rows)
         assert queries.query(self.paths(epoch).output("late_records"), None).num_rows == 0
-        return found
+        return windows
 
 
 def ms(time: Any) -> int:
@@ -153,8 +153,8 @@ def expected(member: Minutes) -> Hours:
 
 @pytest.fixture
 def chain(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Chain]:
-    with chain_of(Minutes, HoursOfMinutes, tmp_path / "lab", kafka, spark, topic(partitions=2)) as made:
-        yield made
+    with chain_of(Minutes, HoursOfMinutes, tmp_path / "lab", kafka, spark, topic(partitions=2)) as members:
+        yield members
 
 
 def live(chain: Chain, *, seed: int) -> Hours:
@@ -168,9 +168,9 @@ def live(chain: Chain, *, seed: int) -> Hours:
         one.settle(1)
         two.settle(1)
     assert len(one.ledger(1).state().commits) >= 5
-    found = two.hours(1)
-    assert found == expected(one) and len(found) >= 4
-    return found
+    hours = two.hours(1)
+    assert hours == expected(one) and len(hours) >= 4
+    return hours
 
 
 def replayed(chain: Chain) -> dict[str, int]:
@@ -183,24 +183,26 @@ def replayed(chain: Chain) -> dict[str, int]:
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(100))
 def test_a_hundred_chains_are_the_same_live_and_replayed(chain: Chain, number: int) -> None:
-    found = live(chain, seed=10 * (number + 1))
+    hours = live(chain, seed=10 * (number + 1))
     replayed(chain)
-    assert chain[1].hours(2) == found
+    assert chain[1].hours(2) == hours
 
 
 def test_hours_of_minutes_are_the_same_live_and_replayed_and_no_minute_is_late(chain: Chain) -> None:
     one, two = members = chain
-    found = live(chain, seed=0)
+    hours = live(chain, seed=0)
 
     # The frontier came from the upstream's commits, and is on record in the slices that took it over.
     commits = [row for row in two.ledger(1).state().commits if row.seq]
-    told = {row.detail["final"][f"{one.story}.e0001"]["ms"] for row in one.ledger(1).state().commits if row.seq}
-    taken = [row.frontiers.get(f"{one.story}.e0001") for row in commits]
-    assert set(taken) <= told and taken == sorted(taken, key=lambda at: at or 0)
-    assert commits[-1].stream_times == {f"{one.story}.e0001": dict.fromkeys((0, 1), taken[-1])}
+    upstream_frontiers = {
+        row.detail["final"][f"{one.story}.e0001"]["ms"] for row in one.ledger(1).state().commits if row.seq
+    }
+    frontiers = [row.frontiers.get(f"{one.story}.e0001") for row in commits]
+    assert set(frontiers) <= upstream_frontiers and frontiers == sorted(frontiers, key=lambda at: at or 0)
+    assert commits[-1].stream_times == {f"{one.story}.e0001": dict.fromkeys((0, 1), frontiers[-1])}
 
     epochs = replayed(chain)
-    assert two.hours(2) == found
+    assert two.hours(2) == hours
     report = control.diff(two.config, two.name, 2)
     assert [(output.rows_added, output.rows_removed) for output in report.outputs] == [(0, 0)] * len(report.outputs)
     assert len([row for row in two.ledger(2).state().commits if row.seq]) < len(commits)

@@ -86,8 +86,8 @@ LARGE = struct.pack("<i", 987_654_321)
 
 def deep(stream: Lab, epoch: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is wrong with the files of an epoch, and what is not known of them."""
-    found = recount(stream.paths(epoch))
-    return found.problems, found.unread
+    report = recount(stream.paths(epoch))
+    return report.problems, report.unread
 
 
 def member(stream: Lab, group: str) -> Consumer:

@@ -56,11 +56,11 @@ def several(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSess
     with ExitStack() as stack:
 
         def make(*topics: str, **settings: object) -> list[Member]:
-            made = stack.enter_context(lab(tmp_path / "lab", kafka, spark, topics[0], **settings))
-            found = []
+            stream = stack.enter_context(lab(tmp_path / "lab", kafka, spark, topics[0], **settings))
+            members = []
             for number, source in enumerate(topics):
                 member = Member(
-                    config=made.config,
+                    config=stream.config,
                     kafka=kafka,
                     topic=source,
                     session=spark,
@@ -68,8 +68,8 @@ def several(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSess
                 )
                 member.deploy(1)
                 stack.callback(member.close)
-                found.append(member)
-            return found
+                members.append(member)
+            return members
 
         yield make
 
@@ -87,7 +87,7 @@ def test_topologies_over_one_source_move_in_one_commit_and_resume_at_equal_offse
     source = topic(partitions=2)
     one, two = members = several(source, source, slice_records=2)
     one.produce(ROWS)
-    wanted = verified(members)
+    candidates = verified(members)
     # The first one's driver is down while the second one reads on: they stand at different offsets.
     assert one.stop(1) == []
     more = [("a", 10), ("d", 20), ("a", 30), ("b", 40), ("d", 50)]
@@ -96,13 +96,13 @@ def test_topologies_over_one_source_move_in_one_commit_and_resume_at_equal_offse
     behind, ahead = one.ledger(1).state().position, two.ledger(1).state().position
     assert behind != ahead and ahead.dominates(behind)
     with Reader(one.config, [one.name, two.name]).reading() as reader:
-        cut_over(members, wanted)
+        cut_over(members, candidates)
         one.run(1)
-        await_all_live(members, wanted)
+        await_all_live(members, candidates)
     assert reader.seen == [(1, 1), (2, 2)]
     assert resumed_at(one, 2) == resumed_at(two, 2) == ahead
     assert moved(one).n + 1 == moved(two).n and moved(one).at == moved(two).at
-    assert moved(one).detail["together"] == moved(two).detail["together"] == wanted
+    assert moved(one).detail["together"] == moved(two).detail["together"] == candidates
     one.produce([("a", 100)], start_ms=LATER + 60_000)
     for member in members:
         member.settle(2)
@@ -123,9 +123,9 @@ def test_own_topics_and_topics_that_reconcile_of_one_move_with_those_of_the_othe
     )
     two.deploy(1)
     one.produce(ROWS)
-    wanted = verified(members)
-    cut_over(members, wanted)
-    await_all_live(members, wanted)
+    candidates = verified(members)
+    cut_over(members, candidates)
+    await_all_live(members, candidates)
     assert moved(one).detail.get("reconciled") is None
     assert moved(two).detail["reconciled"] == {folded: {"upserts": 3, "tombstones": 0}}
     ends = moved(two).detail["topics"][own]
@@ -151,10 +151,10 @@ def test_topologies_over_different_sources_move_in_one_commit_and_back_by_a_comm
     one, two = members = several(topic(partitions=2), topic())
     one.produce(ROWS)
     two.produce(ROWS[:2])
-    wanted = verified(members)
+    candidates = verified(members)
     with Reader(one.config, [one.name, two.name]).reading() as reader:
-        cut_over(members, wanted, keep_old_running=True)
-        await_all_live(members, wanted)
+        cut_over(members, candidates, keep_old_running=True)
+        await_all_live(members, candidates)
     assert reader.seen == [(1, 1), (2, 2)]
     assert moved(one).n + 1 == moved(two).n
     for member in members:
@@ -169,10 +169,12 @@ def test_topologies_over_different_sources_move_in_one_commit_and_back_by_a_comm
     with Reader(one.config, [one.name, two.name]).reading() as reader:
         words = ["rollback", one.name, two.name, "--reason", "back", "--execute", "--json"]
         answer = CliRunner().invoke(app, words, catch_exceptions=False)
-        said = "\n".join(line for line in answer.stdout.splitlines() if not line[:1].isdigit())  # drivers log there too
-        found = {row["topology"]: row["is_live"] for row in json.loads(said)}
-        assert found == {one.name: True, two.name: True}
-        await_all_live(members, dict.fromkeys(wanted, 1))
+        output = "\n".join(
+            line for line in answer.stdout.splitlines() if not line[:1].isdigit()
+        )  # drivers log there too
+        live = {row["topology"]: row["is_live"] for row in json.loads(output)}
+        assert live == {one.name: True, two.name: True}
+        await_all_live(members, dict.fromkeys(candidates, 1))
     assert reader.seen == [(2, 2), (1, 1)]
     for member in members:
         member.produce([("a", 1000)], start_ms=LATER + 60_000)
@@ -192,12 +194,12 @@ def test_a_stuck_member_yields_where_it_is_and_its_successor_reads_what_is_missi
     bad = "CAST(IF(amount = 13, CAST(raise_error('thirteen') AS BIGINT), amount * 1) AS BIGINT)"
     file.write_text(file.read_text().replace(good, bad))
     one.produce(ROWS)
-    wanted = verified(members)
+    candidates = verified(members)
     one.produce([("a", 13)], start_ms=LATER)
     one.settle(1)
     two.wait(lambda: any(e.event == "stuck" for e in two.record().events), "the second one is stuck")
-    cut_over(members, wanted)
-    await_all_live(members, wanted)
+    cut_over(members, candidates)
+    await_all_live(members, candidates)
     assert resumed_at(two, 2) == Offsets({source: {0: 3}}) and resumed_at(one, 2) == Offsets({source: {0: 4}})
     for member in members:
         member.settle(2)
@@ -212,11 +214,11 @@ def test_a_group_is_withdrawn_when_one_does_not_take_over_and_all_old_epochs_go_
     source = topic(partitions=2)
     one, two = members = several(source, source, handover_seconds=1.0)
     one.produce(ROWS)
-    wanted = verified(members)
+    candidates = verified(members)
     assert two.stop(2) == []
-    cut_over(members, wanted)
+    cut_over(members, candidates)
     with pytest.raises(MoveRefusedError, match=f"epoch 2 of '{two.name}' has no driver"):
-        one.wait(lambda: cutover.is_live(one.config, wanted), "it is withdrawn")
+        one.wait(lambda: cutover.is_live(one.config, candidates), "it is withdrawn")
     ends = [(e.topology, e.event) for e in Epochs(one.config.lake).events()[-2:]]
     assert ends == [(one.name, "withdrawn"), (two.name, "withdrawn")]
     one.produce([("a", 10)], start_ms=LATER)
@@ -236,11 +238,11 @@ def test_topologies_whose_drivers_die_everywhere_move_all_or_none_and_send_all_o
     one, two, three = members = several(source, source, topic())
     one.produce(ROWS)
     three.produce(ROWS)
-    wanted = verified(members)
+    candidates = verified(members)
     names = [member.name for member in members]
 
     def live() -> set[int]:
-        return {found.epoch for found in serving.snapshots(one.config, names).values()}
+        return {snapshot.epoch for snapshot in serving.snapshots(one.config, names).values()}
 
     assert one.stop(1) == []  # behind: it has a last slice before it
     one.produce([("a", 10), ("d", 20)], start_ms=LATER)
@@ -250,7 +252,7 @@ def test_topologies_whose_drivers_die_everywhere_move_all_or_none_and_send_all_o
         reaper.arm(two, 1, "standing")
         reaper.arm(one, 1, "send")
         reaper.arm(three, 1, "yield")
-        cut_over(members, wanted)
+        cut_over(members, candidates)
         await_death(two, 1)
         one.run(1)
         two.run(1)
@@ -278,7 +280,7 @@ def test_topologies_whose_drivers_die_everywhere_move_all_or_none_and_send_all_o
             await_death(mover, 2)
         for member in [m for m in members if 2 not in m.running]:
             member.run(2)
-        await_all_live(members, wanted)
+        await_all_live(members, candidates)
     assert reader.seen == [(1, 1, 1), (2, 2, 2)]
     assert resumed_at(one, 2) == resumed_at(two, 2)
     for member in (one, three):
@@ -306,7 +308,7 @@ def test_of_two_drivers_that_move_at_once_one_does_and_the_other_finds_it_done(
     source = topic(partitions=2)
     one, _ = members = several(source, source)
     one.produce(ROWS)
-    wanted = verified(members)
+    candidates = verified(members)
     both = threading.Barrier(2, timeout=DEADLINE_SECONDS)
     tried = []
 
@@ -316,8 +318,8 @@ def test_of_two_drivers_that_move_at_once_one_does_and_the_other_finds_it_done(
             both.wait()
 
     monkeypatch.setattr(joint_handover, "crash_point", meet)
-    cut_over(members, wanted)
-    await_all_live(members, wanted)
+    cut_over(members, candidates)
+    await_all_live(members, candidates)
     assert len(set(tried)) == len(tried) == 2
     assert [e.event for e in Epochs(one.config.lake).events()].count(
         "moved"
@@ -332,7 +334,7 @@ def test_an_abort_of_one_of_a_waiting_group_leaves_all_old_epochs_live(
     source = topic(partitions=2)
     one, two = members = several(source, source)
     one.produce(ROWS)
-    wanted = verified(members)
+    candidates = verified(members)
     reached = threading.Event()
     aborted = threading.Event()
 
@@ -342,7 +344,7 @@ def test_an_abort_of_one_of_a_waiting_group_leaves_all_old_epochs_live(
             aborted.wait(DEADLINE_SECONDS)
 
     monkeypatch.setattr(joint_handover, "crash_point", wait)
-    cut_over(members, wanted)
+    cut_over(members, candidates)
     assert reached.wait(DEADLINE_SECONDS)  # some driver is about to move both
     with pytest.raises(MoveRefusedError, match="ada asked at"):
         control.cut_over(one.config, one.name, 2, actor="bob", reason="alone")
@@ -355,7 +357,7 @@ def test_an_abort_of_one_of_a_waiting_group_leaves_all_old_epochs_live(
     control_thread.join(DEADLINE_SECONDS)
     assert not control_thread.is_alive()
     with pytest.raises(MoveRefusedError, match=r"withdrawn by eve at .* was aborted"):
-        cutover.is_live(one.config, wanted)
+        cutover.is_live(one.config, candidates)
     one.produce([("a", 10)], start_ms=LATER)
     for member in members:
         member.settle(1)

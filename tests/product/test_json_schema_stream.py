@@ -50,10 +50,10 @@ class Registered(Lab):
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, ThreadingHTTPServer]]:
     port = free_port()
-    with registry.server(tmp_path, port) as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
-        yield f"http://{registry.HOST}:{port}", made
-        made.shutdown()
+    with registry.server(tmp_path, port) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://{registry.HOST}:{port}", server
+        server.shutdown()
 
 
 def test_a_stream_of_json_schema_goes_to_confluents_reader_and_a_replay_needs_no_registry(

@@ -51,25 +51,25 @@ def test_a_restarted_driver_says_from_the_first_which_slice_was_committed_last(
     epoch = stream.start_live()
     assert stream.stop(epoch) == []
     last = stream.ledger(epoch).state().seq
-    said: list[tuple[int, str]] = []
+    beats: list[tuple[int, str]] = []
     write = heartbeat.write
 
     def heard(path: str, beat: heartbeat.Heartbeat) -> Any:
-        said.append((beat.seq, beat.role))
+        beats.append((beat.seq, beat.role))
         return write(path, beat)
 
     monkeypatch.setattr(heartbeat, "write", heard)
     stream.run(epoch)
     stream.wait(lambda: control.driver_status(stream.config, stream.name, epoch).message == "live", "it serves")
-    assert set(said) == {(last, "live")}
+    assert set(beats) == {(last, "live")}
 
 
 def test_a_driver_says_what_it_is_at_again_once_spark_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ["reading the log"]
+    messages = ["reading the log"]
     epoch: Any = SimpleNamespace(config=None, topology=SimpleNamespace(name="a.b"), paths=SimpleNamespace(epoch=1))
-    voice: Any = SimpleNamespace(doing=said[0], say=said.append)
+    voice: Any = SimpleNamespace(doing=messages[0], say=messages.append)
     monkeypatch.setattr("kappa.spark.session.build_session", lambda *_: "Spark")
     engines = LazyEngines(epoch, voice)
     assert engines.opened_session is None
     assert engines.session == engines.opened_session == "Spark"
-    assert said == ["reading the log", "starting Spark", "reading the log"]
+    assert messages == ["reading the log", "starting Spark", "reading the log"]

@@ -29,8 +29,8 @@ def stream(kafka: Any, spark: Any, topic: Any, tmp_path: Path, monkeypatch: pyte
         savepoint_hours=0.0,
         slice_records=4,
         rollup_slices=2,
-    ) as made:
-        yield made
+    ) as stream:
+        yield stream
 
 
 def flow(stream: Lab, epoch: int, slices: int, begin: int) -> None:

@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 def stream_of(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Mortal]:
-    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal, handover_seconds=60.0) as made:
-        monkeypatch.setattr(faults, "os", made.reaper)
-        yield made
+    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal, handover_seconds=60.0) as stream:
+        monkeypatch.setattr(faults, "os", stream.reaper)
+        yield stream
 
 
 @pytest.mark.parametrize(("point", "is_left"), [("effects", True), ("send", False)])

@@ -77,9 +77,9 @@ class Batches(Lab):
 
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Batches]:
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Batches) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Batches) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 def test_what_depends_on_the_slices_is_the_same_along_those_of_the_live_epoch(stream: Batches) -> None:

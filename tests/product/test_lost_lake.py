@@ -67,11 +67,11 @@ def rebuild(stream: Lab, *, allow: str = "") -> str:
 def elsewhere(stream: Lab, base: Path) -> Iterator[Lab]:
     """The same topology on the same broker, with a lake of its own."""
     config = replace(stream.config, lake=str(base / "another lake"), home=base / "another home")
-    made = Lab(config=config, kafka=stream.kafka, topic=stream.topic, name=stream.name, session=stream.session)
+    twin = Lab(config=config, kafka=stream.kafka, topic=stream.topic, name=stream.name, session=stream.session)
     try:
-        yield made
+        yield twin
     finally:
-        made.close()
+        twin.close()
 
 
 class TestGoingLiveIsOnTheBroker:
@@ -137,7 +137,7 @@ class TestAFold:
         assert foreign.flush(30) == 0
         stream.produce([("a", 10), ("b", 10), ("c", 10)], start_ms=LATER_MS)
         stream.settle(first)
-        wanted = stream.balances()
+        balances = stream.balances()
         lose_lake(stream)
         rebuild(stream)
         driver = stream.run(first + 1)
@@ -145,7 +145,7 @@ class TestAFold:
         assert stream.record().live is None
         foreign.abort_transaction(30)
         stream.await_live(first + 1)
-        assert stream.balances() == wanted == {"a": 14, "b": 12, "c": 14}
+        assert stream.balances() == balances == {"a": 14, "b": 12, "c": 14}
 
 
 class TestAddedPartitions:
@@ -203,10 +203,10 @@ class TestTwoLakes:
 def names(stream: Lab) -> dict[str, str]:
     """What the broker has under the topology's names, by content."""
     topics = stream.kafka.topics(f"kappa.{stream.name}.")
-    found = {
+    contents = {
         f"topic {name}": f"{stream.kafka.topic_ids([name])} {stream.kafka.high_watermarks([name])}" for name in topics
     }
-    return found | {
+    return contents | {
         f"group {g}": stream.kafka.group_offsets(g).to_json() for g in stream.kafka.groups(f"kappa.{stream.name}.")
     }
 
@@ -215,20 +215,20 @@ def test_a_rebuild_is_refused_while_the_old_driver_sends_from_another_lake(strea
     stream.produce(ROWS)
     epoch = live(stream)
     elsewhere = replace(stream.config, lake=str(tmp_path / "another-lake"))
-    asked = control.rebuild_request(elsewhere, stream.name, actor="test", reason="mistyped KAPPA_LAKE")
+    request = control.rebuild_request(elsewhere, stream.name, actor="test", reason="mistyped KAPPA_LAKE")
     ended, sending = threading.Event(), threading.Thread(target=lambda: _go_on(stream, ended), daemon=True)
     sending.start()
     try:
-        plan = control.plan(elsewhere, asked)
+        plan = control.plan(elsewhere, request)
     finally:
         ended.set()
         sending.join(60)
     assert not sending.is_alive()
-    (found,) = [found for found in plan.refusals if found.code == "changelog-goes-on"]
-    assert found.numbers["epoch"] == epoch
+    (finding,) = [finding for finding in plan.refusals if finding.code == "changelog-goes-on"]
+    assert finding.numbers["epoch"] == epoch
     stream.settle(epoch)
     assert stream.stop(epoch) == []
-    assert not control.plan(elsewhere, asked).refusals
+    assert not control.plan(elsewhere, request).refusals
 
 
 def _go_on(stream: Lab, ended: threading.Event) -> None:

@@ -40,8 +40,8 @@ def live(stream: Lab) -> int:
 
 def planned(stream: Lab, **changes: Any) -> ReplayPlan:
     """A plan of now; nothing is put on record."""
-    asked = {"start": ToEarliest(), "reason": "test", "actor": "test", **changes}
-    return control.plan(stream.config, ReplayRequest(topology=stream.name, **asked))
+    fields = {"start": ToEarliest(), "reason": "test", "actor": "test", **changes}
+    return control.plan(stream.config, ReplayRequest(topology=stream.name, **fields))
 
 
 def replayed(stream: Lab, **request: Any) -> dict[str, Any]:
@@ -50,14 +50,14 @@ def replayed(stream: Lab, **request: Any) -> dict[str, Any]:
     stream.run(epoch)
     stream.await_stage(epoch, Stage.VERIFIED)
     assert stream.stop(epoch) == []
-    found = stream.record().epoch(epoch).replayed
-    return {"epoch": epoch, **found.detail}
+    event = stream.record().epoch(epoch).replayed
+    return {"epoch": epoch, **event.detail}
 
 
 def size_of_records(stream: Lab) -> int:
     """Keys and values of the source's records, by a plain consumer."""
-    found = read_messages(stream.config.bootstrap_servers, stream.topic)
-    return sum(len(message.key() or b"") + len(message.value() or b"") for message in found)
+    messages = read_messages(stream.config.bootstrap_servers, stream.topic)
+    return sum(len(message.key() or b"") + len(message.value() or b"") for message in messages)
 
 
 def run(stream: Lab, *words: str) -> str:
@@ -77,23 +77,27 @@ def test_what_a_replay_was_is_on_record_and_the_next_plan_is_made_from_it(stream
         "as many records as before, as large as a few of them"
     )
     stream.deploy(2)
-    found = replayed(stream, slice_records=10)
-    slices = stream.ledger(found["epoch"]).state().commits[1:]
-    bulk = [row for row in slices if row.seq <= found["seq"]]
+    outcome = replayed(stream, slice_records=10)
+    slices = stream.ledger(outcome["epoch"]).state().commits[1:]
+    bulk = [row for row in slices if row.seq <= outcome["seq"]]
     took = sum((row.at - _started(row)).total_seconds() for row in bulk)
-    measured = found["measured"]
+    measured = outcome["measured"]
     assert (measured["offsets"], measured["records"], measured["bytes"]) == (30, 30, size)
     assert measured["seconds"] == pytest.approx(took, abs=0.01)
-    folder = Path(stream.paths(found["epoch"]).root)
+    folder = Path(stream.paths(outcome["epoch"]).root)
     assert 0 < measured["disk_bytes"] <= sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     held = sum(
         table_files.size_bytes(f"{stream.paths(first).root}/{place}", version)
         for place, version in stream.ledger(first).state().commits[-1].delta_versions.items()
     )
     assert before.estimate.disk_bytes == held
-    assert found["by_estimate"] == {"records": 1.0, "bytes": 1.0, "disk_bytes": round(measured["disk_bytes"] / held, 4)}
+    assert outcome["by_estimate"] == {
+        "records": 1.0,
+        "bytes": 1.0,
+        "disk_bytes": round(measured["disk_bytes"] / held, 4),
+    }
 
-    control.abort(stream.config, stream.name, found["epoch"], actor="test", reason="measured")
+    control.abort(stream.config, stream.name, outcome["epoch"], actor="test", reason="measured")
     stream.produce([("a", 1)] * 30)
     stream.run(first)
     stream.settle(first)
@@ -103,19 +107,19 @@ def test_what_a_replay_was_is_on_record_and_the_next_plan_is_made_from_it(stream
     assert second.estimate.seconds == round(60 * measured["seconds"] / 30, 1)
     assert second.estimate.disk_bytes == round(60 * measured["disk_bytes"] / 30)
     assert second.estimate.bytes == round(60 * size / 30)
-    assert second.estimate.measured_epoch == found["epoch"]
-    assert f"as epoch {found['epoch']} took" in "\n".join(explain(second))
+    assert second.estimate.measured_epoch == outcome["epoch"]
+    assert f"as epoch {outcome['epoch']} took" in "\n".join(explain(second))
 
     again = replayed(stream)
     estimated = stream.plan(again["epoch"]).estimate
     assert again["estimate"] == estimated.as_dict()
     assert again["by_estimate"]["seconds"] == round(again["measured"]["seconds"] / estimated.seconds, 4)
     off = 100 * (again["measured"]["seconds"] / estimated.seconds - 1)
-    said = f"estimated {estimated.seconds:,.3g} s, took {again['measured']['seconds']:,.3g} s ({off:+.0f} %)"
-    assert said in run(stream, "status", stream.name)
-    assert said in run(stream, "history", stream.name)
+    line = f"estimated {estimated.seconds:,.3g} s, took {again['measured']['seconds']:,.3g} s ({off:+.0f} %)"
+    assert line in run(stream, "status", stream.name)
+    assert line in run(stream, "history", stream.name)
     status = json.loads(run(stream, "status", stream.name, "--json"))
-    assert said in status[0]["epochs"][-1]["outcome"]
+    assert line in status[0]["epochs"][-1]["outcome"]
 
 
 def test_a_replay_that_was_killed_and_went_on_is_measured_as_a_whole(
@@ -139,8 +143,8 @@ def test_a_replay_that_was_killed_and_went_on_is_measured_as_a_whole(
     stream.running.pop(epoch)
     stream.run(epoch)
     stream.await_stage(epoch, Stage.VERIFIED)
-    found = stream.record().epoch(epoch).replayed.detail["measured"]
-    assert (found["offsets"], found["records"], found["bytes"]) == (30, 30, size_of_records(stream))
+    measured = stream.record().epoch(epoch).replayed.detail["measured"]
+    assert (measured["offsets"], measured["records"], measured["bytes"]) == (30, 30, size_of_records(stream))
 
 
 def test_a_seeded_replay_says_nothing_of_the_room_that_one_record_takes(stream: Lab) -> None:
@@ -150,8 +154,8 @@ def test_a_seeded_replay_says_nothing_of_the_room_that_one_record_takes(stream: 
     seeded = planned(stream, start=FromSavepoint(seq=seq))
     held = measurements.rates(stream.config.lake, stream.record(), stream.ledger(first).state()).live_bytes
     assert seeded.estimate.disk_bytes == held + round(seeded.estimate.records * plain.disk_bytes / 30)
-    found = replayed(stream, start=FromSavepoint(seq=seq))
-    assert found["measured"]["disk_bytes"] > 0
+    outcome = replayed(stream, start=FromSavepoint(seq=seq))
+    assert outcome["measured"]["disk_bytes"] > 0
     assert planned(stream, allow=frozenset()).estimate.disk_bytes in (None, plain.disk_bytes)
 
 
@@ -167,21 +171,24 @@ def test_a_fold_is_measured_and_the_next_one_is_held_against_it(stream: Lab) -> 
     control.abort(stream.config, stream.name, epoch, actor="test", reason="measured")
     changelog = stream.paths(first).changelog("balances")
     _set(stream, changelog, "delete.retention.ms", str(int(folded["seconds"] * 500)))
-    (found,) = planned(stream, start=FromMarker(epoch=first)).refusals
-    assert found.code == "fold-outlasts-tombstones"
-    assert found.numbers["seconds"] == pytest.approx(folded["seconds"], abs=0.01)
+    (finding,) = planned(stream, start=FromMarker(epoch=first)).refusals
+    assert finding.code == "fold-outlasts-tombstones"
+    assert finding.numbers["seconds"] == pytest.approx(folded["seconds"], abs=0.01)
 
 
 def test_a_replay_that_earlier_code_ran_is_measured_by_its_ledger(stream: Lab) -> None:
     first = live(stream)
-    found = replayed(stream)
+    outcome = replayed(stream)
     record, state = stream.record(), stream.ledger(first).state()
-    known = measurements.rates(stream.config.lake, record, state)
-    epoch = record.epoch(found["epoch"])
-    older = replace(epoch, replayed=replace(epoch.replayed, detail={"seq": found["seq"]}))
-    without = replace(record, epochs={**record.epochs, found["epoch"]: older})
-    told = measurements.rates(stream.config.lake, without, state)
-    assert (told.records_per_second, told.bytes_per_record) == (known.records_per_second, known.bytes_per_record)
+    rates = measurements.rates(stream.config.lake, record, state)
+    epoch = record.epoch(outcome["epoch"])
+    older = replace(epoch, replayed=replace(epoch.replayed, detail={"seq": outcome["seq"]}))
+    without = replace(record, epochs={**record.epochs, outcome["epoch"]: older})
+    rates_by_ledger = measurements.rates(stream.config.lake, without, state)
+    assert (rates_by_ledger.records_per_second, rates_by_ledger.bytes_per_record) == (
+        rates.records_per_second,
+        rates.bytes_per_record,
+    )
     assert measurements.outcome(older) == ""
 
 
@@ -196,6 +203,6 @@ def _set(stream: Lab, topic: str, name: str, value: str) -> None:
 
     admin = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    for answer in admin.incremental_alter_configs([asked]).values():
+    change = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for answer in admin.incremental_alter_configs([change]).values():
         answer.result(30)

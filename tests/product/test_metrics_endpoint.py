@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[MeasuredLab]:
     settings = {"metrics": "0", "heartbeat_seconds": 0.5}
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=MeasuredLab, **settings) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=MeasuredLab, **settings) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 def test_the_endpoint_of_a_live_driver_says_what_its_ledger_says(stream: MeasuredLab) -> None:
@@ -49,21 +49,21 @@ def test_the_endpoint_of_a_live_driver_says_what_its_ledger_says(stream: Measure
         return [*written, value(now, "kappa_rows_total", kind="table", name="open_windows")]
 
     stream.wait(lambda: counts() == [*rows.values(), changes], "rows are counted")
-    found = stream.samples(live)
-    counted = {name: value(found, f"kappa_{name}_total") for name in ("records", "dead_letters", "late_records")}
+    samples = stream.samples(live)
+    counted = {name: value(samples, f"kappa_{name}_total") for name in ("records", "dead_letters", "late_records")}
     assert counted == {"records": 8, "dead_letters": 1, "late_records": 1}
     assert counted["records"] == sum(row.rows_read for row in slices)
-    assert value(found, "kappa_committed_seq") == commits[-1].seq == len(slices)
-    assert value(found, "kappa_committed_timestamp_seconds") == pytest.approx(commits[-1].at.timestamp())
-    assert (value(found, "kappa_is_live"), value(found, "kappa_driver_state", state="running")) == (1, 1)
-    assert value(found, "kappa_frontier_timestamp_seconds", source=stream.topic) == BEGIN / 1000 + 28 - 5
-    assert value(found, "kappa_stream_time_seconds", source=stream.topic) == BEGIN / 1000 + 40
+    assert value(samples, "kappa_committed_seq") == commits[-1].seq == len(slices)
+    assert value(samples, "kappa_committed_timestamp_seconds") == pytest.approx(commits[-1].at.timestamp())
+    assert (value(samples, "kappa_is_live"), value(samples, "kappa_driver_state", state="running")) == (1, 1)
+    assert value(samples, "kappa_frontier_timestamp_seconds", source=stream.topic) == BEGIN / 1000 + 28 - 5
+    assert value(samples, "kappa_stream_time_seconds", source=stream.topic) == BEGIN / 1000 + 40
     assert rows == {"sums": 1, "late_records": 1} and changes > 0
     for line in ("plan", "effects", "send", "apply", "commit"):
-        assert value(found, "kappa_slice_seconds_count", line=line) == len(slices), line
-        assert value(found, "kappa_slice_seconds_sum", line=line) > 0, line
-    lines = sum(n for (name, _), n in found.items() if name == "kappa_slice_seconds_sum")
-    assert lines == pytest.approx(value(found, "kappa_slice_duration_seconds_sum"), rel=0.1)
+        assert value(samples, "kappa_slice_seconds_count", line=line) == len(slices), line
+        assert value(samples, "kappa_slice_seconds_sum", line=line) > 0, line
+    lines = sum(n for (name, _), n in samples.items() if name == "kappa_slice_seconds_sum")
+    assert lines == pytest.approx(value(samples, "kappa_slice_duration_seconds_sum"), rel=0.1)
     stream.wait(lambda: value(stream.samples(live), "kappa_lag_records") == 0, "the lag is looked at")
 
     (shown,) = [epoch for one in json.loads(stream.said("status", "--json")) for epoch in one["epochs"]]

@@ -37,10 +37,10 @@ def test_the_text_of_the_page_runs_live_and_is_replayed(
     for source in topology.source_topics:
         kafka.create_topic(source, partitions=1, config={"retention.ms": "-1"})
     produce(kafka, title)
-    with lab(tmp_path / "lab", kafka, spark, topology.source_topics[0]) as made:
-        (made.config.topologies / "one.py").write_text(fence(title, "python"))
+    with lab(tmp_path / "lab", kafka, spark, topology.source_topics[0]) as stream:
+        (stream.config.topologies / "one.py").write_text(fence(title, "python"))
         member = Member(
-            name=topology.name, config=made.config, kafka=kafka, topic=topology.source_topics[0], session=spark
+            name=topology.name, config=stream.config, kafka=kafka, topic=topology.source_topics[0], session=spark
         )
         try:
             member.start_live()

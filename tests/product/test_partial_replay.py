@@ -29,12 +29,12 @@ def contents(stream: Lab, start: Start) -> dict[str, list[tuple[Any, ...]]]:
     stream.await_stage(epoch, Stage.VERIFIED)
     assert stream.stop(epoch) == []
     paths = stream.paths(epoch)
-    found = {}
+    content = {}
     for name, path in (("balances", paths.table("balances")), ("moves", paths.output("moves"))):
         rows = queries.query(path, None).to_pylist()
-        found[name] = sorted(tuple((key, row[key]) for key in sorted(row) if key != "_seq") for row in rows)
+        content[name] = sorted(tuple((key, row[key]) for key in sorted(row) if key != "_seq") for row in rows)
     control.abort(stream.config, stream.name, epoch, actor="test", reason="compared")
-    return found
+    return content
 
 
 def rows(count: int, first: int) -> list[tuple[str, int] | bytes]:

@@ -32,10 +32,10 @@ PERSONAL = ("card-zq7x-0815", "Zwetschgenweg 77", "+49-zq-5550199")
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Lab]:
     """`retail.trends` on a topic of its own; a late record would be one of an hour ago."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), mask_key=KEY) as made:
-        made.name = f"retail.trends_{made.topic.replace('-', '_').replace('.', '_').lower()}"
-        write(made, "1")
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), mask_key=KEY) as stream:
+        stream.name = f"retail.trends_{stream.topic.replace('-', '_').replace('.', '_').lower()}"
+        write(stream, "1")
+        yield stream
 
 
 def write(stream: Lab, version: str, more: str = "") -> None:
@@ -89,12 +89,12 @@ def test_no_byte_that_the_topology_wrote_holds_a_personal_value(stream: Lab, cap
     report = control.diff(stream.config, stream.name, second).to_json()
     history = repr(control.chronicle(stream.config, stream.name))
 
-    found = dict(written(stream))
-    found |= {"report": report.encode(), "history": history.encode(), "output": "".join(capfd.readouterr()).encode()}
-    holding = {name: value for name, content in found.items() for value in PERSONAL if value.encode() in content}
+    contents = dict(written(stream))
+    contents |= {"report": report.encode(), "history": history.encode(), "output": "".join(capfd.readouterr()).encode()}
+    holding = {name: value for name, content in contents.items() for value in PERSONAL if value.encode() in content}
     assert holding == {}
-    assert not [name for name, content in found.items() if KEY.encode() in content]
-    assert sum("rows of" in name for name in found) > 5
+    assert not [name for name, content in contents.items() if KEY.encode() in content]
+    assert sum("rows of" in name for name in contents) > 5
 
     letters = queries.query(stream.paths(first).dead_letters, None)
     letters = letters.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()

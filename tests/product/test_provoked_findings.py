@@ -90,8 +90,8 @@ def broker_client(eager_broker: str) -> Iterator[Broker]:
 def here(tmp_path: Path, broker_client: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A site that nobody else uses."""
     monkeypatch.setattr(planning, "WATCH_SECONDS", 0.1)  # of a lost lake's epochs nothing is sent here
-    with site(tmp_path / "site", broker_client, next(_numbers)) as made:
-        yield made
+    with site(tmp_path / "site", broker_client, next(_numbers)) as here:
+        yield here
 
 
 def test_every_finding_has_a_case_and_no_case_is_without_a_finding() -> None:
@@ -135,12 +135,12 @@ def _(here: Site) -> Provoked:
     was = here.ids[here.topic]
     here.recreate()
     here.produce(20)
-    found = here.ids[here.topic]
-    assert found != was
+    now = here.ids[here.topic]
+    assert now != was
     return Provoked(
         command="plan NAME",
-        numbers={"topic": here.topic, "recorded": was, "found": found},
-        says=f"knows it by id {was}, the broker has {found}",
+        numbers={"topic": here.topic, "recorded": was, "found": now},
+        says=f"knows it by id {was}, the broker has {now}",
         remedy="Deploy it under a new name",
     )
 
@@ -670,12 +670,12 @@ VERSIONED = """Append(name="moves", schema="id STRING NOT NULL, amount BIGINT"),
 def _(here: Site) -> Provoked:
     ready(here)
     here.deploy(outputs=VERSIONED)
-    taken = f"{here.topic}.moves.e0002"
-    here.create(taken)
+    name = f"{here.topic}.moves.e0002"
+    here.create(name)
     return Provoked(
         command="plan NAME",
-        numbers={"wanted": [taken], "taken": [taken]},
-        says=f"{taken} exists already",
+        numbers={"wanted": [name], "taken": [name]},
+        says=f"{name} exists already",
         remedy="remove it, or name the topic output otherwise",
     )
 
@@ -718,10 +718,10 @@ def compacted(here: Site) -> None:
 
     def is_compacted() -> bool:
         here.produce(1, at=datetime.now(UTC))  # a closed segment is cleaned, and only a record closes one
-        found = [
+        messages = [
             m for batch in here.kafka.read(Offsets({here.topic: {0: 0}}), here.end.only([here.topic])) for m in batch
         ]
-        return len(found) < here.end[here.topic, 0]
+        return len(messages) < here.end[here.topic, 0]
 
     here.wait(is_compacted)
 
@@ -857,9 +857,9 @@ def _(here: Site) -> Provoked:
 
 def aside(here: Site, *offsets: int) -> list[dict[str, Any]]:
     """What a ledger says of records of partition 0 that a decision set aside."""
-    found = {str(offset): "0123456789abcdef" for offset in offsets}
+    hashes = {str(offset): "0123456789abcdef" for offset in offsets}
     place = {"topic": here.topic, "topic_id": here.ids[here.topic], "partition": 0}
-    return [{"decision": 9, "reason": "bad deploy", **place, "offsets": found}]
+    return [{"decision": 9, "reason": "bad deploy", **place, "offsets": hashes}]
 
 
 @provokes("bring-in-unknown")
@@ -1027,17 +1027,17 @@ def slow(here: Site, *, disk_bytes: int = 0) -> None:
     here.measured(Measured(offsets=10, records=10, seconds=10.0, bytes=300, disk_bytes=disk_bytes))
 
 
-def expiring(here: Site, *, left: timedelta, count: int, segment_ms: str = "1000") -> None:
-    """A topic that keeps an hour, whose records have so much of it left, read by a live epoch."""
+def expiring(here: Site, *, lifetime: timedelta, count: int, segment_ms: str = "1000") -> None:
+    """A topic that keeps an hour, whose records have this much of it left, read by a live epoch."""
     here.create(retention_ms="3600000", segment_ms=segment_ms)
-    here.produce(count, at=datetime.now(UTC) - timedelta(hours=1) + left)
+    here.produce(count, at=datetime.now(UTC) - timedelta(hours=1) + lifetime)
     here.live()
     slow(here)
 
 
 @provokes("retention-overtakes-replay")
 def _(here: Site) -> Provoked:
-    expiring(here, left=timedelta(seconds=60), count=150)
+    expiring(here, lifetime=timedelta(seconds=60), count=150)
     return Provoked(
         command="plan NAME --slice-records 500",
         numbers={"topic": here.topic, "partition": 0, "retention_ms": 3_600_000},
@@ -1048,7 +1048,7 @@ def _(here: Site) -> Provoked:
 
 @provokes("retention-close-behind")
 def _(here: Site) -> Provoked:
-    expiring(here, left=timedelta(seconds=60), count=150, segment_ms="86400000")
+    expiring(here, lifetime=timedelta(seconds=60), count=150, segment_ms="86400000")
     return Provoked(
         command="plan NAME --slice-records 500",
         numbers={"topic": here.topic, "partition": 0, "retention_ms": 3_600_000},
@@ -1346,8 +1346,8 @@ def _(here: Site) -> Provoked:
 @provokes("upgrade-pending")
 def _(here: Site) -> Provoked:
     command = upgraded(here, **FASTER)
-    status, said = here.run(f"{command} --history-stands --reason faster --execute --detach")
-    assert status == 0, said
+    status, output = here.run(f"{command} --history-stands --reason faster --execute --detach")
+    assert status == 0, output
     return Provoked(command=command, says="asked for an upgrade", remedy="Wait for it")
 
 
@@ -1373,8 +1373,8 @@ def test_a_key_that_lies_in_two_partitions_is_found_in_the_records(here: Site) -
     here.produce(5)
     here.produce(5, partition=1)
     here.live()
-    (found,) = json.loads(here.run("plan NAME --json")[1])["findings"]
-    assert (found["code"], found["numbers"]["tables"]) == ("order-across-cuts", ["balances"])
+    (finding,) = json.loads(here.run("plan NAME --json")[1])["findings"]
+    assert (finding["code"], finding["numbers"]["tables"]) == ("order-across-cuts", ["balances"])
     here.deploy(sources='Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", keyed=False)')
     assert json.loads(here.run("plan NAME --json")[1])["findings"] == []
 
@@ -1384,10 +1384,10 @@ def test_a_key_that_lies_in_two_partitions_is_found_in_the_records(here: Site) -
 
 @pytest.mark.parametrize("code", sorted(ALLOWABLE - {"partial-history"}))
 def test_what_may_be_allowed_is_a_warning_then(code: str, here: Site) -> None:
-    wanted = CASES[code](here)
-    status, said = here.run(f"{wanted.command} --allow {code} --json")
-    severities = {finding["severity"] for finding in json.loads(said)["findings"] if finding["code"] == code}
-    assert (severities, status) == ({"warn"}, 0), said
+    case = CASES[code](here)
+    status, output = here.run(f"{case.command} --allow {code} --json")
+    severities = {finding["severity"] for finding in json.loads(output)["findings"] if finding["code"] == code}
+    assert (severities, status) == ({"warn"}, 0), output
 
 
 def test_an_ordinary_plan_has_none_of_them_and_is_as_large_as_its_records(here: Site) -> None:
@@ -1396,12 +1396,12 @@ def test_an_ordinary_plan_has_none_of_them_and_is_as_large_as_its_records(here: 
     here.produce(100, partition=1, size=1000, account="b")
     here.live()
     before = here.listing()
-    status, said = here.run("plan NAME --json")
-    plan = json.loads(said)
+    status, output = here.run("plan NAME --json")
+    plan = json.loads(output)
     assert (status, plan["findings"]) == (0, [])
     assert here.listing() == before
-    found = [m for batch in here.kafka.read(Offsets({here.topic: {0: 0, 1: 0}}), here.end) for m in batch]
-    size = sum(len(m.key() or b"") + len(m.value() or b"") for m in found)
+    messages = [m for batch in here.kafka.read(Offsets({here.topic: {0: 0, 1: 0}}), here.end) for m in batch]
+    size = sum(len(m.key() or b"") + len(m.value() or b"") for m in messages)
     estimate = plan["estimate"]
     assert (estimate["offsets"], estimate["records"], estimate["bytes"]) == (400, 400, size)
     assert "no replay measured yet" in here.run("plan NAME")[1]

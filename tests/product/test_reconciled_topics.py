@@ -52,9 +52,9 @@ class Reconciled(Mortal):
     def deploy(self, version: int, factor: int | None = None) -> None:
         super().deploy(version, 1)
         file = self.config.topologies / "balances.py"
-        text, known = file.read_text(), '.selectExpr("*", "CAST(amount * 1 AS BIGINT) AS counted")'
-        assert known in text
-        file.write_text(text.replace(known, COUNTED[version]))
+        text, expression = file.read_text(), '.selectExpr("*", "CAST(amount * 1 AS BIGINT) AS counted")'
+        assert expression in text
+        file.write_text(text.replace(expression, COUNTED[version]))
 
     def sent_to_balances(self) -> Counter[Sent]:
         """Records of the topic, as a plain consumer reads them."""
@@ -62,13 +62,13 @@ class Reconciled(Mortal):
 
     def folded_topic(self) -> dict[str, int]:
         """What a consumer has that keeps the newest value of each key."""
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for message in read_messages(self.config.bootstrap_servers, f"{self.topic}.balances"):
             account, total = record(message)
-            found.pop(account, None)
+            totals.pop(account, None)
             if total is not None:
-                found[account] = total
-        return found
+                totals[account] = total
+        return totals
 
     def first(self) -> int:
         return self.live_first(ROWS)
@@ -87,10 +87,10 @@ def record(message: Any) -> Sent:
 def stream_of(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Reconciled]:
-    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Reconciled) as made:
-        monkeypatch.setattr(faults, "os", made.reaper)
-        yield made
-        kafka.delete_topics(kafka.topics(f"{made.topic}."))
+    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Reconciled) as stream:
+        monkeypatch.setattr(faults, "os", stream.reaper)
+        yield stream
+        kafka.delete_topics(kafka.topics(f"{stream.topic}."))
 
 
 def test_a_reconciled_topic_gets_the_keys_that_differ_and_holds_the_served_table(stream_of: Reconciled) -> None:

@@ -49,9 +49,9 @@ def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(str
     restore(tmp_path / "copy", stream)
     copied = stream.ledger(live).state()
 
-    found = control.certify(stream.config, stream.name)
-    assert not found.complete
-    assert any("The lake is older than the broker" in problem for problem in found.problems), found.problems
+    certificate = control.certify(stream.config, stream.name)
+    assert not certificate.complete
+    assert any("The lake is older than the broker" in problem for problem in certificate.problems), certificate.problems
 
     stream.produce([("c", 100), ("c", 200), ("c", 300), ("c", 400)])  # more slices' worth than were lost
     stream.run(live)
@@ -75,22 +75,22 @@ def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(str
 
     stream.deploy(1)
     stream.config = replace(stream.config, lake=str(tmp_path / "new-lake"))
-    asked = control.rebuild_request(stream.config, stream.name, actor="test", reason="as the message says")
-    assert asked.start == FromMarker(epoch=live)
-    control.supersede(stream.config, control.plan(stream.config, asked))
-    rebuilt = control.replay(stream.config, control.plan(stream.config, asked), actor="test", reason="rebuild")
+    request = control.rebuild_request(stream.config, stream.name, actor="test", reason="as the message says")
+    assert request.start == FromMarker(epoch=live)
+    control.supersede(stream.config, control.plan(stream.config, request))
+    rebuilt = control.replay(stream.config, control.plan(stream.config, request), actor="test", reason="rebuild")
     stream.run(rebuilt)
     stream.await_live(rebuilt)
     stream.settle(rebuilt)
     assert stream.balances() == {"a": 41, "b": 22, "c": 1000}
     assert sorted(stream.sent()) == sorted([*sent, ("c", 100), ("c", 200), ("c", 300), ("c", 400)])
-    found = control.certify(stream.config, stream.name)
-    assert found.complete, found.problems
-    assert found.attested.startswith(f"the last marker of epoch {rebuilt} is of slice")
+    certificate = control.certify(stream.config, stream.name)
+    assert certificate.complete, certificate.problems
+    assert certificate.attested.startswith(f"the last marker of epoch {rebuilt} is of slice")
 
 
-@pytest.mark.parametrize("said", ["has sent up to", "went live last"])
-def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("claim", ["has sent up to", "went live last"])
+def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp_path: Path, claim: str) -> None:
     """Also where the cutover was all that came after the copy: by the broker, the other epoch is the one to rebuild."""
     stream.produce([("a", 1), ("b", 2)])
     first = stream.start_live()
@@ -103,19 +103,19 @@ def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp
     stream.wait(lambda: stream.record().epoch(second).verified, "verified")
     control.cut_over(stream.config, stream.name, second, actor="test", reason="v2", accept_verdict=True)
     stream.await_live(second)
-    if said == "has sent up to":
+    if claim == "has sent up to":
         stream.produce([("a", 10)])
     stream.settle(second)
     stream.wait(lambda: not stream.ledger(second).state().is_yielded, "it sends")
     stream.close()
     sent = sorted(stream.sent())
     restore(tmp_path / "copy", stream)
-    found = control.certify(stream.config, stream.name)
-    assert not found.complete
-    assert any(f"epoch {second} {said}" in problem for problem in found.problems), found.problems
+    certificate = control.certify(stream.config, stream.name)
+    assert not certificate.complete
+    assert any(f"epoch {second} {claim}" in problem for problem in certificate.problems), certificate.problems
     stream.run(first)
     stream.wait(lambda: stuck(stream), "the driver refuses")
-    assert f"epoch {second} {said}" in stuck(stream)[0].reason
+    assert f"epoch {second} {claim}" in stuck(stream)[0].reason
     stream.close()
     assert sorted(stream.sent()) == sent
 
@@ -126,9 +126,9 @@ def test_a_certificate_says_so_when_kafka_could_not_be_asked(stream: Lab) -> Non
     assert control.certify(stream.config, stream.name).complete, "while the stream runs"
     stream.close()
     alone = replace(stream.config, bootstrap_servers="127.0.0.1:1")
-    found = control.certify(alone, stream.name)
-    assert not found.complete
-    assert "Kafka was not asked" in found.problems[0]
+    certificate = control.certify(alone, stream.name)
+    assert not certificate.complete
+    assert "Kafka was not asked" in certificate.problems[0]
 
 
 def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
@@ -168,8 +168,8 @@ def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
         assert stuck(stream) == []
     assert sorted(stream.sent()) == [("a", amount) for amount in amounts]
     assert stream.balances() == {"a": sum(amounts)}
-    found = control.certify(stream.config, stream.name)
-    assert found.complete, found.problems
+    certificate = control.certify(stream.config, stream.name)
+    assert certificate.complete, certificate.problems
 
 
 def test_tables_that_kept_what_their_ledger_lost_are_not_taken_for_its_slices(stream: Lab, tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ def test_tables_that_kept_what_their_ledger_lost_are_not_taken_for_its_slices(st
     stream.run(second)
     stream.wait(lambda: stream.record().epoch(second).verified, "a candidate, which sends nothing")
     assert stream.stop(second) == []
-    kept = Path(stream.paths(second).ledger)
-    shutil.copytree(kept, tmp_path / "kept")
+    ledger = Path(stream.paths(second).ledger)
+    shutil.copytree(ledger, tmp_path / "kept")
     stream.run(live)
     stream.run(second)
     stream.produce([("a", 10)])
@@ -190,12 +190,12 @@ def test_tables_that_kept_what_their_ledger_lost_are_not_taken_for_its_slices(st
     stream.settle(second)
     stream.close()
     sent = sorted(stream.sent())
-    shutil.rmtree(kept)
-    shutil.copytree(tmp_path / "kept", kept)  # the ledger is older, the tables are not; the broker knows of neither
+    shutil.rmtree(ledger)
+    shutil.copytree(tmp_path / "kept", ledger)  # the ledger is older, the tables are not; the broker knows of neither
     stream.run(second)
     stream.wait(lambda: stuck(stream), "the candidate refuses")
     assert any(
-        said in stuck(stream)[0].reason for said in ("ledger is older than its tables", "lake is older than the")
+        phrase in stuck(stream)[0].reason for phrase in ("ledger is older than its tables", "lake is older than the")
     )
     stream.close()
     assert sorted(stream.sent()) == sent

@@ -70,18 +70,18 @@ CASES = [
 @contextmanager
 def deployed(case: Case, base: Path, kafka: Broker, topic: str, session: object) -> Iterator[tuple[Lab, list[str]]]:
     """A lab with version 1 of a topology, whose topics are its own and are there; and the topics that get records."""
-    with lab(base / "lab", kafka, session, topic, mask_key=MASK_KEY) as made, ExitStack() as stack:  # type: ignore[arg-type]
-        made.name = own_name(case.name, made)
-        roots = write(case, made, "versions")
+    with lab(base / "lab", kafka, session, topic, mask_key=MASK_KEY) as stream, ExitStack() as stack:  # type: ignore[arg-type]
+        stream.name = own_name(case.name, stream)
+        roots = write(case, stream, "versions")
         if case.upstream is not None:
-            upstream = replace(made, name=own_name(case.upstream, made), running={})
+            upstream = replace(stream, name=own_name(case.upstream, stream), running={})
             stack.callback(upstream.close)
             roots += write(Case(name=case.upstream), upstream)
         for name in roots:
             kafka.create_topic(f"{topic}.{name}", 2, generator.TOPIC_CONFIG, exists_ok=True)
         if case.upstream is not None:
             upstream.await_live(upstream.start())
-        yield made, roots
+        yield stream, roots
 
 
 def own_name(name: str, stream: Lab) -> str:
@@ -103,11 +103,15 @@ def produce(stream: Lab, roots: Sequence[str], start: int, stop: int) -> None:
     """Records of the scenarios of these topics, some out of order, some bad."""
     producer = Producer({"bootstrap.servers": stream.config.bootstrap_servers, "partitioner": "murmur2_random"})
     for topic in roots:
-        chosen = SCENARIOS[topic]
-        step = chosen.time_step
+        scenario = SCENARIOS[topic]
+        step = scenario.time_step
         course = {"bad_share": 0.02, "out_of_order": 0.1, "time_step": step, "lateness": 30 * step}
-        made = Invoices(**course) if chosen.make is None else Stream(make=chosen.make, is_text=chosen.is_text, **course)  # type: ignore[arg-type]
-        for key, value, time in made.records(start, stop):
+        source = (
+            Invoices(**course)
+            if scenario.make is None
+            else Stream(make=scenario.make, is_text=scenario.is_text, **course)
+        )  # type: ignore[arg-type]
+        for key, value, time in source.records(start, stop):
             producer.produce(f"{stream.topic}.{topic}", value, key, timestamp=time)
     assert producer.flush(30) == 0
 
@@ -150,7 +154,7 @@ def test_a_topology_is_replayed_compared_and_moved_to_its_second_version(
 
 
 def test_every_shipped_topology_that_can_be_replayed_is_looked_at() -> None:
-    shipped = [registry.load(FOLDER, found.name) for found in registry.declared(FOLDER)]
+    shipped = [registry.load(FOLDER, declaration.name) for declaration in registry.declared(FOLDER)]
     on_the_clock = {topology.name for topology in shipped if any(source.is_wall_clock for source in topology.sources)}
     assert {topology.name for topology in shipped} - on_the_clock == {case.name for case in CASES}
 

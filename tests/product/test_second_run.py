@@ -56,24 +56,24 @@ def test_a_step_that_gives_the_same_is_certified_and_its_second_run_leaves_nothi
     stream.run(second)
     stream.await_stage(second, Stage.REPLAYED)
     assert stream.stop(second) == []
-    mine = {f"{stream.paths(second).name}.markers", stream.paths(second).changelog("balances")}
+    own = {f"{stream.paths(second).name}.markers", stream.paths(second).changelog("balances")}
     topics, groups, ends = on_broker(stream)
-    assert (set(topics) - mine, set(groups) - {stream.paths(second).name}, ends) == (
+    assert (set(topics) - own, set(groups) - {stream.paths(second).name}, ends) == (
         set(before[0]),
         set(before[1]),
         before[2],
     )
     assert not recomputed(stream, second).exists() or not list(recomputed(stream, second).iterdir())
-    found = stream.record().epoch(second).determinism
-    assert found.is_same
-    assert (found.slice_records, found.slice_records_again) == (5, 3)
-    assert found.slices_again > found.slices >= 2
-    assert [(m.name, m.rows, m.rows_again) for m in found.members] == [("balances", 3, 3), ("moves", 11, 11)]
-    assert len({m.hash for m in found.members}) == 2
+    determinism = stream.record().epoch(second).determinism
+    assert determinism.is_same
+    assert (determinism.slice_records, determinism.slice_records_again) == (5, 3)
+    assert determinism.slices_again > determinism.slices >= 2
+    assert [(m.name, m.rows, m.rows_again) for m in determinism.members] == [("balances", 3, 3), ("moves", 11, 11)]
+    assert len({m.hash for m in determinism.members}) == 2
     stream.run(second)
     stream.await_stage(second, Stage.VERIFIED)
     report = control.diff(stream.config, stream.name, second)
-    assert (report.verdict, report.determinism) == ("same", found)
+    assert (report.verdict, report.determinism) == ("same", determinism)
     assert any("computed twice" in note for note in notes(stream, second))
 
 
@@ -117,14 +117,14 @@ def test_a_stopped_second_run_goes_on_and_housekeeping_finds_an_abandoned_one(st
     assert [i.name for i in control.housekeeping(stream.config).leftovers if i.kind == "recomputation"] == [
         str(recomputed(stream, second) / "replay")
     ]
-    done = len(ledger.state().commits)
+    count = len(ledger.state().commits)
     first_again = ledger.state().commits[1]
     stream.run(second)
-    stream.wait(lambda: len(ledger.state().commits) > done, "it goes on")
+    stream.wait(lambda: len(ledger.state().commits) > count, "it goes on")
     assert ledger.state().commits[1] == first_again
     stream.await_stage(second, Stage.VERIFIED)
-    found = stream.record().epoch(second).determinism
-    assert (found.is_same, found.slice_records_again) == (True, 2)
+    determinism = stream.record().epoch(second).determinism
+    assert (determinism.is_same, determinism.slice_records_again) == (True, 2)
 
 
 def notes(stream: Lab, epoch: int) -> tuple[str, ...]:

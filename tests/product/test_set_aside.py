@@ -51,8 +51,8 @@ def counted(stream: Lab, epoch: int) -> tuple[int, int, int, int]:
     """Records read, parsed, dead and set aside by the commits of an epoch."""
     rows = stream.ledger(epoch).state().commits
     names = ("rows_read", "rows_parsed", "rows_dead", "rows_set_aside")
-    found = [sum(getattr(row, name) for row in rows) for name in names]
-    return found[0], found[1], found[2], found[3]
+    sums = [sum(getattr(row, name) for row in rows) for name in names]
+    return sums[0], sums[1], sums[2], sums[3]
 
 
 def test_a_record_that_the_step_refuses_is_named_set_aside_obeyed_and_brought_in(stream: Lab) -> None:
@@ -77,9 +77,9 @@ def test_a_record_that_the_step_refuses_is_named_set_aside_obeyed_and_brought_in
     assert '"amount"' not in shown, "never a value"
     with pytest.raises(UsageError, match="A decision says why"):
         stream.said(*call, "--execute")
-    said = stream.said(*call, "--reason", "till 7 sent nonsense", "--execute")
+    answer = stream.said(*call, "--reason", "till 7 sent nonsense", "--execute")
     stream.settle(first)
-    assert "sets 1 records aside" in said
+    assert "sets 1 records aside" in answer
     assert stream.balances() == {"a": 5, "b": 2, "d": 5}
     assert counted(stream, first) == (6, 4, 1, 1)
     state = stream.ledger(first).state()
@@ -148,9 +148,9 @@ def test_a_listing_by_error_class_has_the_records_that_alone_fail_so(stream: Lab
 
     def listed(error: str, *span: int | None, limit: int = 10_000) -> list[int]:
         begin, end = span or (None, None)
-        found = set_aside_listings.failing(stream.config, about, error, begin, end, limit=limit, session=spark)
-        assert found.is_capped is (len(found.offsets) == limit)
-        return list(found.offsets)
+        listing = set_aside_listings.failing(stream.config, about, error, begin, end, limit=limit, session=spark)
+        assert listing.is_capped is (len(listing.offsets) == limit)
+        return list(listing.offsets)
 
     assert listed(DIVIDED) == [8, *range(21, 41)]
     assert listed(DIVIDED, 9, 23) == [21, 22]
@@ -206,11 +206,11 @@ def test_records_that_cannot_be_read_are_passed_over_without_a_value(stream: Lab
     live = stream.start_live()
     stream.produce([("a", 13), ("a", 13), ("a", 2)], partition=0)
     stuck(stream, live)
-    said = stream.said(
+    answer = stream.said(
         *("set-aside", stream.name, "--partition", "0", "--offset", "1-2", "--unreadable"),
         *("--reason", "the disk of broker 2", "--execute"),
     )
-    assert "no value" in said
+    assert "no value" in answer
     stream.settle(live)
     assert stream.balances() == {"a": 3} and counted(stream, live) == (4, 2, 0, 2)
     assert stream.dead_letters(live) == [(0, 1), (0, 2)]
@@ -220,10 +220,10 @@ def test_records_that_cannot_be_read_are_passed_over_without_a_value(stream: Lab
 def world(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Mortal]:
-    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal) as made:
-        monkeypatch.setattr(faults, "os", made.reaper)
-        yield made
-        kafka.delete_topics(kafka.topics(f"{made.topic}."))
+    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal) as stream:
+        monkeypatch.setattr(faults, "os", stream.reaper)
+        yield stream
+        kafka.delete_topics(kafka.topics(f"{stream.topic}."))
 
 
 def test_a_decision_is_obeyed_once_whatever_dies_on_the_way(world: Mortal) -> None:

@@ -85,32 +85,32 @@ class Joined(TimedMixin, Lab):
         """Code -> text of what refuses that these joins begin with what the live epoch holds."""
         self.deploy(2, *joins)
         start = FromSavepoint(seq=self.ledger(1).state().seq)
-        wanted = ReplayRequest(topology=self.name, start=start, reason="test", actor="test")
-        return {found.code: found.message for found in control.plan(self.config, wanted).refusals}
+        request = ReplayRequest(topology=self.name, start=start, reason="test", actor="test")
+        return {finding.code: finding.message for finding in control.plan(self.config, request).refusals}
 
 
 @pytest.fixture
 def joined(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Joined]:
     """A live epoch that has read four days, in a slice each."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Joined) as made:
-        made.deploy(1, *OUTPUTS)
-        made.day(0)
-        made.start_live()
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Joined) as stream:
+        stream.deploy(1, *OUTPUTS)
+        stream.day(0)
+        stream.start_live()
         for number in (1, 2, 3):
-            made.day(number)
-            made.settle(1)
-        yield made
+            stream.day(number)
+            stream.settle(1)
+        yield stream
 
 
 def test_an_interval_and_a_replay_equal_the_live_stream_and_further_joins_are_refused(joined: Joined) -> None:
     spark: Any = SimpleNamespace(session=joined.session)
-    wanted = backfill_plan.propose(joined.config, spark, joined.name, BEGIN + 2 * DAY, BEGIN + 3 * DAY, OUTPUTS)
-    assert not wanted.refusals, wanted.render()
+    proposal = backfill_plan.propose(joined.config, spark, joined.name, BEGIN + 2 * DAY, BEGIN + 3 * DAY, OUTPUTS)
+    assert not proposal.refusals, proposal.render()
     # It begins with the versions of a commit.
-    assert wanted.since and wanted.seed == "from-savepoint"
-    compared = backfill.compute(joined.config, spark, wanted).compared
-    assert {found.name: found.is_same for found in compared} == dict.fromkeys(OUTPUTS, True)
-    assert all(found.rows_again > 20 for found in compared)
+    assert proposal.since and proposal.seed == "from-savepoint"
+    compared = backfill.compute(joined.config, spark, proposal).compared
+    assert {output.name: output.is_same for output in compared} == dict.fromkeys(OUTPUTS, True)
+    assert all(output.rows_again > 20 for output in compared)
 
     second = joined.plan_replay()
     joined.run(second)
@@ -120,6 +120,6 @@ def test_an_interval_and_a_replay_equal_the_live_stream_and_further_joins_are_re
 
     # What is kept for three joins serves two of them, and no other.
     assert not [code for code in joined.refused("rated", "again") if code.startswith("seed-")]
-    found = joined.refused(*OUTPUTS, "further")
-    assert {"seed-operator-changed", "seed-lacks-table"} <= found.keys()
-    assert "waiting_further of" in found["seed-operator-changed"]
+    refusals = joined.refused(*OUTPUTS, "further")
+    assert {"seed-operator-changed", "seed-lacks-table"} <= refusals.keys()
+    assert "waiting_further of" in refusals["seed-operator-changed"]

@@ -62,9 +62,9 @@ class Moves(Lab):
     def closed(self, epoch: int) -> dict[int, int]:
         """Second at which a closed window starts -> moves in it."""
         rows = serving.snapshot(self.config, self.name, epoch=epoch).rows("counts").to_pylist()
-        found = {round(row["window_start"].timestamp()) - BEGIN // 1000: row["moves"] for row in rows}
-        assert len(found) == len(rows), "a window closes once"
-        return found
+        windows = {round(row["window_start"].timestamp()) - BEGIN // 1000: row["moves"] for row in rows}
+        assert len(windows) == len(rows), "a window closes once"
+        return windows
 
     def late(self, epoch: int) -> list[tuple[int, int]]:
         """Partition and offset of the late records."""
@@ -74,9 +74,9 @@ class Moves(Lab):
 
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Moves]:
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Moves) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Moves) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 def compared(stream: Moves, epoch: int) -> None:

@@ -46,38 +46,40 @@ def later(stream: Lab, account: str, amount: int) -> None:
     stream.settle(stream.record().live)
 
 
-def ask(stream: Lab, **wanted: Any) -> Upgrade:
+def ask(stream: Lab, **changes: Any) -> Upgrade:
     """Deploy version 2, which counts twice, and ask for it."""
     stream.deploy(2)
-    found = upgrade.propose(stream.config, stream.name, slices=0)
+    proposal = upgrade.propose(stream.config, stream.name, slices=0)
     upgrade.upgrade(
-        stream.config, replace(found, **wanted), history_stands=True, actor="ada", reason="twice from now on"
+        stream.config, replace(proposal, **changes), history_stands=True, actor="ada", reason="twice from now on"
     )
-    return found
+    return proposal
 
 
 def test_a_live_epoch_goes_over_at_a_slice_boundary_and_history_stays(stream: Lab) -> None:
     epoch = live(stream)
     first = stream.record().epoch(epoch).code
-    wanted = ask(stream)
+    proposal = ask(stream)
     stream.running[epoch][1].join(120)
     assert stream.stop(epoch) == []
     record = stream.record().epoch(epoch)
-    assert (record.code, record.version, record.upgrade) == (wanted.to_code, "2", None)
+    assert (record.code, record.version, record.upgrade) == (proposal.to_code, "2", None)
     (row,) = [row for row in stream.ledger(epoch).rows() if row.kind == "upgrade"]
     boundary = stream.ledger(epoch).state().commits[-1]
-    assert (row.code, row.seq, row.detail["from"]) == (wanted.to_code, boundary.seq, first)
+    assert (row.code, row.seq, row.detail["from"]) == (proposal.to_code, boundary.seq, first)
     stream.run(epoch)
     later(stream, "a", 10)
     assert stream.balances() == {"a": 24, "b": 2, "c": 4, "d": 5}
     assert sorted(stream.sent()) == sorted([*ROWS, ("d", 5), ("a", 20)])
     commits = stream.ledger(epoch).state().commits
     assert [c.code for c in commits if c.seq <= row.seq] == [first] * (row.seq + 1)
-    assert {c.code for c in commits if c.seq > row.seq} == {wanted.to_code}
+    assert {c.code for c in commits if c.seq > row.seq} == {proposal.to_code}
     certificate = control.certify(stream.config, stream.name)
-    assert certificate.complete and set(certificate.codes[epoch]) == {first, wanted.to_code}
-    told = [(e.event, e.actor, e.reason) for e in control.chronicle(stream.config, stream.name) if "upgrade" in e.event]
-    assert told == [("upgrade", "ada", "twice from now on"), ("upgraded", "ada", "twice from now on")]
+    assert certificate.complete and set(certificate.codes[epoch]) == {first, proposal.to_code}
+    entries = [
+        (e.event, e.actor, e.reason) for e in control.chronicle(stream.config, stream.name) if "upgrade" in e.event
+    ]
+    assert entries == [("upgrade", "ada", "twice from now on"), ("upgraded", "ada", "twice from now on")]
     assert stream.record().named_seqs(epoch) == {row.seq}
 
 
@@ -105,7 +107,7 @@ def test_a_driver_that_died_at_the_ledger_row_leaves_old_code_or_new_nothing_bet
     epoch = live(stream)
     assert stream.stop(epoch) == []
     first = stream.record().epoch(epoch).code
-    wanted = ask(stream)
+    proposal = ask(stream)
 
     def dies_at(point: str) -> None:
         from kappa.driver import upgrade as switching
@@ -126,14 +128,14 @@ def test_a_driver_that_died_at_the_ledger_row_leaves_old_code_or_new_nothing_bet
     assert stream.record().epoch(epoch).code == first
     dies_at("upgrade")
     state = stream.ledger(epoch).state()
-    assert state.upgrade is not None and state.upgrade.code == wanted.to_code
+    assert state.upgrade is not None and state.upgrade.code == proposal.to_code
     assert stream.record().epoch(epoch).upgrade is not None  # nobody has told yet
     stream.produce([("a", 10)], start_ms=1_700_000_900_000)
     stream.run(epoch)  # by the record it is still the old code
     stream.running[epoch][1].join(120)
     assert stream.stop(epoch) == []
     assert stream.ledger(epoch).state().commits[-1].seq == state.commits[-1].seq
-    assert stream.record().epoch(epoch).code == wanted.to_code
+    assert stream.record().epoch(epoch).code == proposal.to_code
     assert [e.event for e in stream.record().events].count("upgraded") == 1
     stream.run(epoch)
     stream.settle(epoch)
@@ -145,14 +147,14 @@ def test_of_two_operators_at_once_one_is_refused(stream: Lab) -> None:
     epoch = live(stream)
     assert stream.stop(epoch) == []
     stream.deploy(2)
-    found = upgrade.propose(stream.config, stream.name, slices=0)
+    proposal = upgrade.propose(stream.config, stream.name, slices=0)
     answers: list[str] = []
     gate = threading.Barrier(2, timeout=60)
 
     def operator(name: str) -> None:
         gate.wait()
         try:
-            upgrade.upgrade(stream.config, found, history_stands=True, actor=name, reason="r")
+            upgrade.upgrade(stream.config, proposal, history_stands=True, actor=name, reason="r")
             answers.append("asked")
         except MoveRefusedError as error:
             answers.append(str(error))
@@ -174,12 +176,12 @@ def test_what_is_refused_changes_nothing_and_says_the_way_out(stream: Lab) -> No
     same = upgrade.propose(stream.config, stream.name, slices=0)
     assert [f.code for f in same.refusals] == ["upgrade-same-code"]
     stream.deploy(2)
-    found = upgrade.propose(stream.config, stream.name, slices=0)
+    proposal = upgrade.propose(stream.config, stream.name, slices=0)
     files = sorted(Path(stream.config.lake, "_kappa").rglob("*"))
     with pytest.raises(UsageError, match="--history-stands"):
-        upgrade.upgrade(stream.config, found, history_stands=False, actor="ada", reason="r")
+        upgrade.upgrade(stream.config, proposal, history_stands=False, actor="ada", reason="r")
     with pytest.raises(UsageError, match="and why"):
-        upgrade.upgrade(stream.config, found, history_stands=True, actor="ada", reason=" ")
+        upgrade.upgrade(stream.config, proposal, history_stands=True, actor="ada", reason=" ")
     file = stream.config.topologies / "balances.py"
     file.write_text(
         file.read_text().replace("counted BIGINT, total BIGINT", "counted BIGINT, total BIGINT, more STRING")
@@ -198,24 +200,24 @@ def test_what_is_refused_changes_nothing_and_says_the_way_out(stream: Lab) -> No
     beside = upgrade.propose(stream.config, stream.name, slices=0)
     assert [f.code for f in beside.refusals] == ["upgrade-beside-candidate"]
     with pytest.raises(MoveRefusedError, match="is being built"):
-        upgrade.upgrade(stream.config, found, history_stands=True, actor="ada", reason="r")
+        upgrade.upgrade(stream.config, proposal, history_stands=True, actor="ada", reason="r")
 
 
 def test_code_that_the_drivers_host_cannot_get_is_withdrawn_and_the_stream_goes_on(stream: Lab) -> None:
     epoch = live(stream)
     assert stream.stop(epoch) == []
-    wanted = ask(stream)
-    Path(code_file(stream.config.lake, wanted.to_code)).unlink()
+    proposal = ask(stream)
+    Path(code_file(stream.config.lake, proposal.to_code)).unlink()
     import shutil
 
-    shutil.rmtree(stream.config.home / "code" / wanted.to_code)
+    shutil.rmtree(stream.config.home / "code" / proposal.to_code)
     stream.run(epoch)
     later(stream, "a", 10)
     assert stream.balances()["a"] == 14
     assert stream.record().epoch(epoch).upgrade is None
     assert stream.record().events[-1].event == "upgrade_withdrawn"
     with pytest.raises(MoveRefusedError, match="is not in the lake"):
-        upgrade.await_switch(stream.config, wanted)
+        upgrade.await_switch(stream.config, proposal)
 
 
 def test_a_stuck_epoch_is_freed_by_corrected_code_and_nothing_is_lost_or_sent_twice(stream: Lab) -> None:
@@ -249,10 +251,10 @@ def test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_leaves_noth
     files = {p for p in Path(paths.root).rglob("*") if "/recomputed/" in str(p)}
     sent = sorted(stream.sent_values())
     stream.deploy(2)
-    report, found = evidence(
+    report, findings = evidence(
         stream.config, stream.session, paths, before, load(stream.config.topologies, stream.name), 1
     )
-    assert report is not None and found == ()
+    assert report is not None and findings == ()
     assert report.verdict == "differs"
     (balances,), (moves,) = report.tables, report.outputs
     assert (balances.rows_live, balances.keys_changed, balances.changed_columns) == (4, 1, {"total": 1})

@@ -49,8 +49,8 @@ class Versioned(Mortal):
     def newest(self, epoch: int) -> dict[str, int]:
         """The topic of a table, folded."""
         name = f"{self.topic}.newest.e{epoch:04d}"
-        found = [orjson.loads(message.value()) for message in read_messages(self.config.bootstrap_servers, name)]
-        return {item["id"]: item["total"] for item in found}
+        rows = [orjson.loads(message.value()) for message in read_messages(self.config.bootstrap_servers, name)]
+        return {item["id"]: item["total"] for item in rows}
 
     def by_turns(self) -> list[Row]:
         """What a consumer reads that follows the pointer by what ``kappa path --json`` tells it."""
@@ -59,18 +59,18 @@ class Versioned(Mortal):
 
 def in_order(rows: Sequence[Row]) -> bool:
     """Whether the running totals of each account grow."""
-    seen: dict[str, int] = {}
-    return all(seen.setdefault(a, 0) < total and not seen.update({a: total}) for a, _, total in rows)  # type: ignore[func-returns-value]
+    totals: dict[str, int] = {}
+    return all(totals.setdefault(a, 0) < total and not totals.update({a: total}) for a, _, total in rows)  # type: ignore[func-returns-value]
 
 
 @pytest.fixture
 def world_of(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Versioned]:
-    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Versioned, handover_seconds=60.0) as made:
-        monkeypatch.setattr(faults, "os", made.reaper)
-        yield made
-        kafka.delete_topics(kafka.topics(f"{made.topic}."))
+    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Versioned, handover_seconds=60.0) as stream:
+        monkeypatch.setattr(faults, "os", stream.reaper)
+        yield stream
+        kafka.delete_topics(kafka.topics(f"{stream.topic}."))
 
 
 def test_each_epoch_tells_all_history_in_its_own_topic_and_readers_change_exactly(world_of: Versioned) -> None:
@@ -196,9 +196,9 @@ def test_what_an_interrupted_abort_leaves_is_found_without_the_code(world_of: Ve
     own = f"{stream.topic}.story.e0002"
     kafka.create_topic(own, 1)
     (stream.config.topologies / "balances.py").unlink()
-    found = control.housekeeping(stream.config)
-    assert [item.name for item in found.leftovers if item.name.startswith(stream.topic)] == [own]
-    control.clean(stream.config, found.leftovers)
+    report = control.housekeeping(stream.config)
+    assert [item.name for item in report.leftovers if item.name.startswith(stream.topic)] == [own]
+    control.clean(stream.config, report.leftovers)
     assert set(kafka.topics(f"{stream.topic}.story")) == {f"{stream.topic}.story.e0001"}
 
 
@@ -215,10 +215,10 @@ def test_somebody_elses_topic_of_that_name_refuses_the_plan_and_outlives_an_abor
         stream.plan_replay()
     kafka.delete_topics([foreign])
     request = ReplayRequest(topology=stream.name, start=ToEarliest(), reason="test", actor="test")
-    wanted = control.plan(stream.config, request)
+    plan = control.plan(stream.config, request)
     foreign = f"{stream.topic}.story.e0002"
     kafka.create_topic(foreign, 1)  # after the plan was made
-    control.replay(stream.config, wanted, actor="test", reason="test")
+    control.replay(stream.config, plan, actor="test", reason="test")
     stream.tend()
     refused = "exist or belong to another epoch"
     stream.until(lambda: any(e.event == "stuck" and refused in e.reason for e in stream.record().events), "stuck")
@@ -239,9 +239,9 @@ def test_an_upgrade_goes_on_in_the_same_topic(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     stream.deploy(1, 3)
-    wanted = upgrade.propose(stream.config, stream.name, slices=0)
-    upgrade.upgrade(stream.config, wanted, history_stands=True, actor="test", reason="three times from now on")
-    stream.wait(lambda: stream.record().epoch(first).code == wanted.to_code, "the new code runs")
+    proposal = upgrade.propose(stream.config, stream.name, slices=0)
+    upgrade.upgrade(stream.config, proposal, history_stands=True, actor="test", reason="three times from now on")
+    stream.wait(lambda: stream.record().epoch(first).code == proposal.to_code, "the new code runs")
     stream.tell([("a", 10)], minute=1)
     assert sorted(stream.story(first)) == sorted([*told(ROWS, 1), ("a", 30, 41)])
     assert sorted(stream.by_turns()) == sorted(stream.rows(f"{stream.topic}.moves"))
@@ -257,16 +257,16 @@ def test_the_command_names_the_topic_and_its_turns(world_of: Versioned) -> None:
     stream.live_first()
 
     def kappa(*words: str) -> str:
-        done = CliRunner().invoke(app, [*words], env=stream.config.to_env())
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        result = CliRunner().invoke(app, [*words], env=stream.config.to_env())
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
     story = f"{stream.topic}.story"
     assert kappa("path", stream.name, story).strip() == f"{story}.e0001"
     assert kappa("path", stream.name, f"{stream.topic}.moves").strip() == f"{stream.topic}.moves"
-    told_ = orjson.loads(kappa("path", stream.name, story, "--json"))
-    assert (told_["topic"], told_["epoch"]) == (f"{story}.e0001", 1)
-    assert told_["turns"] == [
+    answer = orjson.loads(kappa("path", stream.name, story, "--json"))
+    assert (answer["topic"], answer["epoch"]) == (f"{story}.e0001", 1)
+    assert answer["turns"] == [
         {"epoch": 1, "topic": f"{story}.e0001", "start": {f"{story}.e0001": {"0": 0, "1": 0}}, "end": None}
     ]
     assert f"{story} is now {story}.e0001" in kappa("status", stream.name)

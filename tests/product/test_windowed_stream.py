@@ -109,11 +109,11 @@ def served(stream: Lab, epoch: int) -> Expected:
 
     def sums(name: str) -> Sums:
         rows = snapshot.rows(name).to_pylist()
-        found = {
+        windows = {
             (row["id"], round(row["window_start"].timestamp() * 1000)): (row["total"], row["moves"]) for row in rows
         }
-        assert len(found) == len(rows), "a window is there once"
-        return found
+        assert len(windows) == len(rows), "a window is there once"
+        return windows
 
     late = snapshot.rows("late_records").to_pylist()
     assert all(row["operator"] == "tumbling_window" for row in late)
@@ -129,9 +129,9 @@ def sent(stream: Lab) -> list[tuple[str, str, int]]:
 
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Windows]:
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Windows) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Windows) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 def test_windows_are_the_same_live_replayed_moved_and_rebuilt(stream: Windows) -> None:
@@ -172,11 +172,11 @@ def test_windows_are_the_same_live_replayed_moved_and_rebuilt(stream: Windows) -
     assert served(stream, third).open == open_windows
     stream.produce_moves(60, seed=4, first_ms=BEGIN + 60_000)
     stream.settle(third)
-    whole, found = expected(stream, 2), served(stream, third)
-    assert found.open == whole.open
+    whole, rebuilt = expected(stream, 2), served(stream, third)
+    assert rebuilt.open == whole.open
     keys = [(one[0], one[1]) for one in sent(stream)]
     assert len(keys) == len(set(keys)) == len(whole.final), "a window is sent once"
-    assert set(found.late) <= set(whole.late) and set(found.final.items()) <= set(whole.final.items())
+    assert set(rebuilt.late) <= set(whole.late) and set(rebuilt.final.items()) <= set(whole.final.items())
 
 
 def test_the_same_code_gives_the_same_windows_in_other_slices(stream: Windows) -> None:
