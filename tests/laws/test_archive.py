@@ -85,14 +85,14 @@ def result(stream: Lab, epoch: int) -> dict[str, list[dict[str, Any]]]:
 
 def from_both(stream: Lab, **request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The results of a replay from Kafka and of one from the archive, one after the other."""
-    found = []
+    results = []
     for archive in (False, True):
         epoch = replayed(stream, archive=archive, **request)
-        found.append(result(stream, epoch))
+        results.append(result(stream, epoch))
         archived = [row.detail.get("archived") for row in stream.ledger(epoch).state().commits if row.seq > 0]
         assert all(archived) if archive else not any(archived)
         control.abort(stream.config, stream.name, epoch, actor="test", reason="test")
-    return found[0], found[1]
+    return results[0], results[1]
 
 
 def produce_at(stream: Lab, records: list[tuple[int, int, bytes]]) -> None:
@@ -113,19 +113,19 @@ def produce_at(stream: Lab, records: list[tuple[int, int, bytes]]) -> None:
 
 def out_of_order(count: int) -> list[tuple[int, int, bytes]]:
     """Moves in two partitions whose times go back and forth, with some that are months ahead."""
-    found = []
+    moves = []
     for n in range(count):
         ahead = 10**10 if n in (3, 57) else 0
         value = b"{" if n % 11 == 10 else b'{"id": "account-%d", "amount": %d}' % (n % 3, n + 1)
-        found.append((n % 2, 1_700_000_000_000 + 1000 * n - 5000 * (n % 7 == 6) + ahead, value))
-    return found
+        moves.append((n % 2, 1_700_000_000_000 + 1000 * n - 5000 * (n % 7 == 6) + ahead, value))
+    return moves
 
 
 def archived_places(stream: Lab) -> list[tuple[int, int]]:
     """Partition and offset of every record of the archive."""
     path = ArchivePaths(lake=stream.config.lake, topic=stream.topic).records
-    found = queries.query(path, None, select='"partition", "offset"', order_by='"partition", "offset"')
-    return list(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+    table = queries.query(path, None, select='"partition", "offset"', order_by='"partition", "offset"')
+    return list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
 def logged_places(stream: Lab) -> list[tuple[int, int]]:
@@ -289,9 +289,9 @@ class TestRetention:
         expected = control.plan(stream.config, request(stream, start=at, archive=False)).start
         stream.archive()
         stream.delete_before(dict.fromkeys((0, 1), -1))
-        found = control.plan(stream.config, request(stream, start=at))
-        assert not found.is_refused, found.refusals
-        assert found.start == expected
+        plan = control.plan(stream.config, request(stream, start=at))
+        assert not plan.is_refused, plan.refusals
+        assert plan.start == expected
         assert control.plan(stream.config, request(stream, start=at, archive=False)).is_refused
 
     def test_what_neither_has_is_refused_and_a_gap_stays_on_record(self, stream: Lab) -> None:
@@ -417,18 +417,18 @@ class TestExactlyOnce:
     def test_a_stop_ends_one_that_follows_and_the_next_goes_on(self, stream: Lab) -> None:
         stream.produce(rows(20))
         assert not stop(stream.config, stream.topic)
-        taken: list[int] = []
+        slices: list[int] = []
 
         def on_slice(_: Archiver, offsets: int) -> None:
-            taken.append(offsets)
-            if len(taken) == 1:
+            slices.append(offsets)
+            if len(slices) == 1:
                 stream.produce(rows(20, first=20))
             else:
                 assert stop(stream.config, stream.topic)
 
         with Archiver(stream.config, stream.topic, session=stream.session) as archiver:
             run([archiver], follow=True, every_seconds=0.1, on_slice=on_slice)
-        assert sum(taken) == 40
+        assert sum(slices) == 40
         stream.produce(rows(5))
         assert stream.archive() == 45
 

@@ -16,22 +16,29 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 def test_whatever_happens_the_tables_are_those_of_plain_python(
     world: Callable[[], AbstractContextManager[Eventful]], seed: int
 ) -> None:
-    with world() as made:
-        play(made, seed, acts=14)
+    with world() as history:
+        play(history, seed, acts=14)
 
 
 def test_what_happens_now_and_then_holds_in_one_history(world: Callable[[], AbstractContextManager[Eventful]]) -> None:
-    with world() as made:
-        made.random.seed(7)
-        made.write()
-        made.factors[made.start()] = 1
-        made.await_live(1)
-        for act in (made.take_into_archive, made.back_up, made.write, made.upgrade, made.write, made.lose_broker):
+    with world() as history:
+        history.random.seed(7)
+        history.write()
+        history.factors[history.start()] = 1
+        history.await_live(1)
+        for act in (
+            history.take_into_archive,
+            history.back_up,
+            history.write,
+            history.upgrade,
+            history.write,
+            history.lose_broker,
+        ):
             act()
-        made.settle(1)
-        made.restore()
-        made.finish()
-        made.prove()
+        history.settle(1)
+        history.restore()
+        history.finish()
+        history.prove()
         assert {"archive", "the lake is copied", "upgrade", "broker killed", "a copied lake is refused"} <= set(
-            made.happened
+            history.happened
         )

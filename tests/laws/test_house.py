@@ -54,10 +54,10 @@ def private_imports(trees: list[tuple[Path, ast.Module]]) -> list[str]:
 
 def in_circles(imports: dict[str, set[str]]) -> set[str]:
     """Modules that import one another, by whatever way round, and those between two such; imports for types count."""
-    left = dict(imports)
-    while ends := {n for n in left if not left[n] & left.keys() or not any(n in ways for ways in left.values())}:
-        left = {name: ways for name, ways in left.items() if name not in ends}
-    return set(left)
+    rest = dict(imports)
+    while ends := {n for n in rest if not rest[n] & rest.keys() or not any(n in ways for ways in rest.values())}:
+        rest = {name: ways for name, ways in rest.items() if name not in ends}
+    return set(rest)
 
 
 def imports_of(trees: list[tuple[Path, ast.Module]]) -> dict[str, set[str]]:

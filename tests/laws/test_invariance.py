@@ -60,14 +60,14 @@ def value(number: str, invoice: tuple[str, int, bool] | None) -> Any:
 
 
 def inputs(log: Sequence[Part], start: Offsets, end: Offsets) -> list[Input]:
-    found = []
+    records = []
     for partition, part in enumerate(log):
         for offset in range(start.get("pos", partition) or 0, end.get("pos", partition) or 0):
             ms, invoice = part[offset]
-            found.append(
+            records.append(
                 Input(topic="pos", value=value(f"{partition}-{offset}", invoice), partition=partition, timestamp_ms=ms)
             )
-    return found
+    return records
 
 
 def expected(log: Sequence[Part]) -> tuple[list[tuple[str, Decimal]], dict[str, Decimal]]:

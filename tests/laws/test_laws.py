@@ -49,9 +49,9 @@ def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any) -> Iterator[Lab]:
     """A deployed topology, version 1, whose tables are merged in every slice: each line of the protocol does
     something.
     """
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), merge_seconds=0.0) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), merge_seconds=0.0) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 def claimed(stream: Lab, epoch: int) -> Driver:
@@ -75,21 +75,21 @@ def next_ranges(stream: Lab, driver: Driver) -> Any:
 
 def touches_of_a_step(tree: ast.Module) -> set[tuple[str, str]]:
     """Where a module takes the step of a topology: the function, and the expression; called or not."""
-    found = set()
+    places = set()
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]:
         for node in ast.walk(function):
             by_name = isinstance(node, ast.Call) and any(
                 isinstance(a, ast.Constant) and a.value == "step" for a in node.args
             )
             if (isinstance(node, ast.Attribute) and node.attr == "step") or by_name:
-                found.add((function.name, ast.unparse(node)))
+                places.add((function.name, ast.unparse(node)))
     outside = [
         node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     ]
     for node in [inner for outer in outside for inner in ast.walk(outer)]:
         if isinstance(node, ast.Attribute) and node.attr == "step":
-            found.add(("", ast.unparse(node)))
-    return found
+            places.add(("", ast.unparse(node)))
+    return places
 
 
 class TestLaw1OneCodePath:
@@ -205,9 +205,10 @@ class TestLaw3ExactlyOnceInDelta:
         writing.write_effects(run, plan, run.ledger.state(), None)
         honest = driver.epoch.topology.step
 
-        def fickle(seen: Any) -> Any:
+        def fickle(records: Any) -> Any:
             return {
-                name: frame.selectExpr("* EXCEPT (total)", "total + 7 AS total") for name, frame in honest(seen).items()
+                name: frame.selectExpr("* EXCEPT (total)", "total + 7 AS total")
+                for name, frame in honest(records).items()
             }
 
         run.topology = replace(driver.epoch.topology, step=fickle)
@@ -376,7 +377,7 @@ class TestLaw7OnePointer:
 
     def test_two_appends_at_once_never_both_rest_on_the_same_past(self, stream: Lab) -> None:
         live_epoch(stream)
-        seen: list[int] = []
+        counts: list[int] = []
 
         def append() -> None:
             epochs = Epochs(stream.config.lake)
@@ -385,14 +386,14 @@ class TestLaw7OnePointer:
                 return [now.event("start", 1, actor="test", reason=str(len(now.events)))]
 
             for _ in range(5):
-                seen.extend(int(e.reason) for e in epochs.change(stream.name, decide))
+                counts.extend(int(e.reason) for e in epochs.change(stream.name, decide))
 
         threads = [threading.Thread(target=append) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(DEADLINE_SECONDS)
-        assert len(set(seen)) == len(seen) == 20
+        assert len(set(counts)) == len(counts) == 20
 
     def test_an_epoch_that_does_not_take_over_in_time_is_left_behind(self, stream: Lab) -> None:
         stream.config = replace(stream.config, handover_seconds=1.0)
@@ -428,8 +429,8 @@ class TestLaw8AConsistentCut:
         plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = writing.write_effects(run, plan, run.ledger.state(), None)
         protocol.apply_changes(run, plan, effects)
-        found = {row["id"] for row in queries.query(run.paths.table("balances"), None).to_pylist()}
-        assert "z" in found, "the table is ahead of its last commit"
+        ids = {row["id"] for row in queries.query(run.paths.table("balances"), None).to_pylist()}
+        assert "z" in ids, "the table is ahead of its last commit"
         middle = serving.snapshot(stream.config, stream.name)
         assert middle == before
         assert middle.rows("moves").num_rows == len(ROWS)
@@ -448,8 +449,8 @@ class TestLaw9APlanNeverClamps:
     ) -> None:
         stream.produce(ROWS)
         live_epoch(stream)
-        said = refused(stream, capsys, monkeypatch, "--to-datetime", "2031-01-01T00:00:00Z")
-        assert "2031-01-01" in said and f"{stream.topic}[0]" in said
+        message = refused(stream, capsys, monkeypatch, "--to-datetime", "2031-01-01T00:00:00Z")
+        assert "2031-01-01" in message and f"{stream.topic}[0]" in message
 
     def test_a_start_below_the_low_watermark_is_refused_with_the_numbers(
         self, stream: Lab, capsys: Any, monkeypatch: Any
@@ -458,8 +459,8 @@ class TestLaw9APlanNeverClamps:
         live_epoch(stream)
         stream.delete_before({1: 3})
         for start in (["--to-earliest"], ["--from-savepoint", "0"], ["--to-datetime", "2020-01-01T00:00:00Z"]):
-            said = refused(stream, capsys, monkeypatch, *start)
-            assert f"{stream.topic}[1]" in said and "3" in said and "--" in said
+            message = refused(stream, capsys, monkeypatch, *start)
+            assert f"{stream.topic}[1]" in message and "3" in message and "--" in message
 
     def test_a_recreated_topic_is_refused(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
         stream.produce(ROWS)
@@ -468,9 +469,9 @@ class TestLaw9APlanNeverClamps:
         stream.kafka.delete_topics([stream.topic])
         stream.kafka.create_topic(stream.topic, 2, {"retention.ms": "-1"})
         stream.produce([*ROWS, *ROWS])
-        said = refused(stream, capsys, monkeypatch)
-        assert old in said
-        assert "Deploy it under a new name" in said
+        message = refused(stream, capsys, monkeypatch)
+        assert old in message
+        assert "Deploy it under a new name" in message
         assert "was recreated" in stream.said("lag", stream.name)
         assert orjson.loads(stream.said("lag", stream.name, "--json"))["recreated"][0]["code"] == "recreated-topic"
         problems = control.certify(stream.config, stream.name).problems
@@ -510,14 +511,14 @@ def everything(stream: Lab, but: str = "nothing") -> Any:
     groups = {
         group: stream.kafka.group_offsets(group) for group in stream.kafka.groups("kappa.") if stream.name in group
     }
-    mine = sorted(name for name in stream.kafka.topics() if stream.topic in name or stream.name in name)
+    topics = sorted(name for name in stream.kafka.topics() if stream.topic in name or stream.name in name)
     return (
         files,
-        mine,
+        topics,
         groups,
-        stream.kafka.low_watermarks(mine),
-        stream.kafka.high_watermarks(mine),
-        stream.kafka.topic_configs(mine),
+        stream.kafka.low_watermarks(topics),
+        stream.kafka.high_watermarks(topics),
+        stream.kafka.topic_configs(topics),
     )
 
 
@@ -681,12 +682,12 @@ class TestLaw13EveryMoveIsOnRecord:
         moved = [event for event in events if event.event == "moved"][-1]
         assert (moved.epoch, moved.detail["from"], moved.actor, moved.reason) == (second, first, "ada", "twice")
         assert Offsets.from_json(moved.detail["at"]) == stream.kafka.stable_offsets([stream.topic])
-        told = [
+        entries = [
             one
             for one in control.chronicle(stream.config, stream.name)
             if (one.epoch, one.event) == (second, "verified")
         ]
-        assert told[0].verdict == control.diff(stream.config, stream.name, second).verdict != "same"
+        assert entries[0].verdict == control.diff(stream.config, stream.name, second).verdict != "same"
         (aborted,) = [event for event in events if event.event == "aborted"]
         assert (aborted.epoch, aborted.actor, aborted.reason) == (third, "bob", "no")
 
@@ -697,7 +698,7 @@ class TestTheChangelog:
 
         stream.produce(ROWS)
         epoch = live_epoch(stream)
-        wanted, sent = stream.balances(), sorted(stream.sent())
+        balances, sent = stream.balances(), sorted(stream.sent())
         position = stream.ledger(epoch).state().position
         shutil.rmtree(stream.config.lake)
         request = control.rebuild_request(stream.config, stream.name, actor="test", reason="lost")
@@ -708,10 +709,10 @@ class TestTheChangelog:
         assert rebuilt == epoch + 1
         stream.run(rebuilt)
         stream.await_live(rebuilt)
-        assert stream.balances() == wanted
+        assert stream.balances() == balances
         stream.produce([("a", 10)], start_ms=1_700_000_100_000)
         stream.settle(rebuilt)
-        assert stream.balances()["a"] == wanted["a"] + 10
+        assert stream.balances()["a"] == balances["a"] + 10
         assert sorted(stream.sent()) == sorted([*sent, ("a", 10)])
 
     def test_a_fold_refuses_records_that_no_marker_vouches_for(self, stream: Lab) -> None:
@@ -743,7 +744,7 @@ class TestTheChangelog:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         names = [stream.paths(epoch).markers, stream.paths(epoch).changelog("balances")]
-        assert {found["cleanup.policy"] for found in stream.kafka.topic_configs(names).values()} == {"compact"}
+        assert {config["cleanup.policy"] for config in stream.kafka.topic_configs(names).values()} == {"compact"}
         assert len(list(read_all(stream.config.bootstrap_servers, names[1]))) >= 3
 
 

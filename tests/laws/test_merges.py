@@ -38,9 +38,11 @@ LATER = 1_700_000_100_000
 @pytest.fixture
 def slow(tmp_path: Path, kafka: Any, spark: Any, topic: Any) -> Iterator[Lab]:
     """A deployed topology whose tables are not merged by themselves."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), merge_seconds=3600.0, savepoint_minutes=1e8) as made:
-        made.deploy(1)
-        yield made
+    with lab(
+        tmp_path / "lab", kafka, spark, topic(partitions=2), merge_seconds=3600.0, savepoint_minutes=1e8
+    ) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 def live(stream: Lab, *, slices: int = 3) -> int:
@@ -103,10 +105,10 @@ def test_a_driver_that_starts_again_between_two_merges_goes_on_from_the_changes(
 
 
 def _moves(slices: int) -> list[tuple[str, int, int]]:
-    found = [("a", 1, 1), ("b", 2, 2), ("a", 3, 4), ("c", 4, 4)]
+    moves = [("a", 1, 1), ("b", 2, 2), ("a", 3, 4), ("c", 4, 4)]
     for number in range(slices):
-        found += [("a", 10, 14 + 10 * number), (f"new-{number}", number, number)]
-    return found
+        moves += [("a", 10, 14 + 10 * number), (f"new-{number}", number, number)]
+    return moves
 
 
 def test_changes_that_waited_are_merged_while_the_stream_idles_and_while_it_does_not(
@@ -162,8 +164,8 @@ def test_an_epoch_is_seeded_from_a_savepoint_between_two_merges(slow: Lab) -> No
     slow.await_stage(second, Stage.VERIFIED)
     seed = slow.ledger(second).state().commits[0]
     assert MERGED not in seed.detail and seed.detail["of_seq"] == seq
-    found = serving.snapshot(slow.config, slow.name, epoch=second, seq=0).rows("balances").to_pylist()
-    assert {row["id"]: row["total"] for row in found} == after(2)
+    rows = serving.snapshot(slow.config, slow.name, epoch=second, seq=0).rows("balances").to_pylist()
+    assert {row["id"]: row["total"] for row in rows} == after(2)
     assert control.diff(slow.config, slow.name, second).verdict == "same"
 
 
@@ -194,11 +196,11 @@ def test_a_snapshot_is_consistent_while_the_driver_merges_and_looks_after_files(
 
         def poll() -> None:
             nonlocal reads
-            known = []
+            snapshots = []
             while not ended.is_set():
                 reads += 1
-                known = [*known[-5:], serving.snapshot(stream.config, stream.name)]
-                for snapshot in known:  # also those of some slices ago, whose merges may have gone
+                snapshots = [*snapshots[-5:], serving.snapshot(stream.config, stream.name)]
+                for snapshot in snapshots:  # also those of some slices ago, whose merges may have gone
                     total = snapshot.rows("balances", select="SUM(total) AS total").to_pylist()[0]["total"]
                     counted = snapshot.rows("moves", select="SUM(counted) AS total").to_pylist()[0]["total"]
                     if total != counted:

@@ -26,39 +26,39 @@ def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any, monkeypatch: pyte
     """A deployed topology of two partitions, each of whose slices is large and merged; none is of a stream."""
     monkeypatch.setattr(live, "STREAM_BELOW", 0)
     settings = {"small_slice": 0, "slice_records": MOST, "merge_seconds": 0.0}
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), **settings) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), **settings) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether what was wanted had been read ahead, look by look."""
-    found: list[bool] = []
+def hits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each planned read whether it was read ahead."""
+    hits: list[bool] = []
     take = ReadAhead.take
 
-    def noted(self: ReadAhead, wanted: PlannedRead) -> Records | None:
-        parsed = take(self, wanted)
-        found.append(parsed is not None)
+    def noted(self: ReadAhead, planned: PlannedRead) -> Records | None:
+        parsed = take(self, planned)
+        hits.append(parsed is not None)
         return parsed
 
     monkeypatch.setattr(ReadAhead, "take", noted)
-    return found
+    return hits
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every frame that was read ahead."""
-    found: list[Any] = []
+    frames: list[Any] = []
     parse = ahead.where_they_are
 
-    def noted(*given: Any, **named: Any) -> Records:
-        records = parse(*given, **named)
-        found.extend(records.persisted)
+    def noted(*arguments: Any, **named: Any) -> Records:
+        records = parse(*arguments, **named)
+        frames.extend(records.persisted)
         return records
 
     monkeypatch.setattr(ahead, "where_they_are", noted)
-    return found
+    return frames
 
 
 def produce(stream: Lab) -> tuple[dict[str, int], list[Move]]:
@@ -86,21 +86,21 @@ def produce(stream: Lab) -> tuple[dict[str, int], list[Move]]:
 
 
 def test_a_first_epoch_and_a_replay_in_slices_read_ahead_equal_plain_python(
-    stream: Lab, taken: list[bool], read: list[Any]
+    stream: Lab, hits: list[bool], read: list[Any]
 ) -> None:
     totals, moves = produce(stream)
     epoch = stream.start_live()
     assert stream.ledger(epoch).state().slices >= COUNT // MOST
     # The first has none before it, and where a live epoch's last one ends cannot be told.
-    assert taken.count(True) >= COUNT // MOST - 2
-    assert taken.count(False) <= 1
+    assert hits.count(True) >= COUNT // MOST - 2
+    assert hits.count(False) <= 1
     stream.hold(totals=totals, moves=None, sent=moves)
-    taken.clear()
+    hits.clear()
     replayed = stream.plan_replay()
     stream.run(replayed)
     stream.await_stage(replayed, Stage.REPLAYED)
-    assert taken.count(True) >= COUNT // MOST - 1
-    assert taken.count(False) == 0
+    assert hits.count(True) >= COUNT // MOST - 1
+    assert hits.count(False) == 0
     stream.await_stage(replayed, Stage.VERIFIED)
     assert stream.record().epoch(replayed).verified.detail["verdict"] == "same"
     stream.close()
@@ -109,13 +109,13 @@ def test_a_first_epoch_and_a_replay_in_slices_read_ahead_equal_plain_python(
 
 
 def test_a_slice_that_was_foreseen_wrongly_reads_its_own_records(
-    stream: Lab, taken: list[bool], read: list[Any], monkeypatch: pytest.MonkeyPatch
+    stream: Lab, hits: list[bool], read: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     totals, moves = produce(stream)
     monkeypatch.setattr(PlannedRead, "__eq__", lambda *_: False)
     epoch = stream.start_live()
-    assert taken.count(False) >= COUNT // MOST - 2
-    assert not any(taken)
+    assert hits.count(False) >= COUNT // MOST - 2
+    assert not any(hits)
     stream.hold(totals=totals, moves=None, sent=moves)
     assert stream.stop(epoch) == []
     assert read
@@ -123,7 +123,7 @@ def test_a_slice_that_was_foreseen_wrongly_reads_its_own_records(
 
 
 def test_a_slice_that_could_not_be_read_ahead_is_read_when_its_turn_comes(
-    stream: Lab, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+    stream: Lab, hits: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     totals, moves = produce(stream)
 
@@ -132,8 +132,8 @@ def test_a_slice_that_could_not_be_read_ahead_is_read_when_its_turn_comes(
 
     monkeypatch.setattr(ahead, "read_log", fails)
     stream.start_live()
-    assert taken
-    assert not any(taken)
+    assert hits
+    assert not any(hits)
     stream.hold(totals=totals, moves=None, sent=moves)
 
 
@@ -145,11 +145,11 @@ def test_slices_that_cannot_be_foreseen_read_nothing_ahead(
         stream.config = replace(stream.config, small_slice=50_000)
     else:
         monkeypatch.setattr(slicing, "is_shrunk", lambda _: True)
-    begun: list[Any] = []
-    monkeypatch.setattr(ReadAhead, "__init__", lambda *found, **_: begun.append(found))
+    reads: list[Any] = []
+    monkeypatch.setattr(ReadAhead, "__init__", lambda *arguments, **_: reads.append(arguments))
     totals, moves = produce(stream)
     stream.start_live()
-    assert not begun
+    assert not reads
     stream.hold(totals=totals, moves=None, sent=moves)
 
 

@@ -38,8 +38,8 @@ def test_retention_that_overtakes_a_running_replay_stops_it_and_no_record_is_ski
 
     stream.wait(is_given_up, "the replay finds its records gone")
     _, _, errors = stream.running[second]
-    said = control.driver_status(stream.config, stream.name, second).message + " ".join(map(str, errors))
-    assert stream.topic in said or stream.topic in str(stream.record().events[-1])
+    text = control.driver_status(stream.config, stream.name, second).message + " ".join(map(str, errors))
+    assert stream.topic in text or stream.topic in str(stream.record().events[-1])
     state = stream.ledger(second).state()
     assert (state.position.get(stream.topic, 0) or 0) < COUNT, "overtaken before it was through"
     assert all(joins(a.ranges, b.ranges) for a, b in pairwise(state.commits))
@@ -47,9 +47,9 @@ def test_retention_that_overtakes_a_running_replay_stops_it_and_no_record_is_ski
     control.abort(stream.config, stream.name, second, actor="test", reason="overtaken")
     stream.produce([("z", 5)], partition=0, start_ms=1_700_000_200_000)
     stream.settle(first)
-    told = [*sent, ("z", 5, 5)]
+    rows = [*sent, ("z", 5, 5)]
     stream.hold(
-        totals={account: total for account, _, total in told},
-        moves={(0, offset): row for offset, row in enumerate(told)},
-        sent=told,
+        totals={account: total for account, _, total in rows},
+        moves={(0, offset): row for offset, row in enumerate(rows)},
+        sent=rows,
     )
