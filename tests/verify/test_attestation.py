@@ -93,26 +93,26 @@ BROKER_IS_OLDER = {
 
 @pytest.mark.parametrize("case", AGREE)
 def test_a_ledger_that_explains_the_marker_may_send(case: str) -> None:
-    found, state = AGREE[case]
-    attestation.check(EPOCH, found, state, is_settled=True)
+    marker, state = AGREE[case]
+    attestation.check(EPOCH, marker, state, is_settled=True)
 
 
 @pytest.mark.parametrize("case", LAKE_IS_OLDER)
 def test_a_lake_older_than_the_broker_is_refused_with_the_way_out(case: str) -> None:
-    found, state, said = LAKE_IS_OLDER[case]
+    marker, state, message = LAKE_IS_OLDER[case]
     with pytest.raises(
         DisagreementError,
-        match=rf"lake is older than the broker.*{said}.*kappa rebuild a\.b --from-changelog --execute",
+        match=rf"lake is older than the broker.*{message}.*kappa rebuild a\.b --from-changelog --execute",
     ):
-        attestation.check(EPOCH, found, state, is_settled=False)
+        attestation.check(EPOCH, marker, state, is_settled=False)
 
 
 @pytest.mark.parametrize("case", BROKER_IS_OLDER)
 def test_a_broker_older_than_the_lake_is_refused_once_its_transactions_are_readable(case: str) -> None:
-    found, state, said = BROKER_IS_OLDER[case]
-    attestation.check(EPOCH, found, state, is_settled=False)
-    with pytest.raises(DisagreementError, match=f"broker is older than the lake.*{said}"):
-        attestation.check(EPOCH, found, state, is_settled=True)
+    marker, state, message = BROKER_IS_OLDER[case]
+    attestation.check(EPOCH, marker, state, is_settled=False)
+    with pytest.raises(DisagreementError, match=f"broker is older than the lake.*{message}"):
+        attestation.check(EPOCH, marker, state, is_settled=True)
 
 
 def test_a_plan_and_its_commit_have_one_hash_also_as_they_are_read_back(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_a_plan_and_its_commit_have_one_hash_also_as_they_are_read_back(tmp_path
     ledger.append(row)
     read = ledger.state().open_plan
     assert read is not None
-    done = replace(read, kind="commit", code="other", rows_read=9, detail={**read.detail, "started_at": "then"})
+    commit = replace(read, kind="commit", code="other", rows_read=9, detail={**read.detail, "started_at": "then"})
     in_memory = replace(row, detail={"roots": {"root": dict.fromkeys(range(12), 5)}})
-    assert plan_hash(row) == plan_hash(read) == plan_hash(done) == plan_hash(in_memory)
+    assert plan_hash(row) == plan_hash(read) == plan_hash(commit) == plan_hash(in_memory)
     others = [
         replace(row, seq=2),
         replace(row, ranges=ranges[:11]),

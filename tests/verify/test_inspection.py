@@ -30,7 +30,7 @@ def moves(rows: Callable[[DataFrame], DataFrame], schema: str = "x STRING") -> T
     return Topology(name="t", version="1", sources=[SOURCE], outputs=[Append(name="moves", schema=schema)], step=step)
 
 
-def found(session: SparkSession, rows: Callable[[DataFrame], DataFrame]) -> list[tuple[str, str]]:
+def findings_of(session: SparkSession, rows: Callable[[DataFrame], DataFrame]) -> list[tuple[str, str]]:
     """Code and expression of each finding."""
     return [
         (f.code, f.numbers.get("expression", f.message))
@@ -61,14 +61,14 @@ def found(session: SparkSession, rows: Callable[[DataFrame], DataFrame]) -> list
 def test_a_function_is_found_whatever_it_is_hidden_in(
     spark: SparkSession, sql: str, code: str, expression: str
 ) -> None:
-    ((told, what),) = found(spark, lambda df: df.selectExpr(f"concat('a', {sql}) AS x").where("x <> ''"))
-    assert told == code
+    ((finding_code, what),) = findings_of(spark, lambda df: df.selectExpr(f"concat('a', {sql}) AS x").where("x <> ''"))
+    assert finding_code == code
     assert what.replace("pos.", "").startswith(expression.replace("pos.", ""))
 
 
 @pytest.mark.parametrize("name", ["first", "last", "any_value", "collect_list", "collect_set", "array_agg"])
 def test_an_aggregate_that_depends_on_an_order_nobody_gave_is_found(spark: SparkSession, name: str) -> None:
-    ((code, what),) = found(spark, lambda df: df.groupBy("id").agg(_expr(f"string({name}(amount)) AS x")))
+    ((code, what),) = findings_of(spark, lambda df: df.groupBy("id").agg(_expr(f"string({name}(amount)) AS x")))
     assert code == "order-undefined"
     assert what == f"{'collect_list' if name == 'array_agg' else name}(amount)"
 
@@ -83,28 +83,30 @@ def test_an_aggregate_that_depends_on_an_order_nobody_gave_is_found(spark: Spark
     ],
 )
 def test_an_aggregate_whose_order_is_settled_is_not(spark: SparkSession, sql: str) -> None:
-    assert found(spark, lambda df: df.groupBy("id").agg(_expr(f"string({sql}) AS x"))) == []
+    assert findings_of(spark, lambda df: df.groupBy("id").agg(_expr(f"string({sql}) AS x"))) == []
 
 
 def test_first_in_a_window_is_found_unless_the_window_has_an_order(spark: SparkSession) -> None:
-    assert found(spark, lambda df: df.selectExpr("first(amount) OVER (PARTITION BY id ORDER BY _offset) AS x")) == []
-    ((code, what),) = found(spark, lambda df: df.selectExpr("first(amount) OVER (PARTITION BY id) AS x"))
+    assert (
+        findings_of(spark, lambda df: df.selectExpr("first(amount) OVER (PARTITION BY id ORDER BY _offset) AS x")) == []
+    )
+    ((code, what),) = findings_of(spark, lambda df: df.selectExpr("first(amount) OVER (PARTITION BY id) AS x"))
     assert (code, what) == ("order-undefined", "first(amount)")
 
 
 def test_a_limit_is_found_unless_the_rows_are_sorted(spark: SparkSession) -> None:
-    assert found(spark, lambda df: df.orderBy("_offset").selectExpr("id AS x").limit(3)) == []
-    assert found(spark, lambda df: df.selectExpr("id AS x").limit(3)) == [("order-undefined", "limit")]
-    assert found(spark, lambda df: df.sortWithinPartitions("id").selectExpr("id AS x").limit(3)) == [
+    assert findings_of(spark, lambda df: df.orderBy("_offset").selectExpr("id AS x").limit(3)) == []
+    assert findings_of(spark, lambda df: df.selectExpr("id AS x").limit(3)) == [("order-undefined", "limit")]
+    assert findings_of(spark, lambda df: df.sortWithinPartitions("id").selectExpr("id AS x").limit(3)) == [
         ("order-undefined", "limit")
     ]
 
 
 def test_a_row_that_dropping_duplicates_happens_to_keep_is_found(spark: SparkSession) -> None:
-    ((code, what),) = found(spark, lambda df: df.dropDuplicates(["id"]).selectExpr("amount AS x"))
+    ((code, what),) = findings_of(spark, lambda df: df.dropDuplicates(["id"]).selectExpr("amount AS x"))
     assert (code, what) == ("order-undefined", "dropDuplicates(id)")
-    assert found(spark, lambda df: df.dropDuplicates(["id"]).selectExpr("id AS x")) == []
-    assert found(spark, lambda df: df.selectExpr("id AS x").distinct()) == []
+    assert findings_of(spark, lambda df: df.dropDuplicates(["id"]).selectExpr("id AS x")) == []
+    assert findings_of(spark, lambda df: df.selectExpr("id AS x").distinct()) == []
 
 
 def test_a_python_function_is_found_when_it_is_marked(spark: SparkSession) -> None:
@@ -116,24 +118,26 @@ def test_a_python_function_is_found_when_it_is_marked(spark: SparkSession) -> No
         return text
 
     marked = F.udf(fickle, "string").asNondeterministic()
-    assert found(spark, lambda df: df.select(honest("id").alias("x"))) == []
-    assert found(spark, lambda df: df.select(marked("id").alias("x"))) == [("nondeterministic-function", "fickle(id)")]
+    assert findings_of(spark, lambda df: df.select(honest("id").alias("x"))) == []
+    assert findings_of(spark, lambda df: df.select(marked("id").alias("x"))) == [
+        ("nondeterministic-function", "fickle(id)")
+    ]
 
 
 def test_a_condition_a_subquery_a_sample_and_a_join_are_looked_into(spark: SparkSession) -> None:
-    assert found(spark, lambda df: df.where("rand() < 0.5").selectExpr("id AS x")) == [("draws-random", "rand()")]
-    assert found(spark, lambda df: df.sample(0.5, 1).selectExpr("id AS x")) == [("draws-random", "sample")]
+    assert findings_of(spark, lambda df: df.where("rand() < 0.5").selectExpr("id AS x")) == [("draws-random", "rand()")]
+    assert findings_of(spark, lambda df: df.sample(0.5, 1).selectExpr("id AS x")) == [("draws-random", "sample")]
     other = spark.range(3).selectExpr("uuid() AS x", "string(id) AS id")
-    assert found(spark, lambda df: df.join(other, on="id", how="left")) == [("draws-random", "uuid()")]
+    assert findings_of(spark, lambda df: df.join(other, on="id", how="left")) == [("draws-random", "uuid()")]
     spark.range(3).createOrReplaceTempView("numbers")
-    assert found(spark, lambda df: df.selectExpr("(SELECT max(unix_timestamp()) FROM numbers) AS x")) == [
+    assert findings_of(spark, lambda df: df.selectExpr("(SELECT max(unix_timestamp()) FROM numbers) AS x")) == [
         ("reads-clock", "current_timestamp()")
     ]
 
 
 def test_a_column_that_does_not_reach_the_result_is_left_aside(spark: SparkSession) -> None:
-    assert found(spark, lambda df: df.selectExpr("id AS x", "now() AS at").where("x > ''")) == []
-    assert found(spark, lambda df: df.selectExpr("id AS x", "now() AS at").where("at > '2020-01-01'")) == [
+    assert findings_of(spark, lambda df: df.selectExpr("id AS x", "now() AS at").where("x > ''")) == []
+    assert findings_of(spark, lambda df: df.selectExpr("id AS x", "now() AS at").where("at > '2020-01-01'")) == [
         ("reads-clock", "now()")
     ]
 
@@ -200,7 +204,7 @@ def test_rows_that_are_made_from_one_record_each_depend_on_nothing_else(spark: S
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "phrase"),
     [
         (lambda df: df.groupBy("id").count().selectExpr("id AS x"), "aggregates records"),
         (
@@ -222,15 +226,19 @@ def test_rows_that_are_made_from_one_record_each_depend_on_nothing_else(spark: S
     ],
 )
 def test_rows_that_depend_on_more_say_on_what(
-    spark: SparkSession, rows: Callable[[DataFrame], DataFrame], said: str
+    spark: SparkSession, rows: Callable[[DataFrame], DataFrame], phrase: str
 ) -> None:
-    assert said in " ".join(_depends(spark, rows))
+    assert phrase in " ".join(_depends(spark, rows))
 
 
 def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
     deployed = registry.load(TOPOLOGIES, "retail.loyalty")
-    (found,) = dependencies(spark, deployed).values()
-    assert "reads table 'rewards'" in found.words and found.tables == ("rewards",) and found.sources == ("pos",)
+    (dependence,) = dependencies(spark, deployed).values()
+    assert (
+        "reads table 'rewards'" in dependence.words
+        and dependence.tables == ("rewards",)
+        and dependence.sources == ("pos",)
+    )
     first = registry.load(TOPOLOGIES / "versions", "retail.loyalty")
     assert dependencies(spark, first) == {"notifications": Dependence(sources=("pos",))}
     assert dependencies(spark, registry.load(TOPOLOGIES, "retail.shipments")) == {
@@ -239,7 +247,7 @@ def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    "taken",
+    "action",
     [
         lambda df: df.collect(),
         lambda df: df.isEmpty(),
@@ -248,19 +256,19 @@ def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
     ],
 )
 def test_rows_that_a_step_takes_to_itself_are_something_that_no_plan_shows(
-    spark: SparkSession, taken: Callable[[DataFrame], object]
+    spark: SparkSession, action: Callable[[DataFrame], object]
 ) -> None:
     limits = Table(name="limits", key=["id"], schema="id STRING NOT NULL, most BIGINT")
 
     def step(slice: Slice) -> dict[str, DataFrame]:
-        taken(slice.table("limits"))
+        action(slice.table("limits"))
         return {"moves": slice["pos"].selectExpr("id", "amount"), "limits": slice.table("limits").limit(0)}
 
     rows = {"topic": "pos", "schema": "id STRING, amount BIGINT"}
     output = Append(name="moves", schema="id STRING, amount BIGINT")
     of_table = Topology(name="a.b", version="1", sources=[Source(**rows)], tables=[limits], outputs=[output], step=step)
-    found = dependencies(spark, of_table)["moves"]
-    assert found.is_open and any("takes rows" in words for words in found.words)
+    dependence = dependencies(spark, of_table)["moves"]
+    assert dependence.is_open and any("takes rows" in words for words in dependence.words)
 
 
 def test_a_table_over_the_windows_that_are_emitted_is_told_beside_them(spark: SparkSession) -> None:
@@ -272,7 +280,7 @@ def test_a_table_over_the_windows_that_are_emitted_is_told_beside_them(spark: Sp
         final = hours(slice).final
         return {"days": final.groupBy("id").agg({"n": "sum"}).withColumnRenamed("sum(n)", "n")}
 
-    made = Topology(
+    topology = Topology(
         name="a.b",
         version="1",
         sources=[pos],
@@ -281,5 +289,5 @@ def test_a_table_over_the_windows_that_are_emitted_is_told_beside_them(spark: Sp
         outputs=[Append(name="hours", of=hours.final)],
         step=step,
     )
-    found = dependencies(spark, made)["hours"]
-    assert (found.tables, found.beside) == (("open",), ("days",))
+    dependence = dependencies(spark, topology)["hours"]
+    assert (dependence.tables, dependence.beside) == (("open",), ("days",))

@@ -29,25 +29,25 @@ from kappa.verify.recount import Recount, recount
 
 @pytest.fixture
 def epoch(tmp_path: Path) -> Epoch:
-    made = Epoch(tmp_path, merge_seconds=0.0)
+    epoch = Epoch(tmp_path, merge_seconds=0.0)
     for number in range(3):
-        made.slice({("a", number): number, ("b", number): 10 * number})
-    return made
+        epoch.slice({("a", number): number, ("b", number): 10 * number})
+    return epoch
 
 
 def problems(epoch: Epoch) -> list[str]:
-    found: Recount = recount(epoch.paths)
-    return list(found.problems)
+    report: Recount = recount(epoch.paths)
+    return list(report.problems)
 
 
 def test_nothing_is_found_where_nothing_was_done_and_what_was_read_is_said(epoch: Epoch) -> None:
-    told: list[str] = []
-    found = recount(epoch.paths, told.append)
-    assert found.problems == ()
-    assert told == ["changes/sums", "dead_letters", "tables/sums", "content of files", "dead letters"]
-    assert found.read[0] == "changes/sums: 4 commits from version 0, 3 files"
-    assert found.unread == ()
-    assert found.read[-3] == "changes/sums: 3 files hold what the ledger says"
+    steps: list[str] = []
+    report = recount(epoch.paths, steps.append)
+    assert report.problems == ()
+    assert steps == ["changes/sums", "dead_letters", "tables/sums", "content of files", "dead letters"]
+    assert report.read[0] == "changes/sums: 4 commits from version 0, 3 files"
+    assert report.unread == ()
+    assert report.read[-3] == "changes/sums: 3 files hold what the ledger says"
 
 
 #: A total that no other bytes of a file look like.
@@ -118,9 +118,9 @@ def test_files_of_rolled_up_slices_and_of_upkeep_stay_bound(tmp_path: Path, monk
 
 def test_what_no_row_says_is_not_vouched_for(epoch: Epoch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "history", lambda self: iter([[]]))
-    found = recount(epoch.paths)
-    assert found.problems == ()
-    assert "changes/sums: the ledger does not say what 3 of 3 files hold" in found.unread
+    report = recount(epoch.paths)
+    assert report.problems == ()
+    assert "changes/sums: the ledger does not say what 3 of 3 files hold" in report.unread
 
 
 def test_rows_deleted_behind_the_ledger_are_named_until_they_are_back(epoch: Epoch) -> None:
@@ -216,12 +216,12 @@ def test_a_damaged_file_is_a_problem_of_its_place_and_the_rest_is_counted(
         return
     damage(files[-1])
 
-    told: list[str] = []
-    found = recount(epoch.paths, told.append)
+    steps: list[str] = []
+    report = recount(epoch.paths, steps.append)
 
-    assert found.problems, f"{place}: {files[-1].name}"
-    assert all(problem.startswith(place) and "kappa re" in problem for problem in found.problems), found.problems
-    assert {"changes/sums", "dead_letters", "tables/sums"} <= set(told)
+    assert report.problems, f"{place}: {files[-1].name}"
+    assert all(problem.startswith(place) and "kappa re" in problem for problem in report.problems), report.problems
+    assert {"changes/sums", "dead_letters", "tables/sums"} <= set(steps)
 
 
 def test_a_ledger_that_cannot_be_read_is_a_verdict(epoch: Epoch) -> None:
@@ -240,7 +240,7 @@ def test_a_foreign_commit_that_changes_no_rows_is_named_and_is_no_problem(epoch:
     DeltaTable(epoch.paths.changes("sums")).optimize.compact()
     DeltaTable(epoch.paths.table("sums")).alter.add_constraint({"grown": "total > -1000"})
 
-    found = recount(epoch.paths)
+    report = recount(epoch.paths)
 
-    assert found.problems == ()
-    assert [notice.split(" (")[0] for notice in found.noticed] == ["changes/sums: version 4", "tables/sums: version 4"]
+    assert report.problems == ()
+    assert [notice.split(" (")[0] for notice in report.noticed] == ["changes/sums: version 4", "tables/sums: version 4"]

@@ -154,8 +154,8 @@ WHAT_EVERYBODY_LOOKS_FOR = (
 def test_a_page_is_whole_and_has_everything_with_the_verdict_at_the_top() -> None:
     page = Page(html(REPORT))
     text = " ".join(page.text)
-    for wanted in WHAT_EVERYBODY_LOOKS_FOR:
-        assert wanted in text or wanted.replace("9069", "9,069") in text, wanted
+    for word in WHAT_EVERYBODY_LOOKS_FOR:
+        assert word in text or word.replace("9069", "9,069") in text, word
     assert text.index("failed") < text.index("Table rewards") < text.index("Notes") < text.index("9,069")
     assert ("class", "verdict bad") in page.attributes and ("class", "mark bad") in page.attributes
     assert "<del>5</del>" in html(REPORT), "what the live epoch has alone"
@@ -217,13 +217,13 @@ def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_report_is_printed_or_written_in_each_format_and_a_failure_exits_with_1(
     verified: Path, format: Format
 ) -> None:
-    wanted = rendered(REPORT, format)
+    expected = rendered(REPORT, format)
     printed = CliRunner().invoke(app, ["diff", "a.b", "2", "--format", format])
-    assert (printed.output, printed.exit_code) == (wanted, 1)
+    assert (printed.output, printed.exit_code) == (expected, 1)
     file = verified / "report"
     written = CliRunner().invoke(app, ["diff", "a.b", "--format", format, "--output", str(file)])
     assert (written.output, written.exit_code) == (f"Wrote {file}: failed.\n", 1)
-    assert file.read_text() == wanted
+    assert file.read_text() == expected
 
 
 def test_json_is_an_option_of_its_own_and_a_file_that_cannot_be_written_is_named(verified: Path) -> None:

@@ -68,18 +68,18 @@ class Both:
 
     def frames(self) -> tuple[DataFrame, DataFrame]:
         """All columns of table ``t`` of both."""
-        live, mine = (frame_at(self.session, *side, "tables/t") for side in self.sides())
-        return live, mine
+        live, candidate = (frame_at(self.session, *side, "tables/t") for side in self.sides())
+        return live, candidate
 
     def sides(self) -> list[tuple[EpochPaths, LedgerRow]]:
         """Both with their last commits."""
-        found = [(epoch.paths, Ledger(epoch.paths.ledger).last_commit()) for epoch in self.epochs]
-        return [(paths, row) for paths, row in found if row is not None]
+        commits = [(epoch.paths, Ledger(epoch.paths.ledger).last_commit()) for epoch in self.epochs]
+        return [(paths, row) for paths, row in commits if row is not None]
 
     def report(self, **limits: Any) -> DiffReport:
-        live, mine = self.sides()
+        live, candidate = self.sides()
         topology = self.epochs[1].run.topology
-        return verify(self.session, topology, live, mine, **limits)
+        return verify(self.session, topology, live, candidate, **limits)
 
 
 @pytest.fixture
@@ -100,13 +100,13 @@ def mean(total: int, count: int, offset: int, value: int = 2) -> dict[str, Any]:
 def test_equal_results_of_another_state_are_no_difference_and_a_second_run_tells(both: Both) -> None:
     both.put(MEANS, t=mean(4, 2, 7))
     both.put(MEANS, t=mean(6, 3, 8), newest={"origin": {**PLACE, "_offset": 9}})
-    found = both.report(limits=limits_of([Threshold(table="t", keys_changed=0, drift={"Mean.n": 0})]))
+    report = both.report(limits=limits_of([Threshold(table="t", keys_changed=0, drift={"Mean.n": 0})]))
 
-    assert found.verdict == "same", found
-    for diff in found.tables:
+    assert report.verdict == "same", report
+    for diff in report.tables:
         assert diff.is_same and not diff.samples and not diff.drift, diff
         assert (diff.columns_added, diff.columns_removed, diff.columns_retyped) == ((), (), ())
-    assert "__" not in rendered(found, Format.TEXT) and "origin" not in rendered(found, Format.TEXT)
+    assert "__" not in rendered(report, Format.TEXT) and "origin" not in rendered(report, Format.TEXT)
 
     by_state = both.report(by_state=True)
     assert by_state.verdict == "differs"
@@ -126,13 +126,13 @@ def test_equal_results_of_another_state_are_no_difference_and_a_second_run_tells
 def test_other_results_are_shown_without_what_they_are_made_of(both: Both) -> None:
     both.put(MEANS, t=mean(4, 2, 7))
     both.put(MEANS, t=mean(9, 3, 8, value=3), newest={"n__sum": 5, "origin": {**PLACE, "_offset": 9}})
-    found = {diff.name: diff for diff in both.report().tables}
+    diffs = {diff.name: diff for diff in both.report().tables}
 
-    assert found["t"].changed_columns == {"Mean.n": 1} and set(found["t"].drift) == {"Mean.n"}
-    (sample,) = found["t"].samples
+    assert diffs["t"].changed_columns == {"Mean.n": 1} and set(diffs["t"].drift) == {"Mean.n"}
+    (sample,) = diffs["t"].samples
     assert (set(sample.live or ()), set(sample.candidate or ())) == ({"Mean.n", "last"}, {"Mean.n", "last"})
     # A column of the author's own counts, whatever it is called.
-    assert found["newest"].changed_columns == {"n__sum": 1}
+    assert diffs["newest"].changed_columns == {"n__sum": 1}
 
 
 def test_an_aggregate_in_the_place_of_another_is_two_columns_of_results(both: Both) -> None:

@@ -36,11 +36,11 @@ TOPICS = (
 def stream(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Mortal]:
-    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal) as made:
-        monkeypatch.setattr(faults, "os", made.reaper)
-        made.outputs = TOPICS
-        yield made
-        kafka.delete_topics(kafka.topics(f"{made.topic}."))
+    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal) as stream:
+        monkeypatch.setattr(faults, "os", stream.reaper)
+        stream.outputs = TOPICS
+        yield stream
+        kafka.delete_topics(kafka.topics(f"{stream.topic}."))
 
 
 def counted(stream: Mortal, kafka: Broker, epoch: int) -> Recount:
@@ -66,10 +66,10 @@ def test_missing_changed_repeated_and_foreign_records_are_reported(
     monkeypatch.setattr(topic_comparison, "RECORDS", records)
     first = stream.live_first()
     moves, story = f"{stream.topic}.moves", stream.paths(first).versioned(f"{stream.topic}.story")
-    found = counted(stream, kafka, first)
-    assert found.problems == () and found.unread == ()
-    assert f"topic {moves}: 8 rows sent, 8 found, 0 other records" in found.read
-    assert any(said.startswith(f"changelog {stream.paths(first).changelog('balances')}: ") for said in found.read)
+    report = counted(stream, kafka, first)
+    assert report.problems == () and report.unread == ()
+    assert f"topic {moves}: 8 rows sent, 8 found, 0 other records" in report.read
+    assert any(line.startswith(f"changelog {stream.paths(first).changelog('balances')}: ") for line in report.read)
 
     stream.deploy(2)
     second = stream.verified()
@@ -86,8 +86,10 @@ def test_missing_changed_repeated_and_foreign_records_are_reported(
     send(stream, changelog, b'{"id":"a"}', b'{"id":"a","total":1}', seq)
     send(stream, changelog, b'{"id":"b"}', None, seq)
     send(stream, f"{stream.topic}.balances", b"c", None)
-    told = next(read_messages(stream.config.bootstrap_servers, stream.paths(second).versioned(f"{stream.topic}.story")))
-    send(stream, told.topic() or "", told.key() or b"", told.value())
+    record = next(
+        read_messages(stream.config.bootstrap_servers, stream.paths(second).versioned(f"{stream.topic}.story"))
+    )
+    send(stream, record.topic() or "", record.key() or b"", record.value())
     named, topic, own = sorted(counted(stream, kafka, second).problems)
     assert named.startswith(
         f"changelog {changelog} is not what table balances holds: 1 keys of the table are not in it, 1 keys have"
@@ -96,7 +98,7 @@ def test_missing_changed_repeated_and_foreign_records_are_reported(
     assert topic.startswith(
         f"topic {stream.topic}.balances is not what table balances holds: 1 keys of the table are not in it"
     )
-    assert own.startswith(f"topic {told.topic()} holds 1 records more than once.")
+    assert own.startswith(f"topic {record.topic()} holds 1 records more than once.")
 
     lost = list(read_messages(stream.config.bootstrap_servers, story))[1:]
     kafka.delete_topics([story])

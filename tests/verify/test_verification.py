@@ -34,8 +34,8 @@ def rewards(spark: SparkSession) -> Any:
     from decimal import Decimal
 
     def frame(*rows: tuple[Any, ...], ddl: str = "card STRING, points DECIMAL(12,2), tier STRING") -> DataFrame:
-        given = [tuple(Decimal(str(v)) if i == 1 and v is not None else v for i, v in enumerate(row)) for row in rows]
-        return spark.createDataFrame(given, ddl)
+        values = [tuple(Decimal(str(v)) if i == 1 and v is not None else v for i, v in enumerate(row)) for row in rows]
+        return spark.createDataFrame(values, ddl)
 
     return frame
 
@@ -44,7 +44,7 @@ def rewards(spark: SparkSession) -> Any:
 def rows(spark: SparkSession) -> Any:
     """Rows of (card, n, offset, slice)."""
 
-    def frame(*given: tuple[Any, ...], ddl: str = "card STRING, n BIGINT") -> DataFrame:
+    def frame(*records: tuple[Any, ...], ddl: str = "card STRING, n BIGINT") -> DataFrame:
         full = [
             (
                 *row[:-2],
@@ -54,7 +54,7 @@ def rows(spark: SparkSession) -> Any:
                 None,
                 row[-1],
             )
-            for row in given
+            for row in records
         ]
         return spark.createDataFrame(full, f"{ddl}, {LINEAGE}")
 
@@ -63,48 +63,48 @@ def rows(spark: SparkSession) -> Any:
 
 def test_counts_columns_and_drift_of_changed_keys(rewards: Any) -> None:
     live = rewards(("a", 10, "x"), ("b", 20, "x"), ("c", None, "x"), ("d", 70, "x"))
-    mine = rewards(("a", 10, "x"), ("b", 25, "y"), ("c", -5, "x"), ("e", 1, "x"))
-    found = table_diff(REWARDS, live, mine)
-    assert (found.keys_added, found.keys_removed, found.keys_changed) == (1, 1, 2)
-    assert found.changed_columns == {"points": 2, "tier": 1}
-    assert found.drift == {
+    candidate = rewards(("a", 10, "x"), ("b", 25, "y"), ("c", -5, "x"), ("e", 1, "x"))
+    diff = table_diff(REWARDS, live, candidate)
+    assert (diff.keys_added, diff.keys_removed, diff.keys_changed) == (1, 1, 2)
+    assert diff.changed_columns == {"points": 2, "tier": 1}
+    assert diff.drift == {
         "points": Drift(
             keys=2, sum_live=20.0, sum_candidate=20.0, mean_difference=5.0, max_difference=5.0, share=10 / 30
         )
     }
-    assert [sample.key["card"] for sample in found.samples] == ["b", "c", "d", "e"]
-    assert found.samples[1].live == {"points": None, "tier": "x"}
-    assert found.samples[2].candidate is None
+    assert [sample.key["card"] for sample in diff.samples] == ["b", "c", "d", "e"]
+    assert diff.samples[1].live == {"points": None, "tier": "x"}
+    assert diff.samples[2].candidate is None
 
 
 def test_masked_values_never_appear_and_masked_keys_can_be_told_apart(rewards: Any) -> None:
     table = replace(REWARDS, masked=("card", "points"))
     live = rewards(("secret-1", 4711, "x"), ("secret-2", 4712, "x"))
-    found = table_diff(table, live, rewards(("secret-1", 4713, "x"), ("secret-2", 4714, "y")))
-    text = json.dumps([found.samples, found.drift, found.changed_columns], default=vars)
-    said = re.sub(r"\*[0-9a-f]{8}", "*", text)  # a keyed hash may have any digits
-    assert said != text and "secret" not in said and "471" not in said
-    assert found.changed_columns == {"points": 2, "tier": 1} and found.drift == {}
-    first, second = (sample.key["card"] for sample in found.samples)
+    diff = table_diff(table, live, rewards(("secret-1", 4713, "x"), ("secret-2", 4714, "y")))
+    text = json.dumps([diff.samples, diff.drift, diff.changed_columns], default=vars)
+    stripped = re.sub(r"\*[0-9a-f]{8}", "*", text)  # a keyed hash may have any digits
+    assert stripped != text and "secret" not in stripped and "471" not in stripped
+    assert diff.changed_columns == {"points": 2, "tier": 1} and diff.drift == {}
+    first, second = (sample.key["card"] for sample in diff.samples)
     assert first != second and first.startswith("*") and len(first) == 9
-    assert found.samples[1].candidate == {"points": "***", "tier": "y"}
+    assert diff.samples[1].candidate == {"points": "***", "tier": "y"}
     again = table_diff(table, live, rewards(("secret-1", 1, "x"), ("secret-2", 1, "y")))
     assert again.samples[0].key["card"] != first  # the hash's key belongs to one report
 
 
 def test_columns_that_came_went_or_changed_type_are_named(rewards: Any, spark: SparkSession) -> None:
     live = spark.createDataFrame([("a", "10.00", 1)], "card STRING, points STRING, old INT")
-    found = table_diff(REWARDS, live, rewards(("a", 10, "x")))
-    assert (found.columns_added, found.columns_removed, found.columns_retyped) == (("tier",), ("old",), ("points",))
-    assert found.keys_changed == 0 and not found.is_same
+    diff = table_diff(REWARDS, live, rewards(("a", 10, "x")))
+    assert (diff.columns_added, diff.columns_removed, diff.columns_retyped) == (("tier",), ("old",), ("points",))
+    assert diff.keys_changed == 0 and not diff.is_same
     assert table_diff(REWARDS, live, rewards(("a", 11, "x"))).changed_columns == {"points": 1}
 
 
 def test_a_table_of_nothing_but_its_key_and_one_with_a_map_compare(spark: SparkSession) -> None:
     only = Table(name="t", key=["id"], schema="id STRING NOT NULL")
     ids = spark.createDataFrame([("a",), ("b",)], "id STRING")
-    found = table_diff(only, ids, ids.where("id = 'a'"))
-    assert (found.rows_live, found.keys_removed, found.samples[0].live) == (2, 1, {})
+    diff = table_diff(only, ids, ids.where("id = 'a'"))
+    assert (diff.rows_live, diff.keys_removed, diff.samples[0].live) == (2, 1, {})
     mapped = Table(name="t", key=["id"], schema="id STRING NOT NULL, m MAP<STRING, INT>")
     one = spark.createDataFrame([("a", {"x": 1, "y": 2})], "id STRING, m MAP<STRING, INT>")
     other = spark.createDataFrame([("a", {"y": 2, "x": 1})], "id STRING, m MAP<STRING, INT>")
@@ -174,8 +174,8 @@ def test_nested_values_are_compared_by_what_is_in_them(spark: SparkSession, kind
 def test_rows_of_an_output_are_compared_as_multisets(rows: Any) -> None:
     live = rows(("a", 1, 0, 1), ("a", 1, 0, 1), ("b", None, 1, 1), (None, 2, None, 1))
     assert output_diff(ROWS, live, rows((None, 2, None, 7), ("b", None, 1, 8), ("a", 1, 0, 9), ("a", 1, 0, 9))).is_same
-    found = output_diff(ROWS, live, rows(("a", 1, 0, 1), ("b", None, 2, 1), (None, 2, None, 1), ("c", 1, 3, 1)))
-    assert (found.rows_live, found.rows_candidate, found.rows_added, found.rows_removed) == (4, 4, 2, 2)
+    diff = output_diff(ROWS, live, rows(("a", 1, 0, 1), ("b", None, 2, 1), (None, 2, None, 1), ("c", 1, 3, 1)))
+    assert (diff.rows_live, diff.rows_candidate, diff.rows_added, diff.rows_removed) == (4, 4, 2, 2)
     swapped = output_diff(
         Append(name="o", schema="a STRING, b STRING"),
         *(rows((*pair, None, 1), ddl="a STRING, b STRING") for pair in ((None, "x"), ("x", None))),
@@ -188,10 +188,10 @@ def test_an_output_without_rows_and_one_with_another_column(rows: Any, spark: Sp
     assert output_diff(ROWS, none, none).rows_live == 0
     assert output_diff(ROWS, None, none).rows_live is None
     wider = Append(name="rows", schema="card STRING, n BIGINT, extra STRING")
-    found = output_diff(
+    diff = output_diff(
         wider, rows(("a", 1, 0, 1)), rows(("a", 1, "new", 0, 1), ddl="card STRING, n BIGINT, extra STRING")
     )
-    assert (found.columns_added, found.rows_added, found.is_same) == (("extra",), 0, False)
+    assert (diff.columns_added, diff.rows_added, diff.is_same) == (("extra",), 0, False)
 
 
 def _boom(_: Mapping[str, DataFrame]) -> bool:
@@ -219,15 +219,15 @@ def test_checks_are_queries_or_functions_and_one_that_raises_does_not_hold(rewar
     )
     tables = {"rewards": rewards(("a", 1, "x"), ("b", 9, "x"))}
     session = tables["rewards"].sparkSession
-    found = {result.name: (result.ok, result.detail) for result in checked(session, topology, tables)}
-    assert found["holds"] == (True, "")
-    assert found["query"] == (False, "2 rows contradict it")
-    assert found["rows"] == (False, "1 rows contradict it")
-    assert found["true"] == (True, "")
-    assert found["false"] == (False, "it says that it does not hold")
-    assert found["raises"] == (False, "raised ValueError: no such thing as 4711")
-    assert found["wrong"] == (False, "raised TypeError: its function returned int, not a DataFrame or a bool")
-    assert found["no column"][1].startswith("raised AnalysisException: [UNRESOLVED_COLUMN")
+    results = {result.name: (result.ok, result.detail) for result in checked(session, topology, tables)}
+    assert results["holds"] == (True, "")
+    assert results["query"] == (False, "2 rows contradict it")
+    assert results["rows"] == (False, "1 rows contradict it")
+    assert results["true"] == (True, "")
+    assert results["false"] == (False, "it says that it does not hold")
+    assert results["raises"] == (False, "raised ValueError: no such thing as 4711")
+    assert results["wrong"] == (False, "raised TypeError: its function returned int, not a DataFrame or a bool")
+    assert results["no column"][1].startswith("raised AnalysisException: [UNRESOLVED_COLUMN")
     masked = replace(topology, tables=[replace(REWARDS, masked=("points",))])
     hidden = {result.name: result.detail for result in checked(session, masked, tables)}
     assert "4711" not in hidden["raises"] and hidden["raises"].startswith("raised ValueError")
