@@ -10,10 +10,10 @@ from support.web_site import Rights, Site, served
 
 
 def _after_two_slices(base: Path) -> Site:
-    found = Site(base)
-    found.epoch.slice({("a", 0): 3, ("a", 1): 4, ("b", 0): 5})
-    found.epoch.slice({("b", 1): 6, ("c'", 0): 7})
-    return found
+    site = Site(base)
+    site.epoch.slice({("a", 0): 3, ("a", 1): 4, ("b", 0): 5})
+    site.epoch.slice({("b", 1): 6, ("c'", 0): 7})
+    return site
 
 
 @pytest.fixture(scope="session")
@@ -38,5 +38,5 @@ def own_site(tmp_path: Path) -> Site:
 @pytest.fixture(scope="module")
 def url(shared_site: Site) -> Iterator[str]:
     """Address of a server of the lake."""
-    with served(shared_site) as found:
-        yield found
+    with served(shared_site) as address:
+        yield address

@@ -55,7 +55,7 @@ def airflow_like(site: Site) -> Iterator[str]:
         thread.join()
 
 
-def asked(url: str) -> tuple[int, Any]:
+def answer_of(url: str) -> tuple[int, Any]:
     try:
         with urllib.request.urlopen(url) as answer:
             return answer.status, json.loads(answer.read())
@@ -67,19 +67,19 @@ def test_scans_of_everything_keep_no_other_route_waiting(site: Site, monkeypatch
     released, running = threading.Event(), threading.Semaphore(0)
     rows = serving.Snapshot.rows
 
-    def slow(*given: Any, **named: Any) -> Any:
+    def slow(*arguments: Any, **named: Any) -> Any:
         running.release()
         released.wait()
-        return rows(*given, **named)
+        return rows(*arguments, **named)
 
     monkeypatch.setattr(serving.Snapshot, "rows", slow)
     with airflow_like(site) as url, ThreadPoolExecutor(SCANS + 2) as callers:
         address = f"{url}/kappa/tables/sums/sums"
-        scans: set[Future[tuple[int, Any]]] = {callers.submit(asked, address) for _ in range(SCANS)}
+        scans: set[Future[tuple[int, Any]]] = {callers.submit(answer_of, address) for _ in range(SCANS)}
         try:
             for _ in range(SERVER_THREADS):
                 running.acquire()
-            assert asked(f"{url}/heartbeat") == (200, "alive")
+            assert answer_of(f"{url}/heartbeat") == (200, "alive")
             refused, _ = wait(scans, return_when=FIRST_COMPLETED)
             codes = {(status, body["type"].rpartition(":")[2]) for status, body in (one.result() for one in refused)}
             assert codes == {(503, "busy")}, "what is too much is refused, and nothing was answered as too slow yet"

@@ -42,30 +42,30 @@ def served(folder: Path) -> Iterator[tuple[Config, str, subprocess.Popen[str]]]:
     with subprocess.Popen(command, env={**os.environ, **words}, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r"http://\S+", process.stdout.readline())
-            assert found, "kappa ui says where it is"
-            yield config, found[0], process
+            match = re.search(r"http://\S+", process.stdout.readline())
+            assert match, "kappa ui says where it is"
+            yield config, match[0], process
         finally:
             process.terminate()
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert found, "There is no browser. Install one: scripts/bootstrap browser"
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert path, "There is no browser. Install one: scripts/bootstrap browser"
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=found, args=QUIET)
-        yield made
-        made.close()
+        browser = playwright.chromium.launch(executable_path=path, args=QUIET)
+        yield browser
+        browser.close()
 
 
 def watched(page: Page) -> list[str]:
     """What the page says on its console, and which other servers it asks."""
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: None if "127.0.0.1" in request.url else said.append(request.url))
-    return said
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: None if "127.0.0.1" in request.url else messages.append(request.url))
+    return messages
 
 
 def test_pages_fit_update_themselves_keep_the_focus_and_say_when_nothing_answers(
@@ -74,31 +74,31 @@ def test_pages_fit_update_themselves_keep_the_focus_and_say_when_nothing_answers
     with served(tmp_path) as (config, url, process):
         for scheme, width in (("light", 1280), ("dark", 1280), ("light", 320)):
             page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
-            said = watched(page)
+            messages = watched(page)
             for path in PATHS:
                 page.goto(url + path)
                 expect(page.locator("[data-part=loading]")).to_have_count(0, timeout=PATIENCE_MS)
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} fits {width} px"
                 back = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
                 assert (back == "rgb(255, 255, 255)") is (scheme == "light")
-            assert [line for line in said if "404" not in line] == []
+            assert [line for line in messages if "404" not in line] == []
             page.close()
 
         page = browser.new_page()
-        said = watched(page)
+        messages = watched(page)
         page.goto(f"{url}/topologies/{NAME}")
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.focus("#e2")
-        told = Told(config=config, name=NAME)
-        told.tell(3, "approved", clock.now(), actor="bob", reason="looked at it")
+        story = Told(config=config, name=NAME)
+        story.tell(3, "approved", clock.now(), actor="bob", reason="looked at it")
         expect(page.get_by_text("looked at it")).to_be_visible(timeout=PATIENCE_MS)
         assert page.evaluate("document.activeElement.id") == "e2", "what had the focus has it still"
         expect(page.locator("#fresh")).to_contain_text("Updated")
         page.get_by_role("button", name="Pause").click()
         expect(page.locator("#fresh")).to_have_text("Paused")
         page.get_by_role("button", name="Resume").click()
-        assert said == []
+        assert messages == []
         process.terminate()
         process.wait()
         expect(page.locator("#fresh")).to_contain_text("The server has not answered since", timeout=PATIENCE_MS)

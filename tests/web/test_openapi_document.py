@@ -79,8 +79,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for total in range(3):
         site.epoch.slice({("a", 0): total, ("b", 1): total})
     Site(site.base, pages).epoch.put(*({"page": page, **values} for page in ("a", "b", "it's")))
-    with served(site) as found:
-        yield found
+    with served(site) as address:
+        yield address
 
 
 @pytest.mark.parametrize("paths", PATHS)
@@ -100,10 +100,10 @@ def test_schemathesis_finds_nothing(url: str, tmp_path: Path, paths: str, exampl
 
 def reached(events: Path) -> set[str]:
     """Operations that answered 200."""
-    found = set()
+    operations = set()
     for line in events.read_text().splitlines():
         recorded = json.loads(line).get("ScenarioFinished", {}).get("recorder", {})
         for exchange in recorded.get("interactions", {}).values():
             if (exchange.get("response") or {}).get("status_code") == 200:
-                found.add(recorded["label"])
-    return found
+                operations.add(recorded["label"])
+    return operations

@@ -57,14 +57,14 @@ class Caller:
 
 
 def settings(folder: Path) -> Config:
-    found = Config.from_env({"KAPPA_HOME": str(folder), "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"})
-    Path(found.lake).mkdir(parents=True, exist_ok=True)
-    return replace(found, stale_seconds=1e6)
+    config = Config.from_env({"KAPPA_HOME": str(folder), "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+    Path(config.lake).mkdir(parents=True, exist_ok=True)
+    return replace(config, stale_seconds=1e6)
 
 
 def client(config: Config, caller: Caller | Callable[[], Any] | None = None) -> TestClient:
-    given = caller or Caller()
-    return TestClient(build(config, given if not isinstance(given, Caller) else lambda: given))
+    identity = caller or Caller()
+    return TestClient(build(config, identity if not isinstance(identity, Caller) else lambda: identity))
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,8 @@ def text_of(html: str) -> str:
 def until(condition: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
-        if found := condition():
-            return found
+        if value := condition():
+            return value
         time.sleep(0.01)
     raise AssertionError(f"it did not happen within {DEADLINE} s")
 
@@ -113,7 +113,7 @@ def page(config: Config, path: str, caller: Caller | None = None) -> str:
 
 
 def test_the_first_page_has_each_topology_with_its_state_and_what_to_look_at(shown: Config) -> None:
-    said = page(shown, "/")
+    text = page(shown, "/")
     for part in (
         "retail.loyalty running epoch 2 version 2",
         "retail.refunds stuck",
@@ -123,19 +123,19 @@ def test_the_first_page_has_each_topology_with_its_state_and_what_to_look_at(sho
         "Epoch 2 is verified and its verification failed",
         "retail.baskets starting none",
     ):
-        assert part in said
+        assert part in text
 
 
 def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change(shown: Config) -> None:
     answer = client(shown).get(f"/topologies/{NAME}")
-    said = text_of(answer.text)
-    assert "Readers go from epoch 2 to epoch 3, in one step" in said
-    assert "Epoch 3 goes for good, with its tables, topics and consumer group. Readers keep epoch 2." in said
+    text = text_of(answer.text)
+    assert "Readers go from epoch 2 to epoch 3, in one step" in text
+    assert "Epoch 3 goes for good, with its tables, topics and consumer group. Readers keep epoch 2." in text
     assert f'href="/dags/cutover__{NAME}" target="_top"' in answer.text
-    assert "100 % of the plan’s range: 124,000 of 124,000 offsets" in said
-    assert "waiting" in said and "reading and computing" in said and "Of the last" in said
+    assert "100 % of the plan’s range: 124,000 of 124,000 offsets" in text
+    assert "waiting" in text and "reading and computing" in text and "Of the last" in text
     assert answer.text.count('class="live"') >= 4, "each turn of an epoch is a bar of the timeline"
-    assert "it was the other way round" in said
+    assert "it was the other way round" in text
 
 
 def test_without_forms_the_command_stands_in_the_place_of_the_button(shown: Config) -> None:
@@ -145,26 +145,26 @@ def test_without_forms_the_command_stands_in_the_place_of_the_button(shown: Conf
 
 
 def test_what_can_be_done_follows_from_the_record(empty: Config) -> None:
-    told, now = Told(config=empty, name=NAME), clock.now()
+    story, now = Told(config=empty, name=NAME), clock.now()
     board = Board(Lake(empty))
 
     def labels() -> list[str]:
         return [action.label for action in actions(board.lake.records()[NAME])]
 
-    told.begin(1, now)
+    story.begin(1, now)
     assert labels() == ["Abort epoch 1"]
-    told.move(1, None, 0, now)
+    story.move(1, None, 0, now)
     assert labels() == ["Replay"]
-    told.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    story.begin(2, now, live=1, stages=CANDIDATE, report=report())
     assert labels() == ["Cut over to epoch 2", "Abort epoch 2"]
-    told.move(2, 1, 10, now)
+    story.move(2, 1, 10, now)
     assert labels() == ["Replay", "Roll back to epoch 1"]
-    told.tell(1, "recalled", now)
+    story.tell(1, "recalled", now)
     assert labels() == ["Replay", "Leave epoch 1"]
 
 
 def test_an_epoch_shows_plan_findings_stages_and_the_difference_to_its_samples(shown: Config) -> None:
-    said = page(shown, f"/topologies/{NAME}/3")
+    text = page(shown, f"/topologies/{NAME}/3")
     for part in (
         "The live epoch is 12,400 offsets behind its topics.",
         "Keys changed 6,310",
@@ -178,35 +178,35 @@ def test_an_epoch_shows_plan_findings_stages_and_the_difference_to_its_samples(s
         "kept rewards.keys_removed: found 12, allowed 50",
         "compare rewards, notifications at the same commit as epoch 2",
     ):
-        assert part in said, part
+        assert part in text, part
     failed = page(shown, "/topologies/market.prices/2")
     assert "exceeded rewards.keys_removed: found 12, allowed 5" in failed and "The cutover is refused." in failed
 
 
 def test_a_certificate_is_drawn_by_partition_and_says_that_kafka_was_not_asked(shown: Config) -> None:
     html = client(shown).get(f"/topologies/{NAME}/certificate").text
-    said = text_of(html)
-    assert "complete By the ledgers, each offset was sent by exactly one epoch. Live is epoch 2." in said
-    assert "Kafka was not asked" in said and f"kappa certify {NAME}" in said
-    assert "epoch 1: offsets 0 to 16,000" in said and "epoch 2: offsets 16,000 to 22,000" in said
+    text = text_of(html)
+    assert "complete By the ledgers, each offset was sent by exactly one epoch. Live is epoch 2." in text
+    assert "Kafka was not asked" in text and f"kappa certify {NAME}" in text
+    assert "epoch 1: offsets 0 to 16,000" in text and "epoch 2: offsets 16,000 to 22,000" in text
     assert html.count('class="bar"') == 4
 
 
 def test_a_certificate_with_a_gap_is_not_complete_and_names_it(empty: Config) -> None:
-    told, now = Told(config=empty, name=NAME, partitions=1), clock.now()
-    told.begin(1, now)
-    told.move(1, None, 0, now)
+    story, now = Told(config=empty, name=NAME, partitions=1), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
     slices = turned(steady(now, 20), [(500, "live"), (700, "held"), (900, "live")])
-    told.ledger(1, slices)
-    said = page(empty, f"/topologies/{NAME}/certificate")
-    assert "not complete" in said and "pos[0] 500..700: no epoch has sent it." in said
+    story.ledger(1, slices)
+    text = page(empty, f"/topologies/{NAME}/certificate")
+    assert "not complete" in text and "pos[0] 500..700: no epoch has sent it." in text
 
 
 def test_a_brief_certificate_says_the_same_of_each_offset(shown: Config, empty: Config) -> None:
-    told, now = Told(config=empty, name=NAME, partitions=2), clock.now()
-    told.begin(1, now)
-    told.move(1, None, 0, now)
-    told.ledger(1, turned(steady(now, 60), [(3_000, "live"), (4_000, "held"), (9_000, "live")]))
+    story, now = Told(config=empty, name=NAME, partitions=2), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.ledger(1, turned(steady(now, 60), [(3_000, "live"), (4_000, "held"), (9_000, "live")]))
     for config, is_complete in ((shown, True), (empty, False)):
         record = Epochs(config.lake).record(NAME)
         whole, brief = (certificate_of(config.lake, record, is_brief=is_brief) for is_brief in (False, True))
@@ -223,8 +223,8 @@ def test_a_brief_certificate_says_the_same_of_each_offset(shown: Config, empty: 
 def test_the_history_is_paged_and_has_only_what_the_caller_may_read(shown: Config) -> None:
     assert "points of returns were counted twice" in page(shown, "/history")
     caller = Caller(denied=(NAME,))
-    said = page(shown, "/history", caller)
-    assert NAME not in said and "windows of an hour" in said
+    text = page(shown, "/history", caller)
+    assert NAME not in text and "windows of an hour" in text
     assert "Nothing earlier is on record" in page(shown, "/history?before=1")
     assert "3 went live" not in page(shown, f"/topologies/{NAME}/history")
 
@@ -256,8 +256,8 @@ def test_each_route_asks_for_the_rights_of_its_caller(shown: Config) -> None:
             assert asking.get(f"{url}?part=1", headers={"accept": "text/html"}).status_code == 401
 
 
-def routes_of(found: Iterable[Any]) -> Iterable[APIRoute]:
-    for route in found:
+def routes_of(routes: Iterable[Any]) -> Iterable[APIRoute]:
+    for route in routes:
         if isinstance(route, APIRoute):
             yield route
         else:
@@ -311,7 +311,7 @@ def test_a_lake_that_is_not_read_yet_says_so_and_asks_again_soon(
     assert "Reading the lake" in html and "0 of 9 ledgers are read" in text_of(html) and 'data-refresh="1"' in html
     released.set()
     assert "retail.loyalty running" in until(
-        lambda: "All topologies" in (found := asking.get("/").text) and text_of(found)
+        lambda: "All topologies" in (answer := asking.get("/").text) and text_of(answer)
     )
 
 
@@ -323,18 +323,20 @@ def test_a_ledger_that_cannot_be_read_is_an_error_and_no_endless_wait(
 
     monkeypatch.setattr(Lake, "opened", broken)
     asking = client(shown)
-    assert until(lambda: (found := asking.get("/")).status_code == 503 and "The storage does not answer." in found.text)
+    assert until(
+        lambda: (answer := asking.get("/")).status_code == 503 and "The storage does not answer." in answer.text
+    )
 
 
 def test_a_ledger_that_takes_long_to_read_holds_up_no_page_of_all_topologies(
     empty: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, now = Told(config=empty, name=NAME), clock.now()
-    told.begin(1, now)
-    told.move(1, None, 0, now)
-    told.ledger(1, steady(now - timedelta(minutes=20), 3))
+    story, now = Told(config=empty, name=NAME), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now - timedelta(minutes=20), 3))
     asking = client(empty)
-    assert "20 min ago" in until(lambda: "All topologies" in (found := text_of(asking.get("/").text)) and found)
+    assert "20 min ago" in until(lambda: "All topologies" in (text := text_of(asking.get("/").text)) and text)
     released = threading.Event()
     opened = Lake.opened
 
@@ -343,7 +345,7 @@ def test_a_ledger_that_takes_long_to_read_holds_up_no_page_of_all_topologies(
         return opened(lake, paths)
 
     monkeypatch.setattr(Lake, "opened", slow)
-    told.grow(1)
+    story.grow(1)
     assert "20 min ago" in text_of(asking.get("/").text), "what was known before"
     released.set()
     assert until(lambda: "20 min ago" not in text_of(asking.get("/").text))
@@ -352,21 +354,21 @@ def test_a_ledger_that_takes_long_to_read_holds_up_no_page_of_all_topologies(
 def test_what_newer_code_wrote_hides_no_other_topology(empty: Config) -> None:
     now = clock.now()
     for name in (NAME, "retail.other"):
-        told = Told(config=empty, name=name)
-        told.begin(1, now)
-        told.move(1, None, 0, now)
-        told.ledger(1, steady(now, 3))
-        told.beat(1)
-    beat = Path(told.paths(1).heartbeat)
+        story = Told(config=empty, name=name)
+        story.begin(1, now)
+        story.move(1, None, 0, now)
+        story.ledger(1, steady(now, 3))
+        story.beat(1)
+    beat = Path(story.paths(1).heartbeat)
     beat.write_text(beat.read_text().replace('"format": 1', '"format": 99'))
-    said = page(empty, "/")
-    assert "retail.other not readable epoch 1" in said and f"{NAME} running epoch 1" in said
+    text = page(empty, "/")
+    assert "retail.other not readable epoch 1" in text and f"{NAME} running epoch 1" in text
     assert "not readable" in page(empty, "/topologies/retail.other")
 
 
 def test_an_empty_lake_says_how_to_begin(empty: Config) -> None:
-    said = page(empty, "/")
-    assert "No topology is on record" in said and "kappa start retail.loyalty --execute" in said
+    text = page(empty, "/")
+    assert "No topology is on record" in text and "kappa start retail.loyalty --execute" in text
     assert "Nothing is on record" in page(empty, "/history")
 
 
@@ -380,21 +382,21 @@ def test_an_epoch_that_is_only_planned_has_pages(empty: Config) -> None:
 
 def hostile(config: Config) -> DiffReport:
     """A topology whose words all try to become markup."""
-    told, now = Told(config=config, name="evil<b>"), clock.now()
-    told.begin(1, now, reason=EVIL, actor=EVIL, topology_version=EVIL)
-    told.move(1, None, 0, now)
-    told.ledger(1, steady(now, 3))
-    found = report("evil<b>")
+    story, now = Told(config=config, name="evil<b>"), clock.now()
+    story.begin(1, now, reason=EVIL, actor=EVIL, topology_version=EVIL)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
+    diff = report("evil<b>")
     table = replace(
-        found.tables[0],
+        diff.tables[0],
         name=EVIL,
         changed_columns={EVIL: 3},
         samples=(Sample(key={"k": EVIL}, live={"v": EVIL}, candidate={"v": f"{EVIL}2"}),),
     )
-    found = replace(found, tables=(table,), notes=(EVIL,))
-    told.begin(2, now, live=1, upto=10, stages=CANDIDATE, report=found, reason=EVIL)
-    told.beat(1, message=EVIL)
-    return found
+    diff = replace(diff, tables=(table,), notes=(EVIL,))
+    story.begin(2, now, live=1, upto=10, stages=CANDIDATE, report=diff, reason=EVIL)
+    story.beat(1, message=EVIL)
+    return diff
 
 
 def test_words_from_outside_are_text_on_every_page(empty: Config) -> None:
@@ -445,29 +447,29 @@ def test_addresses_follow_where_the_application_is_mounted(shown: Config) -> Non
 
 def test_values_of_masked_columns_need_a_right_of_their_own(empty: Config) -> None:
     masked = {"tables/rewards": ("TotalLoyaltyPoints", "CustomerCardNo")}
-    told, now = Told(config=empty, name=NAME, masked=masked), clock.now()
-    told.begin(1, now)
-    told.move(1, None, 0, now)
-    told.ledger(1, steady(now, 3))
-    told.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    story, now = Told(config=empty, name=NAME, masked=masked), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
+    story.begin(2, now, live=1, stages=CANDIDATE, report=report())
     secrets = ("1324.5000", "C0451882", "8,407,112")
-    said = page(empty, f"/topologies/{NAME}/2")
-    assert not [value for value in secrets if value in said], "columns that were declared after the report was made"
-    assert "Values of masked columns are withheld." in said and "gold" in said
+    text = page(empty, f"/topologies/{NAME}/2")
+    assert not [value for value in secrets if value in text], "columns that were declared after the report was made"
+    assert "Values of masked columns are withheld." in text and "gold" in text
     shown = page(empty, f"/topologies/{NAME}/2", Caller(unmasks=True))
     assert all(value in shown for value in secrets) and "withheld" not in shown
 
 
 def test_dead_letters_are_shown_by_reason_and_their_values_with_the_right(empty: Config) -> None:
-    told, now = Told(config=empty, name=NAME, masked={"tables/rewards": ("CustomerCardNo",)}), clock.now()
-    told.begin(1, now)
-    told.move(1, None, 0, now)
-    told.ledger(1, steady(now, 3))
+    story, now = Told(config=empty, name=NAME, masked={"tables/rewards": ("CustomerCardNo",)}), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
     assert "Dead letters of epoch" not in page(empty, f"/topologies/{NAME}")
-    told.dead_letters(1, {"not a JSON object": b"<b>C0451882", "set aside by decision 9: bad deploy": None})
-    said = page(empty, f"/topologies/{NAME}")
-    assert "Dead letters of epoch 1, by reason" in said and "set aside by decision 9: bad deploy" in said
-    assert "C0451882" not in said and "11 bytes" in said and "Values are withheld." in said
+    story.dead_letters(1, {"not a JSON object": b"<b>C0451882", "set aside by decision 9: bad deploy": None})
+    text = page(empty, f"/topologies/{NAME}")
+    assert "Dead letters of epoch 1, by reason" in text and "set aside by decision 9: bad deploy" in text
+    assert "C0451882" not in text and "11 bytes" in text and "Values are withheld." in text
     shown = page(empty, f"/topologies/{NAME}", Caller(unmasks=True))
     assert "<b>C0451882" in shown and "withheld" not in shown
 
@@ -486,30 +488,30 @@ POSITIONS = {"one": Offsets({"a": {0: 5, 1: 7}}), "two": Offsets({"b": {0: 1}})}
 
 
 def test_the_lag_of_all_topologies_is_one_question() -> None:
-    asked: list[set[str]] = []
+    requests: list[set[str]] = []
 
     def ends(topics: set[str]) -> Offsets:
-        asked.append(topics)
+        requests.append(topics)
         return Offsets({"a": {0: 9, 1: 7, 2: 3}, "b": {0: 1}})
 
     lags = Lags(lambda: Ends(ends))
-    found = until(lambda: lags.now(POSITIONS).offsets)
-    assert found == {"one": 7, "two": 0} and asked == [{"a", "b"}], "a new partition counts from its beginning"
+    offsets = until(lambda: lags.now(POSITIONS).offsets)
+    assert offsets == {"one": 7, "two": 0} and requests == [{"a", "b"}], "a new partition counts from its beginning"
     assert lags.charted("one", clock.now())[-1] == 7.0
 
 
 def test_a_page_of_one_topology_takes_no_lag_from_the_page_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kappa_web.pages.lags.LAG_SECONDS", 0.0)
-    asked: list[set[str]] = []
+    requests: list[set[str]] = []
 
     def ends(topics: set[str]) -> Offsets:
-        asked.append(topics)
+        requests.append(topics)
         return Offsets({"a": {0: 9, 1: 7, 2: 3}, "b": {0: 1}})
 
     lags = Lags(lambda: Ends(ends))
     until(lambda: lags.now(POSITIONS).offsets)
-    answered, one = len(asked), {"one": POSITIONS["one"]}
-    until(lambda: bool(lags.now(one)) and len(asked) > answered + 1)  # one more is answered, whole
+    answered, one = len(requests), {"one": POSITIONS["one"]}
+    until(lambda: bool(lags.now(one)) and len(requests) > answered + 1)  # one more is answered, whole
     assert lags.now(one).offsets == {"one": 7, "two": 0}
 
 
@@ -538,13 +540,13 @@ def test_no_page_waits_for_a_broker_that_hangs() -> None:
 
 
 def test_the_page_says_that_the_broker_does_not_answer(empty: Config) -> None:
-    told, now = Told(config=empty, name=NAME), clock.now()
-    told.begin(1, now)
-    told.move(1, None, 0, now)
-    told.ledger(1, steady(now, 3))
+    story, now = Told(config=empty, name=NAME), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
     asking = client(empty)
     assert "Kafka does not answer. Lag is not known." in until(
-        lambda: found if "Kafka does not" in (found := text_of(asking.get("/").text)) else ""
+        lambda: text if "Kafka does not" in (text := text_of(asking.get("/").text)) else ""
     )
 
 
@@ -554,19 +556,19 @@ def test_rates_are_records_by_time_and_gaps_before_the_first_row() -> None:
         LedgerRow(kind="commit", seq=1, writer="d", at=now - timedelta(minutes=15), rows_read=600),
         LedgerRow(kind="commit", seq=2, writer="d", at=now, rows_read=300),
     ]
-    found = rates(reversed(rows), now)
-    assert len(found) == STEPS and found[0] is None
-    assert found[STEPS // 2] == 20.0 and found[-1] == 10.0 and found[STEPS // 2 + 1] == 0.0
+    points = rates(reversed(rows), now)
+    assert len(points) == STEPS and points[0] is None
+    assert points[STEPS // 2] == 20.0 and points[-1] == 10.0 and points[STEPS // 2 + 1] == 0.0
 
 
 def test_the_time_of_a_slice_is_told_by_the_rows_of_its_protocol(empty: Config) -> None:
-    told, now = Told(config=empty, name=NAME), clock.now()
-    told.ledger(1, steady(now, 5, seconds=10), take=4)
-    rows = Ledger(told.paths(1).ledger).newest(9)
+    story, now = Told(config=empty, name=NAME), clock.now()
+    story.ledger(1, steady(now, 5, seconds=10), take=4)
+    rows = Ledger(story.paths(1).ledger).newest(9)
     assert [row.kind for row in rows] == ["plan", "effects", "commit"] * 3
-    found = anatomy(rows)
-    assert found is not None and found["slices"] == 3
-    assert [(part, middle) for part, _, _, middle, _, _ in found["table"]] == [
+    breakdown = anatomy(rows)
+    assert breakdown is not None and breakdown["slices"] == 3
+    assert [(part, middle) for part, _, _, middle, _, _ in breakdown["table"]] == [
         ("wait", "6 s"),
         ("compute", "2.6 s"),
         ("finish", "1.4 s"),

@@ -30,10 +30,10 @@ SUMS = "/tables/sums/sums"
 
 class TestTheRowOfAKey:
     def test_is_that_of_all_columns_of_the_key(self, site: Site) -> None:
-        found = site.get(f"{SUMS}/b/1").json()
-        assert found["row"] == {"id": "b", "select": 1, "total": 6}
-        assert (found["snapshot"]["epoch"], found["snapshot"]["seq"]) == (1, 2)
-        assert found["snapshot"]["position"] == {"pos": {"0": 3}}
+        answer = site.get(f"{SUMS}/b/1").json()
+        assert answer["row"] == {"id": "b", "select": 1, "total": 6}
+        assert (answer["snapshot"]["epoch"], answer["snapshot"]["seq"]) == (1, 2)
+        assert answer["snapshot"]["position"] == {"pos": {"0": 3}}
 
     def test_is_the_newest_change_before_it_is_merged(self, own_site: Site) -> None:
         own_site.epoch.merge_after(1e9)
@@ -46,8 +46,8 @@ class TestTheRowOfAKey:
     def test_may_have_any_text_in_its_key(self, own_site: Site) -> None:
         names = ["a/b", "é ✓", "x?y#z", "%2F", "..", "it's", "", " ", '";--']
         own_site.epoch.slice({(name, 7): 1 for name in names})
-        found = [own_site.get(f"{SUMS}/{quote(name, safe='')}/7".replace("..", "%2E%2E")).json() for name in names]
-        assert [answer["row"]["id"] for answer in found] == names
+        answers = [own_site.get(f"{SUMS}/{quote(name, safe='')}/7".replace("..", "%2E%2E")).json() for name in names]
+        assert [answer["row"]["id"] for answer in answers] == names
 
     @pytest.mark.parametrize("key", ["b", "b/1/2", "b/one", "b/99999999999", "%FF/1", "b/1.0"])
     def test_of_a_key_that_does_not_fit_is_a_malformed_request(self, site: Site, key: str) -> None:
@@ -91,10 +91,10 @@ class TestTheRowOfAKey:
         assert own_site.problem(f"{SUMS}/b/1", params={"at": "2001-01-01T00:00:00Z"}) == (404, "no-such-epoch")
 
     def test_says_how_far_it_is_behind(self, site: Site) -> None:
-        found = site.get(f"{SUMS}/a/0")
-        assert found.json()["snapshot"]["stale"]["offsets"] is None, "the broker does not answer"
-        assert found.json()["snapshot"]["stale"]["seconds"] > 0
-        assert float(found.headers["Kappa-Stale-Seconds"]) > 0
+        answer = site.get(f"{SUMS}/a/0")
+        assert answer.json()["snapshot"]["stale"]["offsets"] is None, "the broker does not answer"
+        assert answer.json()["snapshot"]["stale"]["seconds"] > 0
+        assert float(answer.headers["Kappa-Stale-Seconds"]) > 0
 
     def test_is_given_when_a_topic_that_it_was_made_from_is_gone(
         self, site: Site, monkeypatch: pytest.MonkeyPatch
@@ -103,8 +103,8 @@ class TestTheRowOfAKey:
             raise UnknownTopologyError("no such topic", name="pos")
 
         monkeypatch.setattr("kappa.kafka.broker.Broker.stable_offsets", gone)
-        found = TestClient(build(site.config, lambda: site.rights)).get(f"{SUMS}/a/0")
-        assert (found.status_code, found.json()["snapshot"]["stale"]["offsets"]) == (200, None)
+        answer = TestClient(build(site.config, lambda: site.rights)).get(f"{SUMS}/a/0")
+        assert (answer.status_code, answer.json()["snapshot"]["stale"]["offsets"]) == (200, None)
 
     def test_is_that_of_a_time_also_when_a_clock_was_set_back(
         self, own_site: Site, monkeypatch: pytest.MonkeyPatch
@@ -131,7 +131,7 @@ class TestAScan:
         assert [(r["id"], r["select"]) for r in site.rows(SUMS)] == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c'", 0)]
 
     @pytest.mark.parametrize(
-        ("asked", "totals"),
+        ("params", "totals"),
         [
             ({"key": "a"}, [3, 4]),
             ({"key": ["a", "1"]}, [4]),
@@ -145,11 +145,11 @@ class TestAScan:
             ({"key": "none"}, []),
         ],
     )
-    def test_is_of_a_key_a_prefix_or_a_range(self, site: Site, asked: dict[str, Any], totals: list[int]) -> None:
-        assert [row["total"] for row in site.rows(SUMS, params=asked)] == totals
+    def test_is_of_a_key_a_prefix_or_a_range(self, site: Site, params: dict[str, Any], totals: list[int]) -> None:
+        assert [row["total"] for row in site.rows(SUMS, params=params)] == totals
 
     @pytest.mark.parametrize(
-        "asked",
+        "params",
         [
             {"key": ["a", "1", "2"]},
             {"key": ["a", "1"], "from": "0"},
@@ -169,8 +169,8 @@ class TestAScan:
             {"epoch": -1},
         ],
     )
-    def test_that_does_not_fit_is_a_malformed_request(self, site: Site, asked: dict[str, Any]) -> None:
-        assert site.problem(SUMS, params=asked) == (400, "malformed")
+    def test_that_does_not_fit_is_a_malformed_request(self, site: Site, params: dict[str, Any]) -> None:
+        assert site.problem(SUMS, params=params) == (400, "malformed")
 
     def test_is_of_one_slice_on_all_its_pages(self, own_site: Site) -> None:
         first = own_site.get(SUMS, params={"limit": 2}).json()
@@ -199,19 +199,19 @@ class TestAScan:
         for changes in slices:
             site.epoch.slice(changes)
             rows = merged(rows, changes)
-        found, cursor = [], None
+        entries, cursor = [], None
         while True:
             params = {"limit": limit, "from": start[0], **({"cursor": cursor} if cursor else {})}
             page = site.get(SUMS, params=params).json()
             assert len(page["rows"]) <= limit
-            found += page["rows"]
+            entries += page["rows"]
             site.epoch.slice({start: 1})  # commits go on
             cursor = page["next"]
             if cursor is None:
                 break
-        wanted = sorted((key for key in rows if key[0] >= start[0]), key=lambda key: (key[0].encode(), key[1]))
-        assert [(row["id"], row["select"]) for row in found] == wanted
-        assert [row["total"] for row in found] == [rows[key] for key in wanted]
+        expected_keys = sorted((key for key in rows if key[0] >= start[0]), key=lambda key: (key[0].encode(), key[1]))
+        assert [(row["id"], row["select"]) for row in entries] == expected_keys
+        assert [row["total"] for row in entries] == [rows[key] for key in expected_keys]
 
 
 def _fresh(base: Path) -> Site:
@@ -249,25 +249,25 @@ class TestWindows:
 
     def test_are_asked_for_by_time_and_by_key(self, windows: Site) -> None:
         times = {"window_from": "2026-03-01T01:00:00Z", "window_to": "2026-03-01T04:00:00+01:00"}
-        found = windows.rows("/tables/pages/views", params=times)
-        assert [(row["page"], row["window_start"]) for row in found] == [
+        rows = windows.rows("/tables/pages/views", params=times)
+        assert [(row["page"], row["window_start"]) for row in rows] == [
             (page, f"2026-03-01T0{hour}:00:00.000000Z") for page in "ab" for hour in (1, 2)
         ]
-        found = windows.rows("/tables/pages/views", params={"key": "b", "from": "2026-03-01T03:00:00Z"})
-        assert [row["page"] for row in found] == ["b"]
+        rows = windows.rows("/tables/pages/views", params={"key": "b", "from": "2026-03-01T03:00:00Z"})
+        assert [row["page"] for row in rows] == ["b"]
         one = windows.get("/tables/pages/views/b/2026-03-01T03:00:00.000000Z")
-        assert one.json()["row"] == found[0]
+        assert one.json()["row"] == rows[0]
         assert '"views":100000000000000003.00' in one.text, "a decimal has all its digits"
         assert one.json()["row"]["raw"] == "AP8="
 
     def test_are_paged_by_time_too(self, windows: Site) -> None:
-        found, cursor = [], ""
+        rows, cursor = [], ""
         while cursor is not None:
             page = windows.get("/tables/pages/views", params={"limit": 3, **({"cursor": cursor} if cursor else {})})
-            found += page.json()["rows"]
+            rows += page.json()["rows"]
             cursor = page.json()["next"]
-        assert found == windows.rows("/tables/pages/views")
-        assert len(found) == 8
+        assert rows == windows.rows("/tables/pages/views")
+        assert len(rows) == 8
 
     def test_have_masked_values_only_for_callers_with_the_right(self, windows: Site) -> None:
         hidden = windows.get("/tables/pages/views")
@@ -292,7 +292,7 @@ class TestWindows:
 
 class TestWhatIsNotThere:
     @pytest.mark.parametrize(
-        ("path", "found"),
+        ("path", "problem"),
         [
             ("/tables/nope/sums/a/0", (404, "no-such-topology")),
             ("/tables/sums/nope/a/0", (404, "no-such-table")),
@@ -303,8 +303,8 @@ class TestWhatIsNotThere:
             ("/metadata/nope", (404, "no-such-topology")),
         ],
     )
-    def test_is_told_apart(self, site: Site, path: str, found: tuple[int, str]) -> None:
-        assert site.problem(path) == found
+    def test_is_told_apart(self, site: Site, path: str, problem: tuple[int, str]) -> None:
+        assert site.problem(path) == problem
 
     def test_at_the_moment_is_another_matter(self, own_site: Site) -> None:
         own_site.tell("planned", epoch=2)  # nothing is committed
@@ -323,10 +323,10 @@ class TestWhatIsNotThere:
 class TestMetadata:
     def test_says_what_serves_a_topology(self, site: Site) -> None:
         assert site.get("/metadata").json() == {"topologies": [{"name": "sums", "live_epoch": 1, "epochs": [1]}]}
-        found = site.get("/metadata/sums").json()
-        assert (found["snapshot"]["epoch"], found["snapshot"]["seq"], found["snapshot"]["is_live"]) == (1, 2, True)
-        assert found["writer"]["state"] == "never"
-        table = found["tables"]["sums"]
+        answer = site.get("/metadata/sums").json()
+        assert (answer["snapshot"]["epoch"], answer["snapshot"]["seq"], answer["snapshot"]["is_live"]) == (1, 2, True)
+        assert answer["writer"]["state"] == "never"
+        table = answer["tables"]["sums"]
         assert table["key"] == ["id", "select"]
         assert table["columns"]["total"] == {"type": "BIGINT", "required": False, "masked": False}
         from deltalake import DeltaTable
@@ -351,11 +351,11 @@ class TestMetadata:
 
 
 def test_every_route_asks_for_the_callers_rights(site: Site) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
     app = site.client.app
     routes = [route for route in app.routes if isinstance(route, APIRoute)]  # type: ignore[attr-defined]
     assert len(routes) == len(app.routes), "a route of another kind has no dependencies"  # type: ignore[attr-defined]
     for route in routes:
         calls = [dependency.call for dependency in route.dependant.dependencies]
-        asked += [route.path] if any(isinstance(call(), Rights) for call in calls if call) else []
-    assert asked == [route.path for route in routes]
+        paths += [route.path] if any(isinstance(call(), Rights) for call in calls if call) else []
+    assert paths == [route.path for route in routes]

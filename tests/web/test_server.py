@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
 
 
-def asked(url: str, **headers: str) -> tuple[int, bytes]:
+def answer_of(url: str, **headers: str) -> tuple[int, bytes]:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
             return answer.status, answer.read()
@@ -30,13 +30,13 @@ def asked(url: str, **headers: str) -> tuple[int, bytes]:
 
 
 def test_a_server_answers_for_a_topology_that_runs_elsewhere(url: str) -> None:
-    status, body = asked(f"{url}/tables/sums/sums/b/1")
+    status, body = answer_of(f"{url}/tables/sums/sums/b/1")
     assert (status, json.loads(body)["row"]["total"]) == (200, 6)
-    assert json.loads(asked(f"{url}/metadata/sums")[1])["writer"]["state"] == "never"
+    assert json.loads(answer_of(f"{url}/metadata/sums")[1])["writer"]["state"] == "never"
 
 
 def test_a_page_of_another_site_gets_nothing_by_its_own_name(url: str) -> None:
-    assert asked(f"{url}/tables/sums/sums/b/1", Host="evil.example")[0] == 400
+    assert answer_of(f"{url}/tables/sums/sums/b/1", Host="evil.example")[0] == 400
 
 
 def test_a_server_is_bound_to_loopback(url: str) -> None:
@@ -55,7 +55,7 @@ def test_an_answer_says_how_many_offsets_the_log_is_ahead(kafka: Broker, topic: 
     for number in range(5):
         producer.produce(name, str(number).encode(), partition=0)
     assert producer.flush(30) == 0
-    found = lake.staleness(behind)
-    assert found.offsets == 2
-    assert found.seconds > 0
+    staleness = lake.staleness(behind)
+    assert staleness.offsets == 2
+    assert staleness.seconds > 0
     assert lake.staleness(level) == Staleness(offsets=0, seconds=0.0)

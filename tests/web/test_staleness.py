@@ -42,16 +42,16 @@ class Broker:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that is advanced."""
-    found = [1000.0]
-    monkeypatch.setattr(lakes, "time", SimpleNamespace(monotonic=lambda: found[0]))
-    return found
+    seconds = [1000.0]
+    monkeypatch.setattr(lakes, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    return seconds
 
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    found = Broker()
-    monkeypatch.setattr(lakes, "Broker", lambda *_, **__: found)
-    return found
+    broker = Broker()
+    monkeypatch.setattr(lakes, "Broker", lambda *_, **__: broker)
+    return broker
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_ends_of_hours_ago_say_nothing_of_now(lake: Lake, broker: Broker, now: l
     other.start()
     broker.began.acquire()  # another request asks, and gets no answer
     try:
-        found = lake.staleness(view_at(lake, "pos", 5))
-        assert found.offsets is None and found.seconds is not None and found.seconds > 0
+        staleness = lake.staleness(view_at(lake, "pos", 5))
+        assert staleness.offsets is None and staleness.seconds is not None and staleness.seconds > 0
         later = lake.staleness(view_at(lake, "pos", 9))
         assert later.offsets is None and later.seconds != 0
     finally:
@@ -109,8 +109,8 @@ def test_ends_that_a_slice_has_passed_are_asked_for_anew(lake: Lake, broker: Bro
 
 def test_a_position_beyond_the_log_has_no_distance_to_its_end(lake: Lake, broker: Broker) -> None:
     broker.ends["pos"] = 5
-    found = lake.staleness(view_at(lake, "pos", 8))
-    assert found.offsets is None and found.seconds != 0
+    staleness = lake.staleness(view_at(lake, "pos", 8))
+    assert staleness.offsets is None and staleness.seconds != 0
 
 
 def test_a_slice_of_the_future_has_no_age(lake: Lake, broker: Broker) -> None:
@@ -120,6 +120,6 @@ def test_a_slice_of_the_future_has_no_age(lake: Lake, broker: Broker) -> None:
 
 
 def test_what_is_not_known_is_no_header_and_null(site: Site) -> None:
-    found = site.get("/tables/sums/sums")  # no broker answers
-    assert "Kappa-Stale-Offsets" not in found.headers and float(found.headers["Kappa-Stale-Seconds"]) > 0
-    assert found.json()["snapshot"]["stale"]["offsets"] is None
+    answer = site.get("/tables/sums/sums")  # no broker answers
+    assert "Kappa-Stale-Offsets" not in answer.headers and float(answer.headers["Kappa-Stale-Seconds"]) > 0
+    assert answer.json()["snapshot"]["stale"]["offsets"] is None
