@@ -74,11 +74,11 @@ def test_a_slice_is_counted_by_line_when_it_is_committed(metrics: Metrics, ticks
         ticks.now += seconds
     assert value(metrics, "kappa_slice_seconds_count", line="effects") == 0
     metrics.committed(commit(3, (60, 50), rows_read=90, rows_dead=2, rows_late=1, sends="live"), 8.75)
-    taken = {line: value(metrics, "kappa_slice_seconds_sum", line=line) for line in LINES}
-    assert taken == {"plan": 0.5, "effects": 7, "send": 1, "apply": 0, "commit": 0.25}
+    sums = {line: value(metrics, "kappa_slice_seconds_sum", line=line) for line in LINES}
+    assert sums == {"plan": 0.5, "effects": 7, "send": 1, "apply": 0, "commit": 0.25}
     assert value(metrics, "kappa_slice_duration_seconds_sum") == 8.75
-    found = [value(metrics, f"kappa_{name}_total") for name in ("records", "dead_letters", "late_records")]
-    assert found == [90, 2, 1]
+    counts = [value(metrics, f"kappa_{name}_total") for name in ("records", "dead_letters", "late_records")]
+    assert counts == [90, 2, 1]
     assert [value(metrics, f"kappa_{name}") for name in ("committed_seq", "is_live", "replay_progress_ratio")] == [
         3,
         1,
@@ -93,8 +93,8 @@ def test_the_time_of_a_slice_that_failed_is_not_counted(metrics: Metrics, ticks:
     metrics.begin("effects of slice 3")  # it is finished by its plan, which is there
     ticks.now += 2
     metrics.committed(commit(3, (60, 50)), 2)
-    taken = [value(metrics, f"kappa_slice_seconds_{name}", line="plan") for name in ("count", "sum")]
-    assert taken == [0, 0] and value(metrics, "kappa_slice_seconds_sum", line="effects") == 2
+    sums = [value(metrics, f"kappa_slice_seconds_{name}", line="plan") for name in ("count", "sum")]
+    assert sums == [0, 0] and value(metrics, "kappa_slice_seconds_sum", line="effects") == 2
     assert (value(metrics, "kappa_failures_total", kind="failure"), value(metrics, "kappa_failures_in_a_row")) == (1, 0)
 
 
@@ -174,9 +174,9 @@ class Open:
 
 @pytest.fixture
 def opened(metrics: Metrics) -> Iterator[Open]:
-    made = Open(metrics)
-    yield made
-    for exporter in made.opened:
+    opener = Open(metrics)
+    yield opener
+    for exporter in opener.opened:
         exporter.close()
 
 
@@ -210,8 +210,8 @@ def test_without_the_setting_nothing_listens_and_nothing_is_measured(config: Con
 
 def test_two_drivers_that_ask_for_one_port_have_two(config: Config, opened: Open) -> None:
     first = opened(config)
-    taken = int(first.address.rpartition(":")[2])
-    second = opened(replace(config, metrics=str(taken)))
+    port = int(first.address.rpartition(":")[2])
+    second = opened(replace(config, metrics=str(port)))
     assert second.address and second.address != first.address
     assert ("kappa_driver_state", "running") in shown(second)
 
@@ -248,8 +248,8 @@ def test_errors_that_pass_by_themselves_are_told_apart(config: Config, opened: O
     exporter = opened(config)
     exporter.failed(BrokerUnreachableError("gone"), 0)
     exporter.failed(ValueError("wrong"), 1)
-    found = {kind: value(opened.metrics, "kappa_failures_total", kind=kind) for kind in ("wait", "failure")}
-    assert found == {"wait": 1, "failure": 1}
+    counts = {kind: value(opened.metrics, "kappa_failures_total", kind=kind) for kind in ("wait", "failure")}
+    assert counts == {"wait": 1, "failure": 1}
     assert value(opened.metrics, "kappa_failures_in_a_row") == 1
 
 
@@ -257,11 +257,11 @@ def test_measuring_a_slice_costs_next_to_nothing(config: Config, opened: Open) -
     exporter = opened(config)
     row = commit(1, (60, 50), rows_read=5, stream_times={"orders": {0: 1, 1: 2}})
     slices = 200
-    begun = time.thread_time()
+    start = time.thread_time()
     for _ in range(slices):
         for line in ("plan", "effects of slice 1", "send of slice 1", "apply of slice 1", "commit of slice 1"):
             exporter.begin(line)
         exporter.committed(row, 1.0)
-    seconds = (time.thread_time() - begun) / slices
+    seconds = (time.thread_time() - start) / slices
     print(f"{seconds * 1e6:.0f} microseconds a slice")
     assert seconds < 0.005  # of a core, 0.0002 where it was measured

@@ -47,24 +47,24 @@ def verified(n: int, *, rows: int = 0, ok: bool = True) -> Event:
 
 
 def test_what_needs_a_decision_has_a_notice_with_the_command_that_follows() -> None:
-    told = [
+    events = [
         event(1, "stuck", seq=4),
         verified(2, ok=False),
         verified(3, rows=1),
         event(4, "moved", **{"from": 7}),
         event(5, "moved", 7, **{"from": 8}),
     ]
-    found = [
-        (one.event, one.message, one.command) for e in told if (one := notice_of(e, "lake-1", is_rollback=e.n == 5))
+    contents = [
+        (one.event, one.message, one.command) for e in events if (one := notice_of(e, "lake-1", is_rollback=e.n == 5))
     ]
-    assert found == [
+    assert contents == [
         ("STUCK", "Stuck at slice 4: no room", "kappa start shop.sums --epoch 8 --execute"),
         ("FAILED", "1 of its checks, thresholds and second runs do not hold.", "kappa diff shop.sums 8"),
         ("DIFFERS", "Differs from epoch 7, which is live.", "kappa diff shop.sums 8"),
         ("CUTOVER", "Live now, instead of epoch 7.", "kappa rollback shop.sums"),
         ("ROLLBACK", "Live now, instead of epoch 8.", "kappa status shop.sums"),
     ]
-    one = notice_of(told[0], "lake-1")
+    one = notice_of(events[0], "lake-1")
     assert one is not None
     assert (one.id, one.at) == ("lake-1/shop.sums/8/STUCK/1", "2026-03-01T00:00:00+00:00")
 
@@ -84,19 +84,19 @@ class Posts:
         self.opened: list[Notices] = []
 
     def __call__(self, *events: Event) -> Notices:
-        made = Notices(self.config, self.paths)
-        made.open(events, "lake-1")
-        self.opened.append(made)
-        return made
+        outbox = Notices(self.config, self.paths)
+        outbox.open(events, "lake-1")
+        self.opened.append(outbox)
+        return outbox
 
 
 @pytest.fixture
 def posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Posts]:
     monkeypatch.setattr(notices, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(notices, "TIMEOUT_SECONDS", 0.5)
-    made = Posts(Config.from_env({"KAPPA_HOME": str(tmp_path)}))
-    yield made
-    for one in made.opened:
+    posts = Posts(Config.from_env({"KAPPA_HOME": str(tmp_path)}))
+    yield posts
+    for one in posts.opened:
         one.close()
 
 
@@ -107,8 +107,8 @@ def wait(condition: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-def ids(taken: list[dict[str, Any]]) -> list[str]:
-    return [one["id"].rpartition("STUCK/")[2] for one in taken]
+def ids(requests: list[dict[str, Any]]) -> list[str]:
+    return [one["id"].rpartition("STUCK/")[2] for one in requests]
 
 
 def at(posts: Posts, hook: Receiver) -> None:
@@ -181,9 +181,9 @@ def test_a_line_that_hangs_is_told_and_one_that_is_slow_is_not(posts: Posts) -> 
         one.hangs(Line(name="effects of slice 4", seconds=1201, level="stuck"), 3, "2026-03-01")
         wait(lambda: hook.taken)
         one.close()
-        (found,) = hook.requests
-        assert found["id"] == "lake-1/shop.sums/8/STUCK/3/effects of slice 4"
-        assert found["message"] == "stuck: 'effects of slice 4' has not ended for 20.0 min"
+        (request,) = hook.requests
+        assert request["id"] == "lake-1/shop.sums/8/STUCK/3/effects of slice 4"
+        assert request["message"] == "stuck: 'effects of slice 4' has not ended for 20.0 min"
 
 
 def test_a_receiver_that_is_not_there_is_logged_without_its_url_and_a_driver_ends_in_time(posts: Posts) -> None:
