@@ -23,9 +23,9 @@ def test_a_process_is_known_by_its_id_and_its_start() -> None:
     me = heartbeat.process_start(os.getpid())
     assert heartbeat.is_process(os.getpid(), me)
     assert not heartbeat.is_process(os.getpid(), me + 1), "the id may be another process's by now"
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    assert heartbeat.process_start(gone.pid) == 0
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert heartbeat.process_start(child.pid) == 0
 
 
 def test_what_is_written_is_read_back_and_a_removed_epoch_stays_removed(tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_what_is_written_is_read_back_and_a_removed_epoch_stays_removed(tmp_path
     assert heartbeat.read(str(path)) == beat
     beating = heartbeat.Beating(str(path), beat, 0.01, lambda: True)
     beating.say(seq=7, message="working")
-    found = heartbeat.read(str(path))
-    assert found is not None and (found.seq, found.message) == (7, "working")
+    latest = heartbeat.read(str(path))
+    assert latest is not None and (latest.seq, latest.message) == (7, "working")
     while tmp_path.exists():  # the beating thread may write once more in between
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -52,9 +52,9 @@ def test_what_is_written_is_read_back_and_a_removed_epoch_stays_removed(tmp_path
 def await_newer(path: Path, than: Heartbeat) -> Heartbeat:
     """The next heartbeat that a thread writes."""
     while True:
-        found = heartbeat.read(str(path))
-        if found is not None and found.monotonic > than.monotonic:
-            return found
+        beat = heartbeat.read(str(path))
+        if beat is not None and beat.monotonic > than.monotonic:
+            return beat
 
 
 ERRORS = {
@@ -73,19 +73,19 @@ def test_a_heartbeat_outlives_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     failed = threading.Event()
     write = heartbeat.write
 
-    def once(*given: Any) -> None:
+    def once(*arguments: Any) -> None:
         if not failed.is_set():
             failed.set()
             raise error
-        write(*given)
+        write(*arguments)
 
     monkeypatch.setattr(heartbeat, "write", once)
     beating.say(message="as if nothing was")
     assert failed.is_set() and not beating.is_lost
     assert await_newer(path, await_newer(path, first)).message == "as if nothing was"
     beating.close()
-    found = heartbeat.read(str(path))
-    assert found is not None and found.state == "stopped" and list(tmp_path.iterdir()) == [path]
+    last = heartbeat.read(str(path))
+    assert last is not None and last.state == "stopped" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("call", ["write_text", "replace"])
@@ -97,9 +97,9 @@ def test_a_file_that_is_not_replaced_leaves_the_old_one_and_no_other(
     replace_text(file, "old")
     was = getattr(Path, call)
 
-    def refused(path: Path, *given: Any) -> None:
+    def refused(path: Path, *arguments: Any) -> None:
         if call == "write_text":
-            was(path, *given)  # some of it is there
+            was(path, *arguments)  # some of it is there
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match=os.strerror(code)):
@@ -134,10 +134,10 @@ def test_a_driver_that_was_superseded_does_not_overwrite_its_successor(tmp_path:
     old = heartbeat.Beating(path, heartbeat.this_process("old", "code"), 0.01, lambda: False)
     heartbeat.write(path, heartbeat.this_process("new", "code"))
     old.say(message="still here")
-    found = heartbeat.read(path)
+    beat = heartbeat.read(path)
     assert old.is_lost
     old.close()
-    assert found is not None and found.writer == "new"
+    assert beat is not None and beat.writer == "new"
 
 
 def test_a_heartbeat_in_a_newer_format_is_a_successors(tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ def test_a_heartbeat_in_a_newer_format_is_a_successors(tmp_path: Path) -> None:
 
 
 def test_a_process_of_an_earlier_boot_is_none_of_this_one() -> None:
-    mine = heartbeat.this_process("me", "code")
-    assert mine.is_process
-    assert not replace(mine, boot="00000000-0000-0000-0000-000000000000").is_process, "pids and ticks begin anew"
-    assert replace(mine, boot="").is_process, "earlier code wrote none"
+    beat = heartbeat.this_process("me", "code")
+    assert beat.is_process
+    assert not replace(beat, boot="00000000-0000-0000-0000-000000000000").is_process, "pids and ticks begin anew"
+    assert replace(beat, boot="").is_process, "earlier code wrote none"
 
 
 def test_only_a_driver_s_process_may_be_ended_whatever_a_heartbeat_names() -> None:

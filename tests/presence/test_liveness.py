@@ -36,12 +36,12 @@ def path(tmp_path: Path) -> Iterator[str]:
     yield str(tmp_path / "heartbeat.json")
 
 
-def mine(mono: Monotonic, **values: object) -> Heartbeat:
+def own(mono: Monotonic, **values: object) -> Heartbeat:
     return replace(heartbeat.this_process("w", "c"), **{"monotonic": mono(), **values})  # type: ignore[arg-type]
 
 
 def foreign(beats: int, **values: object) -> Heartbeat:
-    """The so-manieth heartbeat of a driver on another host, by that host's clock."""
+    """The heartbeat with this number of a driver on another host, by that host's clock."""
     at = clock.now() + timedelta(seconds=beats)
     return replace(
         heartbeat.this_process("w", "c"), host="elsewhere", boot="another", monotonic=float(beats), at=at, **values
@@ -50,7 +50,7 @@ def foreign(beats: int, **values: object) -> Heartbeat:
 
 @pytest.mark.parametrize("hours", [-1, 0, 1, 24 * 365])
 def test_on_its_own_host_a_driver_lives_whatever_the_wall_clock_said(path: str, mono: Monotonic, hours: int) -> None:
-    heartbeat.write(path, mine(mono, at=clock.now() + timedelta(hours=hours)))
+    heartbeat.write(path, own(mono, at=clock.now() + timedelta(hours=hours)))
     mono.now += STALE
     assert liveness.look(path, STALE, clock=mono).state == "alive"
     mono.now += 0.1
@@ -59,7 +59,7 @@ def test_on_its_own_host_a_driver_lives_whatever_the_wall_clock_said(path: str, 
 
 def test_a_process_that_is_gone_is_dead_at_once_and_one_that_said_so_has_stopped(path: str, mono: Monotonic) -> None:
     assert liveness.look(path, STALE, clock=mono).state == "absent"
-    beat = mine(mono)
+    beat = own(mono)
     heartbeat.write(path, replace(beat, started=beat.started + 1))
     assert liveness.look(path, STALE, clock=mono).state == "dead"
     heartbeat.write(path, replace(beat, state="stopped"))
@@ -67,7 +67,7 @@ def test_a_process_that_is_gone_is_dead_at_once_and_one_that_said_so_has_stopped
 
 
 def test_another_container_of_this_kernel_is_judged_by_the_kernels_clock(path: str, mono: Monotonic) -> None:
-    heartbeat.write(path, mine(mono, host="container", pid=1, started=7))
+    heartbeat.write(path, own(mono, host="container", pid=1, started=7))
     assert liveness.look(path, STALE, clock=mono).state == "alive", "its process cannot be seen from here"
     mono.now += STALE + 1
     assert liveness.look(path, STALE, clock=mono).state == "dead"
@@ -122,7 +122,7 @@ def test_a_look_that_has_to_know_waits_until_it_does(path: str) -> None:
 
 
 def test_a_heartbeat_of_earlier_code_is_read_and_its_process_is_asked(path: str, mono: Monotonic) -> None:
-    old = mine(mono, boot="")
+    old = own(mono, boot="")
     heartbeat.write(path, replace(old, started=old.started + 1))
     assert liveness.look(path, STALE, clock=mono).state == "dead"
     heartbeat.write(path, old)

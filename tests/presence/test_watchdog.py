@@ -70,39 +70,39 @@ def test_a_heartbeat_says_slow_then_stuck_then_running_and_alarms_once_at_each(t
     dog, alarms = Watchdog(60, 120, clock=mono), []
     first = heartbeat.this_process("w", "c")
     beat = heartbeat.Beating(str(path), first, 3600, lambda: True, watchdog=dog, alarm=alarms.append)
-    seen = []
+    states = []
     dog.begin("effects of slice 7")
     for now in (0, 60, 90, 120, 150):
         mono.now = now
         beat.say(seq=6)
-        found = control.driver_status(config, "a.b", 1)
-        seen.append((found.state, found.is_running))
-    assert seen == [("running", True), ("slow", True), ("slow", True), ("stuck", True), ("stuck", True)]
+        status = control.driver_status(config, "a.b", 1)
+        states.append((status.state, status.is_running))
+    assert states == [("running", True), ("slow", True), ("slow", True), ("stuck", True), ("stuck", True)]
     assert (
-        "'effects of slice 7' has not ended" in found.message and f"kill {first.pid} on {first.host}" in found.message
+        "'effects of slice 7' has not ended" in status.message and f"kill {first.pid} on {first.host}" in status.message
     )
     assert [line.level for line in alarms] == ["slow", "stuck"]
     dog.begin("commit of slice 7")
     beat.say(message="live")
-    found = control.driver_status(config, "a.b", 1)
-    assert (found.state, found.message) == ("running", "live")
+    status = control.driver_status(config, "a.b", 1)
+    assert (status.state, status.message) == ("running", "live")
     beat.close()
 
 
 def test_a_jvm_that_does_not_answer_is_a_line_that_does_not_end(mono: Monotonic) -> None:
-    asked, answer = threading.Event(), threading.Event()
+    request, answer = threading.Event(), threading.Event()
 
     class Jvm:
         class System:
             @staticmethod
             def nanoTime() -> None:
-                asked.set()
+                request.set()
                 answer.wait(30)
 
     session: Any = type("Session", (), {"_jvm": Jvm})
     dog = Watchdog(60, 120, clock=mono)
     probe = JvmProbe(dog, lambda: session, 0.01)
-    assert asked.wait(30)
+    assert request.wait(30)
     mono.now = 61
     assert (dog.worst().name, dog.worst().level) == (JVM_LINE, "slow")
     probe.close()
@@ -119,7 +119,7 @@ def test_the_stacks_name_every_thread_and_where_it_is() -> None:
     thread = threading.Thread(target=hangs_here, name="the one that hangs")
     thread.start()
     there.wait(30)
-    found = stacks()
+    text = stacks()
     go.set()
     thread.join()
-    assert "Thread the one that hangs:" in found and "in hangs_here" in found and "Thread MainThread:" in found
+    assert "Thread the one that hangs:" in text and "in hangs_here" in text and "Thread MainThread:" in text
