@@ -128,9 +128,9 @@ def test_markers_and_aborted_records_have_no_time(
     log = [
         (m.offset(), m.timestamp()[1]) for batch in kafka.read(Offsets(), kafka.stable_offsets([name])) for m in batch
     ]
-    asked = list(range(98, 203))
-    draw.shuffle(asked)
-    for ms in asked:
+    times = list(range(98, 203))
+    draw.shuffle(times)
+    for ms in times:
         expected = next((offset for offset, at in log if at >= ms), None)
         assert kafka.first_at_or_after([name], ms)[name, 0] == expected
         assert kafka.offsets_for_time([name], ms)[name, 0] == (end_of(kafka, name) if expected is None else expected)
@@ -151,8 +151,8 @@ def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
             send(kafka, name, *[b"" for _ in committed], times_ms=committed)
         sender.abort()
         sender.init()
-    asked = [kafka.first_at_or_after([name], ms)[name, 0] for ms in (100, 400, 200, 61, 260)]
-    assert asked == [2, None, 2, 2, 3]
+    answers = [kafka.first_at_or_after([name], ms)[name, 0] for ms in (100, 400, 200, 61, 260)]
+    assert answers == [2, None, 2, 2, 3]
 
 
 @pytest.mark.parametrize("grain", [1, 3, 1000])
@@ -182,9 +182,9 @@ def test_the_last_record_is_found_behind_markers_and_aborted_records(kafka: Brok
     assert kafka.last_record(name, 0) is None
     transact(kafka, name, 1, 2)
     transact(kafka, name, *range(500), abort=True)
-    found = kafka.last_record(name, 0)
-    assert found is not None
-    assert found[:2] == (b"k", b"2")
+    record = kafka.last_record(name, 0)
+    assert record is not None
+    assert record[:2] == (b"k", b"2")
 
 
 def test_a_compacted_topic_is_read_over_its_holes(kafka: Broker, topic: TopicFactory) -> None:
@@ -200,15 +200,15 @@ def test_a_compacted_topic_is_read_over_its_holes(kafka: Broker, topic: TopicFac
         nonlocal sent
         sent += 1
         transact(kafka, name, sent)
-        seen = [value for batch in kafka.fold(name) for _, value in batch]
-        assert seen[-1] == b"%d" % sent
-        return len(seen) < sent
+        values = [value for batch in kafka.fold(name) for _, value in batch]
+        assert values[-1] == b"%d" % sent
+        return len(values) < sent
 
     until(is_compacted, 60)
     assert kafka.topic_configs([name])[name]["cleanup.policy"] == "compact"
-    found = kafka.last_record(name, 0)
-    assert found is not None
-    assert found[:2] == (b"k", b"%d" % sent)
+    record = kafka.last_record(name, 0)
+    assert record is not None
+    assert record[:2] == (b"k", b"%d" % sent)
 
 
 def test_a_fold_gives_pairs_in_order_up_to_its_end(kafka: Broker, topic: TopicFactory) -> None:
@@ -309,8 +309,8 @@ def test_settings_of_the_configuration_go_over_those_of_a_topic_that_is_made(kaf
     with Broker(kafka.bootstrap_servers, topic_settings=over) as client:
         client.create_topic(name, 1, {"retention.ms": "-1", "segment.ms": "3600000", "cleanup.policy": "compact"})
     try:
-        found = kafka.topic_configs([name])[name]
-        assert (found["retention.ms"], found["segment.ms"], found["cleanup.policy"]) == (
+        config = kafka.topic_configs([name])[name]
+        assert (config["retention.ms"], config["segment.ms"], config["cleanup.policy"]) == (
             "1000000",
             "604800000",
             "compact",
@@ -346,7 +346,7 @@ def test_deleted_topics_are_gone_and_missing_ones_passed_over(kafka: Broker, top
     name = topic()
     kafka.delete_topics([name, name + ".never"])
     assert kafka.topics(name) == ()
-    assert not [found for found in kafka.topics() if found.startswith("__")]
+    assert not [other for other in kafka.topics() if other.startswith("__")]
 
 
 @pytest.mark.parametrize(
@@ -404,11 +404,11 @@ def test_a_sample_is_the_first_few_records_of_each_partition_that_has_some(kafka
     assert producer.flush(10) == 0
     end = kafka.stable_offsets([name])
     starts = [Offsets({name: {0: 150, 1: 0, 2: 0}}), Offsets({name: {0: 299, 1: 2}}), Offsets({name: {0: 0}})]
-    found = [
-        {at[1]: [message.offset() for message in messages] for at, messages in taken.items()}
-        for taken in kafka.sample(starts, end, most=20)
+    offsets = [
+        {at[1]: [message.offset() for message in messages] for at, messages in sample.items()}
+        for sample in kafka.sample(starts, end, most=20)
     ]
-    assert found == [{0: list(range(150, 170)), 1: [0, 1]}, {0: [299]}, {0: list(range(20))}]
+    assert offsets == [{0: list(range(150, 170)), 1: [0, 1]}, {0: [299]}, {0: list(range(20))}]
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for answer in admin.delete_records([TopicPartition(name, 0, 200)]).values():
         answer.result()
@@ -419,6 +419,6 @@ def test_a_sample_is_the_first_few_records_of_each_partition_that_has_some(kafka
 
 
 def test_the_settings_of_a_broker_are_read_with_their_defaults(kafka: Broker) -> None:
-    found = kafka.broker_config()
-    assert found["log.retention.check.interval.ms"] == "300000"
-    assert found["auto.create.topics.enable"] == "false"
+    config = kafka.broker_config()
+    assert config["log.retention.check.interval.ms"] == "300000"
+    assert config["auto.create.topics.enable"] == "false"

@@ -45,12 +45,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(st.dictionaries(st.from_regex(r"[a-z.]{1,9}", fullmatch=True), st.text(st.characters(codec="ascii"))))
 def test_what_is_written_is_read_back(settings: dict[str, str]) -> None:
-    kept = {name: "".join(c for c in value if c.isprintable()) for name, value in settings.items()}
-    assert properties(written(kept)) == kept
+    printable = {name: "".join(c for c in value if c.isprintable()) for name, value in settings.items()}
+    assert properties(written(printable)) == printable
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("a = b", {"a": "b"}),
         ("a:b=c", {"a": "b=c"}),
@@ -62,13 +62,13 @@ def test_what_is_written_is_read_back(settings: dict[str, str]) -> None:
         (r"a\:b=\u0041\=", {"a:b": "A="}),
     ],
 )
-def test_a_file_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> None:
-    assert properties(text) == found
+def test_a_file_is_read_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
+    assert properties(text) == expected
 
 
 def test_scram_has_other_names_for_python(tmp_path: Path) -> None:
-    found = for_librdkafka(servers(tmp_path))
-    assert found == {
+    settings = for_librdkafka(servers(tmp_path))
+    assert settings == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "a",
@@ -78,13 +78,13 @@ def test_scram_has_other_names_for_python(tmp_path: Path) -> None:
 
 def test_quotes_in_a_password_stay(tmp_path: Path) -> None:
     jaas = login("PlainLoginModule", {"username": "a", "password": 'p"\\;= '})
-    found = for_librdkafka(servers(tmp_path, sasl_mechanism="PLAIN", sasl_jaas_config=jaas))
-    assert found["sasl.password"] == 'p"\\;= '
+    settings = for_librdkafka(servers(tmp_path, sasl_mechanism="PLAIN", sasl_jaas_config=jaas))
+    assert settings["sasl.password"] == 'p"\\;= '
 
 
 def test_settings_of_oauthbearer_are_passed_on(tmp_path: Path) -> None:
     options = {"clientId": "me", "clientSecret": "s", "scope": "kafka", "extension_cluster": "c"}
-    found = for_librdkafka(
+    settings = for_librdkafka(
         servers(
             tmp_path,
             sasl_mechanism="OAUTHBEARER",
@@ -92,7 +92,7 @@ def test_settings_of_oauthbearer_are_passed_on(tmp_path: Path) -> None:
             sasl_oauthbearer_token_endpoint_url="https://idp/token",
         )
     )
-    assert {name.removeprefix("sasl.oauthbearer."): value for name, value in found.items()} == {
+    assert {name.removeprefix("sasl.oauthbearer."): value for name, value in settings.items()} == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
         "method": "oidc",
@@ -102,12 +102,12 @@ def test_settings_of_oauthbearer_are_passed_on(tmp_path: Path) -> None:
         "extensions": "cluster=c",
         "token.endpoint.url": "https://idp/token",
     }
-    confluent_kafka.Producer(found).flush(0)
+    confluent_kafka.Producer(settings).flush(0)
 
 
 def test_certificates_of_pem_go_to_python_by_their_path(tmp_path: Path, certificates: Path) -> None:
     authority, keys = str(certificates / "ca.pem"), str(certificates / "broker.pem")
-    found = for_librdkafka(
+    settings = for_librdkafka(
         servers(
             tmp_path,
             security_protocol="SSL",
@@ -120,14 +120,14 @@ def test_certificates_of_pem_go_to_python_by_their_path(tmp_path: Path, certific
             ssl_endpoint_identification_algorithm="",
         )
     )
-    assert found == {
+    assert settings == {
         "security.protocol": "SSL",
         "ssl.ca.location": authority,
         "ssl.certificate.location": keys,
         "ssl.key.location": keys,
         "ssl.endpoint.identification.algorithm": "none",
     }
-    confluent_kafka.Producer(found).flush(0)
+    confluent_kafka.Producer(settings).flush(0)
 
 
 def store(folder: Path, certificates: Path, kind: str) -> Path:
@@ -140,36 +140,36 @@ def store(folder: Path, certificates: Path, kind: str) -> Path:
 
 
 def test_a_truststore_of_javas_tool_is_taken_apart_for_python(tmp_path: Path, certificates: Path) -> None:
-    given = {
+    options = {
         "ssl_truststore_type": "PKCS12",
         "ssl_truststore_location": str(store(tmp_path, certificates, "PKCS12")),
         "ssl_truststore_password": "changeit",
     }
-    found = for_librdkafka(servers(tmp_path, **given))
-    assert found["ssl.ca.pem"].split() == (certificates / "ca.pem").read_text().split()
-    confluent_kafka.Producer(found).flush(0)
+    settings = for_librdkafka(servers(tmp_path, **options))
+    assert settings["ssl.ca.pem"].split() == (certificates / "ca.pem").read_text().split()
+    confluent_kafka.Producer(settings).flush(0)
     with pytest.raises(ConfigError, match=r"ssl\.truststore\.password is wrong"):
-        for_librdkafka(servers(tmp_path, **given | {"ssl_truststore_password": "other"}))
+        for_librdkafka(servers(tmp_path, **options | {"ssl_truststore_password": "other"}))
 
 
 def test_a_store_of_javas_own_kind_is_refused_with_the_command_that_converts_it(
     tmp_path: Path, certificates: Path
 ) -> None:
-    given = servers(tmp_path, ssl_truststore_location=str(store(tmp_path, certificates, "JKS")))
+    addresses = servers(tmp_path, ssl_truststore_location=str(store(tmp_path, certificates, "JKS")))
     with pytest.raises(ConfigError, match=r"keytool -importkeystore .*trust\.jks .*trust\.p12 -deststoretype PKCS12"):
-        for_librdkafka(given)
+        for_librdkafka(addresses)
 
 
 def test_spark_gets_no_value_of_the_file(tmp_path: Path) -> None:
-    given = servers(tmp_path)
-    found = for_spark(given)
-    assert found["kafka.sasl.jaas.config"] == f"${{file:{given.client_file}:sasl.jaas.config}}"
-    assert {name.removeprefix("kafka.") for name in found} == {
+    addresses = servers(tmp_path)
+    options = for_spark(addresses)
+    assert options["kafka.sasl.jaas.config"] == f"${{file:{addresses.client_file}:sasl.jaas.config}}"
+    assert {name.removeprefix("kafka.") for name in options} == {
         *SCRAM,
         "config.providers",
         "config.providers.file.class",
     }
-    assert 'password="p"' not in str(found)
+    assert 'password="p"' not in str(options)
 
 
 def test_without_a_file_nothing_is_added() -> None:
@@ -235,8 +235,8 @@ def test_every_client_of_kafka_logs_in() -> None:
     for path in INCLUDE.rglob("*.py"):
         text = path.read_text()
         readers = len(re.findall(r'format\("kafka"\)', text)) - len(re.findall(r"\.options\(\*\*for_spark\(", text))
-        made = re.findall(r"(?<![\w.])(?:Consumer|Producer|AdminClient)\(\s*(\w+)", text)
-        others = [word for word in made if word not in ("client_settings", "producer_settings", "settings")]
+        arguments = re.findall(r"(?<![\w.])(?:Consumer|Producer|AdminClient)\(\s*(\w+)", text)
+        others = [word for word in arguments if word not in ("client_settings", "producer_settings", "settings")]
         if readers or others:
             missing.append(f"{path.relative_to(INCLUDE)}: {readers} readers of Spark, {others}")
     assert missing == []

@@ -49,9 +49,9 @@ def test_each_partition_gives_its_first_records_up_to_the_end(
     sampler = Sampler(address)
     try:
         for _ in range(2):  # one consumer looks at several places
-            taken = sampler.sample(Offsets({"t": start}) if start else Offsets(), end, 20)
-            found = {at[1]: [message.offset() for message in messages] for at, messages in taken.items()}
-            assert found == {partition: list(span) for partition, span in offsets.items()}
+            sample = sampler.sample(Offsets({"t": start}) if start else Offsets(), end, 20)
+            numbers = {at[1]: [message.offset() for message in messages] for at, messages in sample.items()}
+            assert numbers == {partition: list(span) for partition, span in offsets.items()}
     finally:
         sampler.close()
 
@@ -59,7 +59,7 @@ def test_each_partition_gives_its_first_records_up_to_the_end(
 def test_a_sample_ends_at_an_end_that_lies_before_that_of_the_log(address: str) -> None:
     sampler = Sampler(address)
     try:
-        taken = sampler.sample(Offsets({"t": {2: 10}}), Offsets({"t": {2: 13}}), 20)
-        assert [message.offset() for message in taken["t", 2]] == [10, 11, 12]
+        sample = sampler.sample(Offsets({"t": {2: 10}}), Offsets({"t": {2: 13}}), 20)
+        assert [message.offset() for message in sample["t", 2]] == [10, 11, 12]
     finally:
         sampler.close()

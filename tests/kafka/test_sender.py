@@ -42,9 +42,9 @@ def out(topic: TopicFactory) -> str:
 
 @pytest.fixture
 def sender(kafka: Broker, out: str) -> Iterator[Sender]:
-    with Sender(kafka.bootstrap_servers, f"{out}.id", f"{out}.group") as found:
-        found.init()
-        yield found
+    with Sender(kafka.bootstrap_servers, f"{out}.id", f"{out}.group") as sender:
+        sender.init()
+        yield sender
 
 
 def test_records_and_group_offsets_appear_together(
@@ -80,14 +80,14 @@ def test_headers_and_times_are_kept(kafka: Broker, sender: Sender, out: str) -> 
 def murmur2(key: bytes) -> int:
     """Source: org.apache.kafka.common.utils.Utils.murmur2."""
     size, mask, mixer = len(key), 0xFFFFFFFF, 0x5BD1E995
-    found = 0x9747B28C ^ size
+    digest = 0x9747B28C ^ size
     for at in range(0, size - size % 4, 4):
         word = int.from_bytes(key[at : at + 4], "little") * mixer & mask
-        found = (found * mixer & mask) ^ ((word ^ word >> 24) * mixer & mask)
+        digest = (digest * mixer & mask) ^ ((word ^ word >> 24) * mixer & mask)
     if rest := key[size - size % 4 :]:
-        found = (found ^ int.from_bytes(rest, "little")) * mixer & mask
-    found = (found ^ found >> 13) * mixer & mask
-    return found ^ found >> 15
+        digest = (digest ^ int.from_bytes(rest, "little")) * mixer & mask
+    digest = (digest ^ digest >> 13) * mixer & mask
+    return digest ^ digest >> 15
 
 
 def test_a_key_is_where_kafkas_java_clients_put_it(kafka: Broker, sender: Sender, topic: TopicFactory) -> None:
@@ -182,11 +182,11 @@ def test_a_record_that_a_topic_never_takes_is_told_with_the_setting(
     good = [Record(name, b"%d" % n, b"secret") for n in range(3)]
     with pytest.raises(RecordRefusedError) as refused:
         sender.send([*good, bad._replace(topic=name), *good, *again * [bad._replace(topic=name)]], None)
-    found = refused.value
-    assert (found.data["topic"], found.data["setting"]) == (name, setting)
-    assert f"{setting}={found.data['value']}" in str(found)
-    assert f"--entity-name {name} --alter --add-config {setting}=" in str(found)
-    assert "secret" not in str(found)
+    error = refused.value
+    assert (error.data["topic"], error.data["setting"]) == (name, setting)
+    assert f"{setting}={error.data['value']}" in str(error)
+    assert f"--entity-name {name} --alter --add-config {setting}=" in str(error)
+    assert "secret" not in str(error)
     assert sender.refused is not None
     assert sender.refused == bad._replace(topic=name)
 

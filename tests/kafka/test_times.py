@@ -64,6 +64,6 @@ def test_records_before_an_offset_do_not_count_and_what_was_read_is_remembered(
                 raw = next((offset for offset, at in enumerate(log) if at >= ms), None)
                 answers = {} if raw is None else {AT: raw}
                 end = Offsets({"pos": {0: len(log)}})
-                found = confirmer.first_records(answers, end, ms, Offsets({"pos": {0: since}}))
-                assert found.get(AT) == next((o for o, at in enumerate(log) if at >= ms and o >= since), None)
+                first_records = confirmer.first_records(answers, end, ms, Offsets({"pos": {0: since}}))
+                assert first_records.get(AT) == next((o for o, at in enumerate(log) if at >= ms and o >= since), None)
                 assert confirmer.first_records(answers, end, ms).get(AT) == raw
