@@ -29,10 +29,10 @@ def test_secrets_are_made_once_and_readable_by_their_owner_only(config):
 
 def test_two_homes_share_no_secret(config, tmp_path):
     other = Config.from_env({"KAPPA_HOME": str(tmp_path / "other")})
-    mine, theirs = airflow.ensure_secrets(config), airflow.ensure_secrets(other)
+    own, theirs = airflow.ensure_secrets(config), airflow.ensure_secrets(other)
     for name in ("password", "fernet_key", "jwt_secret", "api_secret"):
-        assert getattr(mine, name) != getattr(theirs, name)
-    assert len(base64.urlsafe_b64decode(mine.fernet_key)) == 32
+        assert getattr(own, name) != getattr(theirs, name)
+    assert len(base64.urlsafe_b64decode(own.fernet_key)) == 32
 
 
 def test_the_password_file_is_what_the_simple_auth_manager_reads(config):
@@ -45,12 +45,12 @@ def test_the_password_file_is_what_the_simple_auth_manager_reads(config):
 def test_each_role_of_airflow_has_a_user_and_a_password_that_stays(config):
     users = airflow.airflow_env(config, api_port=1)["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")
     assert users == ["viewer:viewer", "user:user", "op:op", "admin:admin"]
-    made = json.loads(airflow.password_file(config).read_text())
-    airflow.password_file(config).write_text(json.dumps({"admin": made["admin"], "ann": "hers"}))
+    passwords = json.loads(airflow.password_file(config).read_text())
+    airflow.password_file(config).write_text(json.dumps({"admin": passwords["admin"], "ann": "hers"}))
     airflow.ensure_secrets(config)  # of an installation that had one user
-    kept = json.loads(airflow.password_file(config).read_text())
-    assert (kept["admin"], kept["ann"]) == (made["admin"], "hers")
-    assert kept.keys() == made.keys() | {"ann"} and all(kept.values())
+    after = json.loads(airflow.password_file(config).read_text())
+    assert (after["admin"], after["ann"]) == (passwords["admin"], "hers")
+    assert after.keys() == passwords.keys() | {"ann"} and all(after.values())
 
 
 def test_the_environment_binds_to_loopback_and_keeps_everything_in_the_home(config):
@@ -99,8 +99,8 @@ def test_airflows_command_line_gets_words_and_settings_and_gives_its_exit_code(c
     monkeypatch.setattr(airflow.subprocess, "run", short)
     for name, value in config.to_env().items():
         monkeypatch.setenv(name, value)
-    done = CliRunner().invoke(app, ["airflow", "dags", "list", "--help"])
-    assert done.exit_code == 7
+    result = CliRunner().invoke(app, ["airflow", "dags", "list", "--help"])
+    assert result.exit_code == 7
 
 
 def test_a_savepoint_waits_for_another_writer_instead_of_failing(config, tmp_path):

@@ -92,24 +92,24 @@ def test_airflow_has_a_user_for_each_of_its_roles_as_kappa_up_has(tmp_path):
     env = SERVICES["airflow-init"]["environment"]
     assert env["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == ",".join(f"{role}:{role}" for role in ROLES)
     script = re.search(r"<<'PYTHON'\n(.*)^PYTHON", (REPOSITORY / "docker" / "airflow-init").read_text(), re.M | re.S)
-    given = {f"AIRFLOW_{role.upper()}_PASSWORD": f"of {role}" for role in ROLES}
-    assert given.keys() <= env.keys()
+    environ = {f"AIRFLOW_{role.upper()}_PASSWORD": f"of {role}" for role in ROLES}
+    assert environ.keys() <= env.keys()
     file = tmp_path / "passwords.json"
-    given["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"] = str(file)
-    subprocess.run([sys.executable, "-c", script[1]], env=given, check=True)
+    environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"] = str(file)
+    subprocess.run([sys.executable, "-c", script[1]], env=environ, check=True)
     assert json.loads(file.read_text()) == {role: f"of {role}" for role in ROLES}
 
 
 def test_a_live_driver_and_a_replay_beside_it_have_cores_and_memory():
     """A standalone cluster gives an application all its cores: the second one would wait for ever."""
-    asked = Config.from_env({"KAPPA_HOME": "/x", **SERVICES["drivers"]["environment"]}).spark_conf
-    workers = [found["command"] for name, found in SERVICES.items() if name.startswith("spark-worker")]
+    conf = Config.from_env({"KAPPA_HOME": "/x", **SERVICES["drivers"]["environment"]}).spark_conf
+    workers = [service["command"] for name, service in SERVICES.items() if name.startswith("spark-worker")]
     cores = [int(command[command.index("--cores") + 1]) for command in workers]
     memory = [int(command[command.index("--memory") + 1].removesuffix("g")) for command in workers]
-    each = int(asked["spark.executor.cores"])
-    assert 2 * int(asked["spark.cores.max"]) <= sum(cores)
+    each = int(conf["spark.executor.cores"])
+    assert 2 * int(conf["spark.cores.max"]) <= sum(cores)
     for has, gigabytes in zip(cores, memory, strict=True):
-        assert has // each * int(asked["spark.executor.memory"].removesuffix("g")) <= gigabytes
+        assert has // each * int(conf["spark.executor.memory"].removesuffix("g")) <= gigabytes
 
 
 def heap(service: str) -> float:
@@ -172,12 +172,12 @@ def test_a_worker_starts_as_a_user_that_may_not_write_to_the_folder_of_spark(spa
     environ = {**os.environ, **worker["environment"], "SPARK_HOME": str(spark_of_root), "JAVA_HOME": str(java_home())}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
-            said = []
+            lines = []
             for line in process.stdout:
-                said.append(line)
+                lines.append(line)
                 if "Connecting to master" in line:
                     break
-            assert "Connecting to master" in said[-1], "".join(said)
+            assert "Connecting to master" in lines[-1], "".join(lines)
             assert process.poll() is None and place.is_dir()
         finally:
             process.kill()
@@ -238,8 +238,8 @@ def test_drivers_have_a_host_of_their_own():
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_kappa_knows_each_of_its_settings(name):
-    known = {f"KAPPA_{item.name.upper()}" for item in settings()}
-    assert {key for key in SERVICES[name]["environment"] if key.startswith("KAPPA_")} <= known
+    names = {f"KAPPA_{item.name.upper()}" for item in settings()}
+    assert {key for key in SERVICES[name]["environment"] if key.startswith("KAPPA_")} <= names
 
 
 @pytest.fixture(scope="module")
@@ -260,15 +260,15 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def test_the_compose_tool_accepts_the_file(compose):
-    given = environment(**dict.fromkeys(SECRETS, "given"), COMPOSE_PROFILES=",".join(PROFILES.values()))
-    run = subprocess.run(compose, env=given, capture_output=True, text=True, check=False)
+    environ = environment(**dict.fromkeys(SECRETS, "given"), COMPOSE_PROFILES=",".join(PROFILES.values()))
+    run = subprocess.run(compose, env=environ, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert set(yaml.safe_load(run.stdout)["services"]) == set(SERVICES)
 
 
 def test_prometheus_is_started_only_where_it_is_asked_for_and_reads_what_the_drivers_host_writes():
     prometheus, drivers = SERVICES["prometheus"], SERVICES["drivers"]
-    assert {name: found["profiles"] for name, found in SERVICES.items() if "profiles" in found} == {
+    assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
         name: [profile] for name, profile in PROFILES.items()
     }
     config = yaml.safe_load((REPOSITORY / "docker" / "prometheus" / "prometheus.yaml").read_text())
@@ -282,22 +282,22 @@ def test_prometheus_is_started_only_where_it_is_asked_for_and_reads_what_the_dri
 
 @pytest.mark.parametrize("missing", sorted(SECRETS))
 def test_the_compose_tool_refuses_to_start_without_a_secret(compose, missing):
-    given = dict.fromkeys(SECRETS - {missing}, "given")
-    run = subprocess.run(compose, env=environment(**given), capture_output=True, text=True, check=False)
+    secrets = dict.fromkeys(SECRETS - {missing}, "given")
+    run = subprocess.run(compose, env=environment(**secrets), capture_output=True, text=True, check=False)
     assert run.returncode != 0
     assert missing in run.stderr
 
 
 def test_every_service_that_talks_to_kafka_gets_the_login_where_brokers_ask_for_one(compose):
     secured = REPOSITORY / "docker" / "secured.yaml"
-    given = environment(
+    environ = environment(
         **dict.fromkeys(SECRETS, "given"),
         KAFKA_BOOTSTRAP_SERVERS="kafka.example:9093",
         KAFKA_LOGIN_FOLDER="/login",
         COMPOSE_PROFILES=",".join(PROFILES.values()),
     )
     words = [*compose[:3], "--file", str(secured), "config"]
-    run = subprocess.run(words, env=given, capture_output=True, text=True, check=False)
+    run = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     for name, service in yaml.safe_load(run.stdout)["services"].items():
         if not any(key.startswith("KAPPA_") for key in service["environment"]) or name == "spark-master":

@@ -33,10 +33,10 @@ def test_without_java_it_says_how_to_get_it_and_what_needs_it(monkeypatch, tmp_p
     monkeypatch.setattr(doctor, "find_java", none)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 30))
     programs_succeed(monkeypatch)
-    found = {proof.name: proof for proof in doctor.checks(config(tmp_path))}
-    assert next(iter(found)) == "java"
-    assert {name for name, proof in found.items() if not proof.ok} == {"java", "kafka", "spark"}
-    assert "apt-get" in found["java"].remedy
+    proofs = {proof.name: proof for proof in doctor.checks(config(tmp_path))}
+    assert next(iter(proofs)) == "java"
+    assert {name for name, proof in proofs.items() if not proof.ok} == {"java", "kafka", "spark"}
+    assert "apt-get" in proofs["java"].remedy
 
 
 def test_a_lake_is_proved_by_writing_and_nothing_stays(tmp_path):
@@ -64,9 +64,9 @@ def test_a_full_disk_is_named_with_what_is_free(monkeypatch, tmp_path, free, ok)
 def test_every_part_is_proved_by_using_it_and_nothing_stays(monkeypatch, tmp_path):
     # Whether the disk of this machine has room is not what is tested here.
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 30))
-    found = doctor.checks(config(tmp_path / "home"))
-    assert [proof for proof in found if not proof.ok] == []
-    assert [proof.name for proof in found] == ["java", "disk", "lake", "jars", "kafka", "spark", "airflow"]
+    proofs = doctor.checks(config(tmp_path / "home"))
+    assert [proof for proof in proofs if not proof.ok] == []
+    assert [proof.name for proof in proofs] == ["java", "disk", "lake", "jars", "kafka", "spark", "airflow"]
     assert list((tmp_path / "home").rglob("*")) == []
 
 
@@ -74,9 +74,9 @@ def test_every_part_is_proved_by_using_it_and_nothing_stays(monkeypatch, tmp_pat
 def test_on_a_broker_that_runs_all_but_spark_and_airflow_is_proved_and_nothing_stays(kafka, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 30))
     programs_succeed(monkeypatch)
-    found = doctor.checks(config(tmp_path / "home", KAPPA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers))
-    assert [proof for proof in found if not proof.ok] == []
-    assert [proof.name for proof in found] == ["java", "disk", "lake", "jars", "kafka", "times", "spark", "airflow"]
+    proofs = doctor.checks(config(tmp_path / "home", KAPPA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers))
+    assert [proof for proof in proofs if not proof.ok] == []
+    assert [proof.name for proof in proofs] == ["java", "disk", "lake", "jars", "kafka", "times", "spark", "airflow"]
     assert list((tmp_path / "home").rglob("*")) == []
     assert kafka.topics("kappa.doctor.") == ()
 

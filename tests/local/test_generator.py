@@ -77,14 +77,14 @@ def test_customers_come_again_and_buy_in_several_stores(count: int) -> None:
         stores[invoice["CustomerCardNo"]].add(key)
         kinds[invoice["CustomerCardNo"]].add(invoice["CustomerType"])
     assert len(stores) <= count / 8
-    assert sum(len(seen) > 1 for seen in stores.values()) > len(stores) / 2
+    assert sum(len(keys) > 1 for keys in stores.values()) > len(stores) / 2
     assert all(len(kind) == 1 for kind in kinds.values())
 
 
 def test_numbers_of_stores_and_customers_are_what_was_asked_for() -> None:
-    made = [(key, json.loads(value)) for key, value, _ in Invoices(stores=3, customers=7).records(0, 500)]
-    assert {key for key, _ in made} == {b"STR1000", b"STR1001", b"STR1002"}
-    assert len({invoice["CustomerCardNo"] for _, invoice in made}) == 7
+    records = [(key, json.loads(value)) for key, value, _ in Invoices(stores=3, customers=7).records(0, 500)]
+    assert {key for key, _ in records} == {b"STR1000", b"STR1001", b"STR1002"}
+    assert len({invoice["CustomerCardNo"] for _, invoice in records}) == 7
 
 
 def test_bad_records_are_as_many_as_it_says_and_about_the_share() -> None:
@@ -96,8 +96,8 @@ def test_bad_records_are_as_many_as_it_says_and_about_the_share() -> None:
 
 
 def test_times_out_of_order_lie_in_the_past_unless_the_future_is_asked_for() -> None:
-    def shifts(made: Invoices) -> list[int]:
-        times = [time_ms - START_MS - 100 * index for index, (_, _, time_ms) in enumerate(made.records(0, 10_000))]
+    def shifts(invoices: Invoices) -> list[int]:
+        times = [time_ms - START_MS - 100 * index for index, (_, _, time_ms) in enumerate(invoices.records(0, 10_000))]
         return [shift for shift in times if shift]
 
     past, both = shifts(Invoices(out_of_order=0.3)), shifts(SPOILED)
@@ -110,8 +110,8 @@ def test_times_out_of_order_lie_in_the_past_unless_the_future_is_asked_for() -> 
 
 
 def test_times_never_lead_before_1970() -> None:
-    made = Invoices(out_of_order=1, start_time=datetime(1970, 1, 1, tzinfo=UTC), time_step=timedelta(0))
-    assert {time_ms for _, _, time_ms in made.records(0, 1_000)} == {0}
+    invoices = Invoices(out_of_order=1, start_time=datetime(1970, 1, 1, tzinfo=UTC), time_step=timedelta(0))
+    assert {time_ms for _, _, time_ms in invoices.records(0, 1_000)} == {0}
 
 
 @pytest.mark.parametrize(
@@ -146,17 +146,23 @@ def contents(kafka: Broker, topic: str) -> list[tuple[bytes, bytes]]:
 
 @pytest.mark.broker
 def test_two_runs_give_what_one_would(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
-    config, name, seen = config_of(kafka.bootstrap_servers, tmp_path), topic(3), list[tuple[int, int]]()
+    config, name, steps = config_of(kafka.bootstrap_servers, tmp_path), topic(3), list[tuple[int, int]]()
     first = produce(config, "retail", records=300, topic=name, bad_share=0.2, out_of_order=0.1)
     second = produce(
-        config, "retail", records=200, topic=name, bad_share=0.2, out_of_order=0.1, progress=lambda *at: seen.append(at)
+        config,
+        "retail",
+        records=200,
+        topic=name,
+        bad_share=0.2,
+        out_of_order=0.1,
+        progress=lambda *at: steps.append(at),
     )
-    made = Invoices(bad_share=0.2, out_of_order=0.1)
+    invoices = Invoices(bad_share=0.2, out_of_order=0.1)
     assert (first.records, first.next_index, second.first, second.records) == (300, 300, 300, 200)
-    assert first.bad + second.bad == made.bad(0, 500)
+    assert first.bad + second.bad == invoices.bad(0, 500)
     assert first.repeated == second.repeated == 0
-    assert contents(kafka, name) == sorted((key, value) for key, value, _ in made.records(0, 500))
-    assert seen[-1] == (200, 200)
+    assert contents(kafka, name) == sorted((key, value) for key, value, _ in invoices.records(0, 500))
+    assert steps[-1] == (200, 200)
 
 
 @pytest.mark.broker
@@ -188,8 +194,8 @@ def test_a_topic_that_is_created_takes_no_record_of_the_far_future(
 
 @pytest.mark.broker
 def test_a_rate_is_kept(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
-    done = produce(config_of(kafka.bootstrap_servers, tmp_path), "retail", records=200, rate=400, topic=topic(3))
-    assert done.seconds > 0.45
+    report = produce(config_of(kafka.bootstrap_servers, tmp_path), "retail", records=200, rate=400, topic=topic(3))
+    assert report.seconds > 0.45
 
 
 @pytest.mark.broker
@@ -198,7 +204,7 @@ def test_nothing_is_lost_when_the_broker_is_killed_and_what_it_repeats_is_counte
     mortal_broker: KafkaProcess, kafka: Broker, topic: TopicFactory, tmp_path: Path, start_time: datetime
 ) -> None:
     config, name, count = config_of(kafka.bootstrap_servers, tmp_path), topic(3), 20_000
-    seen, done = list[int](), list[Produced]()
+    positions, reports = list[int](), list[Produced]()
 
     def generate() -> None:
         report = produce(
@@ -208,22 +214,22 @@ def test_nothing_is_lost_when_the_broker_is_killed_and_what_it_repeats_is_counte
             rate=5_000,
             topic=name,
             start_time=start_time,
-            progress=lambda at, _: seen.append(at),
+            progress=lambda at, _: positions.append(at),
         )
-        done.append(report)
+        reports.append(report)
 
     run = threading.Thread(target=generate)
     run.start()
     deadline = time.monotonic() + 30
-    while not seen and time.monotonic() < deadline:
+    while not positions and time.monotonic() < deadline:
         time.sleep(0.01)
     mortal_broker.kill()
     mortal_broker.restart()
     run.join(120)
-    assert seen[-1] == count
-    made = Counter((key, value) for key, value, _ in Invoices(start_time=start_time).records(0, count))
-    found = Counter(contents(kafka, name))
-    assert not made - found
-    assert (found - made).total() == done[0].repeated
+    assert positions[-1] == count
+    expected = Counter((key, value) for key, value, _ in Invoices(start_time=start_time).records(0, count))
+    records = Counter(contents(kafka, name))
+    assert not expected - records
+    assert (records - expected).total() == reports[0].repeated
     if start_time != DEFAULT_START:
-        assert done[0].repeated == 0
+        assert reports[0].repeated == 0

@@ -9,10 +9,10 @@ from kappa_local import kafka
 
 @pytest.fixture
 def listener():
-    with socket.socket() as taken:
-        taken.bind((kafka.HOST, kafka.free_port()))
-        taken.listen()
-        yield taken.getsockname()[1]
+    with socket.socket() as server:
+        server.bind((kafka.HOST, kafka.free_port()))
+        server.listen()
+        yield server.getsockname()[1]
 
 
 def test_a_port_that_somebody_listens_on_is_not_free(listener):
@@ -72,14 +72,14 @@ def test_a_broker_keeps_its_topics_and_its_port_through_a_kill_and_a_stop(tmp_pa
 def test_kafkas_own_tools_see_the_broker_and_no_topic_is_made_by_asking_for_it(broker, topic):
     from confluent_kafka.admin import AdminClient
 
-    made = topic()
+    existing = topic()
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    client.list_topics(f"{made}.other", timeout=10)
+    client.list_topics(f"{existing}.other", timeout=10)
     command = kafka.tool(
         "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap_servers, "--list"
     )
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert [name for name in shown.stdout.split() if name.startswith(made)] == [made]
+    assert [name for name in shown.stdout.split() if name.startswith(existing)] == [existing]
 
 
 @pytest.mark.broker

@@ -44,9 +44,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.KafkaProc
 
 def changed(broker: kafka.KafkaProcess, folder: Path, **settings: str) -> Servers:
     """The addresses with another client file; ``_`` stands for ``.``."""
-    found = properties(Path(broker.bootstrap_servers.client_file).read_text())
+    options = properties(Path(broker.bootstrap_servers.client_file).read_text())
     file = folder / "client.properties"
-    logins.write_private(file, written(found | {name.replace("_", "."): v for name, v in settings.items()}))
+    logins.write_private(file, written(options | {name.replace("_", "."): v for name, v in settings.items()}))
     return Servers(str(broker.bootstrap_servers), str(file))
 
 
@@ -59,23 +59,23 @@ def password(broker: kafka.KafkaProcess, name: str) -> str:
 def test_the_storage_is_formatted_without_a_password_in_a_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
+    words: list[str] = []
 
     def run(command: list[str], **_: object) -> object:
-        seen.extend(command)
-        given = Path(command[-1].removeprefix("@"))
-        assert stat.S_IMODE(given.stat().st_mode) == 0o600
-        assert "--add-scram" in given.read_text()
+        words.extend(command)
+        file = Path(command[-1].removeprefix("@"))
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert "--add-scram" in file.read_text()
         return type("Run", (), {"returncode": 0})()
 
     monkeypatch.setattr(kafka.subprocess, "run", run)
     monkeypatch.setattr(kafka, "ensure_kafka", lambda _: tmp_path)
     monkeypatch.setattr(kafka, "find_java", lambda: tmp_path / "java")
     kafka.prepare(tmp_path, port=kafka.free_port(), cache=tmp_path, is_secure=True)
-    assert len(seen) == 2 and seen[1].startswith("@")
+    assert len(words) == 2 and words[1].startswith("@")
     assert not list(tmp_path.glob("format*"))
-    kept = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "logins").iterdir()}
-    assert set(kept.values()) == {0o600} and len(kept) == 4
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "logins").iterdir()}
+    assert set(modes.values()) == {0o600} and len(modes) == 4
     assert stat.S_IMODE((tmp_path / "logins").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "server.properties").stat().st_mode) == 0o600
 
@@ -103,15 +103,15 @@ def test_up_gives_a_broker_that_asks_for_a_login_and_other_commands_find_the_fil
     config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
     try:
         supervisor.up(config, with_airflow=False, is_secure=True, kafka_port=kafka.free_port())
-        found = Config.from_env({"KAPPA_HOME": str(tmp_path)})
-        assert found.kafka_client_file == str(tmp_path / "kafka" / "logins" / "kappa.properties")
-        with Broker(found.bootstrap_servers) as client:
+        stack_config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
+        assert stack_config.kafka_client_file == str(tmp_path / "kafka" / "logins" / "kappa.properties")
+        with Broker(stack_config.bootstrap_servers) as client:
             assert client.create_topic("pos", 1)
-        again = supervisor.up(found, with_airflow=False)
-        assert again.was_running and again.bootstrap_servers.client_file == found.kafka_client_file  # type: ignore[attr-defined]
-        supervisor.down(found)
-        supervisor.up(found, with_airflow=False)  # it keeps asking, without the option
-        with Broker(found.bootstrap_servers) as client:
+        again = supervisor.up(stack_config, with_airflow=False)
+        assert again.was_running and again.bootstrap_servers.client_file == stack_config.kafka_client_file  # type: ignore[attr-defined]
+        supervisor.down(stack_config)
+        supervisor.up(stack_config, with_airflow=False)  # it keeps asking, without the option
+        with Broker(stack_config.bootstrap_servers) as client:
             assert client.topics() == ("pos",)
     finally:
         supervisor.down(config)
@@ -119,9 +119,9 @@ def test_up_gives_a_broker_that_asks_for_a_login_and_other_commands_find_the_fil
 
 @pytest.mark.broker
 def test_a_client_without_a_login_gets_no_answer(broker: kafka.KafkaProcess) -> None:
-    said = "asks for TLS or a login, set KAPPA_KAFKA_CLIENT_FILE"
+    hint = "asks for TLS or a login, set KAPPA_KAFKA_CLIENT_FILE"
     without = Broker(str(broker.bootstrap_servers), timeout_seconds=2)
-    with without as client, pytest.raises(BrokerUnreachableError, match=said):
+    with without as client, pytest.raises(BrokerUnreachableError, match=hint):
         client.topics()
 
 
@@ -155,8 +155,8 @@ def test_an_outage_is_no_wrong_password(broker: kafka.KafkaProcess) -> None:
 @pytest.mark.broker
 def test_the_doctor_says_who_is_let_in_and_why_one_is_not(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
     def proof(servers: Servers) -> doctor.Proof:
-        given = {"KAPPA_BOOTSTRAP_SERVERS": servers, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file}
-        config = Config.from_env({"KAPPA_HOME": str(tmp_path), **given})
+        environ = {"KAPPA_BOOTSTRAP_SERVERS": servers, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file}
+        config = Config.from_env({"KAPPA_HOME": str(tmp_path), **environ})
         return doctor._proof("login", "", lambda: doctor._login(config))
 
     assert proof(broker.bootstrap_servers).ok
@@ -355,7 +355,7 @@ def test_spark_reads_and_follows_the_log_by_the_same_file(
     secret = f"secret-{Path(servers.client_file).stem}"
     plan = frame._jdf.queryExecution().toString()
     assert "kafka" in plan.lower() and secret not in plan
-    seen: list[int] = []
+    counts: list[int] = []
     query = LiveQuery(
         spark,
         servers,
@@ -365,11 +365,11 @@ def test_spark_reads_and_follows_the_log_by_the_same_file(
         max_records=10,
         headers=False,
         position=lambda: start,
-        on_batch=lambda ranges, records: seen.append(records.count()),
+        on_batch=lambda ranges, records: counts.append(records.count()),
     )
     assert query._query.awaitTermination(0.1) is False
     query._query.processAllAvailable()
     query.close()
-    assert seen == [1]
-    kept = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
-    assert kept and not [path for path in kept if secret in path.read_text(errors="replace")]
+    assert counts == [1]
+    files = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert files and not [path for path in files if secret in path.read_text(errors="replace")]

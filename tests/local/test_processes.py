@@ -41,7 +41,7 @@ def start():
         process.stdout.close()
 
 
-def known(process: subprocess.Popen) -> Identity:
+def identity_of(process: subprocess.Popen) -> Identity:
     identity = identify(process.pid)
     assert identity
     return identity
@@ -49,29 +49,29 @@ def known(process: subprocess.Popen) -> Identity:
 
 def test_a_process_is_alive_until_it_is_ended(start):
     process = start(SLEEPS)
-    identity = known(process)
+    identity = identity_of(process)
     assert is_alive(identity)
     assert end([identity], environment=MARK) == [process.pid]
     assert not is_alive(identity)
 
 
 def test_ending_twice_is_safe(start):
-    identity = known(start(SLEEPS))
+    identity = identity_of(start(SLEEPS))
     end([identity], environment=MARK)
     assert end([identity], environment=MARK) == []
 
 
 def test_a_reused_process_id_gets_no_signal(start):
     process = start(SLEEPS, marked=False)
-    before = dataclasses.replace(known(process), started="long ago")
+    before = dataclasses.replace(identity_of(process), started="long ago")
     assert end([before], environment=MARK) == []
-    assert is_alive(known(process))
+    assert is_alive(identity_of(process))
 
 
 def test_what_ignores_the_polite_signal_is_ended_by_force(start):
     process = start(STUBBORN)
     process.stdout.readline()
-    assert end([known(process)], environment=MARK, timeout_seconds=0.2) == [process.pid]
+    assert end([identity_of(process)], environment=MARK, timeout_seconds=0.2) == [process.pid]
     assert process.wait(5) == -9
 
 
@@ -79,7 +79,7 @@ def test_what_ignores_the_polite_signal_is_ended_by_force(start):
 def test_children_end_with_their_leader_and_what_moved_to_its_own_session_stays(start, killed_first):
     process = start(PARENT)
     child, detached = (int(pid) for pid in process.stdout.readline().split())
-    identity, spared = known(process), identify(detached)
+    identity, spared = identity_of(process), identify(detached)
     try:
         if killed_first:
             process.kill()

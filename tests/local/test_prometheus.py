@@ -57,18 +57,18 @@ class Server:
         """The value of a query now; None where it has none, or the server does not answer yet."""
         try:
             with urlopen(f"{self.url}/api/v1/query?{urlencode({'query': query})}", timeout=30) as answer:
-                found: list[dict[str, Any]] = json.loads(answer.read())["data"]["result"]
+                series: list[dict[str, Any]] = json.loads(answer.read())["data"]["result"]
         except URLError:
             return None
-        assert len(found) <= 1, found
-        return float(found[0]["value"][1]) if found else None
+        assert len(series) <= 1, series
+        return float(series[0]["value"][1]) if series else None
 
-    def wait(self, query: str, wanted: float) -> None:
+    def wait(self, query: str, expected: float) -> None:
         """Wait until a query has a value."""
         deadline = time.monotonic() + 120
-        while (found := self.value(query)) != wanted:
+        while (actual := self.value(query)) != expected:
             assert self.process.poll() is None, "the server ended"
-            assert time.monotonic() < deadline, f"{query} is {found}"
+            assert time.monotonic() < deadline, f"{query} is {actual}"
             time.sleep(0.1)
 
 
@@ -80,10 +80,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path, tmp_path / "targets.json")
-    yield made
-    made.process.terminate()
-    made.process.wait(60)
+    server = Server(tmp_path, tmp_path / "targets.json")
+    yield server
+    server.process.terminate()
+    server.process.wait(60)
 
 
 def test_a_server_with_the_shipped_settings_finds_a_driver_and_sees_it_go(
@@ -100,8 +100,8 @@ def test_a_server_with_the_shipped_settings_finds_a_driver_and_sees_it_go(
     )
     heartbeat.write(paths.heartbeat, replace(heartbeat.this_process("w", "code"), metrics=exporter.address))
     write_targets(config, tmp_path / "targets.json")
-    mine = f'{{job="kappa", topology="{NAME}", epoch="1"}}'
-    server.wait(f"up{mine}", 1)
-    server.wait(f"kappa_committed_seq{mine}", 2)
+    labels = f'{{job="kappa", topology="{NAME}", epoch="1"}}'
+    server.wait(f"up{labels}", 1)
+    server.wait(f"kappa_committed_seq{labels}", 2)
     exporter.close()
-    server.wait(f"up{mine}", 0)
+    server.wait(f"up{labels}", 0)

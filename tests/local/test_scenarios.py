@@ -58,23 +58,23 @@ def is_bad(value: bytes | None, *, is_text: bool) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_index_gives_the_same_record_whatever_was_asked_before(name: str) -> None:
-    made = stream(name, bad_share=0.2, out_of_order=0.3)
-    whole = list(made.records(0, 5_000))
-    assert list(made.records(4_090, 4_110)) == whole[4_090:4_110]
+    source = stream(name, bad_share=0.2, out_of_order=0.3)
+    whole = list(source.records(0, 5_000))
+    assert list(source.records(4_090, 4_110)) == whole[4_090:4_110]
     assert list(stream(name, seed=2).records(0, 50)) != whole[:50]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_records_are_as_many_as_it_says(name: str) -> None:
-    made, is_text = stream(name, bad_share=0.2), SCENARIOS[name].is_text
-    assert sum(is_bad(value, is_text=is_text) for _, value, _ in made.records(0, 5_000)) == made.bad(0, 5_000)
+    source, is_text = stream(name, bad_share=0.2), SCENARIOS[name].is_text
+    assert sum(is_bad(value, is_text=is_text) for _, value, _ in source.records(0, 5_000)) == source.bad(0, 5_000)
     assert not any(is_bad(value, is_text=is_text) for _, value, _ in stream(name).records(0, 5_000))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_records_stay_what_they_are(name: str) -> None:
-    found = hashlib.sha256(repr(list(stream(name).records(0, 700))).encode()).hexdigest()
-    assert found[:12] == DIGESTS[name]
+    digest = hashlib.sha256(repr(list(stream(name).records(0, 700))).encode()).hexdigest()
+    assert digest[:12] == DIGESTS[name]
 
 
 def values(name: str, count: int = 5_000) -> list[tuple[Generated, Any]]:
@@ -128,7 +128,7 @@ def test_cancellations_come_close_behind_their_order_long_after_it_and_before_it
         else:
             assert set(event) == {"orderID", "type", "CreatedTime"}
             cancelled.setdefault(event["orderID"], []).append(at)
-    behind = [10 * (at - placed[id]) for id, found in cancelled.items() if id in placed for at in found]
+    behind = [10 * (at - placed[id]) for id, places in cancelled.items() if id in placed for at in places]
     kinds = Counter("before" if seconds < 0 else "soon" if seconds < 120 else "late" for seconds in behind)
     assert {seconds > 1_800 for seconds in behind if seconds >= 120} == {True}
     assert len(placed) == 4_000
@@ -160,7 +160,7 @@ def test_products_change_go_and_come_back_and_two_are_ordered_and_never_there() 
             prices.setdefault(key, set()).add(product["price"])
             back |= {key} & gone
     ordered = {event["sku"].encode() for _, event in values("order-events") if "sku" in event}
-    assert len(prices) == 60 and min(len(found) for found in prices.values()) > 10
+    assert len(prices) == 60 and min(len(amounts) for amounts in prices.values()) > 10
     assert len(gone) > 50 and back == gone
     assert len(ordered - prices.keys()) == 2
 
@@ -185,5 +185,5 @@ def test_null_values_and_records_without_a_key_are_sent(kafka: Broker, topic: To
         sent = topic(3)
         produce(config, name, records=400, topic=sent)
         read = [message for batch in kafka.read(Offsets(), kafka.stable_offsets([sent])) for message in batch]
-        wanted = [(key, value) for key, value, _ in stream(name).records(0, 400)]
-        assert Counter((message.key(), message.value()) for message in read) == Counter(wanted)
+        expected = [(key, value) for key, value, _ in stream(name).records(0, 400)]
+        assert Counter((message.key(), message.value()) for message in read) == Counter(expected)

@@ -23,10 +23,10 @@ from kappa_local.registry import server
 @contextmanager
 def running(home: Path, port: int = 0) -> Iterator[str]:
     """The url of a registry that answers."""
-    with server(home, port) as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{made.server_address[1]}"
-        made.shutdown()
+    with server(home, port) as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.server_address[1]}"
+        listener.shutdown()
 
 
 ONE = json.dumps(record(("n", "int")))
@@ -118,9 +118,9 @@ def test_a_registry_that_is_away_or_none_is_no_unknown_id(tmp_path: Path) -> Non
         wrong = Registry(f"{url}/elsewhere")
         with pytest.raises(RegistryUnreachableError, match="not as a registry"):
             wrong.schema(1)
-    with pytest.raises(RegistryUnreachableError, match="does not answer") as found:
+    with pytest.raises(RegistryUnreachableError, match="does not answer") as error:
         registry.schema(1)
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(error.value)
     with pytest.raises(RegistryUnreachableError, match="KAPPA_SCHEMA_REGISTRY"):
         Registry("").schema(1)
 

@@ -35,24 +35,24 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 def of_home(config: Config) -> list[str]:
     """Every process, whoever its parent is, that belongs to this home."""
-    found = []
+    commands = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("KAPPA_HOME") == str(config.home) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
+                commands.append(" ".join(process.cmdline()))
         except psutil.Error:
             continue
-    return found
+    return commands
 
 
 def sessions() -> set[int]:
     """The sessions that have a living process: a dead scheduler's workers stay in its own."""
-    found = set()
+    ids = set()
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError):
             if identify(pid):
-                found.add(os.getsid(pid))
-    return found
+                ids.add(os.getsid(pid))
+    return ids
 
 
 def test_pauses_grow_and_have_an_end():
@@ -65,10 +65,10 @@ def test_down_without_up_does_nothing(config):
 
 
 def test_a_taken_port_is_named_with_the_way_out_and_nothing_is_started(config):
-    with socket.socket() as taken:
-        taken.bind((kafka.HOST, kafka.free_port()))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind((kafka.HOST, kafka.free_port()))
+        listener.listen()
+        port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=f"Port {port} .*--kafka-port"):
             supervisor.up(config, kafka_port=port)
         with pytest.raises(ConfigError, match=f"Port {port} .*--api-port"):
@@ -185,7 +185,7 @@ def test_the_whole_stack_comes_up_heals_and_goes_without_a_trace(config):
     assert json.loads((config.home / "processes.json").read_text())["children"] == {}
 
     # The ports of last time, and the password too: for this Airflow need not boot once more.
-    known = stack.password_file.read_text()
+    password = stack.password_file.read_text()
     again = supervisor.up(Config.from_env({"KAPPA_HOME": str(config.home)}), with_airflow=False)
     assert (running(config).api_port, again.bootstrap_servers) == (port, stack.bootstrap_servers)
-    assert stack.password_file.read_text() == known
+    assert stack.password_file.read_text() == password
