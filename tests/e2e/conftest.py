@@ -18,5 +18,5 @@ if TYPE_CHECKING:
 @pytest.fixture
 def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rig]:
     """A deployed topology, version 1, with real driver processes; its topic has two partitions."""
-    with rig(tmp_path, kafka, topic(partitions=2), slice_records=20) as made:
-        yield made
+    with rig(tmp_path, kafka, topic(partitions=2), slice_records=20) as machine:
+        yield machine

@@ -47,10 +47,10 @@ class Amounts(AmountsMixin, Rig):
             command, env=environ, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )
 
-    def asked(self, first: int, last: int) -> Event:
+    def request(self, first: int, last: int) -> Event:
         """A backfill that is computed and asked for; no driver runs."""
-        done = self.command(first, last, "--execute", "--detach")
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = self.command(first, last, "--execute", "--detach")
+        assert result.returncode == 0, result.stdout + result.stderr
         return self.record().epoch(1).backfills[-1]
 
     def rest(self) -> None:
@@ -62,18 +62,18 @@ class Amounts(AmountsMixin, Rig):
 @pytest.fixture
 def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Amounts]:
     """A live epoch that has read four days by version 1, and goes on by version 2; its driver is at rest."""
-    with rig(tmp_path, kafka, topic(partitions=2), kind=Amounts) as made:
+    with rig(tmp_path, kafka, topic(partitions=2), kind=Amounts) as machine:
         for number in range(DAYS):
-            made.day(number)
-        made.start_live()
-        made.deploy(2)
-        wanted = upgrade.propose(made.config, made.name, slices=0)
-        upgrade.upgrade(made.config, wanted, history_stands=True, actor="ada", reason="from now on")
-        upgrade.await_switch(made.config, wanted)
-        made.rest()
+            machine.day(number)
+        machine.start_live()
+        machine.deploy(2)
+        proposal = upgrade.propose(machine.config, machine.name, slices=0)
+        upgrade.upgrade(machine.config, proposal, history_stands=True, actor="ada", reason="from now on")
+        upgrade.await_switch(machine.config, proposal)
+        machine.rest()
         # Whether a driver runs is the test's to say, not the command's.
-        made.config = replace(made.config, launcher="elsewhere")
-        yield made
+        machine.config = replace(machine.config, launcher="elsewhere")
+        yield machine
 
 
 def run(machine: Amounts, crash: str = "") -> None:
@@ -97,22 +97,22 @@ def proved(machine: Amounts, expected: list[Move]) -> None:
 def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_its_successor_new(amounts: Amounts) -> None:
     before = amounts.moves()
     for day, point in enumerate(("backfill.plan", "backfill.replaced", "send", "backfill")):
-        asked = amounts.asked(day, day + 1)
+        request = amounts.request(day, day + 1)
         run(amounts, point)
         amounts.await_death(1)
         is_committed = point == "backfill"
         assert amounts.moves() == doubled(before, 0, day + is_committed)
         assert amounts.record().epoch(1).backfills, f"the record knows of it after {point}"
         run(amounts)
-        amounts.wait(lambda asked=asked: amounts.ended(asked), "the interval is replaced")
-        assert [e.event for e in amounts.ended(asked)] == ["backfilled"]
+        amounts.wait(lambda request=request: amounts.ended(request), "the interval is replaced")
+        assert [e.event for e in amounts.ended(request)] == ["backfilled"]
         proved(amounts, doubled(before, 0, day + 1))
         amounts.rest()
 
 
 def test_a_replacement_in_which_each_driver_dies_is_undone_and_the_stream_goes_on(amounts: Amounts) -> None:
     before = amounts.moves()
-    asked = amounts.asked(0, 2)
+    request = amounts.request(0, 2)
     for _ in range(amounts.config.attempts):
         run(amounts, "backfill.replaced")
         amounts.await_death(1)
@@ -121,8 +121,8 @@ def test_a_replacement_in_which_each_driver_dies_is_undone_and_the_stream_goes_o
     amounts.await_death(1)
     assert amounts.moves() == before
     run(amounts)
-    amounts.wait(lambda: amounts.ended(asked), "it is withdrawn")
-    (ended,) = amounts.ended(asked)
+    amounts.wait(lambda: amounts.ended(request), "it is withdrawn")
+    (ended,) = amounts.ended(request)
     assert ended.event == "backfill_withdrawn" and "it failed" in ended.reason
     amounts.day(DAYS)
     amounts.settle(1)
@@ -133,12 +133,12 @@ def test_a_replacement_in_which_each_driver_dies_is_undone_and_the_stream_goes_o
 def test_a_driver_that_was_frozen_in_a_replacement_wakes_up_and_replaces_nothing(amounts: Amounts) -> None:
     amounts.config = replace(amounts.config, stale_seconds=4.0)
     before = amounts.moves()
-    asked = amounts.asked(0, 1)
+    request = amounts.request(0, 1)
     run(amounts, "backfill.plan:stop")
     frozen = amounts.await_death(1)
     amounts.wait(lambda: amounts.status(1).state == "dead", "the heartbeat grows stale")
     run(amounts)
-    amounts.wait(lambda: amounts.ended(asked), "the interval is replaced")
+    amounts.wait(lambda: amounts.ended(request), "the interval is replaced")
     amounts.day(DAYS)
     amounts.settle(1)
     commits = len(amounts.ledger(1).state().commits)
@@ -155,9 +155,9 @@ def test_a_backfill_killed_computing_goes_on_and_killed_after_it_asked_asks_no_m
     assert not amounts.record().epoch(1).backfills and amounts.moves() == before
     killed = amounts.command(0, 2, "--execute", "--detach", crash="backfill.asked")
     assert killed.returncode == -9, killed.stdout + killed.stderr
-    (asked,) = amounts.record().epoch(1).backfills
-    assert amounts.asked(0, 2).n == asked.n
+    (request,) = amounts.record().epoch(1).backfills
+    assert amounts.request(0, 2).n == request.n
     run(amounts)
-    done = amounts.command(0, 2, "--execute")
-    assert done.returncode == 0 and "200 rows in the place of 200" in done.stdout, done.stdout + done.stderr
+    result = amounts.command(0, 2, "--execute")
+    assert result.returncode == 0 and "200 rows in the place of 200" in result.stdout, result.stdout + result.stderr
     proved(amounts, doubled(before, 0, 2))

@@ -60,7 +60,7 @@ class Loyalty(Rig):
 
     def points(self, epoch: int | None = None) -> list[tuple[int, int, Decimal, datetime]]:
         """Notifications as a reader has them: partition, offset, share of the amount, time of the record."""
-        found = serving.snapshot(self.config, self.name, epoch=epoch).rows("notifications").to_pylist()
+        rows = serving.snapshot(self.config, self.name, epoch=epoch).rows("notifications").to_pylist()
         return sorted(
             (
                 r["_partition"],
@@ -68,13 +68,13 @@ class Loyalty(Rig):
                 (r["EarnedLoyaltyPoints"] / r["TotalAmount"]).normalize(),
                 r["_order_timestamp"],
             )
-            for r in found
+            for r in rows
         )
 
     @contextmanager
     def reader(self) -> Iterator[list[str]]:
         """A reader that polls; what it saw of intervals that were half replaced, and errors."""
-        seen: list[str] = []
+        complaints: list[str] = []
         is_over = threading.Event()
 
         def poll() -> None:
@@ -82,14 +82,14 @@ class Loyalty(Rig):
                 while not is_over.wait(0.3):
                     shares = Counter((at.date(), share) for *_, share, at in self.points())
                     torn = {day for day, _ in shares if (day, TWO) in shares and (day, THREE) in shares}
-                    seen.extend(f"{day} is half replaced" for day in torn)
+                    complaints.extend(f"{day} is half replaced" for day in torn)
             except Exception as error:
-                seen.append(repr(error))
+                complaints.append(repr(error))
 
         thread = threading.Thread(target=poll, daemon=True)
         thread.start()
         try:
-            yield seen
+            yield complaints
         finally:
             is_over.set()
             thread.join(60)
@@ -106,9 +106,9 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
         machine.invoices(0, DAYS)
         first = machine.start_live()
         machine.deploy(2)
-        wanted = upgrade.propose(machine.config, machine.name, slices=0)
-        upgrade.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="three percent from now on")
-        upgrade.await_switch(machine.config, wanted)
+        proposal = upgrade.propose(machine.config, machine.name, slices=0)
+        upgrade.upgrade(machine.config, proposal, history_stands=True, actor="ada", reason="three percent from now on")
+        upgrade.await_switch(machine.config, proposal)
         assert {share for *_, share, _ in machine.points()} == {TWO}
 
         dag = f"backfill__{machine.name}"
@@ -126,7 +126,7 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
             "--max-active-runs",
             "3",
         ]
-        with running(AirflowStack(machine.config)) as stack, machine.reader() as seen:
+        with running(AirflowStack(machine.config)) as stack, machine.reader() as complaints:
             stack.await_dag(dag)
             assert stack.runs(dag) == []  # the scheduler makes none
 
@@ -145,16 +145,16 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
             assert {share for *_, share, at in once if last <= at < last + timedelta(days=1)} == {TWO}
             assert {share for *_, share, at in once if at >= FIRST + timedelta(days=8)} == {THREE}
 
-            done = len(machine.record().epoch(first).backfilled)
+            count = len(machine.record().epoch(first).backfilled)
             wait_for(lambda: is_complete(stack, dag), PATIENCE, "Airflow takes the backfill for complete")
             stack.command(*words)
-            wait_for(lambda: len(machine.record().epoch(first).backfilled) >= done + 7, PATIENCE, "all days once more")
+            wait_for(lambda: len(machine.record().epoch(first).backfilled) >= count + 7, PATIENCE, "all days once more")
             runs = stack.backfilled(dag, 7)
             assert machine.points() == once
-            said = stack.task_log(dag, runs[0]["dag_run_id"], "backfill")
-            assert "the same as the live epoch has" in said and "offsets" in said
+            log = stack.task_log(dag, runs[0]["dag_run_id"], "backfill")
+            assert "the same as the live epoch has" in log and "offsets" in log
             assert len(runs) == 7
-        assert seen == []
+        assert complaints == []
 
         assert control.certify(machine.config, machine.name).complete
         second = machine.plan_replay()

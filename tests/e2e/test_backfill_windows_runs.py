@@ -53,13 +53,13 @@ class Timed(TimedMixin, Rig):
     def command(self, first: int, last: int, *words: str, crash: str = "") -> tuple[int, str]:
         """The same to its end: exit code and what it said."""
         process = self.start_command(first, last, *words, crash=crash)
-        said, _ = process.communicate()
-        return process.returncode, said
+        output, _ = process.communicate()
+        return process.returncode, output
 
-    def asked(self, first: int, last: int) -> Event:
+    def request(self, first: int, last: int) -> Event:
         """A backfill that is computed and asked for; no driver runs."""
-        status, said = self.command(first, last, "--execute", "--detach")
-        assert status == 0, said
+        status, output = self.command(first, last, "--execute", "--detach")
+        assert status == 0, output
         return self.record().epoch(1).backfills[-1]
 
     def drive(self, crash: str = "") -> None:
@@ -74,7 +74,7 @@ class Timed(TimedMixin, Rig):
     @contextmanager
     def reader(self, intervals: Sequence[tuple[int, int]] = INTERVALS) -> Iterator[dict[tuple[int, int], set[str]]]:
         """A reader that polls: of each interval what it saw of all outputs in one snapshot."""
-        seen: dict[tuple[int, int], set[str]] = defaultdict(set)
+        states: dict[tuple[int, int], set[str]] = defaultdict(set)
         is_over = threading.Event()
 
         def poll() -> None:
@@ -82,73 +82,73 @@ class Timed(TimedMixin, Rig):
                 snapshot = serving.snapshot(self.config, self.name)
                 rows = {name: snapshot.rows(name).to_pylist() for name in OUTPUTS}
                 for interval in intervals:
-                    seen[interval].add(told(rows, interval))
+                    states[interval].add(text_of(rows, interval))
 
         thread = threading.Thread(target=poll)
         thread.start()
         try:
-            yield seen
+            yield states
         finally:
             is_over.set()
             thread.join()
 
 
-def told(rows: dict[str, list[dict[str, object]]], interval: tuple[int, int]) -> str:
+def text_of(rows: dict[str, list[dict[str, object]]], interval: tuple[int, int]) -> str:
     """Rows of an interval in all outputs, as one text."""
     bare = {
-        name: [{column: value for column, value in row.items() if column != "_seq"} for row in found]
-        for name, found in rows.items()
+        name: [{column: value for column, value in row.items() if column != "_seq"} for row in table]
+        for name, table in rows.items()
     }
-    return repr({name: sorted(map(repr, split(found, name, *interval)[0])) for name, found in bare.items()})
+    return repr({name: sorted(map(repr, split(table, name, *interval)[0])) for name, table in bare.items()})
 
 
 @pytest.fixture
 def timed(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Timed]:
     """A live epoch that has read eight days by version 1, and goes on by version 2; its driver is at rest."""
-    with rig(tmp_path, kafka, topic(partitions=2), kind=Timed) as made:
-        made.deploy(1)
-        made.day(0)
-        made.start_live()
+    with rig(tmp_path, kafka, topic(partitions=2), kind=Timed) as machine:
+        machine.deploy(1)
+        machine.day(0)
+        machine.start_live()
         for number in range(1, DAYS):
-            made.day(number)
-            made.settle(1)
-        made.deploy(2)
-        wanted = upgrade.propose(made.config, made.name, slices=0)
-        upgrade.upgrade(made.config, wanted, history_stands=True, actor="ada", reason="from now on")
-        upgrade.await_switch(made.config, wanted)
-        made.close()
-        made.await_end(1)
+            machine.day(number)
+            machine.settle(1)
+        machine.deploy(2)
+        proposal = upgrade.propose(machine.config, machine.name, slices=0)
+        upgrade.upgrade(machine.config, proposal, history_stands=True, actor="ada", reason="from now on")
+        upgrade.await_switch(machine.config, proposal)
+        machine.close()
+        machine.await_end(1)
         # Whether a driver runs is the test's to say, not the command's.
-        made.config = replace(made.config, launcher="elsewhere")
-        yield made
+        machine.config = replace(machine.config, launcher="elsewhere")
+        yield machine
 
 
 def test_seven_days_of_windows_and_pairs_are_what_a_replay_gives_also_after_kills(timed: Timed) -> None:
     before = {name: timed.rows(name) for name in OUTPUTS}
-    old = {interval: told(before, interval) for interval in INTERVALS}
-    with timed.reader() as seen:
-        status, said = timed.command(3, 7, "--execute", crash="recomputed.slice")
-        assert status == -9, said
-        asked = timed.asked(3, 7)
+    old = {interval: text_of(before, interval) for interval in INTERVALS}
+    with timed.reader() as states:
+        status, output = timed.command(3, 7, "--execute", crash="recomputed.slice")
+        assert status == -9, output
+        request = timed.request(3, 7)
         for point in ("backfill.plan", "backfill.replaced", "send", "backfill"):
             timed.drive(point)
             timed.await_death(1)
         timed.drive()
-        timed.wait(lambda: timed.ended(asked), "the interval is replaced")
-        assert [event.event for event in timed.ended(asked)] == ["backfilled"]
+        timed.wait(lambda: timed.ended(request), "the interval is replaced")
+        assert [event.event for event in timed.ended(request)] == ["backfilled"]
         # Two at once, while records come.
         both = [timed.start_command(*interval, "--execute") for interval in INTERVALS[1:]]
         timed.day(DAYS)
         for process in both:
-            said, _ = process.communicate()
-            assert process.returncode == 0, said
+            output, _ = process.communicate()
+            assert process.returncode == 0, output
         timed.settle(1)
     after = {name: timed.rows(name) for name in OUTPUTS}
-    new = {interval: told(after, interval) for interval in INTERVALS}
-    assert {interval: found <= {old[interval], new[interval]} for interval, found in seen.items()} == dict.fromkeys(
+    new = {interval: text_of(after, interval) for interval in INTERVALS}
+    assert {interval: texts <= {old[interval], new[interval]} for interval, texts in states.items()} == dict.fromkeys(
         INTERVALS, True
     )
-    assert all(old[interval] in seen[interval] != {old[interval]} for interval in INTERVALS)
+    assert all(old[interval] in states[interval] != {old[interval]} for interval in INTERVALS)
     certificate = control.certify(timed.config, timed.name)
     assert certificate.complete, certificate.problems
     assert recount(timed.paths(1)).problems == ()
@@ -157,8 +157,8 @@ def test_seven_days_of_windows_and_pairs_are_what_a_replay_gives_also_after_kill
     timed.run(second)
     timed.await_stage(second, Stage.CAUGHT_UP)
     for name in OUTPUTS:
-        mine, _ = split(after[name], name, 0, 7)
-        assert mine and mine == split(timed.rows(name, second), name, 0, 7)[0], name
+        rows, _ = split(after[name], name, 0, 7)
+        assert rows and rows == split(timed.rows(name, second), name, 0, 7)[0], name
     windows = {(row["id"], row["window_start"]): row for row in timed.rows("open_hours", second)}
     for row in timed.rows("open_hours"):
         if row["window_start"] < BEGIN + 7 * DAY:
@@ -172,7 +172,7 @@ def test_days_of_windows_and_pairs_that_airflow_backfills_are_what_a_replay_give
     timed.config = replace(timed.config, launcher="here")
     before = {name: timed.rows(name) for name in OUTPUTS}
     dag = f"backfill__{timed.name}"
-    with timed.reader(days) as seen, running(AirflowStack(timed.config)) as stack:
+    with timed.reader(days) as states, running(AirflowStack(timed.config)) as stack:
         stack.await_dag(dag)
         timed.drive()
         first, last = (f"{BEGIN + number * DAY:%Y-%m-%d}" for number in (3, 5))
@@ -182,12 +182,12 @@ def test_days_of_windows_and_pairs_that_airflow_backfills_are_what_a_replay_give
         timed.settle(1)
     after = {name: timed.rows(name) for name in OUTPUTS}
     for day in days:
-        old, new = told(before, day), told(after, day)
-        assert old in seen[day] != {old} and seen[day] <= {old, new}
+        old, new = text_of(before, day), text_of(after, day)
+        assert old in states[day] != {old} and states[day] <= {old, new}
     certificate = control.certify(timed.config, timed.name)
     assert certificate.complete, certificate.problems
     second = timed.plan_replay()
     timed.await_stage(second, Stage.CAUGHT_UP)
     for name in OUTPUTS:
-        mine, _ = split(after[name], name, 3, 6)
-        assert mine and mine == split(timed.rows(name, second), name, 3, 6)[0], name
+        rows, _ = split(after[name], name, 3, 6)
+        assert rows and rows == split(timed.rows(name, second), name, 3, 6)[0], name

@@ -36,8 +36,8 @@ _QUIET = [
 ]
 
 
-def _is_ours(said: ConsoleMessage) -> bool:
-    return said.type == "error" and "/kappa/" in said.location["url"]
+def _is_ours(message: ConsoleMessage) -> bool:
+    return message.type == "error" and "/kappa/" in message.location["url"]
 
 
 class Person:
@@ -66,10 +66,10 @@ class Person:
         before = {run["dag_run_id"] for run in self.stack.runs(dag_id)}
         button.click()
 
-        def made() -> str:
+        def new_run() -> str:
             return next((run["dag_run_id"] for run in self.stack.runs(dag_id) if run["dag_run_id"] not in before), "")
 
-        run = wait_for(made, PATIENCE, f"{dag_id} runs")
+        run = wait_for(new_run, PATIENCE, f"{dag_id} runs")
         self.page.goto("about:blank")  # a page that is looked at asks Airflow all the time
         return run
 
@@ -79,10 +79,10 @@ class Person:
         self.page.goto(f"{self.url}/dags/{dag_id}/runs/{run}/tasks/{task}/required_actions")
         button = self.page.get_by_role("button", name=option, exact=True)
         button.wait_for(timeout=60_000)
-        said = self.page.locator("body").inner_text()
+        text = self.page.locator("body").inner_text()
         button.click()
         wait_for(lambda: self.stack.task_state(dag_id, run, task) != "awaiting_input", PATIENCE, "the answer is taken")
-        return said
+        return text
 
     def report(self, dag_id: str, run: str) -> str:
         """Open the report by the link of task ``verified``; what it says."""
@@ -96,26 +96,26 @@ class Person:
         """Open the pages by Airflow's navigation, go to a topology, and from there to a form; what was read."""
         errors: list[str] = []
         # Of type error: the browser itself warns of the sandbox that Airflow gives its frames.
-        self.page.on("console", lambda said: errors.append(said.text) if _is_ours(said) else None)
+        self.page.on("console", lambda message: errors.append(message.text) if _is_ours(message) else None)
         self.page.goto(f"{self.url}/")
         self.page.get_by_role("link", name="Kappa", exact=True).click()
         frame = self.page.frame_locator("iframe[title=Kappa]")
         frame.get_by_role("link", name=topology, exact=True).last.click(timeout=60_000)
         expect(frame.get_by_role("heading", name=topology)).to_be_visible(timeout=60_000)
-        said = frame.locator("main").inner_text()
+        text = frame.locator("main").inner_text()
         frame.get_by_role("link", name="Roll back").focus()
         self.page.keyboard.press("Enter")
         self.page.wait_for_url(f"{self.url}/dags/rollback__{topology}**")
         assert errors == [], "the pages say nothing on the console"
-        return said
+        return text
 
 
 @contextmanager
 def person(stack: AirflowStack) -> Iterator[Person]:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert found, "There is no browser. Install one: scripts/bootstrap browser"
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert path, "There is no browser. Install one: scripts/bootstrap browser"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=_QUIET)
+        browser = playwright.chromium.launch(executable_path=path, args=_QUIET)
         try:
             somebody = Person(browser.new_page(viewport={"width": 1400, "height": 1000}), stack)
             somebody.log_in()
@@ -141,24 +141,24 @@ def test_a_browser_triggers_reads_approves_and_undoes_a_replay_and_rejects_anoth
                 wait_for(lambda: stack.task_state(replay, run, "verified") == "success", PATIENCE, "it is verified")
                 report = ann.report(replay, run)
                 assert "DIFFERS" in report and "Keys changed" in report and "account-0" in report
-                said = ann.answer(replay, run, "approve", "Approve")
-                assert f"Move readers of {machine.name} from epoch 1 to epoch 2?" in said
-                assert "Verdict: differs" in said and "7 changed" in said
+                text = ann.answer(replay, run, "approve", "Approve")
+                assert f"Move readers of {machine.name} from epoch 1 to epoch 2?" in text
+                assert "Verdict: differs" in text and "7 changed" in text
                 assert stack.finish(replay, run, PATIENCE) == "success"
                 record = machine.record()
                 assert record.live == 2 and record.epoch(2).approved is not None
                 assert record.epoch(2).approved.actor == f"airflow:{airflow.USER}"
 
                 run = ann.trigger(back)
-                said = ann.answer(back, run, "confirm", "Approve")
-                assert f"Readers of {machine.name} go back from epoch 2 to epoch 1." in said
+                text = ann.answer(back, run, "confirm", "Approve")
+                assert f"Readers of {machine.name} go back from epoch 2 to epoch 1." in text
                 assert stack.finish(back, run, PATIENCE) == "success"
                 assert machine.record().live == 1
 
                 run = ann.trigger(replay)
                 machine.started.add(3)
-                said = ann.answer(replay, run, "approve", "Reject")
-                assert "from epoch 1 to epoch 3?" in said
+                text = ann.answer(replay, run, "approve", "Reject")
+                assert "from epoch 1 to epoch 3?" in text
                 assert stack.finish(replay, run, PATIENCE) == "success"
                 assert stack.task_state(replay, run, "cut_over") == "skipped"
                 assert f"It was rejected (airflow:{airflow.USER})" in stack.task_log(replay, run, "cut_over")
@@ -167,8 +167,8 @@ def test_a_browser_triggers_reads_approves_and_undoes_a_replay_and_rejects_anoth
                 machine.await_end(3)
                 assert machine.paths(3).root and Path(machine.paths(3).root).is_dir(), "its tables stay"
 
-                said = ann.look_at(machine.name)
-                assert "Live is epoch 1" in said and "rejected" in said and f"airflow:{airflow.USER}" in said
+                text = ann.look_at(machine.name)
+                assert "Live is epoch 1" in text and "rejected" in text and f"airflow:{airflow.USER}" in text
                 ann.page.context.clear_cookies()
                 ann.page.goto(f"{ann.url}/kappa/topologies/{machine.name}/2")
                 expect(ann.page.locator("input[name=username]")).to_be_visible(timeout=60_000)

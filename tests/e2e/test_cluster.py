@@ -87,12 +87,12 @@ def places(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Place
         heartbeat_seconds=0.5,
         small_slice=100,
     )
-    made = Places(config=config, kafka=kafka, topic=topic(partitions=4), name="places", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
-    made.deploy(1)
+    places = Places(config=config, kafka=kafka, topic=topic(partitions=4), name="places", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
+    places.deploy(1)
     try:
-        yield made
+        yield places
     finally:
-        made.close()
+        places.close()
 
 
 def test_executors_run_the_code_of_the_epoch(places: Places) -> None:
@@ -106,5 +106,5 @@ def test_executors_run_the_code_of_the_epoch(places: Places) -> None:
     assert name == "kappa/__init__.py", f"an executor imported {origin}"
     code = places.config.home / "code" / places.record().epoch(epoch).code / "include"
     with zipfile.ZipFile(places.config.home / "shipped" / f"{Path(file).name}.zip") as archive:
-        shipped = {found: archive.read(found) for found in archive.namelist()}
-    assert shipped == {str(found.relative_to(code)): found.read_bytes() for found in code.glob("kappa/**/*.py")}
+        shipped = {path: archive.read(path) for path in archive.namelist()}
+    assert shipped == {str(path.relative_to(code)): path.read_bytes() for path in code.glob("kappa/**/*.py")}

@@ -160,8 +160,8 @@ def test_a_candidate_killed_in_its_second_run_gives_one_result_and_leaves_nothin
         machine.run(second, point)
     machine.await_stage(second, Stage.VERIFIED)
     assert not folder.exists()
-    found = machine.record().epoch(second).determinism
-    assert found.is_same
+    determinism = machine.record().epoch(second).determinism
+    assert determinism.is_same
     assert [e.event for e in machine.record().events if e.epoch == second].count("replayed") == 1
     control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
     machine.await_live(second)
@@ -185,47 +185,47 @@ def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(mac
     machine.deploy(1)
     file = machine.config.topologies / "balances.py"
     file.write_text(file.read_text().replace("Running balances", "The same, said otherwise"))
-    wanted = upgrade.propose(machine.config, machine.name, slices=0)
-    upgrade.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="words only")
+    proposal = upgrade.propose(machine.config, machine.name, slices=0)
+    upgrade.upgrade(machine.config, proposal, history_stands=True, actor="ada", reason="words only")
     machine.await_death(epoch)
-    made = machine.ledger(epoch).state().upgrade
-    assert (made is not None) == (point != "upgrade.ready")
+    switch = machine.ledger(epoch).state().upgrade
+    assert (switch is not None) == (point != "upgrade.ready")
     machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
     machine.run(epoch)
-    upgrade.await_switch(machine.config, wanted)
+    upgrade.await_switch(machine.config, proposal)
     machine.settle(epoch)
     assert machine.prove({epoch: 1}) == 24
-    assert machine.beat(epoch).code == wanted.to_code
+    assert machine.beat(epoch).code == proposal.to_code
     state = machine.ledger(epoch).state()
     assert [row.kind for row in machine.ledger(epoch).rows()].count("upgrade") == 1
     assert state.upgrade is not None
     by_code = {row.code for row in state.commits if row.seq <= state.upgrade.seq}
     assert by_code == {first}
-    assert {row.code for row in state.commits if row.seq > state.upgrade.seq} == {wanted.to_code}
+    assert {row.code for row in state.commits if row.seq > state.upgrade.seq} == {proposal.to_code}
 
 
 @pytest.mark.soak
 def test_the_command_for_an_upgrade_shows_both_codes_and_ends_when_the_new_one_runs(machine: Rig) -> None:
     def kappa(*words: str) -> str:
         command = [sys.executable, "-m", "kappa", "upgrade", machine.name, *words]
-        done = subprocess.run(
+        result = subprocess.run(
             command, env={**os.environ, **machine.config.to_env()}, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
     machine.produce(rows(12))
     epoch = machine.start_live()
     first = machine.record().epoch(epoch).code
     machine.deploy(2)
-    said = kappa()
-    assert "output moves: " in said and "Slices 1 to" in said and "Nothing was changed" in said
+    output = kappa()
+    assert "output moves: " in output and "Slices 1 to" in output and "Nothing was changed" in output
     assert machine.record().epoch(epoch).upgrade is None
     assert "runs version 2" in kappa("--history-stands", "--reason", "twice from now on", "--execute")
     assert machine.beat(epoch).code != first
     assert not list(Path(machine.paths(epoch).root).glob("recomputed/*"))
-    (asked,) = [e for e in control.chronicle(machine.config, machine.name) if e.event == "upgrade"]
-    assert asked.verdict == "differs" and asked.report is not None
+    (entry,) = [e for e in control.chronicle(machine.config, machine.name) if e.event == "upgrade"]
+    assert entry.verdict == "differs" and entry.report is not None
     before = machine.balances()
     machine.produce([("account-0", 100)], start_ms=1_700_000_900_000)
     machine.settle(epoch)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
-def jvm_of(made: Rig, epoch: int) -> psutil.Process:
+def jvm_of(machine: Rig, epoch: int) -> psutil.Process:
     """The JVM of an epoch's driver."""
-    (jvm,) = [child for child in psutil.Process(made.beat(epoch).pid).children() if child.name() == "java"]
+    (jvm,) = [child for child in psutil.Process(machine.beat(epoch).pid).children() if child.name() == "java"]
     return jvm
 
 
@@ -31,25 +31,25 @@ def test_a_frozen_jvm_is_told_a_cutover_is_withdrawn_meanwhile_and_nothing_is_lo
     tmp_path: Path, kafka: Broker, topic: TopicFactory
 ) -> None:
     limits = {"slow_minutes": 0.1, "stuck_minutes": 60.0, "handover_seconds": 2.0}
-    with rig(tmp_path, kafka, topic(partitions=2), **limits) as made:
-        made.produce(rows(40))
-        first = made.start_live()
-        made.deploy(2)
-        second = made.plan_replay()
-        made.await_stage(second, Stage.VERIFIED)
-        made.wait(lambda: made.status(first).message == "live", "micro-batches come")
-        frozen = jvm_of(made, first)
+    with rig(tmp_path, kafka, topic(partitions=2), **limits) as machine:
+        machine.produce(rows(40))
+        first = machine.start_live()
+        machine.deploy(2)
+        second = machine.plan_replay()
+        machine.await_stage(second, Stage.VERIFIED)
+        machine.wait(lambda: machine.status(first).message == "live", "micro-batches come")
+        frozen = jvm_of(machine, first)
         frozen.send_signal(signal.SIGSTOP)
         try:
-            made.wait(lambda: made.status(first).state == "slow", "the frozen JVM is told")
-            assert "has not ended" in made.status(first).message
-            assert "Thread MainThread" in made.driver_log(first)
-            control.cut_over(made.config, made.name, second, actor="test", reason="test")
-            made.produce(rows(30, 40), start_ms=1_700_000_100_000)
-            made.wait(lambda: made.record().handover is None, "the handover is withdrawn")
-            assert (made.record().live, made.record().events[-1].event) == (first, "withdrawn")
+            machine.wait(lambda: machine.status(first).state == "slow", "the frozen JVM is told")
+            assert "has not ended" in machine.status(first).message
+            assert "Thread MainThread" in machine.driver_log(first)
+            control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+            machine.produce(rows(30, 40), start_ms=1_700_000_100_000)
+            machine.wait(lambda: machine.record().handover is None, "the handover is withdrawn")
+            assert (machine.record().live, machine.record().events[-1].event) == (first, "withdrawn")
         finally:
             frozen.send_signal(signal.SIGCONT)
-        made.settle(first)
-        made.wait(lambda: made.status(first).state == "running", "it gets on")
-        made.prove({1: 1})
+        machine.settle(first)
+        machine.wait(lambda: machine.status(first).state == "running", "it gets on")
+        machine.prove({1: 1})

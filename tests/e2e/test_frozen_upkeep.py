@@ -74,9 +74,9 @@ def test_what_the_successor_of_a_frozen_driver_holds_stays_readable(machine: Rig
 def readable(machine: Rig, epoch: int) -> dict[int, dict[str, int]]:
     """Rows of everything at each commit that the ledger holds, all of them read."""
     paths, state = machine.paths(epoch), machine.ledger(epoch).state()
-    found: dict[int, dict[str, int]] = {}
+    counts: dict[int, dict[str, int]] = {}
     for commit in map(state.resolved, state.readable):
-        found[commit.seq] = {"balances": merge_on_read.query(contents_of(paths, commit, "balances")).num_rows}
+        counts[commit.seq] = {"balances": merge_on_read.query(contents_of(paths, commit, "balances")).num_rows}
         for place in ("outputs/moves", "dead_letters", "tables/balances"):
-            found[commit.seq][place] = queries.query(f"{paths.root}/{place}", commit.delta_versions[place]).num_rows
-    return found
+            counts[commit.seq][place] = queries.query(f"{paths.root}/{place}", commit.delta_versions[place]).num_rows
+    return counts

@@ -41,8 +41,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def machine(disk: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rig]:
-    with rig(disk.parent, kafka, topic(partitions=2), slice_records=20, stale_seconds=4.0) as made:
-        yield made
+    with rig(disk.parent, kafka, topic(partitions=2), slice_records=20, stale_seconds=4.0) as machine:
+        yield machine
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def full(disk: Path) -> Iterator[None]:
 
 def await_wait(machine: Rig, epoch: int) -> int:
     """Wait until the driver of an epoch says that there is no room, to whoever asks for a status; its process."""
-    known = machine.status(epoch).pid
+    pid = machine.status(epoch).pid
     machine.wait(lambda: "no room on the disk" in machine.status(epoch).message, f"epoch {epoch} finds no room")
     # For longer than a heartbeat may be old: without one it would count as dead, and another would be started.
     first = machine.beat(epoch).monotonic
@@ -66,9 +66,9 @@ def await_wait(machine: Rig, epoch: int) -> int:
         lambda: machine.beat(epoch).monotonic - first > machine.config.stale_seconds, f"epoch {epoch} goes on beating"
     )
     status = machine.status(epoch)
-    assert (status.state, status.pid) == ("running", known)
-    assert known is not None
-    return known
+    assert (status.state, status.pid) == ("running", pid)
+    assert pid is not None
+    return pid
 
 
 def goes_on(machine: Rig, epoch: int, process: int) -> None:

@@ -24,18 +24,18 @@ Hosts = Callable[[], "subprocess.Popen[bytes]"]
 def host(machine: Rig) -> Iterator[Hosts]:
     """Starts hosts for the drivers of a lake; those that are left are ended."""
     machine.config = replace(machine.config, launcher="elsewhere", stale_seconds=4.0)
-    made: list[subprocess.Popen[bytes]] = []
+    hosts: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
         environ = {**os.environ, **machine.config.to_env()}
-        targets = machine.config.home / f"targets-{len(made)}.json"
+        targets = machine.config.home / f"targets-{len(hosts)}.json"
         words = [sys.executable, "-m", "kappa", "drivers", "--targets", str(targets)]
-        made.append(subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL))
+        hosts.append(subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL))
         machine.wait(targets.exists, "the host has looked once")
-        return made[-1]
+        return hosts[-1]
 
     yield start
-    for process in made:
+    for process in hosts:
         process.kill()
         process.wait()
 
@@ -56,8 +56,8 @@ def test_a_host_starts_what_is_wanted_again_and_ends_it_with_itself(machine: Rig
     os.kill(dead, signal.SIGKILL)
     machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
     machine.settle(epoch)
-    left = machine.beat(epoch).pid
-    assert left != dead
+    survivor = machine.beat(epoch).pid
+    assert survivor != dead
 
     killed.kill()
     killed.wait()
@@ -65,7 +65,7 @@ def test_a_host_starts_what_is_wanted_again_and_ends_it_with_itself(machine: Rig
     machine.settle(epoch)
     last = host()
     end(last)
-    assert machine.beat(epoch).pid == left, "the next host takes the driver that is there for its own"
+    assert machine.beat(epoch).pid == survivor, "the next host takes the driver that is there for its own"
     assert machine.is_dead(epoch)
     assert machine.status(epoch).state == "stopped"
     assert control.wanted_drivers(machine.config) == [(machine.name, epoch)], "it is still wanted"

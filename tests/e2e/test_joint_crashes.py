@@ -33,7 +33,7 @@ class Pair(Rig):
 def pair(machine: Rig) -> Iterator[tuple[Pair, Pair]]:
     """Two topologies over the topic of a rig."""
     (machine.config.topologies / "balances.py").unlink()
-    found = [
+    members = [
         Pair(
             config=machine.config,
             kafka=machine.kafka,
@@ -43,10 +43,10 @@ def pair(machine: Rig) -> Iterator[tuple[Pair, Pair]]:
         )  # type: ignore[arg-type]  # Spark is elsewhere
         for which in "ab"
     ]
-    for one in found:
+    for one in members:
         one.deploy(1)
-    yield found[0], found[1]
-    for one in found:
+    yield members[0], members[1]
+    for one in members:
         one.close()
 
 

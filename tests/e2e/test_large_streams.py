@@ -62,12 +62,12 @@ def readings(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rea
         trigger_seconds=0.1,
         heartbeat_seconds=0.5,
     )
-    made = Readings(config=config, kafka=kafka, topic=name, name="readings", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
-    made.deploy(1)
+    readings = Readings(config=config, kafka=kafka, topic=name, name="readings", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
+    readings.deploy(1)
     try:
-        yield made
+        yield readings
     finally:
-        made.close()
+        readings.close()
 
 
 def test_a_stream_goes_on_over_large_slices_of_a_source_with_times(readings: Readings) -> None:
@@ -77,9 +77,9 @@ def test_a_stream_goes_on_over_large_slices_of_a_source_with_times(readings: Rea
     readings.settle(epoch)
     commits = readings.ledger(epoch).state().commits
     assert max(row.rows_read for row in commits) > readings.config.small_slice
-    found = queries.query(readings.paths(epoch).output("readings"), None, select="id, at", order_by="at")
-    assert found["id"].to_pylist() == [str(n) for n in range(120_000)]
-    assert found["at"][59_999].as_py().isoformat() == "2026-03-01T00:00:59.999000+00:00"
+    table = queries.query(readings.paths(epoch).output("readings"), None, select="id, at", order_by="at")
+    assert table["id"].to_pylist() == [str(n) for n in range(120_000)]
+    assert table["at"][59_999].as_py().isoformat() == "2026-03-01T00:00:59.999000+00:00"
 
 
 def fill(readings: Readings, first: int, count: int) -> None:

@@ -26,8 +26,8 @@ POINTS = ("removal.record", "removal.topics", "removal.broker", "removal.folder"
 
 @pytest.fixture
 def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rig]:
-    with rig(tmp_path / "rig", kafka, topic(partitions=2), handover_seconds=600.0) as made:
-        yield made
+    with rig(tmp_path / "rig", kafka, topic(partitions=2), handover_seconds=600.0) as machine:
+        yield machine
 
 
 def killed(machine: Rig, point: str, *words: str) -> None:

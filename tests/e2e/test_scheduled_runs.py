@@ -59,9 +59,9 @@ def test_a_scheduled_run_reports_a_difference_and_drops_what_is_the_same(
                 run, state = runs(epoch)
                 assert state == "failed"
                 assert stack.tasks(dag, run)["conclude"]["state"] == "failed"
-                said = stack.task_log(dag, run, "conclude")
-                assert f"differs from live epoch {first}" in said and "7 changed" in said
-                assert f"Epoch {epoch} stays until the next run replaces it" in said
+                log = stack.task_log(dag, run, "conclude")
+                assert f"differs from live epoch {first}" in log and "7 changed" in log
+                assert f"Epoch {epoch} stays until the next run replaces it" in log
                 assert machine.record().epoch(epoch).stage is Stage.VERIFIED
             assert machine.record().epoch(2).stage is Stage.ABORTED
 
@@ -76,10 +76,10 @@ def test_a_scheduled_run_reports_a_difference_and_drops_what_is_the_same(
                 assert not Path(machine.paths(epoch).root).exists()
                 assert control.diff(machine.config, machine.name, epoch).verdict == "same"
 
-            mine = machine.plan_replay()
+            candidate = machine.plan_replay()
             run = stack.trigger(dag, {})
             assert stack.finish(dag, run, PATIENCE) == "success"
             assert stack.task_state(dag, run, "plan") == "skipped"
-            assert f"Epoch {mine} of {machine.name} is being built already" in stack.task_log(dag, run, "plan")
-            assert not machine.record().epoch(mine).stage.is_ended
+            assert f"Epoch {candidate} of {machine.name} is being built already" in stack.task_log(dag, run, "plan")
+            assert not machine.record().epoch(candidate).stage.is_ended
         assert machine.record().live == first

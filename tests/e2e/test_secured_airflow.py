@@ -59,12 +59,12 @@ def test_a_replay_by_the_login_of_a_connection_leaves_its_secret_in_one_file(tmp
                 shown = stack.call("GET", f"/connections/{KAFKA_CONNECTION}")
             assert any(machine.name in word for word in listed), "drivers run, and are seen"
             assert xcoms["total_entries"] and any(rendered)
-            for seen in (listed, xcoms, rendered, shown):
-                assert secret not in str(seen)
+            for place in (listed, xcoms, rendered, shown):
+                assert secret not in str(place)
             # Logs, lake, ledger, heartbeats, and Airflow's database with its XComs, states and templates.
-            kept = [path for path in (tmp_path / "work").rglob("*") if path.is_file()]
-            assert {"airflow.db", "heartbeat.json", "scheduler.log"} <= {path.name for path in kept}
-            holding = [path for path in kept if secret.encode() in path.read_bytes()]
+            files = [path for path in (tmp_path / "work").rglob("*") if path.is_file()]
+            assert {"airflow.db", "heartbeat.json", "scheduler.log"} <= {path.name for path in files}
+            holding = [path for path in files if secret.encode() in path.read_bytes()]
             assert [path.name for path in holding] == ["kafka-client.properties"]
             assert stat.S_IMODE(holding[0].stat().st_mode) == 0o600
 

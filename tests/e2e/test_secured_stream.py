@@ -44,13 +44,13 @@ def machine(tmp_path: Path, broker: kafka.KafkaProcess) -> Iterator[Rig]:
     events.mkdir()
     with (
         Broker(servers) as client,
-        rig(tmp_path, client, source, slice_records=20, kafka_client_file=servers.client_file) as made,
+        rig(tmp_path, client, source, slice_records=20, kafka_client_file=servers.client_file) as machine,
     ):
         shown = {f"spark.eventLog.{name}": value for name, value in LOGGED.items()} | {
             "spark.eventLog.dir": str(events)
         }
-        made.config = replace(made.config, spark_conf={**made.config.spark_conf, **shown})
-        yield made
+        machine.config = replace(machine.config, spark_conf={**machine.config.spark_conf, **shown})
+        yield machine
 
 
 def test_start_replay_cutover_and_rollback_by_a_user_with_the_documented_rights_leave_no_secret_anywhere(
@@ -78,11 +78,11 @@ def test_start_replay_cutover_and_rollback_by_a_user_with_the_documented_rights_
     secret = properties(file.read_text())["sasl.jaas.config"].partition('password="')[2].partition('"')[0]
     assert len(secret) > 8 and secret not in listed
     machine.close()
-    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path != file]
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path != file]
     kinds = {"heartbeat.json", *(path.name for path in (tmp_path / "events").rglob("*") if path.is_file())}
-    assert len(kinds) > 1 and {path.name for path in kept} >= kinds
-    assert any(path.suffix == ".log" for path in kept)
-    assert [path for path in kept if secret.encode() in path.read_bytes()] == []
+    assert len(kinds) > 1 and {path.name for path in files} >= kinds
+    assert any(path.suffix == ".log" for path in files)
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
     admin = logins.client_file_path(broker.data_dir, logins.ADMIN)
     assert secret not in admin.read_text()
 
@@ -107,10 +107,10 @@ def test_a_stream_is_rebuilt_by_a_user_with_the_documented_rights(machine: Rig, 
 
 
 def test_the_doctor_uses_each_part_by_the_login(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
-    given = {
+    environ = {
         "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
         "KAPPA_KAFKA_CLIENT_FILE": broker.bootstrap_servers.client_file,
     }
-    found = doctor.checks(Config.from_env({"KAPPA_HOME": str(tmp_path / "home"), **given}))
-    assert [proof for proof in found if not proof.ok and proof.name != "disk"] == []
-    assert {"login", "kafka", "times", "spark"} <= {proof.name for proof in found}
+    proofs = doctor.checks(Config.from_env({"KAPPA_HOME": str(tmp_path / "home"), **environ}))
+    assert [proof for proof in proofs if not proof.ok and proof.name != "disk"] == []
+    assert {"login", "kafka", "times", "spark"} <= {proof.name for proof in proofs}

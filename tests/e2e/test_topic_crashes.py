@@ -31,9 +31,9 @@ OUTPUTS = (
 def deploy(machine: Rig, version: int) -> None:
     machine.deploy(version)
     file = machine.config.topologies / "balances.py"
-    text, known = file.read_text(), OUTPUT.format(topic=machine.topic)
-    assert known in text
-    file.write_text(text.replace(known, OUTPUTS.format(topic=machine.topic)))
+    text, output = file.read_text(), OUTPUT.format(topic=machine.topic)
+    assert output in text
+    file.write_text(text.replace(output, OUTPUTS.format(topic=machine.topic)))
 
 
 def story(machine: Rig, epoch: int) -> list[Row]:
@@ -44,14 +44,14 @@ def story(machine: Rig, epoch: int) -> list[Row]:
 
 def folded(machine: Rig) -> dict[str, int | None]:
     """What a consumer has that keeps the newest value of each key."""
-    found: dict[str, int | None] = {}
+    totals: dict[str, int | None] = {}
     for message in read_messages(machine.config.bootstrap_servers, f"{machine.topic}.balances"):
         value = message.value()
-        found[message.key().decode()] = None if value is None else orjson.loads(value)["total"]
-    return found
+        totals[message.key().decode()] = None if value is None else orjson.loads(value)["total"]
+    return totals
 
 
-def told(machine: Rig, factor: int) -> list[Row]:
+def expected_story(machine: Rig, factor: int) -> list[Row]:
     raw = list(read_messages(machine.config.bootstrap_servers, machine.topic))
     return sorted(expected_moves(raw, [(Offsets(), factor)]).values())
 
@@ -64,7 +64,7 @@ def test_topics_are_right_after_drivers_were_killed_in_a_replay_and_in_its_cutov
     machine.run(first)
     machine.await_live(first)
     machine.settle(first)
-    before = told(machine, 1)
+    before = expected_story(machine, 1)
     assert story(machine, first) == before
     deploy(machine, 2)
     second = machine.plan_replay("rewind.names", slice_records=20)
@@ -72,7 +72,7 @@ def test_topics_are_right_after_drivers_were_killed_in_a_replay_and_in_its_cutov
         machine.await_death(second)
         machine.run(second, point)
     machine.await_stage(second, Stage.VERIFIED)
-    assert story(machine, second) == told(machine, 2)
+    assert story(machine, second) == expected_story(machine, 2)
     sent = len(list(read_messages(machine.config.bootstrap_servers, f"{machine.topic}.balances")))
     control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
     for point in ("moved", "reconcile.open", "reconcile.send", ""):
@@ -85,6 +85,6 @@ def test_topics_are_right_after_drivers_were_killed_in_a_replay_and_in_its_cutov
     machine.produce(rows(12, first=500), start_ms=1_700_000_900_000)
     machine.settle(second)
     assert folded(machine) == machine.balances()
-    assert story(machine, second) == told(machine, 2)
+    assert story(machine, second) == expected_story(machine, 2)
     assert story(machine, first) == before
     assert machine.prove({first: 1, second: 2}) == 62

@@ -31,8 +31,8 @@ def test_of_two_drivers_started_at_once_one_works_and_the_other_does_nothing(mac
     machine.produce(rows(12, first=12), start_ms=LATER_MS)
     machine.wait(lambda: any(not is_running(pid) for pid in pids), "one of the two ends")
     machine.settle(epoch)
-    (left,) = [pid for pid in pids if is_running(pid)]
-    assert machine.beat(epoch).pid == left
+    (survivor,) = [pid for pid in pids if is_running(pid)]
+    assert machine.beat(epoch).pid == survivor
     assert "DriverAlreadyRunningError" in machine.driver_log(epoch)
     assert len([row for row in machine.ledger(epoch).rows() if row.kind == "claim"]) == len(claims) + 1
     assert machine.prove({epoch: 1}) == 24
