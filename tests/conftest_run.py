@@ -99,7 +99,7 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        known = json.loads(DURATIONS.read_text()) if DURATIONS.is_file() else {}
+        durations = json.loads(DURATIONS.read_text()) if DURATIONS.is_file() else {}
         later = nightly(NIGHTLY.read_text())
         for item in items:
             if item.nodeid.removeprefix("tests/").startswith(later):
@@ -109,7 +109,7 @@ class Run:
         groups = {item: _group(item) for item in items}
         for item in items:
             file, test = _test(item.nodeid)
-            measured = known.get(file, {}).get(test)
+            measured = durations.get(file, {}).get(test)
             by_group[groups[item]] += _unmeasured(item) if measured is None else measured / instances[file, test]
         for item in items:
             item.add_marker(pytest.mark.xdist_group(groups[item]))
@@ -140,9 +140,9 @@ class Run:
                 if brokers.is_lost(broker):
                     from kappa_local.kafka import last_words
 
-                    code, said = broker.process.poll(), last_words(broker.data_dir, 60)
+                    code, log = broker.process.poll(), last_words(broker.data_dir, 60)
                     print(
-                        f"\nThe broker on {broker.bootstrap_servers} ended with code {code}: the run ends.\n{said}",
+                        f"\nThe broker on {broker.bootstrap_servers} ended with code {code}: the run ends.\n{log}",
                         file=self.stderr,
                     )
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -204,8 +204,8 @@ class Run:
             )
         for kind in sorted({key for key, _ in self.notes if key.endswith(CASE)}):
             cases = Counter(value for key, value in self.notes if key == kind)
-            told = ", ".join(f"{name} {n}" if n > 1 else name for name, n in sorted(cases.items()))
-            lines.append(f"{cases.total()} {kind}s: {told}")
+            names = ", ".join(f"{name} {n}" if n > 1 else name for name, n in sorted(cases.items()))
+            lines.append(f"{cases.total()} {kind}s: {names}")
         if self.hours:
             from kappa import faults
 
@@ -217,17 +217,17 @@ class Run:
             return
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / "files.txt").write_text("\n".join(self.summary()) + "\n")
-        kept: dict[str, dict[str, float]] = {}
+        durations: dict[str, dict[str, float]] = {}
         for (file, test), seconds in sorted(self.seconds.items()):
-            kept.setdefault(file, {})[test] = round(seconds, 1)
-        (RESULTS / "durations.json").write_text(json.dumps(kept, indent=1) + "\n")
+            durations.setdefault(file, {})[test] = round(seconds, 1)
+        (RESULTS / "durations.json").write_text(json.dumps(durations, indent=1) + "\n")
 
     # The end of a run that does not end
 
     def _give_up(self, why: str) -> None:
         me = psutil.Process()
-        left = sorted(self.wanted - self.ended)
-        running = [name for name in left if name in self.begun]
+        rest = sorted(self.wanted - self.ended)
+        running = [name for name in rest if name in self.begun]
         print(f"\n\nThe run {why}.", file=self.stderr)
         faulthandler.dump_traceback(file=self.stderr, all_threads=True)
         for worker in self.workers:
@@ -238,10 +238,10 @@ class Run:
                 )  # answered without Python's help: a worker stuck in a library says where
                 time.sleep(2)
         # What matters most comes last: the end of an output is what is kept of it.
-        for name in left:
+        for name in rest:
             if name not in self.begun:
                 print(f"  not begun: {name}", file=self.stderr)
-        print(f"The run {why}: {len(left)} of {len(self.wanted)} tests are left.", file=self.stderr)
+        print(f"The run {why}: {len(rest)} of {len(self.wanted)} tests are left.", file=self.stderr)
         for name in running:
             print(f"  running for {time.monotonic() - self.begun[name]:.0f} s: {name}", file=self.stderr)
         for name in self.failed:
@@ -286,7 +286,7 @@ def _group(item: pytest.Item) -> str:
     """Tests of one group run in one process, one after the other."""
     if item.get_closest_marker("airflow"):
         return "airflow"  # never two of it at once: each takes two cores and gigabytes while it starts
-    scopes = {found[-1].scope for found in item._fixtureinfo.name2fixturedefs.values()}  # type: ignore[attr-defined]
+    scopes = {definitions[-1].scope for definitions in item._fixtureinfo.name2fixturedefs.values()}  # type: ignore[attr-defined]
     is_single = "module" not in scopes and any(item.get_closest_marker(mark) for mark in _MARKS_OF_SINGLES)
     return item.nodeid.replace("/", ".") if is_single else item.path.stem
 
@@ -305,8 +305,8 @@ def _test(nodeid: str) -> tuple[str, str]:
 
 def _limit(item: pytest.Item) -> float | None:
     mark = item.get_closest_marker("timeout")
-    given = (mark.args[0] if mark.args else mark.kwargs.get("timeout")) if mark else item.config.getoption("timeout")
-    return float(given) if given else None
+    limit = (mark.args[0] if mark.args else mark.kwargs.get("timeout")) if mark else item.config.getoption("timeout")
+    return float(limit) if limit else None
 
 
 if __name__ == "__main__":

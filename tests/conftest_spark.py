@@ -52,9 +52,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     from kappa.spark.session import build_session
 
     home = tmp_path_factory.mktemp("spark-home")
-    given = Config.from_env({"KAPPA_HOME": str(home), "KAPPA_SPARK_MASTER": "local[2]"})
+    config = Config.from_env({"KAPPA_HOME": str(home), "KAPPA_SPARK_MASTER": "local[2]"})
     is_long = pytestconfig.getoption("soak_hours") is not None
-    session = build_session(replace(given, spark_conf=LONG if is_long else BRIEF), "tests")
+    session = build_session(replace(config, spark_conf=LONG if is_long else BRIEF), "tests")
     yield session
     session.stop()
 
@@ -93,9 +93,9 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
     """A deployed topology, version 1, whose topic has two partitions."""
     from support.epochs import lab
 
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2)) as made:
-        made.deploy(1)
-        yield made
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2)) as stream:
+        stream.deploy(1)
+        yield stream
 
 
 @pytest.fixture
@@ -117,13 +117,13 @@ def world(
     @contextmanager
     def make() -> Iterator[Eventful]:
         often = {"maintain_minutes": 0.05, "handover_seconds": 20.0}
-        with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Eventful, **often) as made:
-            monkeypatch.setattr(faults, "os", made.reaper)
+        with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Eventful, **often) as history:
+            monkeypatch.setattr(faults, "os", history.reaper)
             monkeypatch.setattr(rollup, "RECENT", 1)
             if hasattr(broker, "data_dir"):  # the run's own
-                made.process, made.checkpoint = broker, broker.data_dir / "log" / "cleaner-offset-checkpoint"
-            made.deploy(1)
-            yield made
-            kafka.delete_topics([*kafka.topics(f"{made.topic}."), *kafka.topics(f"{made.name}_too.")])
+                history.process, history.checkpoint = broker, broker.data_dir / "log" / "cleaner-offset-checkpoint"
+            history.deploy(1)
+            yield history
+            kafka.delete_topics([*kafka.topics(f"{history.topic}."), *kafka.topics(f"{history.name}_too.")])
 
     return make

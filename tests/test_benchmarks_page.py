@@ -26,16 +26,16 @@ def test_a_figure_beyond_its_target_says_so(value: float, result: str) -> None:
         "conditions": "alone",
     }
 
-    made = page({"machine": "one core", "invoices": 10, "figures": [figure]})
+    text = page({"machine": "one core", "invoices": 10, "figures": [figure]})
 
-    assert f"| (a) | replay | {value} x | at least 0.6 | {result} |" in made
-    assert f"- (a) replay: {value} x, target at least 0.6." in made if result != "met" else "None." in made
+    assert f"| (a) | replay | {value} x | at least 0.6 | {result} |" in text
+    assert f"- (a) replay: {value} x, target at least 0.6." in text if result != "met" else "None." in text
 
 
 def test_a_part_without_a_figure_is_named() -> None:
-    made = page({"machine": "one core", "invoices": 10, "figures": []})
+    text = page({"machine": "one core", "invoices": 10, "figures": []})
 
-    assert all(f"- ({part}) {title}" in made for part, (title, _) in PARTS.items())
+    assert all(f"- ({part}) {title}" in text for part, (title, _) in PARTS.items())
 
 
 def point(keys: int, rounds: int, records: int, seconds: float) -> dict[str, float]:
@@ -76,15 +76,15 @@ def test_figures_of_topologies_and_rebuilds_are_taken_over_from_a_run_and_reason
     reason = {"rows": [{"topology": "a.b", "why": "It writes two rows per record."}]}
     measured = {"machine": "one core", "invoices": 10, "figures": [], "topologies": reason}
 
-    made = page(take(measured, run(), conditions="alone"))
+    text = page(take(measured, run(), conditions="alone"))
 
-    assert "| `a.b` | 100,000 | 20,000 | **0.2** | `w` 7 → 9 |" in made
-    assert "- `a.b`, 0.2: It writes two rows per record." in made
-    assert "| 100 | 8, as written | 800 | 6.0 |\n| 100 | 8, compacted | 120 | 2.5 |\n" in made
-    assert "| 400 | compacted, then 1 of each new key | 420 | 8.0 |" in made
-    assert "Part (j), 2026-03-01, alone: 10,000 records in each source" in made
-    assert "| (k) | history | 1.25 x | at most 1.5 | met |" in made
-    assert "(j) each shipped topology" not in made.partition("## Throughput")[0]
+    assert "| `a.b` | 100,000 | 20,000 | **0.2** | `w` 7 → 9 |" in text
+    assert "- `a.b`, 0.2: It writes two rows per record." in text
+    assert "| 100 | 8, as written | 800 | 6.0 |\n| 100 | 8, compacted | 120 | 2.5 |\n" in text
+    assert "| 400 | compacted, then 1 of each new key | 420 | 8.0 |" in text
+    assert "Part (j), 2026-03-01, alone: 10,000 records in each source" in text
+    assert "| (k) | history | 1.25 x | at most 1.5 | met |" in text
+    assert "(j) each shipped topology" not in text.partition("## Throughput")[0]
 
 
 def test_the_picture_is_drawn_from_the_same_figures_and_the_same_each_time() -> None:

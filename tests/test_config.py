@@ -51,11 +51,11 @@ def test_a_heart_beats_and_a_line_is_slow_well_before_the_driver_counts_as_dead_
 
 
 @pytest.mark.parametrize(
-    ("given", "endpoint"),
+    ("setting", "endpoint"),
     [("", None), ("0", ("127.0.0.1", 0)), ("0.0.0.0:9464", ("0.0.0.0", 9464)), ("[::1]:1", ("::1", 1))],
 )
-def test_an_endpoint_for_measures_is_a_port_or_an_address_with_one(given: str, endpoint: object) -> None:
-    assert Config.from_env({"KAPPA_METRICS": given}).metrics_endpoint == endpoint
+def test_an_endpoint_for_measures_is_a_port_or_an_address_with_one(setting: str, endpoint: object) -> None:
+    assert Config.from_env({"KAPPA_METRICS": setting}).metrics_endpoint == endpoint
 
 
 @pytest.mark.parametrize(

@@ -88,10 +88,10 @@ class Fence:
 
 def fences(page: Path) -> list[Fence]:
     content = page.read_text()
-    found = []
+    blocks = []
     for match in _FENCE.finditer(content):
         language, _, tag = match["info"].partition(" ")
-        found.append(
+        blocks.append(
             Fence(
                 page=page,
                 line=content.count("\n", 0, match.start()) + 1,
@@ -100,7 +100,7 @@ def fences(page: Path) -> list[Fence]:
                 text=match["text"],
             )
         )
-    return found
+    return blocks
 
 
 def prose(page: Path) -> str:
@@ -153,7 +153,7 @@ def test_every_kappa_command_of_a_page_has_these_options(page: Path) -> None:
     shown = [(words, True) for fence in fences(page) if fence.language == "sh" for words in command_lines(fence.text)]
     named = [(words, False) for words in inline_commands(page)]
     complaints = [complaint(words, is_whole=is_whole) for words, is_whole in [*shown, *named]]
-    assert not [found for found in complaints if found]
+    assert not [text for text in complaints if text]
 
 
 def complaint(words: list[str], *, is_whole: bool) -> str | None:
@@ -281,7 +281,7 @@ def test_every_finding_is_documented_with_what_it_does_and_no_other() -> None:
     )
     assert len(rows) == page.count("\n| `")
     assert sorted(row[0] for row in rows) == sorted(DECLARED)
-    assert {code: kind for code, kind, *_ in rows} == {code: found.severity for code, found in DECLARED.items()}
+    assert {code: kind for code, kind, *_ in rows} == {code: finding.severity for code, finding in DECLARED.items()}
     assert {code for code, _, allowed, *_ in rows if allowed} == ALLOWABLE
 
 
@@ -348,11 +348,11 @@ class World:
         for name, arguments in (("kappa", " -m kappa"), ("python", "")):
             (binaries / name).write_text(f'#!/bin/sh\nexec {sys.executable}{arguments} "$@"\n')
             (binaries / name).chmod(0o755)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAPPA_", "AIRFLOW"))}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("KAPPA_", "AIRFLOW"))}
         self.environ = {
-            **kept,
+            **environ,
             "PYTHONPATH": str(ROOT / "include"),
-            "PATH": f"{binaries}{os.pathsep}{kept['PATH']}",
+            "PATH": f"{binaries}{os.pathsep}{environ['PATH']}",
             "COLUMNS": "1000",
             # What `kappa up` takes the broker's port from: the page's own 9092 may be taken here.
             "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",
@@ -426,8 +426,8 @@ def test_every_snippet_runs_and_prints_what_its_page_shows(tmp_path: Path, own: 
         for page in PAGES:
             if (page in OWN_TOURS) != own:
                 continue
-            found = fences(page)
-            for fence, behind in zip(found, [*found[1:], None], strict=False):
+            blocks = fences(page)
+            for fence, behind in zip(blocks, [*blocks[1:], None], strict=False):
                 if fence.tag != "run":
                     continue
                 printed = world.run(fence)

@@ -36,8 +36,8 @@ def public(module: ModuleType) -> dict[str, Any]:
 
 def examples(value: Any, name: str) -> list[doctest.DocTest]:
     """The examples of a class, with its methods, or of a function. Each docstring stands for itself: it imports."""
-    found = doctest.DocTestFinder(recurse=True).find(value, name, module=False, globs={})
-    return [test for test in found if test.examples]
+    tests = doctest.DocTestFinder(recurse=True).find(value, name, module=False, globs={})
+    return [test for test in tests if test.examples]
 
 
 def cases() -> Iterator[Any]:
@@ -55,16 +55,16 @@ def _needs(what: re.Pattern[str], tests: list[doctest.DocTest]) -> bool:
 def test_a_public_name_has_an_example_that_holds(
     value: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = examples(value, value.__name__)
-    assert found, f"{value.__name__} has no example: its docstring needs a section Examples with '>>>' lines"
+    tests = examples(value, value.__name__)
+    assert tests, f"{value.__name__} has no example: its docstring needs a section Examples with '>>>' lines"
     globs = dict(vars(inspect.getmodule(value)))  # as help() shows it: names beside it are known
-    if _needs(_NEEDS_LAKE, found):
+    if _needs(_NEEDS_LAKE, tests):
         live_lake(tmp_path, monkeypatch)
-    if _needs(_NEEDS_SPARK, found):
+    if _needs(_NEEDS_SPARK, tests):
         globs["spark"] = request.getfixturevalue("spark")
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    said: list[str] = []
-    for test in found:
+    output: list[str] = []
+    for test in tests:
         test.globs = dict(globs)
-        runner.run(test, out=said.append)
-    assert not runner.failures, "".join(said)
+        runner.run(test, out=output.append)
+    assert not runner.failures, "".join(output)

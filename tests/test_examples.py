@@ -18,9 +18,9 @@ def test_a_finding_and_a_format_are_shown() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)
 def test_an_example_applies_and_touches_at_most_three_files(example: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", "apply", "--check", str(example)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == 0, f"make it anew, as CONTRIBUTING says: {done.stderr}"
+    assert result.returncode == 0, f"make it anew, as CONTRIBUTING says: {result.stderr}"
     touched = re.findall(r"^diff --git a/\S+ b/(\S+)$", example.read_text(), re.MULTILINE)
     assert 0 < len(touched) <= 3

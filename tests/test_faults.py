@@ -31,10 +31,10 @@ for seq in (1, 2, 3):
 def child(**environ: str) -> tuple[int, int]:
     """How a process ended that passes two points in each of three slices, and how many slices it planned."""
     env = {**os.environ, **environ}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", CHILD], env=env, capture_output=True, text=True, check=False, timeout=60
     )
-    return done.returncode, len(done.stdout.splitlines())
+    return result.returncode, len(result.stdout.splitlines())
 
 
 def test_a_process_started_within_dies_at_the_point_of_the_slice() -> None:

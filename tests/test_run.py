@@ -114,27 +114,27 @@ def test_a_run_that_is_ended_says_what_hangs_where_and_which_tests_are_left(
         assert time.monotonic() < deadline and process.poll() is None, process.communicate(timeout=10)[0]
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 3
-    assert "2 of 2 tests are left" in said
-    assert "test_it.py::test_hangs" in said.partition("running for")[2]
-    assert "test_it.py::test_comes_after" in said.partition("not begun")[2]
-    assert 'test_it.py", line 7 in test_hangs' in said, "the stack of the worker"
+    assert "2 of 2 tests are left" in output
+    assert "test_it.py::test_hangs" in output.partition("running for")[2]
+    assert "test_it.py::test_comes_after" in output.partition("not begun")[2]
+    assert 'test_it.py", line 7 in test_hangs' in output, "the stack of the worker"
 
 
 def test_a_broker_that_died_ends_the_run_at_once_with_its_log(run: Callable[..., subprocess.Popen[str]]) -> None:
-    said, _ = (process := run(BROKER_DIES, "-n", "1", "--dist", "loadgroup")).communicate(timeout=120)
+    output, _ = (process := run(BROKER_DIES, "-n", "1", "--dist", "loadgroup")).communicate(timeout=120)
     assert process.returncode == 2
-    assert "ended with code 137: the run ends." in said and "no space left on device" in said
-    assert "passed" not in said
+    assert "ended with code 137: the run ends." in output and "no space left on device" in output
+    assert "passed" not in output
 
 
 def test_a_worker_that_died_ends_the_run_and_its_test_is_named(run: Callable[..., subprocess.Popen[str]]) -> None:
     makefile = (HERE.parent / "Makefile").read_text()
     options = next(line for line in makefile.splitlines() if line.startswith("TOGETHER")).partition(":=")[2].split()
-    said, _ = (process := run(WORKER_DIES, *options)).communicate(timeout=120)
-    assert process.returncode == 1, said
-    assert "crashed while running" in said and "test_it.py::test_dies" in said
+    output, _ = (process := run(WORKER_DIES, *options)).communicate(timeout=120)
+    assert process.returncode == 1, output
+    assert "crashed while running" in output and "test_it.py::test_dies" in output
 
 
 @pytest.mark.parametrize(("looks", "is_lost"), [((False, False), True), ((False, True), False), ((True,), False)])

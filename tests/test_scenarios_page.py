@@ -14,8 +14,8 @@ def rows() -> dict[str, tuple[str, ...]]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: dict[str, tuple[str, ...]] = module.tests_of((ROOT / "docs" / "scenarios.md").read_text())
-    return found
+    tests: dict[str, tuple[str, ...]] = module.tests_of((ROOT / "docs" / "scenarios.md").read_text())
+    return tests
 
 
 def test_every_scenario_has_a_row() -> None:
@@ -36,5 +36,5 @@ def test_every_topology_that_is_shipped_is_on_the_page() -> None:
     from kappa.topology import registry
 
     page = (ROOT / "docs" / "scenarios.md").read_text()
-    names = {found.name for found in registry.declared(ROOT / "include" / "topologies")}
+    names = {topology.name for topology in registry.declared(ROOT / "include" / "topologies")}
     assert {name for name in names if f"`{name}`" not in page} <= {"logs.browser_windows_now", "logs.captcha_global"}

@@ -66,8 +66,8 @@ def test_a_record_of_a_topic_that_is_no_source_is_refused(loyalty: TopologyDrive
 
 
 def test_an_effect_that_was_not_declared_is_refused(spark: SparkSession) -> None:
-    def step(seen: Any) -> Any:
-        return {"surprise": seen["pos"]}
+    def step(records: Any) -> Any:
+        return {"surprise": records["pos"]}
 
     broken = replace(load(TOPOLOGIES, "retail.shipments"), step=step)
     with pytest.raises(TopologyError, match="surprise"):
@@ -76,11 +76,11 @@ def test_an_effect_that_was_not_declared_is_refused(spark: SparkSession) -> None
 
 def test_a_record_without_a_time_gets_the_one_that_the_clock_shows(spark: SparkSession) -> None:
     march = datetime(2026, 3, 1, tzinfo=UTC)
-    driver = TopologyDriver(seen(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), spark, now=march)
+    driver = TopologyDriver(topology_of(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), spark, now=march)
     driver.pipe([Input(topic="t", value={"id": "a"})])
     assert driver.advance(timedelta(minutes=5)) == march + timedelta(minutes=5)
     driver.pipe([Input(topic="t", value={"id": "b"}), Input(topic="t", value={"id": "c"}, timestamp_ms=7)])
-    times = {row["id"]: row["at"] for row in driver.rows("seen")}
+    times = {row["id"]: row["at"] for row in driver.rows("rows")}
     assert times["a"] == march and times["b"] == driver.now == march + timedelta(minutes=5)
     assert times["c"] == datetime(1970, 1, 1, 0, 0, 0, 7000, tzinfo=UTC)
 
@@ -91,14 +91,14 @@ def test_a_clock_goes_forward_only(loyalty: TopologyDriver) -> None:
         loyalty.advance(timedelta(seconds=-1))
 
 
-def seen(step: Any, columns: str = "id STRING, at TIMESTAMP") -> Topology:
-    """Reads ids and amounts of topic ``t``; the rows that a function makes of a slice are output and topic ``seen``."""
+def topology_of(step: Any, columns: str = "id STRING, at TIMESTAMP") -> Topology:
+    """Reads ids and amounts of topic ``t``; the rows that a function makes of a slice are output and topic ``rows``."""
     return Topology(
-        name="test.seen",
+        name="test.rows",
         version="1",
         sources=[Source(topic="t", schema="id STRING NOT NULL, amount BIGINT")],
-        outputs=[Append(name="seen", schema=columns), Topic(name="seen", of="seen", key="id")],
-        step=lambda slice: {"seen": step(slice)},
+        outputs=[Append(name="rows", schema=columns), Topic(name="rows", of="rows", key="id")],
+        step=lambda slice: {"rows": step(slice)},
     )
 
 
@@ -143,11 +143,11 @@ def test_what_depends_on_the_cuts_is_named_with_the_cut_and_the_rows(spark: Spar
         )
 
     with pytest.raises(AssertionError) as failed:
-        assert_slice_invariant(seen(count, "id STRING, among BIGINT"), LOG, spark, cuts=0)
-    told = str(failed.value)
-    assert "test.seen: output seen depends on how the log is cut." in told
-    assert "one slice gives 5 rows, one slice per record gives 5; the first difference is at row 0:" in told
-    assert "'among': 5}" in told and "'among': 1}" in told
+        assert_slice_invariant(topology_of(count, "id STRING, among BIGINT"), LOG, spark, cuts=0)
+    message = str(failed.value)
+    assert "test.rows: output rows depends on how the log is cut." in message
+    assert "one slice gives 5 rows, one slice per record gives 5; the first difference is at row 0:" in message
+    assert "'among': 5}" in message and "'among': 1}" in message
 
 
 def test_a_cut_by_time_is_named_by_its_time_and_rows_that_are_missing_are_seen(spark: SparkSession) -> None:
@@ -157,12 +157,12 @@ def test_a_cut_by_time_is_named_by_its_time_and_rows_that_are_missing_are_seen(s
         return among.where("among = 5 OR among = 1").select("id", "at")
 
     with pytest.raises(AssertionError, match=r"cut at 1970-01-01T00:00:00\.00[59]\+00:00") as failed:
-        assert_slice_invariant(seen(all_or_one), LOG, spark, cuts=1)
+        assert_slice_invariant(topology_of(all_or_one), LOG, spark, cuts=1)
     assert re.search(r"one slice gives 5 rows, cut at \S+(, \S+)? gives [12];", str(failed.value))
 
 
 def test_a_log_without_records_has_nothing_to_cut(spark: SparkSession) -> None:
-    assert_slice_invariant(seen(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), [], spark)
+    assert_slice_invariant(topology_of(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), [], spark)
 
 
 def test_a_mapping_gets_the_wire_format_of_json_schema_where_that_is_read_and_sent(spark: SparkSession) -> None:
@@ -186,9 +186,9 @@ def test_a_mapping_gets_the_wire_format_of_json_schema_where_that_is_read_and_se
             Topic(name="visits", of="priced", key="page", format="json_schema"),
             Topic(name="users", of="users", key="user", format="json_schema"),
         ],
-        step=lambda given: {
-            "priced": given["clicks"].where("price IS NOT NULL"),
-            "users": given["clicks"].selectExpr("user", "page", "_tombstone AS _deleted"),
+        step=lambda records: {
+            "priced": records["clicks"].where("price IS NOT NULL"),
+            "users": records["clicks"].selectExpr("user", "page", "_tombstone AS _deleted"),
         },
     )
     driver = TopologyDriver(topology, spark)
@@ -222,7 +222,7 @@ def test_a_mapping_becomes_avro_where_that_is_read_and_what_is_sent_has_its_wire
         version="1",
         sources=[Source(topic="clicks", format="avro", schema=visit)],
         outputs=[Append(name="priced", schema=visit), Topic(name="visits", of="priced", key="page", format="avro")],
-        step=lambda given: {"priced": given["clicks"].where("price IS NOT NULL")},
+        step=lambda records: {"priced": records["clicks"].where("price IS NOT NULL")},
     )
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
     driver = TopologyDriver(topology, spark)
