@@ -10,12 +10,12 @@ from benchmarks.page import MEASURED, PAGE, page, take
 from benchmarks.plot import PICTURE, picture
 
 
-def test_the_page_is_what_the_script_makes() -> None:
+def test_the_page_is_the_output_of_the_script() -> None:
     assert PAGE.read_text() == page(json.loads(MEASURED.read_text())), "run: python -m benchmarks.page"
 
 
 @pytest.mark.parametrize(("value", "result"), [(0.59, "**missed**"), (0.6, "met")])
-def test_a_figure_beyond_its_target_says_so(value: float, result: str) -> None:
+def test_a_figure_that_misses_its_target_says_so(value: float, result: str) -> None:
     figure = {
         "part": "a",
         "name": "replay",
@@ -72,7 +72,7 @@ def run() -> dict[str, object]:
     }
 
 
-def test_figures_of_topologies_and_rebuilds_are_taken_over_from_a_run_and_reasons_stay() -> None:
+def test_figures_of_a_run_are_taken_over_and_reasons_stay() -> None:
     reason = {"rows": [{"topology": "a.b", "why": "It writes two rows per record."}]}
     measured = {"machine": "one core", "invoices": 10, "figures": [], "topologies": reason}
 
@@ -87,7 +87,7 @@ def test_figures_of_topologies_and_rebuilds_are_taken_over_from_a_run_and_reason
     assert "(j) each shipped topology" not in text.partition("## Throughput")[0]
 
 
-def test_the_picture_is_drawn_from_the_same_figures_and_the_same_each_time() -> None:
+def test_the_picture_is_drawn_from_the_figures_and_is_reproducible() -> None:
     points = take({"figures": []}, run(), conditions="alone")["rebuild"]
 
     drawn = picture(points)
@@ -96,7 +96,7 @@ def test_the_picture_is_drawn_from_the_same_figures_and_the_same_each_time() -> 
     assert all(text in drawn for text in ("thousand keys", "changes of each key", "seconds", "compacted by the broker"))
 
 
-def test_the_picture_of_the_page_is_that_of_the_stored_figures() -> None:
+def test_the_picture_of_the_page_shows_the_stored_figures() -> None:
     stored = json.loads(MEASURED.read_text())
     assert PICTURE.exists() == ("rebuild" in stored)
     assert "rebuild" not in stored or PICTURE.read_text() == picture(stored["rebuild"]), (

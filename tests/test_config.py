@@ -12,7 +12,7 @@ from kappa.config import Config
 from kappa.errors import ConfigError
 
 
-def test_what_to_env_gives_from_env_reads_back(tmp_path: Path) -> None:
+def test_from_env_reads_back_the_result_of_to_env(tmp_path: Path) -> None:
     config = Config.from_env(
         {"KAPPA_HOME": str(tmp_path), "KAPPA_SLICE_RECORDS": "7", "KAPPA_SPARK_CONF": '{"a": "b"}'}
     )
@@ -33,18 +33,18 @@ def test_an_unknown_setting_names_the_nearest_known_one() -> None:
         ("KAPPA_ATTEMPTS", "always tried 3 times"),
     ],
 )
-def test_an_earlier_setting_names_what_takes_its_place(name: str, successor: str) -> None:
+def test_an_earlier_setting_names_its_replacement(name: str, successor: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is not a setting any more: .*{successor}"):
         Config.from_env({name: "1"})
 
 
-def test_figures_that_only_tests_turn_reach_the_processes_of_a_configuration() -> None:
+def test_internal_figures_reach_the_processes_of_a_configuration() -> None:
     config = replace(Config.from_env({}), attempts=7, slow_minutes=0.1)
     assert config.to_env()["KAPPA_INTERNALS"] == '{"attempts": 7, "slow_minutes": 0.1}'
     assert Config.from_env(config.to_env()) == config
 
 
-def test_a_heart_beats_and_a_line_is_slow_well_before_the_driver_counts_as_dead_or_stuck() -> None:
+def test_heartbeats_and_slow_lines_come_well_before_dead_and_stuck() -> None:
     config = Config.from_env({"KAPPA_STALE_SECONDS": "7", "KAPPA_STUCK_MINUTES": "4"})
     assert (config.beat_seconds, config.slow_seconds) == (1.0, 60.0)
     assert replace(config, heartbeat_seconds=0.5).beat_seconds == 0.5
@@ -54,7 +54,7 @@ def test_a_heart_beats_and_a_line_is_slow_well_before_the_driver_counts_as_dead_
     ("setting", "endpoint"),
     [("", None), ("0", ("127.0.0.1", 0)), ("0.0.0.0:9464", ("0.0.0.0", 9464)), ("[::1]:1", ("::1", 1))],
 )
-def test_an_endpoint_for_measures_is_a_port_or_an_address_with_one(setting: str, endpoint: object) -> None:
+def test_a_metrics_endpoint_is_a_port_or_an_address_with_a_port(setting: str, endpoint: object) -> None:
     assert Config.from_env({"KAPPA_METRICS": setting}).metrics_endpoint == endpoint
 
 
@@ -73,7 +73,7 @@ def test_the_stack_file_is_read_and_the_environment_wins(tmp_path: Path) -> None
     assert (config.bootstrap_servers, config.lake) == ("stack:1", "/mine")
 
 
-def test_a_relative_lake_is_one_of_the_folder_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_lake_is_below_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = Config.from_env({"KAPPA_LAKE": "data/lake"})
     assert config.lake == str(tmp_path / "data" / "lake")
@@ -83,7 +83,7 @@ def test_a_relative_lake_is_one_of_the_folder_of_the_call(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("name", ["a[b", "a]b", "a^b", "a|b", "a\\b", "a*b", "a{b}", "a%20b", "a\nb"])
-def test_a_lake_whose_path_delta_would_take_for_another_is_refused(name: str) -> None:
+def test_a_lake_path_that_delta_would_misread_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="Move it, or set KAPPA_LAKE"):
         Config.from_env({"KAPPA_LAKE": f"/data/{name}/lake"})
 

@@ -34,7 +34,7 @@ def test_a_reader_that_died_is_a_complaint_and_not_a_proof(demo: ModuleType, tmp
     assert "the reader ended" in complaint and "retail.loyalty" in complaint
 
 
-def test_a_reader_that_does_not_end_is_one_too(demo: ModuleType) -> None:
+def test_a_reader_that_does_not_end_is_a_complaint(demo: ModuleType) -> None:
     ended = Event()
     thread = demo.Watched(ended.wait)
     thread.start()

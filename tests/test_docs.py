@@ -119,7 +119,7 @@ def test_a_snippet_runs_or_says_why_not(fence: Fence) -> None:
     )
 
 
-def test_every_page_of_docs_is_looked_at() -> None:
+def test_every_page_of_docs_is_checked() -> None:
     assert set(ROOT.joinpath("docs").rglob("*.md")) <= set(PAGES)
     assert not [f for f in every_fence() if f.language not in ("sh", "python", "text", "java")]
 
@@ -149,7 +149,7 @@ def inline_commands(page: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_kappa_command_of_a_page_has_these_options(page: Path) -> None:
+def test_every_kappa_command_of_a_page_has_its_options(page: Path) -> None:
     shown = [(words, True) for fence in fences(page) if fence.language == "sh" for words in command_lines(fence.text)]
     named = [(words, False) for words in inline_commands(page)]
     complaints = [complaint(words, is_whole=is_whole) for words, is_whole in [*shown, *named]]
@@ -199,14 +199,14 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_every_file_named_by_a_page_exists(page: Path) -> None:
     named = re.findall(r"`((?:include|tests|docs|dags|jobs|scripts|benchmarks|docker)/[\w./-]+)`", prose(page))
     made_by_use = {"benchmarks/results/"}
     assert not [name for name in named if name not in made_by_use and not (ROOT / name).exists()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+def test_every_module_named_by_a_page_exists(page: Path) -> None:
     topology = {"kappa.slice"}  # an application id, no module
     wrong = []
     for name in set(re.findall(r"`(kappa(?:_airflow)?\.[a-z_.]+)(?:\.[A-Z]\w*)?(?:\.\w+)?`", prose(page))) - topology:
@@ -223,7 +223,7 @@ def test_every_module_that_a_page_names_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
+def test_every_make_target_named_by_a_page_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     shown = "\n".join(f.text for f in fences(page) if f.language == "sh")
     named = set(re.findall(r"`make ([a-z-]+)", prose(page))) | set(re.findall(r"^make ([a-z-]+)", shown, re.MULTILINE))
@@ -231,7 +231,7 @@ def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_setting_that_a_page_names_is_there(page: Path) -> None:
+def test_every_setting_named_by_a_page_exists(page: Path) -> None:
     wrong_on_purpose = {"KAPPA_SLICE_RECORD", "KAPPA_METRICS_PORT"}
     read_elsewhere = {"KAPPA_CRASH_AFTER", "KAPPA_INTERNALS"}
     named = set(re.findall(r"\bKAPPA_[A-Z_]*[A-Z]\b", page.read_text()))
@@ -249,12 +249,12 @@ def loaded(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["configuration_page", "findings_page", "formats_page"])
-def test_a_page_is_made_of_the_declarations(name: str) -> None:
+def test_a_page_is_generated_from_the_declarations(name: str) -> None:
     script = loaded(name)
     assert script.PAGE.read_text() == script.page(), f"make it anew: python scripts/{name}.py"
 
 
-def test_the_reference_is_made_of_the_docstrings_and_has_every_operator() -> None:
+def test_the_reference_is_generated_from_docstrings_and_has_every_operator() -> None:
     script = loaded("operators_page")
     for path, text in script.pages().items():
         assert path.read_text() == text, "make it anew: python scripts/operators_page.py"
@@ -274,7 +274,7 @@ def test_the_glossary_has_at_most_forty_words() -> None:
     assert len(set(words)) == len(words)
 
 
-def test_every_finding_is_documented_with_what_it_does_and_no_other() -> None:
+def test_exactly_the_declared_findings_are_documented() -> None:
     page = (ROOT / "docs" / "findings.md").read_text()
     rows = re.findall(
         r"^\| `([a-z-]+)` \| (refuse|warn)s \| (yes)? ?\| ([^|]{10,}) \| ([^|]{10,}) \|$", page, re.MULTILINE
@@ -286,7 +286,7 @@ def test_every_finding_is_documented_with_what_it_does_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_finding_that_a_table_of_a_page_names_is_there(page: Path) -> None:
+def test_every_finding_named_by_a_table_of_a_page_exists(page: Path) -> None:
     """Where a row names one finding first, it names nothing but findings there; `seed-*` is all that begin so."""
     cells = [
         re.findall(r"`([a-z]+(?:-[a-z*]+)+)`", cell)
@@ -296,7 +296,7 @@ def test_every_finding_that_a_table_of_a_page_names_is_there(page: Path) -> None
     assert not [name for name in named if not fnmatch.filter(DECLARED, name)]
 
 
-def test_every_error_is_in_the_runbook_and_no_other() -> None:
+def test_exactly_the_existing_errors_are_in_the_runbook() -> None:
     from kappa import errors
 
     branches = {errors.KappaError, errors.Terminal, errors.Transient}
@@ -317,7 +317,7 @@ def test_each_section_of_the_runbook_is_reached_from_a_symptom_or_stands_for_its
     assert headings == reached | by_themselves
 
 
-def test_every_command_is_in_the_changelog_and_no_other() -> None:
+def test_exactly_the_existing_commands_are_in_the_changelog() -> None:
     commands = set(command_group().commands)
     entry = re.search(r"\*\*Command line\*\*: (.*?)\.\n", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL)
     assert entry is not None

@@ -37,19 +37,19 @@ def child(**environ: str) -> tuple[int, int]:
     return result.returncode, len(result.stdout.splitlines())
 
 
-def test_a_process_started_within_dies_at_the_point_of_the_slice() -> None:
+def test_a_process_started_in_the_context_dies_at_the_point_of_the_slice() -> None:
     with CrashAfter("plan", seq=2):
         assert child() == (-signal.SIGKILL, 1)
     with CrashAfter("commit", seq=2):
         assert child() == (-signal.SIGKILL, 2)
 
 
-def test_without_a_slice_it_dies_the_first_time() -> None:
+def test_a_process_dies_at_the_first_slice_if_none_is_given() -> None:
     with CrashAfter("commit"):
         assert child() == (-signal.SIGKILL, 1)
 
 
-def test_a_process_that_dies_at_a_point_leaves_a_mark_and_one_that_passes_none(tmp_path: Path) -> None:
+def test_a_process_that_dies_at_a_point_leaves_a_mark_and_others_do_not(tmp_path: Path) -> None:
     with CrashAfter("commit", seq=9):
         assert child(KAPPA_HOME=str(tmp_path)) == (0, 3)
     assert faults.marks(tmp_path) == []
@@ -59,13 +59,13 @@ def test_a_process_that_dies_at_a_point_leaves_a_mark_and_one_that_passes_none(t
     assert (mark["point"], mark["seq"], mark["how"]) == ("commit", 2, "kill")
 
 
-def test_a_point_kills_nobody_when_it_is_not_passed_or_its_context_was_left() -> None:
+def test_a_point_not_passed_or_outside_its_context_kills_nothing() -> None:
     with CrashAfter("commit", seq=4):
         assert child() == (0, 3)
     assert child() == (0, 3)
 
 
-def test_contexts_within_each_other_and_errors_leave_the_environment_as_it_was() -> None:
+def test_nested_contexts_and_errors_restore_the_environment() -> None:
     with CrashAfter("plan"):
         with pytest.raises(ZeroDivisionError), CrashAfter("commit", seq=7):
             assert os.environ[faults.VARIABLE] == "commit@7"
@@ -80,7 +80,7 @@ def test_an_unknown_point_is_refused_with_the_nearest_name() -> None:
     assert faults.VARIABLE not in os.environ
 
 
-def test_every_point_of_the_code_is_named_and_no_other() -> None:
+def test_exactly_the_points_of_the_code_are_named() -> None:
     text = "".join(file.read_text() for file in sorted((ROOT / "include" / "kappa").rglob("*.py")))
     literal = set(re.findall(r'crash_point\("([a-z_.]+)"', text))
     families = set(re.findall(r'crash_point\(f"([a-z_]+)\.\{place', text))

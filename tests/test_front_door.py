@@ -11,14 +11,14 @@ import kappa
 from kappa import control, topology
 
 
-def test_the_words_of_a_topology_are_at_the_front_door() -> None:
+def test_the_front_door_has_the_words_of_a_topology() -> None:
     from kappa import Append, Check, Effects, Schedule, Slice, Source, Table, Threshold, Topic, Topology
 
     words = (Append, Check, Effects, Schedule, Slice, Source, Table, Threshold, Topic, Topology)
     assert words == tuple(getattr(topology, name) for name in kappa.__all__)
 
 
-def test_another_word_is_no_attribute() -> None:
+def test_another_word_is_not_an_attribute() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Tabel'"):
         _ = kappa.Tabel  # type: ignore[attr-defined]
 

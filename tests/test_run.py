@@ -105,7 +105,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_run_that_is_ended_says_what_hangs_where_and_which_tests_are_left(
+def test_an_ended_run_says_what_hangs_where_and_which_tests_are_left(
     run: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     process = run(HANGS, "-n", "1", "--dist", "loadgroup")
@@ -122,14 +122,14 @@ def test_a_run_that_is_ended_says_what_hangs_where_and_which_tests_are_left(
     assert 'test_it.py", line 7 in test_hangs' in output, "the stack of the worker"
 
 
-def test_a_broker_that_died_ends_the_run_at_once_with_its_log(run: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_dead_broker_ends_the_run_at_once_with_its_log(run: Callable[..., subprocess.Popen[str]]) -> None:
     output, _ = (process := run(BROKER_DIES, "-n", "1", "--dist", "loadgroup")).communicate(timeout=120)
     assert process.returncode == 2
     assert "ended with code 137: the run ends." in output and "no space left on device" in output
     assert "passed" not in output
 
 
-def test_a_worker_that_died_ends_the_run_and_its_test_is_named(run: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_dead_worker_ends_the_run_and_its_test_is_named(run: Callable[..., subprocess.Popen[str]]) -> None:
     makefile = (HERE.parent / "Makefile").read_text()
     options = next(line for line in makefile.splitlines() if line.startswith("TOGETHER")).partition(":=")[2].split()
     output, _ = (process := run(WORKER_DIES, *options)).communicate(timeout=120)
@@ -138,7 +138,7 @@ def test_a_worker_that_died_ends_the_run_and_its_test_is_named(run: Callable[...
 
 
 @pytest.mark.parametrize(("looks", "is_lost"), [((False, False), True), ((False, True), False), ((True,), False)])
-def test_a_broker_that_a_test_restarts_between_two_looks_is_not_lost(looks: tuple[bool, ...], is_lost: bool) -> None:
+def test_a_broker_restarted_between_two_looks_is_not_lost(looks: tuple[bool, ...], is_lost: bool) -> None:
     alive = iter(looks)
     broker: Any = SimpleNamespace(is_running=lambda: next(alive))
     brokers.WATCHED.append(broker)

@@ -23,7 +23,7 @@ def test_every_scenario_has_a_row() -> None:
     assert set(rows()) == {f"{letter}{number}" for letter, last in numbers.items() for number in range(1, last + 1)}
 
 
-def test_a_row_names_tests_that_are_there_or_is_not_built() -> None:
+def test_a_row_names_existing_tests_or_is_not_built() -> None:
     assert {row for row, tests in rows().items() if not tests} == NOT_BUILT
     for row, tests in rows().items():
         for test in tests:
@@ -32,7 +32,7 @@ def test_a_row_names_tests_that_are_there_or_is_not_built() -> None:
             assert name.partition("[")[0].split("::")[0] in text, f"{row}: {test}"
 
 
-def test_every_topology_that_is_shipped_is_on_the_page() -> None:
+def test_every_shipped_topology_is_on_the_page() -> None:
     from kappa.topology import registry
 
     page = (ROOT / "docs" / "scenarios.md").read_text()

@@ -45,14 +45,14 @@ def test_tables_are_kept_between_slices(loyalty: TopologyDriver) -> None:
     assert [row["InvoiceNumber"] for row in loyalty.rows("notifications")] == ["1", "2", "3"]
 
 
-def test_what_is_sent_to_a_topic_is_seen_as_bytes(loyalty: TopologyDriver) -> None:
+def test_values_sent_to_a_topic_are_bytes(loyalty: TopologyDriver) -> None:
     loyalty.pipe([invoice("1", 100)])
     ((key, value),) = loyalty.sent("loyalty")
     assert key == b"c1"
     assert orjson.loads(value or b"")["TotalLoyaltyPoints"] == 2
 
 
-def test_what_does_not_parse_is_a_dead_letter_and_a_slice_may_be_empty(loyalty: TopologyDriver) -> None:
+def test_an_unparsable_record_is_a_dead_letter_and_a_slice_may_be_empty(loyalty: TopologyDriver) -> None:
     loyalty.pipe([])
     loyalty.pipe([Input(topic="pos", value=b"{", partition=1)])
     (letter,) = loyalty.dead_letters
@@ -60,12 +60,12 @@ def test_what_does_not_parse_is_a_dead_letter_and_a_slice_may_be_empty(loyalty: 
     assert loyalty.rows("rewards") == []
 
 
-def test_a_record_of_a_topic_that_is_no_source_is_refused(loyalty: TopologyDriver) -> None:
+def test_a_record_of_a_topic_that_is_not_a_source_is_refused(loyalty: TopologyDriver) -> None:
     with pytest.raises(TopologyError, match="elsewhere"):
         loyalty.pipe([Input(topic="elsewhere", value=b"")])
 
 
-def test_an_effect_that_was_not_declared_is_refused(spark: SparkSession) -> None:
+def test_an_undeclared_effect_is_refused(spark: SparkSession) -> None:
     def step(records: Any) -> Any:
         return {"surprise": records["pos"]}
 
@@ -74,7 +74,7 @@ def test_an_effect_that_was_not_declared_is_refused(spark: SparkSession) -> None
         TopologyDriver(broken, spark).pipe([invoice("1", 100)])
 
 
-def test_a_record_without_a_time_gets_the_one_that_the_clock_shows(spark: SparkSession) -> None:
+def test_a_record_without_a_time_gets_that_of_the_clock(spark: SparkSession) -> None:
     march = datetime(2026, 3, 1, tzinfo=UTC)
     driver = TopologyDriver(topology_of(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), spark, now=march)
     driver.pipe([Input(topic="t", value={"id": "a"})])
@@ -135,7 +135,7 @@ def test_a_running_total_does_not_depend_on_the_cuts(spark: SparkSession) -> Non
     assert_slice_invariant(totals, LOG, spark, cuts=2)
 
 
-def test_what_depends_on_the_cuts_is_named_with_the_cut_and_the_rows(spark: SparkSession) -> None:
+def test_a_dependence_on_the_cuts_is_named_with_the_cut_and_the_rows(spark: SparkSession) -> None:
     def count(slice: Any) -> Any:
         """Rows of the slice: one slice has six, a slice of one record has one."""
         return slice["t"].selectExpr(
@@ -150,7 +150,7 @@ def test_what_depends_on_the_cuts_is_named_with_the_cut_and_the_rows(spark: Spar
     assert "'among': 5}" in message and "'among': 1}" in message
 
 
-def test_a_cut_by_time_is_named_by_its_time_and_rows_that_are_missing_are_seen(spark: SparkSession) -> None:
+def test_a_cut_by_time_is_named_by_its_time_and_missing_rows_are_noticed(spark: SparkSession) -> None:
     def all_or_one(slice: Any) -> Any:
         """The same for one slice and for slices of one record: it is a cut by time that shows the difference."""
         among = slice["t"].selectExpr("id", "_order_timestamp AS at", "COUNT(*) OVER () AS among")
@@ -165,7 +165,7 @@ def test_a_log_without_records_has_nothing_to_cut(spark: SparkSession) -> None:
     assert_slice_invariant(topology_of(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), [], spark)
 
 
-def test_a_mapping_gets_the_wire_format_of_json_schema_where_that_is_read_and_sent(spark: SparkSession) -> None:
+def test_a_mapping_has_the_wire_format_of_json_schema_when_read_and_sent(spark: SparkSession) -> None:
     visit = "page STRING NOT NULL, at TIMESTAMP, price DECIMAL(10,2)"
     topology = Topology(
         name="shop.visits",
@@ -215,7 +215,7 @@ def test_a_mapping_gets_the_wire_format_of_json_schema_where_that_is_read_and_se
     assert driver.sent("users") == [(b"7", b'\0\0\0\0\1{"user":7,"page":"/"}'), (b"7", None)]
 
 
-def test_a_mapping_becomes_avro_where_that_is_read_and_what_is_sent_has_its_wire_format(spark: SparkSession) -> None:
+def test_a_mapping_becomes_avro_when_read_and_when_sent(spark: SparkSession) -> None:
     visit = "page STRING NOT NULL, at TIMESTAMP, price DECIMAL(10,2)"
     topology = Topology(
         name="shop.visits",

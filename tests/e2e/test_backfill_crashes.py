@@ -94,7 +94,7 @@ def proved(machine: Amounts, expected: list[Move]) -> None:
     assert recount(machine.paths(1)).problems == ()
 
 
-def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_its_successor_new(amounts: Amounts) -> None:
+def test_a_driver_killed_in_a_replacement_leaves_old_or_new_rows(amounts: Amounts) -> None:
     before = amounts.moves()
     for day, point in enumerate(("backfill.plan", "backfill.replaced", "send", "backfill")):
         request = amounts.request(day, day + 1)
@@ -110,7 +110,7 @@ def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_its_successor_n
         amounts.rest()
 
 
-def test_a_replacement_in_which_each_driver_dies_is_undone_and_the_stream_goes_on(amounts: Amounts) -> None:
+def test_a_replacement_that_kills_each_driver_is_undone_and_the_stream_goes_on(amounts: Amounts) -> None:
     before = amounts.moves()
     request = amounts.request(0, 2)
     for _ in range(amounts.config.attempts):
@@ -130,7 +130,7 @@ def test_a_replacement_in_which_each_driver_dies_is_undone_and_the_stream_goes_o
     proved(amounts, sorted([*before, *(row for row in amounts.moves() if row[1] >= 50 * DAYS)]))
 
 
-def test_a_driver_that_was_frozen_in_a_replacement_wakes_up_and_replaces_nothing(amounts: Amounts) -> None:
+def test_a_driver_frozen_in_a_replacement_replaces_nothing_when_it_wakes(amounts: Amounts) -> None:
     amounts.config = replace(amounts.config, stale_seconds=4.0)
     before = amounts.moves()
     request = amounts.request(0, 1)
@@ -148,7 +148,7 @@ def test_a_driver_that_was_frozen_in_a_replacement_wakes_up_and_replaces_nothing
     proved(amounts, sorted([*doubled(before, 0, 1), *(row for row in amounts.moves() if row[1] >= 50 * DAYS)]))
 
 
-def test_a_backfill_killed_computing_goes_on_and_killed_after_it_asked_asks_no_more(amounts: Amounts) -> None:
+def test_a_killed_backfill_resumes_and_is_requested_only_once(amounts: Amounts) -> None:
     before = amounts.moves()
     killed = amounts.command(0, 2, "--execute", crash="recomputed.slice")
     assert killed.returncode == -9, killed.stdout + killed.stderr

@@ -99,9 +99,7 @@ class Loyalty(Rig):
 TWO, THREE = Decimal("0.02"), Decimal("0.03")
 
 
-def test_seven_days_backfilled_twice_are_what_a_replay_computes(
-    tmp_path: Path, kafka: Broker, topic: TopicFactory
-) -> None:
+def test_seven_days_backfilled_twice_equal_a_replay(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> None:
     with rig(tmp_path, kafka, topic(partitions=2), kind=Loyalty) as machine:
         machine.invoices(0, DAYS)
         first = machine.start_live()

@@ -123,7 +123,7 @@ def timed(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Timed]
         yield machine
 
 
-def test_seven_days_of_windows_and_pairs_are_what_a_replay_gives_also_after_kills(timed: Timed) -> None:
+def test_seven_days_of_windows_and_pairs_equal_a_replay_despite_kills(timed: Timed) -> None:
     before = {name: timed.rows(name) for name in OUTPUTS}
     old = {interval: text_of(before, interval) for interval in INTERVALS}
     with timed.reader() as states:
@@ -167,7 +167,7 @@ def test_seven_days_of_windows_and_pairs_are_what_a_replay_gives_also_after_kill
 
 @pytest.mark.airflow
 @pytest.mark.timeout(1200)
-def test_days_of_windows_and_pairs_that_airflow_backfills_are_what_a_replay_gives(timed: Timed) -> None:
+def test_windows_and_pairs_backfilled_by_airflow_equal_a_replay(timed: Timed) -> None:
     days = [(number, number + 1) for number in (3, 4, 5)]
     timed.config = replace(timed.config, launcher="here")
     before = {name: timed.rows(name) for name in OUTPUTS}

@@ -28,7 +28,7 @@ def ending(machine: Rig) -> Rig:
     return machine
 
 
-def test_an_epoch_that_is_started_while_its_driver_ends_gets_a_driver(ending: Rig) -> None:
+def test_an_epoch_started_while_its_driver_ends_gets_a_driver(ending: Rig) -> None:
     ending.produce(rows(20))
     first = ending.start("ending:stop")
     ending.await_live(first)
@@ -44,7 +44,7 @@ def test_an_epoch_that_is_started_while_its_driver_ends_gets_a_driver(ending: Ri
     assert ending.prove({first: 1}) == 32
 
 
-def test_an_epoch_that_is_brought_back_while_its_retired_driver_ends_goes_live(ending: Rig) -> None:
+def test_an_epoch_recalled_while_its_retired_driver_ends_goes_live(ending: Rig) -> None:
     ending.produce(rows(20))
     first = ending.start("ending:stop")
     ending.await_live(first)

@@ -72,7 +72,7 @@ def test_each_root_record_counts_once_whichever_driver_dies_in_any_line_of_a_sli
     prove(two, {1: 1})
 
 
-def test_both_go_live_at_one_root_offset_whoever_is_killed_in_the_cutover(chain: tuple[First, Second]) -> None:
+def test_both_go_live_at_one_root_offset_whichever_driver_dies_in_the_cutover(chain: tuple[First, Second]) -> None:
     one, two = chain
     produce(one, 0)
     one.start("standing")

@@ -87,7 +87,7 @@ def test_candidate_and_live_driver_killed_in_stages_of_a_replay_and_of_its_cutov
     assert machine.prove({first: 1, second: 2}) == 77
 
 
-def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_nothing(machine: Rig) -> None:
+def test_a_driver_that_wakes_after_another_took_over_harms_nothing(machine: Rig) -> None:
     machine.config = config = machine.config.__class__(**{**vars(machine.config), "stale_seconds": 4.0})
     machine.produce(rows(12))
     epoch = machine.start_live("effects@2:stop")
@@ -205,7 +205,7 @@ def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(mac
 
 
 @pytest.mark.soak
-def test_the_command_for_an_upgrade_shows_both_codes_and_ends_when_the_new_one_runs(machine: Rig) -> None:
+def test_the_upgrade_command_shows_both_codes_and_ends_when_the_new_one_runs(machine: Rig) -> None:
     def kappa(*words: str) -> str:
         command = [sys.executable, "-m", "kappa", "upgrade", machine.name, *words]
         result = subprocess.run(

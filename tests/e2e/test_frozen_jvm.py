@@ -27,7 +27,7 @@ def jvm_of(machine: Rig, epoch: int) -> psutil.Process:
     return jvm
 
 
-def test_a_frozen_jvm_is_told_a_cutover_is_withdrawn_meanwhile_and_nothing_is_lost(
+def test_a_frozen_jvm_is_reported_and_a_cutover_withdrawn_without_loss(
     tmp_path: Path, kafka: Broker, topic: TopicFactory
 ) -> None:
     limits = {"slow_minutes": 0.1, "stuck_minutes": 60.0, "handover_seconds": 2.0}

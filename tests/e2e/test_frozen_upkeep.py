@@ -33,7 +33,7 @@ POINTS = (
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_what_the_successor_of_a_frozen_driver_holds_stays_readable(machine: Rig, point: str) -> None:
+def test_commits_of_the_successor_of_a_frozen_driver_stay_readable(machine: Rig, point: str) -> None:
     machine.config = replace(
         machine.config,
         stale_seconds=4.0,

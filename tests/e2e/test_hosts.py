@@ -45,7 +45,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     assert process.wait(DEADLINE_SECONDS) == 0
 
 
-def test_a_host_starts_what_is_wanted_again_and_ends_it_with_itself(machine: Rig, host: Hosts) -> None:
+def test_a_host_restarts_wanted_drivers_and_ends_them_with_itself(machine: Rig, host: Hosts) -> None:
     machine.produce(rows(12))
     epoch = control.start(machine.config, machine.name, actor="test", reason="wanted, and started elsewhere")
     assert machine.status(epoch).state == "never"

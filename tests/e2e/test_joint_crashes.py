@@ -50,7 +50,7 @@ def pair(machine: Rig) -> Iterator[tuple[Pair, Pair]]:
         one.close()
 
 
-def test_drivers_of_both_topologies_killed_at_each_step_of_their_cutover(pair: tuple[Pair, Pair]) -> None:
+def test_a_joint_cutover_survives_drivers_killed_at_each_step(pair: tuple[Pair, Pair]) -> None:
     one, two = pair
     one.produce(rows(50))
     assert (one.start("standing"), two.start("yield")) == (1, 1)

@@ -48,7 +48,7 @@ def die_everywhere(machine: Rig, points: tuple[str, ...], seq: int = 1) -> int:
     [("effects.outputs", "effects.changes", "send.open", "apply"), pytest.param(SLICE_POINTS, marks=pytest.mark.soak)],
     ids=["some", "all"],
 )
-def test_a_driver_killed_in_large_slices_that_spark_writes_loses_and_repeats_nothing(
+def test_a_driver_killed_in_large_slices_of_spark_loses_and_repeats_nothing(
     machine: Rig, points: tuple[str, ...]
 ) -> None:
     machine.config = replace(machine.config, merge_seconds=0.0, attempts=ENDLESS, **LARGE)

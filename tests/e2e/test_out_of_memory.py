@@ -72,7 +72,7 @@ def test_a_slice_too_large_for_its_jvm_is_planned_smaller_and_nothing_is_lost(gr
     machine.prove({1: 1})
 
 
-def test_a_record_that_ends_every_jvm_gets_the_epoch_stuck_until_that_is_mended(greedy: tuple[Rig, Path]) -> None:
+def test_a_record_that_ends_every_jvm_makes_the_epoch_stuck_until_mended(greedy: tuple[Rig, Path]) -> None:
     machine, limit = greedy
     limit.write_text("0")
     machine.produce(rows(10))

@@ -42,9 +42,7 @@ def is_gone(machine: Rig, kafka: Broker, epoch: int) -> bool:
     return not (kafka.topics(f"{paths.name}.") or kafka.groups(paths.name) or Path(paths.root).exists())
 
 
-def test_commands_that_die_while_they_remove_an_epoch_take_nothing_from_the_live_one(
-    machine: Rig, kafka: Broker
-) -> None:
+def test_commands_killed_while_removing_an_epoch_take_nothing_from_the_live_one(machine: Rig, kafka: Broker) -> None:
     machine.produce(rows(60))
     first = machine.start()
     machine.await_live(first)

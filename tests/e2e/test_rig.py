@@ -11,7 +11,9 @@ from support.processes import Rig
 pytestmark = pytest.mark.e2e
 
 
-def test_a_driver_that_ended_elsewhere_is_no_death_at_its_point(machine: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_ended_elsewhere_is_not_a_death_at_its_point(
+    machine: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     epoch = machine.start("effects@1")
     with pytest.raises(AssertionError, match="has a driver"):
         machine.run(epoch, "commit")

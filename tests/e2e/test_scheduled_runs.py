@@ -31,7 +31,7 @@ def deploy(machine: Rig, version: int) -> None:
     file.write_text(text.replace("import Append,", "import Schedule, Append,"))
 
 
-def test_a_scheduled_run_reports_a_difference_and_drops_what_is_the_same(
+def test_a_scheduled_run_reports_a_difference_and_drops_an_equal_epoch(
     tmp_path: Path, kafka: Broker, topic: TopicFactory
 ) -> None:
     with rig(tmp_path, kafka, topic(partitions=2), slice_records=20) as machine:

@@ -26,7 +26,7 @@ PATIENCE = 300
 SOURCE = "shop.secured"
 
 
-def test_a_replay_by_the_login_of_a_connection_leaves_its_secret_in_one_file(tmp_path: Path) -> None:
+def test_a_replay_with_the_login_of_a_connection_leaves_its_secret_in_one_file(tmp_path: Path) -> None:
     with watched(kafka.KafkaProcess.start(tmp_path / "broker", is_secure=True)) as broker:
         (tmp_path / "user").mkdir()
         with Broker(broker.bootstrap_servers) as admin:

@@ -53,7 +53,7 @@ def machine(tmp_path: Path, broker: kafka.KafkaProcess) -> Iterator[Rig]:
         yield machine
 
 
-def test_start_replay_cutover_and_rollback_by_a_user_with_the_documented_rights_leave_no_secret_anywhere(
+def test_a_stream_run_with_the_documented_rights_leaves_no_secret_anywhere(
     machine: Rig, broker: kafka.KafkaProcess, tmp_path: Path
 ) -> None:
     produce(machine, broker, 60)
@@ -106,7 +106,7 @@ def test_a_stream_is_rebuilt_by_a_user_with_the_documented_rights(machine: Rig, 
     assert machine.balances() == machine.folded(second) == machine.balances(first)
 
 
-def test_the_doctor_uses_each_part_by_the_login(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
+def test_the_doctor_checks_each_part_with_the_login(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
     environ = {
         "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
         "KAPPA_KAFKA_CLIENT_FILE": broker.bootstrap_servers.client_file,

@@ -56,7 +56,7 @@ def expected_story(machine: Rig, factor: int) -> list[Row]:
     return sorted(expected_moves(raw, [(Offsets(), factor)]).values())
 
 
-def test_topics_are_right_after_drivers_were_killed_in_a_replay_and_in_its_cutover(machine: Rig) -> None:
+def test_topics_are_correct_after_drivers_die_in_a_replay_and_its_cutover(machine: Rig) -> None:
     deploy(machine, 1)
     machine.produce(rows(50))
     first = machine.start("baseline.marker")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 LATER_MS = 1_700_000_060_000
 
 
-def test_of_two_drivers_started_at_once_one_works_and_the_other_does_nothing(machine: Rig) -> None:
+def test_only_one_of_two_drivers_started_at_once_works(machine: Rig) -> None:
     machine.produce(rows(12))
     epoch = machine.start_live()
     machine.kill(epoch)
@@ -99,7 +99,7 @@ def test_a_driver_whose_jvm_froze_with_it_is_fenced_when_both_wake(machine: Rig)
     assert machine.prove({epoch: 1}) == 36
 
 
-def test_a_host_of_drivers_starts_those_that_lack_and_ends_them_between_slices(machine: Rig) -> None:
+def test_a_host_starts_missing_drivers_and_ends_them_between_slices(machine: Rig) -> None:
     here, machine.config = machine.config, replace(machine.config, launcher="elsewhere")
     machine.produce(rows(12))
     epoch = machine.start()

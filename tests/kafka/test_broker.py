@@ -136,7 +136,7 @@ def test_markers_and_aborted_records_have_no_time(
         assert kafka.offsets_for_time([name], ms)[name, 0] == (end_of(kafka, name) if expected is None else expected)
 
 
-def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
+def test_records_between_two_answers_are_not_assumed_known(
     kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets_for_times, "GRAIN", 1)
@@ -156,7 +156,7 @@ def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
 
 
 @pytest.mark.parametrize("grain", [1, 3, 1000])
-def test_records_before_an_offset_do_not_count_where_that_is_asked(
+def test_records_before_an_offset_do_not_count_on_request(
     kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, grain: int
 ) -> None:
     monkeypatch.setattr(offsets_for_times, "GRAIN", grain)
@@ -176,7 +176,9 @@ def test_records_before_an_offset_do_not_count_where_that_is_asked(
     assert kafka.first_at_or_after([name], 10**9)[name, 0] == log[1][0]  # where nothing is said, everything counts
 
 
-def test_the_last_record_is_found_behind_markers_and_aborted_records(kafka: Broker, topic: TopicFactory) -> None:
+def test_the_last_record_is_found_before_trailing_markers_and_aborted_records(
+    kafka: Broker, topic: TopicFactory
+) -> None:
     name = topic()
     transact(kafka, name, *range(40), abort=True)
     assert kafka.last_record(name, 0) is None
@@ -187,7 +189,7 @@ def test_the_last_record_is_found_behind_markers_and_aborted_records(kafka: Brok
     assert record[:2] == (b"k", b"2")
 
 
-def test_a_compacted_topic_is_read_over_its_holes(kafka: Broker, topic: TopicFactory) -> None:
+def test_a_compacted_topic_is_read_across_its_gaps(kafka: Broker, topic: TopicFactory) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     eager = ConfigEntry("log.cleaner.backoff.ms", "50", incremental_operation=AlterConfigOpType.SET)
     everywhere = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[eager])
@@ -238,7 +240,7 @@ def test_group_offsets_are_set_read_and_deleted(kafka: Broker, topic: TopicFacto
     assert kafka.groups(name) == ()
 
 
-def test_group_offsets_are_set_again_after_outages_in_which_that_failed(
+def test_group_offsets_are_set_again_after_failing_in_an_outage(
     mortal_broker: KafkaProcess, topic: TopicFactory
 ) -> None:
     name = topic()
@@ -273,7 +275,7 @@ class Hanging(Consumer):  # type: ignore[misc]
         self._until.wait(60)
 
 
-def test_a_commit_that_hangs_is_given_up_and_the_next_one_is_made(
+def test_a_hanging_commit_times_out_and_the_next_one_succeeds(
     broker: KafkaProcess, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, released = topic(), threading.Event()
@@ -303,7 +305,7 @@ def test_a_group_with_members_is_left_alone(kafka: Broker, topic: TopicFactory) 
         member.close()
 
 
-def test_settings_of_the_configuration_go_over_those_of_a_topic_that_is_made(kafka: Broker) -> None:
+def test_configured_settings_override_those_of_a_created_topic(kafka: Broker) -> None:
     name = "test.settings.over"
     over = {"retention.ms": "1000000", "segment.ms": ""}
     with Broker(kafka.bootstrap_servers, topic_settings=over) as client:
@@ -342,7 +344,7 @@ def test_creating_a_topic_is_idempotent_and_never_changes_one(kafka: Broker, top
     assert kafka.topics(name) == (name,)
 
 
-def test_deleted_topics_are_gone_and_missing_ones_passed_over(kafka: Broker, topic: TopicFactory) -> None:
+def test_deleted_topics_are_gone_and_missing_ones_are_ignored(kafka: Broker, topic: TopicFactory) -> None:
     name = topic()
     kafka.delete_topics([name, name + ".never"])
     assert kafka.topics(name) == ()
@@ -361,7 +363,7 @@ def test_deleted_topics_are_gone_and_missing_ones_passed_over(kafka: Broker, top
         lambda kafka, name: list(kafka.fold(name)),
     ],
 )
-def test_an_unknown_topic_is_named_with_those_like_it(
+def test_an_unknown_topic_is_named_with_similar_ones(
     kafka: Broker, topic: TopicFactory, ask: Callable[[Broker, str], Any]
 ) -> None:
     name = topic()
@@ -382,7 +384,7 @@ def test_an_unknown_topic_is_named_with_those_like_it(
         lambda kafka: kafka.delete_topics(["pos"]),
     ],
 )
-def test_every_question_to_unreachable_brokers_ends_in_its_time(ask: Callable[[Broker], Any]) -> None:
+def test_every_request_to_unreachable_brokers_times_out(ask: Callable[[Broker], Any]) -> None:
     with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:1 does not answer .*kappa up"):
         ask(Broker("127.0.0.1:1", timeout_seconds=0.5))
 
@@ -395,7 +397,7 @@ def test_unreachable_brokers_are_an_error_without_any_setting(ask: Callable[[str
         ask("127.0.0.1:1")
 
 
-def test_a_sample_is_the_first_few_records_of_each_partition_that_has_some(kafka: Broker, topic: TopicFactory) -> None:
+def test_a_sample_is_the_first_few_records_of_each_nonempty_partition(kafka: Broker, topic: TopicFactory) -> None:
     name = topic(3)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for partition, count in ((0, 300), (1, 2)):

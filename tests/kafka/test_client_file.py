@@ -44,7 +44,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z.]{1,9}", fullmatch=True), st.text(st.characters(codec="ascii"))))
-def test_what_is_written_is_read_back(settings: dict[str, str]) -> None:
+def test_written_properties_are_read_back(settings: dict[str, str]) -> None:
     printable = {name: "".join(c for c in value if c.isprintable()) for name, value in settings.items()}
     assert properties(written(printable)) == printable
 
@@ -66,7 +66,7 @@ def test_a_file_is_read_as_java_reads_it(text: str, expected: dict[str, str]) ->
     assert properties(text) == expected
 
 
-def test_scram_has_other_names_for_python(tmp_path: Path) -> None:
+def test_scram_settings_have_other_names_in_python(tmp_path: Path) -> None:
     settings = for_librdkafka(servers(tmp_path))
     assert settings == {
         "security.protocol": "SASL_SSL",
@@ -76,7 +76,7 @@ def test_scram_has_other_names_for_python(tmp_path: Path) -> None:
     }
 
 
-def test_quotes_in_a_password_stay(tmp_path: Path) -> None:
+def test_quotes_in_a_password_are_kept(tmp_path: Path) -> None:
     jaas = login("PlainLoginModule", {"username": "a", "password": 'p"\\;= '})
     settings = for_librdkafka(servers(tmp_path, sasl_mechanism="PLAIN", sasl_jaas_config=jaas))
     assert settings["sasl.password"] == 'p"\\;= '
@@ -139,7 +139,7 @@ def store(folder: Path, certificates: Path, kind: str) -> Path:
     return path
 
 
-def test_a_truststore_of_javas_tool_is_taken_apart_for_python(tmp_path: Path, certificates: Path) -> None:
+def test_a_truststore_of_keytool_is_unpacked_for_python(tmp_path: Path, certificates: Path) -> None:
     options = {
         "ssl_truststore_type": "PKCS12",
         "ssl_truststore_location": str(store(tmp_path, certificates, "PKCS12")),
@@ -152,9 +152,7 @@ def test_a_truststore_of_javas_tool_is_taken_apart_for_python(tmp_path: Path, ce
         for_librdkafka(servers(tmp_path, **options | {"ssl_truststore_password": "other"}))
 
 
-def test_a_store_of_javas_own_kind_is_refused_with_the_command_that_converts_it(
-    tmp_path: Path, certificates: Path
-) -> None:
+def test_a_jks_store_is_refused_with_the_command_that_converts_it(tmp_path: Path, certificates: Path) -> None:
     addresses = servers(tmp_path, ssl_truststore_location=str(store(tmp_path, certificates, "JKS")))
     with pytest.raises(ConfigError, match=r"keytool -importkeystore .*trust\.jks .*trust\.p12 -deststoretype PKCS12"):
         for_librdkafka(addresses)
@@ -189,13 +187,13 @@ def test_without_a_file_nothing_is_added() -> None:
         ({"ssl_truststore_location": __file__, "ssl_truststore_type": "PKCS12"}, r"cannot be read .* not such a file"),
     ],
 )
-def test_what_is_wrong_in_it_is_named(tmp_path: Path, settings: dict[str, str | None], match: str) -> None:
+def test_a_mistake_in_the_file_is_named(tmp_path: Path, settings: dict[str, str | None], match: str) -> None:
     with pytest.raises(ConfigError, match=match) as refused:
         for_librdkafka(servers(tmp_path, **settings))
     assert '"p"' not in str(refused.value)
 
 
-def test_certificates_under_another_kind_are_refused_with_the_kind_they_are(tmp_path: Path, certificates: Path) -> None:
+def test_certificates_of_another_type_are_refused_with_their_type(tmp_path: Path, certificates: Path) -> None:
     with pytest.raises(ConfigError, match=r"holds PEM, and ssl\.truststore\.type is JKS\. Set .*=PEM there"):
         for_librdkafka(servers(tmp_path, ssl_truststore_location=str(certificates / "ca.pem")))
 
@@ -207,17 +205,17 @@ def test_a_file_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: i
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o600, 0o640])
-def test_a_file_of_its_owner_and_group_is_taken(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_only_owner_and_group_can_read_is_accepted(tmp_path: Path, mode: int) -> None:
     assert for_librdkafka(servers(tmp_path, mode))
 
 
 @pytest.mark.parametrize("path", ["client.properties", "/a:b", "/a}"])
-def test_a_path_that_another_process_would_read_otherwise_is_refused(path: str) -> None:
+def test_a_path_that_another_process_would_resolve_differently_is_refused(path: str) -> None:
     with pytest.raises(ConfigError, match="Set it to an absolute path"):
         for_librdkafka(Servers("kafka:9093", path))
 
 
-def test_a_file_that_is_missing_is_named() -> None:
+def test_a_missing_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"KAPPA_KAFKA_CLIENT_FILE names /no/file, .*: ls -l /no/file"):
         for_spark(Servers("kafka:9093", "/no/file"))
 

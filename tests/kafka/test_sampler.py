@@ -56,7 +56,7 @@ def test_each_partition_gives_its_first_records_up_to_the_end(
         sampler.close()
 
 
-def test_a_sample_ends_at_an_end_that_lies_before_that_of_the_log(address: str) -> None:
+def test_a_sample_ends_before_the_end_of_the_log_if_asked_to(address: str) -> None:
     sampler = Sampler(address)
     try:
         sample = sampler.sample(Offsets({"t": {2: 10}}), Offsets({"t": {2: 13}}), 20)

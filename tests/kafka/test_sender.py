@@ -62,7 +62,7 @@ def test_records_and_group_offsets_appear_together(
     assert kafka.group_offsets(sender.group) == read
 
 
-def test_a_sender_sends_one_transaction_after_the_other(kafka: Broker, sender: Sender, out: str) -> None:
+def test_a_sender_sends_one_transaction_after_another(kafka: Broker, sender: Sender, out: str) -> None:
     for n in range(3):
         assert sender.send([Record(out, b"k", b"%d" % n)], None) == 1
     assert sender.send([], None) == 0
@@ -90,7 +90,9 @@ def murmur2(key: bytes) -> int:
     return digest ^ digest >> 15
 
 
-def test_a_key_is_where_kafkas_java_clients_put_it(kafka: Broker, sender: Sender, topic: TopicFactory) -> None:
+def test_a_key_goes_to_the_partition_that_java_clients_choose(
+    kafka: Broker, sender: Sender, topic: TopicFactory
+) -> None:
     assert murmur2(b"foobar") - 2**32 == -790332482  # from Kafka's own UtilsTest
     name = topic(5)
     keys = [b"STR%d" % n for n in range(50)]
@@ -175,7 +177,7 @@ HOUR = 3600 * 1000
     ids=["before", "after", "no key", "null key and value", "large", "larger", "segment"],
 )
 @pytest.mark.parametrize("again", [0, 2])  # the client words a batch with several of them otherwise
-def test_a_record_that_a_topic_never_takes_is_told_with_the_setting(
+def test_a_record_that_a_topic_never_accepts_is_reported_with_the_setting(
     sender: Sender, topic: TopicFactory, settings: dict[str, str], bad: Record, setting: str, again: int
 ) -> None:
     name = topic(**settings)
@@ -191,12 +193,12 @@ def test_a_record_that_a_topic_never_takes_is_told_with_the_setting(
     assert sender.refused == bad._replace(topic=name)
 
 
-def test_a_record_that_is_too_large_for_the_client_is_refused(sender: Sender, out: str) -> None:
+def test_a_record_too_large_for_the_client_is_refused(sender: Sender, out: str) -> None:
     with pytest.raises(RecordRefusedError, match=f"A record of {1 + (65 << 20)} bytes is refused by topic '{out}'"):
         sender.send([Record(out, b"k", b"first"), Record(out, b"k", b"x" * (65 << 20))], None)
 
 
-def test_many_small_records_go_to_a_topic_whose_limit_is_small(kafka: Broker, topic: TopicFactory) -> None:
+def test_many_small_records_fit_a_topic_with_a_small_limit(kafka: Broker, topic: TopicFactory) -> None:
     name = topic(max_message_bytes="5000")
     records = [Record(name, b"%d" % n, random.Random(n).randbytes(900)) for n in range(200)]
     with Sender(kafka.bootstrap_servers, f"{name}.id", f"{name}.group", batch_bytes=5000) as sender:
@@ -211,7 +213,7 @@ def test_a_missing_topic_is_named_and_nothing_is_sent(kafka: Broker, sender: Sen
     assert values(kafka, out) == []
 
 
-def test_an_error_while_records_are_made_aborts(kafka: Broker, sender: Sender, out: str) -> None:
+def test_an_error_while_making_records_aborts(kafka: Broker, sender: Sender, out: str) -> None:
     def broken() -> Iterator[Record]:
         yield Record(out, b"k", b"first")
         raise ZeroDivisionError
@@ -263,7 +265,7 @@ def test_law_4_a_writer_killed_in_its_transaction_leaves_nothing(kafka: Broker, 
     assert values(kafka, out) == [b"%d" % n for n in range(1000)]
 
 
-def test_a_transaction_survives_a_broker_killed_and_started_again(
+def test_a_transaction_survives_a_killed_and_restarted_broker(
     mortal_broker: KafkaProcess, kafka: Broker, sender: Sender, out: str
 ) -> None:
     sender.send([Record(out, b"k", b"before")], None)
@@ -295,7 +297,7 @@ class Hanging(Producer):  # type: ignore[misc]
         raise AssertionError("it would hang, too")
 
 
-def test_adding_offsets_that_hangs_is_given_up_and_the_next_init_goes_on(
+def test_adding_offsets_times_out_and_the_next_init_goes_on(
     kafka: Broker, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released, position = threading.Event(), Offsets({out: {0: 1}})

@@ -50,7 +50,7 @@ class Log:
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(0, 11), st.data())
 @settings(deadline=None)
-def test_records_before_an_offset_do_not_count_and_what_was_read_is_remembered(
+def test_records_before_an_offset_do_not_count_and_reads_are_remembered(
     log: list[int], began: int, data: st.DataObject
 ) -> None:
     began = min(began, len(log) - 1)

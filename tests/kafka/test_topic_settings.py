@@ -18,7 +18,7 @@ def topic(**values: Any) -> Topic:
 
 @pytest.mark.parametrize("on_replay", ["hold", "versioned", "reconcile"])
 @pytest.mark.parametrize("time", ["at", None])
-def test_a_topic_keeps_the_time_that_a_record_is_sent_with(on_replay: str, time: str | None) -> None:
+def test_a_topic_keeps_the_time_of_a_sent_record(on_replay: str, time: str | None) -> None:
     output = topic(on_replay=on_replay, time=time)
     settings = topic_settings.of_versioned(output) if output.is_versioned else topic_settings.of_output(output)
     assert settings["message.timestamp.type"] == "CreateTime"

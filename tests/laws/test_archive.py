@@ -143,9 +143,7 @@ class TestEquality:
         assert len(archived["dead"]) == 10
 
     @pytest.mark.parametrize("small", [IN_MEMORY, pytest.param(0, id="by Spark")])
-    def test_also_with_times_out_of_order_and_slices_that_end_within_the_archives_own(
-        self, stream: Lab, small: int
-    ) -> None:
+    def test_replays_are_equal_with_times_out_of_order_and_other_slice_ends(self, stream: Lab, small: int) -> None:
         stream.config = replace(stream.config, small_slice=small)
         produce_at(stream, out_of_order(100))
         live(stream)
@@ -155,7 +153,7 @@ class TestEquality:
         assert len(archived["slices"]) > 4
 
     @pytest.mark.parametrize("small", [IN_MEMORY, pytest.param(0, id="by Spark")])
-    def test_also_from_a_start_behind_records_that_were_months_ahead(self, stream: Lab, small: int) -> None:
+    def test_replays_are_equal_from_a_start_after_records_months_ahead(self, stream: Lab, small: int) -> None:
         stream.config = replace(stream.config, small_slice=small)
         produce_at(stream, out_of_order(60))
         live(stream)
@@ -165,7 +163,7 @@ class TestEquality:
         assert archived == logged
 
     @pytest.mark.parametrize("form", [pytest.param("merged files", marks=SOAK), "deletion vectors"])
-    def test_also_from_a_table_whose_files_somebody_rewrote(self, stream: Lab, spark: Any, form: str) -> None:
+    def test_replays_are_equal_from_rewritten_archive_files(self, stream: Lab, spark: Any, form: str) -> None:
         produce_at(stream, out_of_order(100))
         live(stream)
         stream.archive(slice_records=36)
@@ -179,7 +177,7 @@ class TestEquality:
         logged, archived = from_both(stream, slice_records=22)
         assert archived == logged
 
-    def test_also_what_was_archived_before_its_schema_was_known(self, stream: Lab) -> None:
+    def test_replays_are_equal_for_records_archived_before_their_schema(self, stream: Lab) -> None:
         stream.produce(rows(50))
         topologies = stream.config.topologies
         file = (topologies / "balances.py").rename(topologies / "balances.txt")
@@ -192,7 +190,7 @@ class TestEquality:
         logged, archived = from_both(stream)
         assert archived == logged
 
-    def test_the_tail_comes_from_kafka_and_plan_and_certificate_say_which(self, stream: Lab) -> None:
+    def test_the_tail_comes_from_kafka_as_plan_and_certificate_say(self, stream: Lab) -> None:
         produce_at(stream, out_of_order(60))
         stream.archive(slice_records=20)
         produce_at(stream, out_of_order(40))
@@ -253,7 +251,7 @@ class TestEquality:
 
 
 class TestRetention:
-    def test_records_that_kafka_has_forgotten_are_replayed_from_the_archive(self, stream: Lab) -> None:
+    def test_records_removed_from_kafka_are_replayed_from_the_archive(self, stream: Lab) -> None:
         produce_at(stream, out_of_order(100))
         live(stream)
         before = replayed(stream, slice_records=22)
@@ -282,7 +280,7 @@ class TestRetention:
         assert certificate.complete, certificate.problems
         assert stream.stop(epoch) == []
 
-    def test_a_start_by_time_finds_what_only_the_archive_has(self, stream: Lab) -> None:
+    def test_a_start_by_time_finds_records_that_only_the_archive_has(self, stream: Lab) -> None:
         stream.produce(rows(60))
         live(stream)
         at = ToDatetime(at=datetime.fromtimestamp(1_700_000_000.020, UTC))
@@ -294,7 +292,7 @@ class TestRetention:
         assert plan.start == expected
         assert control.plan(stream.config, request(stream, start=at, archive=False)).is_refused
 
-    def test_what_neither_has_is_refused_and_a_gap_stays_on_record(self, stream: Lab) -> None:
+    def test_records_in_neither_are_refused_and_a_gap_stays_on_record(self, stream: Lab) -> None:
         produce_at(stream, out_of_order(40))
         live(stream)
         stream.archive()
@@ -315,7 +313,7 @@ class TestRetention:
         refused = control.plan(stream.config, request(stream))
         assert {finding.code for finding in refused.refusals} == {"start-below-low-watermark"}
 
-    def test_a_planned_slice_whose_records_are_gone_is_closed_only_on_request(
+    def test_a_planned_slice_with_lost_records_is_closed_only_on_request(
         self, stream: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         produce_at(stream, out_of_order(40))
@@ -338,7 +336,7 @@ class TestRetention:
         assert facts is not None
         assert [(r.partition, r.start, r.end) for r in facts.covered] == [(0, 5, 20), (1, 5, 20)]
 
-    def test_a_compacted_source_is_taken_from_an_archive_without_holes_only(
+    def test_a_compacted_source_is_read_only_from_an_archive_without_gaps(
         self, tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any
     ) -> None:
         with lab(tmp_path / "lab", kafka, spark, topic(partitions=2, cleanup_policy="compact")) as stream:
@@ -368,7 +366,7 @@ class TestExactlyOnce:
         "point",
         ["claim", "create", pytest.param("plan@2", marks=SOAK), "write@2", pytest.param("commit@2", marks=SOAK)],
     )
-    def test_an_archiver_that_is_killed_anywhere_loses_and_doubles_nothing(self, stream: Lab, point: str) -> None:
+    def test_an_archiver_killed_anywhere_loses_and_repeats_nothing(self, stream: Lab, point: str) -> None:
         stream.produce(rows(60))
         config = replace(stream.config, slice_records=25, spark_master="local[1]", spark_conf=QUICK_JVM)
         words = ("-m", "kappa", "archive", "start", stream.topic, "--execute")
@@ -379,7 +377,7 @@ class TestExactlyOnce:
         assert all(joins(a.ranges, b.ranges) for a, b in pairwise(state.commits))
         assert state.position == stream.kafka.stable_offsets([stream.topic])
 
-    def test_of_two_archivers_one_stops_and_changes_nothing(self, stream: Lab) -> None:
+    def test_one_of_two_archivers_stops_and_changes_nothing(self, stream: Lab) -> None:
         stream.produce(rows(40))
         with Archiver(replace(stream.config, slice_records=10), stream.topic, session=stream.session) as first:
             first.advance()
@@ -394,7 +392,7 @@ class TestExactlyOnce:
                 run([second])
         assert archived_places(stream) == logged_places(stream)
 
-    def test_an_archiver_that_wakes_up_between_plan_and_write_writes_nothing_twice(
+    def test_an_archiver_waking_between_plan_and_write_writes_nothing_twice(
         self, stream: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stream.produce(rows(40))
@@ -414,7 +412,7 @@ class TestExactlyOnce:
         assert archived_places(stream) == logged_places(stream)
         assert len(archived_places(stream)) == 40
 
-    def test_a_stop_ends_one_that_follows_and_the_next_goes_on(self, stream: Lab) -> None:
+    def test_a_stop_ends_a_following_archiver_and_the_next_goes_on(self, stream: Lab) -> None:
         stream.produce(rows(20))
         assert not stop(stream.config, stream.topic)
         slices: list[int] = []
@@ -485,7 +483,7 @@ class TestIdentity:
         for path in (paths.output("moves"), paths.changes("balances"), paths.dead_letters):
             assert queries.query(path, None).num_rows == 0, "it was noticed before anything was written"
 
-    def test_a_partition_that_was_added_is_archived_from_its_beginning(self, stream: Lab) -> None:
+    def test_an_added_partition_is_archived_from_its_beginning(self, stream: Lab) -> None:
         stream.produce(rows(20))
         stream.archive()
         admin = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})

@@ -13,14 +13,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 @pytest.mark.parametrize("seed", [2, 3])
-def test_whatever_happens_the_tables_are_those_of_plain_python(
+def test_the_tables_of_a_random_history_match_plain_python(
     world: Callable[[], AbstractContextManager[Eventful]], seed: int
 ) -> None:
     with world() as history:
         play(history, seed, acts=14)
 
 
-def test_what_happens_now_and_then_holds_in_one_history(world: Callable[[], AbstractContextManager[Eventful]]) -> None:
+def test_a_history_of_rare_events_is_proved(world: Callable[[], AbstractContextManager[Eventful]]) -> None:
     with world() as history:
         history.random.seed(7)
         history.write()

@@ -74,13 +74,13 @@ def imports_of(trees: list[tuple[Path, ast.Module]]) -> dict[str, set[str]]:
     return ways
 
 
-def test_no_modules_import_one_another_but_for_the_types_of_a_topology() -> None:
+def test_no_modules_import_one_another_except_the_types_of_a_topology() -> None:
     """What checks a source names its type, and an operator's inputs name the operator: circles of types alone."""
     circled = in_circles(imports_of(modules()))
     assert {name for name in circled if not name.startswith("kappa.topology.")} == set()
 
 
-def test_a_circle_is_noticed() -> None:
+def test_a_circle_of_imports_is_noticed() -> None:
     files = {
         "a/b.py": "from a.c import x",
         "a/c.py": "from a import d",
@@ -91,11 +91,11 @@ def test_a_circle_is_noticed() -> None:
     assert in_circles(imports_of(trees)) == {"a.b", "a.c", "a.d"}
 
 
-def test_no_room_has_more_modules_than_one_takes_in_at_a_glance() -> None:
+def test_no_room_has_too_many_modules() -> None:
     assert crowded([file for file, _ in modules()], MOST_MODULES) == {}
 
 
-def test_no_two_classes_have_one_name() -> None:
+def test_no_two_classes_share_a_name() -> None:
     assert shared_names(modules()) == {}
 
 

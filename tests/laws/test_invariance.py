@@ -133,7 +133,7 @@ def test_every_cut_by_time_gives_the_same_notifications_and_balances(
 
 @FEW
 @given(log=logs, data=st.data())
-def test_any_cut_at_all_gives_the_same_balances(spark: SparkSession, log: list[Part], data: st.DataObject) -> None:
+def test_any_cut_gives_the_same_balances(spark: SparkSession, log: list[Part], data: st.DataObject) -> None:
     driver = TopologyDriver(load(TOPOLOGIES, "retail.loyalty"), spark)
     position, end = Offsets({"pos": dict.fromkeys(range(3), 0)}), ends(log)
     for _ in range(data.draw(st.integers(0, 3), label="cuts")):

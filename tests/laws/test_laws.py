@@ -148,7 +148,7 @@ class TestLaw2NoGapNoOverlap:
 
 
 class TestLaw3ExactlyOnceInDelta:
-    def test_a_slice_that_is_finished_again_from_every_point_changes_nothing(self, stream: Lab) -> None:
+    def test_finishing_a_slice_again_from_any_point_changes_nothing(self, stream: Lab) -> None:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         stream.produce([("a", 10)], start_ms=1_700_000_100_000)
@@ -174,7 +174,7 @@ class TestLaw3ExactlyOnceInDelta:
         assert stream.balances() == {"a": 14, "b": 2, "c": 4}
         assert sorted(stream.sent()) == sorted([*ROWS, ("a", 10)])
 
-    def test_effects_that_are_written_are_never_computed_again(self, stream: Lab) -> None:
+    def test_written_effects_are_never_computed_again(self, stream: Lab) -> None:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
@@ -192,9 +192,7 @@ class TestLaw3ExactlyOnceInDelta:
         protocol.finish_slice(later.engines.slice_run, plan)
         assert stream.balances()["z"] == 1
 
-    def test_what_an_attempt_wrote_counts_and_not_what_the_next_one_computes(
-        self, stream: Lab, monkeypatch: Any
-    ) -> None:
+    def test_effects_of_the_first_attempt_count_and_not_those_of_the_next(self, stream: Lab, monkeypatch: Any) -> None:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
@@ -222,7 +220,7 @@ class TestLaw3ExactlyOnceInDelta:
 
 
 class TestLaw4ExactlyOnceInKafka:
-    def test_a_slice_that_was_sent_and_not_committed_is_not_sent_again(self, stream: Lab) -> None:
+    def test_a_slice_sent_but_not_committed_is_not_sent_again(self, stream: Lab) -> None:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
@@ -256,7 +254,7 @@ class TestLaw4ExactlyOnceInKafka:
 
 
 class TestLaw5OneWriter:
-    def test_a_writer_whose_claim_was_superseded_stops_and_changes_nothing(self, stream: Lab) -> None:
+    def test_a_writer_with_a_superseded_claim_stops_and_changes_nothing(self, stream: Lab) -> None:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
@@ -283,7 +281,7 @@ class TestLaw5OneWriter:
         assert {path: tables.version(path) for path in versions} == versions
         assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
 
-    def test_of_two_drivers_that_claim_at_once_one_stops(self, stream: Lab, monkeypatch: Any) -> None:
+    def test_one_of_two_drivers_that_claim_at_once_stops(self, stream: Lab, monkeypatch: Any) -> None:
         epoch = live_epoch(stream)
         drivers = [DrivenEpoch(stream.config, stream.name, epoch) for _ in range(2)]
         both, read = threading.Barrier(2, timeout=DEADLINE_SECONDS), heartbeat.read
@@ -333,7 +331,7 @@ class TestLaw6AReplayTouchesNothingLive:
         with pytest.raises(IllegalTransitionError):
             control.abort(stream.config, stream.name, epoch, actor="test", reason="live")
 
-    def test_a_live_stream_goes_on_beside_a_replay_and_its_abort_as_if_they_were_not(self, stream: Lab) -> None:
+    def test_a_replay_and_its_abort_do_not_affect_the_live_stream(self, stream: Lab) -> None:
         stream.produce(ROWS, partition=0)
         epoch = stream.start_live()
         theirs = [stream.topic, f"{stream.topic}.moves"]
@@ -375,7 +373,7 @@ class TestLaw7OnePointer:
             handover.go_live_first(stale_record, driver.epoch.ledger.begun())
         assert serving.resolve(stream.config, stream.name) == epoch
 
-    def test_two_appends_at_once_never_both_rest_on_the_same_past(self, stream: Lab) -> None:
+    def test_simultaneous_appends_never_build_on_the_same_past(self, stream: Lab) -> None:
         live_epoch(stream)
         counts: list[int] = []
 
@@ -395,7 +393,7 @@ class TestLaw7OnePointer:
             thread.join(DEADLINE_SECONDS)
         assert len(set(counts)) == len(counts) == 20
 
-    def test_an_epoch_that_does_not_take_over_in_time_is_left_behind(self, stream: Lab) -> None:
+    def test_the_move_to_an_epoch_that_does_not_take_over_in_time_is_withdrawn(self, stream: Lab) -> None:
         stream.config = replace(stream.config, handover_seconds=1.0)
         stream.produce(ROWS)
         first = stream.start_live()
@@ -444,7 +442,7 @@ class TestLaw8AConsistentCut:
 
 
 class TestLaw9APlanNeverClamps:
-    def test_a_time_after_the_last_record_is_refused_with_the_way_out(
+    def test_a_time_after_the_last_record_is_refused_with_a_remedy(
         self, stream: Lab, capsys: Any, monkeypatch: Any
     ) -> None:
         stream.produce(ROWS)
@@ -550,7 +548,7 @@ class TestLaw10SideEffectsHappenOnce:
         assert certificate.complete, certificate.problems
         assert certificate.rows_read == 6
 
-    def test_a_redo_obeys_the_plan_row_not_the_role_of_the_moment(self, stream: Lab) -> None:
+    def test_a_redo_obeys_the_plan_row_and_not_the_current_role(self, stream: Lab) -> None:
         stream.produce(ROWS)
         first = stream.start_live()
         stream.deploy(2)
@@ -576,7 +574,7 @@ class TestLaw10SideEffectsHappenOnce:
 
 
 class TestLaw11CodeIsPartOfTheEpoch:
-    def test_a_restart_runs_the_code_that_the_epoch_recorded(self, stream: Lab) -> None:
+    def test_a_restart_runs_the_code_recorded_by_the_epoch(self, stream: Lab) -> None:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         recorded = stream.record().epoch(epoch).code
@@ -589,7 +587,7 @@ class TestLaw11CodeIsPartOfTheEpoch:
 
 
 class TestLaw12NothingIsDroppedInSilence:
-    def test_what_does_not_parse_is_a_dead_letter_with_its_reason_and_value(self, stream: Lab) -> None:
+    def test_an_unparsable_record_is_a_dead_letter_with_its_reason_and_value(self, stream: Lab) -> None:
         bad = [b"{", b'{"id": "a"}', b'{"id": "a", "amount": "many"}', b"\xff\xfe", b""]
         stream.produce([ROWS[0], *bad, ROWS[1]], partition=0)
         epoch = live_epoch(stream)
@@ -605,7 +603,7 @@ class TestLaw12NothingIsDroppedInSilence:
         )
         assert sorted(stream.sent()) == sorted(ROWS[:2])
 
-    def test_a_slice_of_nothing_but_broken_records_is_committed(self, stream: Lab) -> None:
+    def test_a_slice_of_broken_records_only_is_committed(self, stream: Lab) -> None:
         stream.produce([b"{"])
         epoch = live_epoch(stream)
         assert [(row.rows_read, row.rows_dead) for row in stream.ledger(epoch).state().commits[1:]] == [(1, 1)]
@@ -642,7 +640,7 @@ class TestLaw12NothingIsDroppedInSilence:
 
 
 class TestLaw13EveryMoveIsOnRecord:
-    def test_history_tells_who_when_why_from_where_to_where(self, stream: Lab) -> None:
+    def test_history_tells_who_moved_readers_when_why_and_between_which_epochs(self, stream: Lab) -> None:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         events = control.history(stream.config, stream.name)
@@ -693,7 +691,7 @@ class TestLaw13EveryMoveIsOnRecord:
 
 
 class TestTheChangelog:
-    def test_a_rebuild_gives_the_table_back_after_the_lake_is_lost(self, stream: Lab) -> None:
+    def test_a_rebuild_restores_the_table_after_the_lake_is_lost(self, stream: Lab) -> None:
         import shutil
 
         stream.produce(ROWS)
@@ -724,7 +722,7 @@ class TestTheChangelog:
         with pytest.raises(DataLossError, match="still writing"):
             fold_into(driver.engines.slice_run, stream.paths(epoch), driver.epoch.topology.tables[0], 0)
 
-    def test_a_baseline_that_a_crash_left_without_its_topics_is_written_anew(self, stream: Lab) -> None:
+    def test_a_baseline_left_without_topics_by_a_crash_is_rewritten(self, stream: Lab) -> None:
         stream.produce(ROWS)
         live_epoch(stream)
         stream.deploy(2)
@@ -748,7 +746,7 @@ class TestTheChangelog:
         assert len(list(read_all(stream.config.bootstrap_servers, names[1]))) >= 3
 
 
-class TestAStuckEpoch:
+class TestStuckEpoch:
     def test_a_stuck_epoch_waits_and_a_cutover_away_from_it_loses_and_repeats_nothing(self, stream: Lab) -> None:
         stream.config = replace(stream.config, attempts=2)
         stream.produce(ROWS)

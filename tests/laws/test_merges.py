@@ -69,7 +69,7 @@ def in_table(stream: Lab, epoch: int) -> dict[str, int]:
     return {row["id"]: row["total"] for row in queries.query(stream.paths(epoch).table("balances"), None).to_pylist()}
 
 
-def test_readers_of_a_commit_get_its_rows_those_of_the_path_once_the_epoch_stands(slow: Lab) -> None:
+def test_readers_of_a_commit_get_unmerged_rows_and_a_stop_merges_the_table(slow: Lab) -> None:
     epoch = live(slow)
     commits = slow.ledger(epoch).state().commits
     assert MERGED in commits[-1].detail and in_table(slow, epoch) == {}, "nothing was merged"
@@ -91,7 +91,7 @@ def test_readers_of_a_commit_get_its_rows_those_of_the_path_once_the_epoch_stand
     assert slow.balances() == after(3)
 
 
-def test_a_driver_that_starts_again_between_two_merges_goes_on_from_the_changes(slow: Lab) -> None:
+def test_a_driver_restarted_between_two_merges_goes_on_from_the_changes(slow: Lab) -> None:
     epoch = live(slow)
     driver, thread, _ = slow.running[epoch]
     driver.merges.merge = lambda **_: None  # type: ignore[method-assign]  # as one that is killed: it merges nothing at its end
@@ -111,7 +111,7 @@ def _moves(slices: int) -> list[tuple[str, int, int]]:
     return moves
 
 
-def test_changes_that_waited_are_merged_while_the_stream_idles_and_while_it_does_not(
+def test_waiting_changes_are_merged_whether_or_not_the_stream_idles(
     tmp_path: Path, kafka: Any, spark: Any, topic: Any
 ) -> None:
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), merge_seconds=0.5) as stream:
@@ -127,7 +127,7 @@ def test_changes_that_waited_are_merged_while_the_stream_idles_and_while_it_does
         assert kinds == ["plan", "effects", "commit"]
 
 
-def test_an_epoch_that_merges_never_and_one_that_merges_every_slice_are_the_same(slow: Lab) -> None:
+def test_an_epoch_that_never_merges_equals_one_that_merges_every_slice(slow: Lab) -> None:
     first = live(slow)
     keeper, slow.config = slow.config, replace(slow.config, merge_seconds=0.0)
     second = slow.plan_replay(slice_records=3)
@@ -169,7 +169,7 @@ def test_an_epoch_is_seeded_from_a_savepoint_between_two_merges(slow: Lab) -> No
     assert control.diff(slow.config, slow.name, second).verdict == "same"
 
 
-def test_a_snapshot_is_consistent_while_the_driver_merges_and_looks_after_files(
+def test_a_snapshot_is_consistent_while_the_driver_merges_and_maintains_files(
     tmp_path: Path, kafka: Any, spark: Any, topic: Any
 ) -> None:
     with lab(
@@ -222,7 +222,7 @@ def test_a_snapshot_is_consistent_while_the_driver_merges_and_looks_after_files(
 
 @pytest.mark.parametrize("is_held", [True, False], ids=["merged from memory", "merged by an engine"])
 @pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, 0], ids=["memory", "files"])
-def test_spark_and_arrow_read_the_same_of_every_commit_and_so_does_the_step(
+def test_spark_arrow_and_the_step_read_the_same_rows_of_every_commit(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int, is_held: bool
 ) -> None:
     monkeypatch.setattr(queries, "SMALL_ROWS", small_rows)

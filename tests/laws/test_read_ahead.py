@@ -85,7 +85,7 @@ def produce(stream: Lab) -> tuple[dict[str, int], list[Move]]:
     return totals, moves
 
 
-def test_a_first_epoch_and_a_replay_in_slices_read_ahead_equal_plain_python(
+def test_a_first_epoch_and_a_replay_that_read_ahead_match_plain_python(
     stream: Lab, hits: list[bool], read: list[Any]
 ) -> None:
     totals, moves = produce(stream)
@@ -108,7 +108,7 @@ def test_a_first_epoch_and_a_replay_in_slices_read_ahead_equal_plain_python(
     assert not any(frame.storageLevel.useMemory for frame in read)
 
 
-def test_a_slice_that_was_foreseen_wrongly_reads_its_own_records(
+def test_a_wrongly_predicted_slice_reads_its_own_records(
     stream: Lab, hits: list[bool], read: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     totals, moves = produce(stream)
@@ -122,7 +122,7 @@ def test_a_slice_that_was_foreseen_wrongly_reads_its_own_records(
     assert not any(frame.storageLevel.useMemory for frame in read)
 
 
-def test_a_slice_that_could_not_be_read_ahead_is_read_when_its_turn_comes(
+def test_a_slice_that_cannot_be_read_ahead_is_read_in_its_turn(
     stream: Lab, hits: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     totals, moves = produce(stream)
@@ -138,9 +138,7 @@ def test_a_slice_that_could_not_be_read_ahead_is_read_when_its_turn_comes(
 
 
 @pytest.mark.parametrize("why", ["they are small", "one before was made smaller"])
-def test_slices_that_cannot_be_foreseen_read_nothing_ahead(
-    stream: Lab, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
+def test_unpredictable_slices_read_nothing_ahead(stream: Lab, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     if why == "they are small":
         stream.config = replace(stream.config, small_slice=50_000)
     else:
@@ -153,7 +151,7 @@ def test_slices_that_cannot_be_foreseen_read_nothing_ahead(
     stream.hold(totals=totals, moves=None, sent=moves)
 
 
-def test_what_was_read_ahead_is_let_go_when_the_driver_ends(stream: Lab, read: list[Any]) -> None:
+def test_records_read_ahead_are_released_when_the_driver_ends(stream: Lab, read: list[Any]) -> None:
     produce(stream)
     epoch = stream.start()
     run = stream.wait(lambda: _run_that_read_ahead(stream, epoch), "a slice is read ahead")

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 COUNT = 60
 
 
-def test_retention_that_overtakes_a_running_replay_stops_it_and_no_record_is_skipped(stream: Lab) -> None:
+def test_retention_overtaking_a_replay_stops_it_and_skips_no_record(stream: Lab) -> None:
     sent = [(f"account-{n}", n, n) for n in range(COUNT)]
     stream.produce([(account, amount) for account, amount, _ in sent], partition=0)
     first = stream.start_live()

@@ -18,7 +18,7 @@ def config(tmp_path) -> Config:
     return Config.from_env({"KAPPA_HOME": str(tmp_path / "home"), "KAPPA_SLICE_RECORDS": "7"})
 
 
-def test_secrets_are_made_once_and_readable_by_their_owner_only(config):
+def test_secrets_are_created_once_and_readable_by_their_owner_only(config):
     first, second = airflow.ensure_secrets(config), airflow.ensure_secrets(config)
     assert (first.is_new, second.is_new) == (True, False)
     assert first.password == second.password
@@ -35,7 +35,7 @@ def test_two_homes_share_no_secret(config, tmp_path):
     assert len(base64.urlsafe_b64decode(own.fernet_key)) == 32
 
 
-def test_the_password_file_is_what_the_simple_auth_manager_reads(config):
+def test_the_password_file_suits_the_simple_auth_manager(config):
     secrets = airflow.ensure_secrets(config)
     passwords = json.loads(airflow.password_file(config).read_text())
     assert passwords["admin"] == secrets.password
@@ -74,16 +74,16 @@ def test_settings_of_another_airflow_do_not_leak_in(config, monkeypatch):
     assert "AIRFLOW_CONN_SPARK_DEFAULT" not in env
 
 
-def test_nobody_is_healthy_where_nothing_listens():
+def test_nothing_is_healthy_without_a_listener():
     assert airflow.health(1) == {}
 
 
-def test_airflows_own_command_line_needs_a_stack_that_was_started(config):
+def test_airflows_own_command_line_needs_a_started_stack(config):
     with pytest.raises(ConfigError, match=r"has no Airflow yet\. Start it: kappa up"):
         airflow.run(config, ["version"], api_port=28080)
 
 
-def test_airflows_command_line_gets_words_and_settings_and_gives_its_exit_code(config, monkeypatch):
+def test_airflows_command_line_gets_arguments_and_settings_and_returns_its_exit_code(config, monkeypatch):
     airflow.ensure_secrets(config)
     (airflow.airflow_home(config) / "airflow.db").touch()
     script = (

@@ -8,11 +8,11 @@ from kappa_local.airflow import REPOSITORY
 SCRIPT = REPOSITORY / "scripts" / "bootstrap"
 
 
-def test_the_script_is_sound_bash():
+def test_the_script_is_valid_bash():
     subprocess.run(["bash", "-n", SCRIPT], check=True)
 
 
-def test_without_python_3_11_it_says_exactly_that(tmp_path):
+def test_a_missing_python_3_11_is_reported(tmp_path):
     for tool in ("bash", "dirname", "cat"):
         (tmp_path / tool).symlink_to(shutil.which(tool))
     run = subprocess.run([SCRIPT], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)

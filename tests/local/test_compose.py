@@ -30,13 +30,13 @@ ONCE = {"airflow-init", "topics", "kappa"}
 SECRETS = set(re.findall(r"^(\w+)=", (REPOSITORY / "docker" / "env.example").read_text(), re.MULTILINE))
 
 
-def test_the_team_has_every_part():
+def test_the_composition_has_every_part():
     assert {"kafka", "postgres", "spark-master", "spark-worker-1", "spark-worker-2", "drivers"} <= set(SERVICES)
     assert {f"airflow-{name}" for name in COMPONENTS} <= set(SERVICES)
 
 
 @pytest.mark.parametrize("name", sorted(set(SERVICES) - ONCE))
-def test_a_service_that_stays_has_a_health_check(name):
+def test_a_lasting_service_has_a_health_check(name):
     assert SERVICES[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
 
 
@@ -45,7 +45,7 @@ def test_an_image_has_a_version(name):
     assert re.search(r":v?\d+\.\d+", SERVICES[name]["image"])
 
 
-def test_the_images_that_are_built_start_from_a_version_and_the_lock():
+def test_built_images_start_from_a_version_and_the_lock():
     text = (REPOSITORY / "docker" / "Dockerfile").read_text()
     assert len(re.findall(r"^FROM ", text, re.MULTILINE)) == 1
     assert re.search(r"^FROM python:3\.11\.\d+-", text, re.MULTILINE)
@@ -59,11 +59,11 @@ def test_a_secret_has_no_default(name):
             assert re.search(r"\$\{\w+:\?", value), variable
 
 
-def test_every_variable_is_required_and_listed_for_whoever_fills_them_in():
+def test_every_variable_is_required_and_listed():
     assert set(re.findall(r"\$\{(\w+)", TEXT)) == set(re.findall(r"\$\{(\w+):\?", TEXT)) == SECRETS
 
 
-def test_the_python_path_is_said_once():
+def test_the_python_path_is_set_once():
     assert TEXT.count("PYTHONPATH") == 1
     assert "PYTHONPATH" not in (REPOSITORY / "docker" / "Dockerfile").read_text()
     assert SERVICES["drivers"]["environment"]["PYTHONPATH"] == "/opt/kappa/include"
@@ -74,7 +74,7 @@ def test_a_port_is_published_on_loopback_only(name):
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
 
 
-def test_all_who_read_or_write_the_lake_share_one_volume():
+def test_all_services_that_use_the_lake_share_one_volume():
     for name in (
         "drivers",
         "kappa",
@@ -88,7 +88,7 @@ def test_all_who_read_or_write_the_lake_share_one_volume():
         assert SERVICES[name]["environment"]["KAPPA_LAKE"] == "/lake"
 
 
-def test_airflow_has_a_user_for_each_of_its_roles_as_kappa_up_has(tmp_path):
+def test_airflow_has_a_user_per_role_like_kappa_up(tmp_path):
     env = SERVICES["airflow-init"]["environment"]
     assert env["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == ",".join(f"{role}:{role}" for role in ROLES)
     script = re.search(r"<<'PYTHON'\n(.*)^PYTHON", (REPOSITORY / "docker" / "airflow-init").read_text(), re.M | re.S)
@@ -100,7 +100,7 @@ def test_airflow_has_a_user_for_each_of_its_roles_as_kappa_up_has(tmp_path):
     assert json.loads(file.read_text()) == {role: f"of {role}" for role in ROLES}
 
 
-def test_a_live_driver_and_a_replay_beside_it_have_cores_and_memory():
+def test_a_live_driver_and_a_replay_fit_the_cores_and_the_memory():
     """A standalone cluster gives an application all its cores: the second one would wait for ever."""
     conf = Config.from_env({"KAPPA_HOME": "/x", **SERVICES["drivers"]["environment"]}).spark_conf
     workers = [service["command"] for name, service in SERVICES.items() if name.startswith("spark-worker")]
@@ -126,7 +126,7 @@ def gigabytes(service: str) -> float:
     return float(SERVICES[service]["mem_limit"].removesuffix("g"))
 
 
-def test_what_runs_in_a_container_at_once_has_the_memory_that_it_takes():
+def test_simultaneous_processes_fit_the_memory_of_their_container():
     """A driver's heap, half a GB beside it, and its Python: 1.5 GB in a stream, 0.5 GB in a task."""
     assert 2 * (heap("drivers") + 0.5 + 1.5) + 0.5 <= gigabytes("drivers")
     tasks = int(SERVICES["airflow-scheduler"]["environment"]["AIRFLOW__CORE__PARALLELISM"])
@@ -136,7 +136,7 @@ def test_what_runs_in_a_container_at_once_has_the_memory_that_it_takes():
     assert heap("kappa") < gigabytes("kappa") and heap("archiver") < gigabytes("archiver")
 
 
-def test_the_check_of_the_brokers_health_has_no_heap_of_a_broker():
+def test_the_health_check_of_the_broker_has_a_small_heap():
     words = SERVICES["kafka"]["healthcheck"]["test"]
     assert "KAFKA_HEAP_OPTS=-Xmx128m" in words[: words.index("--bootstrap-server")]
 
@@ -161,7 +161,7 @@ def spark_of_root() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def test_a_worker_starts_as_a_user_that_may_not_write_to_the_folder_of_spark(spark_of_root):
+def test_a_worker_starts_as_a_user_who_cannot_write_to_the_folder_of_spark(spark_of_root):
     worker = SERVICES["spark-worker-1"]
     place = Path(worker["environment"].get("SPARK_WORKER_DIR", spark_of_root / "work"))
     was_there = place.exists()
@@ -186,7 +186,7 @@ def test_a_worker_starts_as_a_user_that_may_not_write_to_the_folder_of_spark(spa
 
 
 @pytest.mark.parametrize("name", ["spark-worker-1", "spark-worker-2"])
-def test_what_ended_applications_left_with_a_worker_goes(name):
+def test_a_worker_removes_the_files_of_ended_applications(name):
     assert "-Dspark.worker.cleanup.enabled=true" in SERVICES[name]["environment"]["SPARK_WORKER_OPTS"]
 
 
@@ -198,11 +198,11 @@ def test_the_memory_of_a_service_is_limited(name):
         assert limit > int(command[command.index("--memory") + 1].removesuffix("g"))
 
 
-def test_a_stream_that_hangs_makes_its_host_unhealthy():
+def test_a_hanging_stream_makes_its_host_unhealthy():
     assert SERVICES["drivers"]["healthcheck"]["test"] == ["CMD", "kappa", "drivers", "--check"]
 
 
-def test_topics_are_made_before_drivers_start_and_keep_everything():
+def test_topics_are_created_before_drivers_start_and_keep_everything():
     assert SERVICES["drivers"]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
     assert SERVICES["kafka"]["environment"]["KAFKA_LOG_RETENTION_MS"] == -1
 
@@ -221,7 +221,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_the_command_line_takes_the_words_of_a_service(name):
+def test_the_command_line_accepts_the_arguments_of_a_service(name):
     assert set(COMMANDS) == {"archiver", "drivers", "kappa", "topics"}
     words, command = list(COMMANDS[name]), typer.main.get_command(app)
     context = command.make_context("kappa", [], resilient_parsing=True)
@@ -266,7 +266,7 @@ def test_the_compose_tool_accepts_the_file(compose):
     assert set(yaml.safe_load(run.stdout)["services"]) == set(SERVICES)
 
 
-def test_prometheus_is_started_only_where_it_is_asked_for_and_reads_what_the_drivers_host_writes():
+def test_prometheus_starts_on_request_and_reads_the_targets_of_the_drivers_host():
     prometheus, drivers = SERVICES["prometheus"], SERVICES["drivers"]
     assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
         name: [profile] for name, profile in PROFILES.items()
@@ -288,7 +288,7 @@ def test_the_compose_tool_refuses_to_start_without_a_secret(compose, missing):
     assert missing in run.stderr
 
 
-def test_every_service_that_talks_to_kafka_gets_the_login_where_brokers_ask_for_one(compose):
+def test_every_service_that_uses_kafka_gets_the_login_of_secured_brokers(compose):
     secured = REPOSITORY / "docker" / "secured.yaml"
     environ = environment(
         **dict.fromkeys(SECRETS, "given"),

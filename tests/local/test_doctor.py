@@ -26,7 +26,7 @@ def programs_succeed(monkeypatch):
     monkeypatch.setattr(doctor.subprocess, "run", run)
 
 
-def test_without_java_it_says_how_to_get_it_and_what_needs_it(monkeypatch, tmp_path):
+def test_missing_java_is_reported_with_a_remedy_and_its_dependents(monkeypatch, tmp_path):
     def none() -> Path:
         raise ConfigError("Install it: `apt-get install openjdk-17-jre-headless`")
 
@@ -39,13 +39,13 @@ def test_without_java_it_says_how_to_get_it_and_what_needs_it(monkeypatch, tmp_p
     assert "apt-get" in proofs["java"].remedy
 
 
-def test_a_lake_is_proved_by_writing_and_nothing_stays(tmp_path):
+def test_a_lake_is_checked_by_writing_and_nothing_stays(tmp_path):
     lake = tmp_path / "lake"
     assert "second writer refused" in doctor._lake(config(tmp_path, KAPPA_LAKE=str(lake)))
     assert not lake.exists()
 
 
-def test_a_lake_that_cannot_be_written_is_named_with_its_remedy(tmp_path):
+def test_an_unwritable_lake_is_named_with_a_remedy(tmp_path):
     (tmp_path / "file").touch()
     proof = doctor._proof(
         "lake", "Check KAPPA_LAKE.", lambda: doctor._lake(config(tmp_path, KAPPA_LAKE=f"{tmp_path}/file"))
@@ -54,14 +54,14 @@ def test_a_lake_that_cannot_be_written_is_named_with_its_remedy(tmp_path):
 
 
 @pytest.mark.parametrize(("free", "ok"), [(5 << 30, True), ((5 << 30) - 1, False)])
-def test_a_full_disk_is_named_with_what_is_free(monkeypatch, tmp_path, free, ok):
+def test_a_full_disk_is_named_with_its_free_space(monkeypatch, tmp_path, free, ok):
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     proof = doctor._proof("disk", "Free some space.", lambda: doctor._disk(config(tmp_path)))
     assert (proof.ok, f"{free >> 30} GB free at {tmp_path}" in proof.detail) == (ok, True)
 
 
 @pytest.mark.broker
-def test_every_part_is_proved_by_using_it_and_nothing_stays(monkeypatch, tmp_path):
+def test_every_part_is_checked_by_using_it_and_nothing_stays(monkeypatch, tmp_path):
     # Whether the disk of this machine has room is not what is tested here.
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 30))
     proofs = doctor.checks(config(tmp_path / "home"))
@@ -71,7 +71,7 @@ def test_every_part_is_proved_by_using_it_and_nothing_stays(monkeypatch, tmp_pat
 
 
 @pytest.mark.broker
-def test_on_a_broker_that_runs_all_but_spark_and_airflow_is_proved_and_nothing_stays(kafka, monkeypatch, tmp_path):
+def test_a_running_broker_is_checked_and_nothing_stays(kafka, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 30))
     programs_succeed(monkeypatch)
     proofs = doctor.checks(config(tmp_path / "home", KAPPA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers))
@@ -82,7 +82,7 @@ def test_on_a_broker_that_runs_all_but_spark_and_airflow_is_proved_and_nothing_s
 
 
 @pytest.mark.broker
-def test_a_source_topic_that_takes_records_of_the_far_future_is_a_warning(kafka, topic, tmp_path):
+def test_a_source_topic_that_accepts_far_future_records_is_a_warning(kafka, topic, tmp_path):
     near, far = topic(), topic(message_timestamp_after_max_ms=str(2 * 86_400_000))
     (tmp_path / "topologies").mkdir()
     for name, read in (("near", near), ("far", far)):

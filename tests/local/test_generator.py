@@ -36,7 +36,7 @@ def is_good(value: bytes) -> bool:
 
 
 @given(start=st.integers(0, 20_000), before=st.integers(0, 5_000), count=st.integers(0, 30))
-def test_an_index_gives_the_same_record_whatever_was_asked_before(start: int, before: int, count: int) -> None:
+def test_an_index_gives_the_same_record_whatever_was_read_before(start: int, before: int, count: int) -> None:
     whole = list(SPOILED.records(max(0, start - before), start + count))
     assert list(SPOILED.records(start, start + count)) == whole[len(whole) - count :]
 
@@ -45,7 +45,7 @@ def test_another_seed_gives_other_invoices() -> None:
     assert list(Invoices(seed=1).records(0, 50)) != list(Invoices(seed=2).records(0, 50))
 
 
-def test_the_first_invoice_stays_what_it_is() -> None:
+def test_the_first_invoice_stays_the_same() -> None:
     [(key, value, time_ms)] = Invoices().records(0, 1)
     assert (key, time_ms) == (b"STR1004", START_MS)
     assert json.loads(value)["CustomerCardNo"] == "2000000014"
@@ -81,13 +81,13 @@ def test_customers_come_again_and_buy_in_several_stores(count: int) -> None:
     assert all(len(kind) == 1 for kind in kinds.values())
 
 
-def test_numbers_of_stores_and_customers_are_what_was_asked_for() -> None:
+def test_numbers_of_stores_and_customers_are_as_requested() -> None:
     records = [(key, json.loads(value)) for key, value, _ in Invoices(stores=3, customers=7).records(0, 500)]
     assert {key for key, _ in records} == {b"STR1000", b"STR1001", b"STR1002"}
     assert len({invoice["CustomerCardNo"] for _, invoice in records}) == 7
 
 
-def test_bad_records_are_as_many_as_it_says_and_about_the_share() -> None:
+def test_bad_records_are_as_many_as_reported_and_about_the_share() -> None:
     bad = sum(not is_good(value) for _, value, _ in SPOILED.records(100, 10_100))
     assert bad == SPOILED.bad(100, 10_100)
     assert 1_800 < bad < 2_200
@@ -95,7 +95,7 @@ def test_bad_records_are_as_many_as_it_says_and_about_the_share() -> None:
     assert Invoices(bad_share=1).bad(0, 10_000) == 10_000
 
 
-def test_times_out_of_order_lie_in_the_past_unless_the_future_is_asked_for() -> None:
+def test_times_out_of_order_lie_in_the_past_unless_the_future_is_requested() -> None:
     def shifts(invoices: Invoices) -> list[int]:
         times = [time_ms - START_MS - 100 * index for index, (_, _, time_ms) in enumerate(invoices.records(0, 10_000))]
         return [shift for shift in times if shift]
@@ -109,7 +109,7 @@ def test_times_out_of_order_lie_in_the_past_unless_the_future_is_asked_for() -> 
     assert 10 < sum(shift >= year for shift in both) < 60
 
 
-def test_times_never_lead_before_1970() -> None:
+def test_times_are_never_before_1970() -> None:
     invoices = Invoices(out_of_order=1, start_time=datetime(1970, 1, 1, tzinfo=UTC), time_step=timedelta(0))
     assert {time_ms for _, _, time_ms in invoices.records(0, 1_000)} == {0}
 
@@ -124,7 +124,7 @@ def test_times_never_lead_before_1970() -> None:
         {"start_time": datetime.fromisoformat("2025-01-01")},
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_nonsensical_parameters_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Invoices(**wrong)
 
@@ -145,7 +145,7 @@ def contents(kafka: Broker, topic: str) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.broker
-def test_two_runs_give_what_one_would(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+def test_two_runs_give_the_records_of_one(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     config, name, steps = config_of(kafka.bootstrap_servers, tmp_path), topic(3), list[tuple[int, int]]()
     first = produce(config, "retail", records=300, topic=name, bad_share=0.2, out_of_order=0.1)
     second = produce(
@@ -166,7 +166,7 @@ def test_two_runs_give_what_one_would(kafka: Broker, topic: TopicFactory, tmp_pa
 
 
 @pytest.mark.broker
-def test_a_topic_that_is_created_keeps_records_of_any_time(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+def test_a_created_topic_keeps_records_of_any_time(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     config, name = config_of(kafka.bootstrap_servers, tmp_path), topic()
     kafka.delete_topics([name])
     produce(config, "retail", records=2_000, topic=name, out_of_order=0.5, rogue_future=True, partitions=2)
@@ -179,7 +179,7 @@ def test_a_topic_that_is_created_keeps_records_of_any_time(kafka: Broker, topic:
 
 
 @pytest.mark.broker
-def test_a_topic_that_is_created_takes_no_record_of_the_far_future(
+def test_a_created_topic_accepts_no_record_from_the_far_future(
     kafka: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     config, name = config_of(kafka.bootstrap_servers, tmp_path), topic()
@@ -200,7 +200,7 @@ def test_a_rate_is_kept(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> N
 
 @pytest.mark.broker
 @pytest.mark.parametrize("start_time", [datetime.now(UTC), DEFAULT_START], ids=["today", "long ago"])
-def test_nothing_is_lost_when_the_broker_is_killed_and_what_it_repeats_is_counted(
+def test_a_killed_broker_loses_nothing_and_repetitions_are_counted(
     mortal_broker: KafkaProcess, kafka: Broker, topic: TopicFactory, tmp_path: Path, start_time: datetime
 ) -> None:
     config, name, count = config_of(kafka.bootstrap_servers, tmp_path), topic(3), 20_000

@@ -15,24 +15,24 @@ def listener():
         yield server.getsockname()[1]
 
 
-def test_a_port_that_somebody_listens_on_is_not_free(listener):
+def test_a_port_with_a_listener_is_not_free(listener):
     assert not kafka.is_port_free(listener)
 
 
-def test_a_free_port_is_never_one_that_outgoing_connections_get():
+def test_a_free_port_is_never_one_of_outgoing_connections():
     assert all(20000 <= kafka.free_port() < 32000 for _ in range(50))
 
 
-def test_a_taken_port_is_refused_by_its_number(tmp_path, listener):
+def test_an_occupied_port_is_refused_by_its_number(tmp_path, listener):
     with pytest.raises(ConfigError, match=str(listener)):
         kafka.KafkaProcess.start(tmp_path, listener)
 
 
-def test_nobody_answers_where_nobody_listens():
+def test_a_port_without_a_listener_does_not_answer():
     assert not kafka.is_answering(f"{kafka.HOST}:{kafka.free_port()}")
 
 
-def test_a_listener_that_is_no_broker_does_not_answer(listener):
+def test_a_listener_that_is_not_a_broker_does_not_answer(listener):
     assert not kafka.is_answering(f"{kafka.HOST}:{listener}", timeout_seconds=0.5)
 
 
@@ -69,7 +69,7 @@ def test_a_broker_keeps_its_topics_and_its_port_through_a_kill_and_a_stop(tmp_pa
 
 
 @pytest.mark.broker
-def test_kafkas_own_tools_see_the_broker_and_no_topic_is_made_by_asking_for_it(broker, topic):
+def test_kafkas_own_tools_see_the_broker_and_a_lookup_creates_no_topic(broker, topic):
     from confluent_kafka.admin import AdminClient
 
     existing = topic()

@@ -80,7 +80,7 @@ def test_the_storage_is_formatted_without_a_password_in_a_command_line(
     assert stat.S_IMODE((tmp_path / "server.properties").stat().st_mode) == 0o600
 
 
-def test_storage_without_users_cannot_get_them(tmp_path: Path) -> None:
+def test_storage_formatted_without_users_is_refused_logins(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "meta.properties").touch()
     with pytest.raises(ConfigError, match=r"formatted without logins.*kappa up --secure, or remove"):
@@ -93,13 +93,13 @@ def test_up_refuses_the_login_of_another_broker(tmp_path: Path) -> None:
         supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port())
 
 
-def test_a_stack_that_runs_without_logins_is_not_taken_for_a_secured_one(tmp_path: Path) -> None:
+def test_a_running_stack_without_logins_is_not_taken_for_a_secured_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"asks for no login.*KAPPA_HOME=<another folder> kappa up --secure"):
         supervisor._check_same_logins(Config.from_env({"KAPPA_HOME": str(tmp_path)}), True)
 
 
 @pytest.mark.broker
-def test_up_gives_a_broker_that_asks_for_a_login_and_other_commands_find_the_file(tmp_path: Path) -> None:
+def test_up_starts_a_broker_with_logins_and_other_commands_find_the_file(tmp_path: Path) -> None:
     config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
     try:
         supervisor.up(config, with_airflow=False, is_secure=True, kafka_port=kafka.free_port())
@@ -126,7 +126,7 @@ def test_a_client_without_a_login_gets_no_answer(broker: kafka.KafkaProcess) -> 
 
 
 @pytest.mark.broker
-def test_a_wrong_password_is_said_with_the_file_that_has_it(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_with_its_file(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
     wrong = logins.client_file.login("ScramLoginModule", {"username": "kappa", "password": "wrong"})
     servers = changed(broker, tmp_path, sasl_jaas_config=wrong)
     with Broker(servers, timeout_seconds=2) as client, pytest.raises(ConfigError) as refused:
@@ -146,14 +146,14 @@ def test_a_certificate_of_another_authority_is_not_trusted(broker: kafka.KafkaPr
 
 
 @pytest.mark.broker
-def test_an_outage_is_no_wrong_password(broker: kafka.KafkaProcess) -> None:
+def test_an_outage_is_not_a_wrong_password(broker: kafka.KafkaProcess) -> None:
     nowhere = Servers(f"{kafka.HOST}:{kafka.free_port()}", broker.bootstrap_servers.client_file)
     with Broker(nowhere, timeout_seconds=1) as client, pytest.raises(BrokerUnreachableError, match="does not answer"):
         client.topics()
 
 
 @pytest.mark.broker
-def test_the_doctor_says_who_is_let_in_and_why_one_is_not(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
+def test_the_doctor_says_who_is_admitted_and_why_one_is_not(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
     def proof(servers: Servers) -> doctor.Proof:
         environ = {"KAPPA_BOOTSTRAP_SERVERS": servers, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file}
         config = Config.from_env({"KAPPA_HOME": str(tmp_path), **environ})
@@ -310,21 +310,19 @@ def filled(broker: kafka.KafkaProcess) -> kafka.KafkaProcess:
     return broker
 
 
-def test_the_table_names_each_right_that_is_needed() -> None:
+def test_the_table_names_each_required_right() -> None:
     assert [str(right) for right in rights()] == list(NEEDED)
 
 
 @pytest.mark.broker
-def test_with_exactly_the_rights_of_the_table_every_client_works(filled: kafka.KafkaProcess, tmp_path: Path) -> None:
+def test_every_client_works_with_exactly_the_rights_of_the_table(filled: kafka.KafkaProcess, tmp_path: Path) -> None:
     servers = user(filled, tmp_path, rights(), **NAMES)
     for act in NEEDED.values():
         act(servers)
 
 
 @pytest.mark.broker
-def test_a_topic_that_a_user_may_not_see_is_not_taken_for_one_that_is_missing(
-    filled: kafka.KafkaProcess, tmp_path: Path
-) -> None:
+def test_a_topic_hidden_from_a_user_is_not_taken_for_a_missing_one(filled: kafka.KafkaProcess, tmp_path: Path) -> None:
     with Broker(user(filled, tmp_path, rights(), **NAMES)) as client:
         assert client.has_topic("pos") and not client.has_topic("kappa.nowhere")
     with Broker(user(filled, tmp_path, [])) as client:
@@ -335,7 +333,7 @@ def test_a_topic_that_a_user_may_not_see_is_not_taken_for_one_that_is_missing(
 
 @pytest.mark.broker
 @pytest.mark.parametrize("missing", rights(), ids=str)
-def test_without_one_of_them_a_client_is_refused_and_says_what_it_tried(
+def test_a_client_that_lacks_a_right_is_refused_and_says_what_it_tried(
     filled: kafka.KafkaProcess, tmp_path: Path, missing: Right
 ) -> None:
     servers = user(filled, tmp_path, [right for right in rights() if right != missing], **NAMES)
@@ -345,7 +343,7 @@ def test_without_one_of_them_a_client_is_refused_and_says_what_it_tried(
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_spark_reads_and_follows_the_log_by_the_same_file(
+def test_spark_reads_and_follows_the_log_with_the_same_file(
     filled: kafka.KafkaProcess, spark: SparkSession, tmp_path: Path
 ) -> None:
     servers = user(filled, tmp_path, rights(), **NAMES)

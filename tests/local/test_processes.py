@@ -68,7 +68,7 @@ def test_a_reused_process_id_gets_no_signal(start):
     assert is_alive(identity_of(process))
 
 
-def test_what_ignores_the_polite_signal_is_ended_by_force(start):
+def test_a_process_that_ignores_the_polite_signal_is_killed(start):
     process = start(STUBBORN)
     process.stdout.readline()
     assert end([identity_of(process)], environment=MARK, timeout_seconds=0.2) == [process.pid]
@@ -76,7 +76,7 @@ def test_what_ignores_the_polite_signal_is_ended_by_force(start):
 
 
 @pytest.mark.parametrize("killed_first", [False, True])
-def test_children_end_with_their_leader_and_what_moved_to_its_own_session_stays(start, killed_first):
+def test_children_end_with_their_leader_and_detached_ones_stay(start, killed_first):
     process = start(PARENT)
     child, detached = (int(pid) for pid in process.stdout.readline().split())
     identity, spared = identity_of(process), identify(detached)
@@ -91,7 +91,7 @@ def test_children_end_with_their_leader_and_what_moved_to_its_own_session_stays(
         os.kill(detached, 9)
 
 
-def test_a_process_that_ended_is_nobody():
+def test_an_ended_process_has_no_identity():
     process = subprocess.Popen([sys.executable, "-c", ""])
     deadline = time.monotonic() + 10
     while identify(process.pid) and time.monotonic() < deadline:  # a zombie counts as none

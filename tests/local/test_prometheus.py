@@ -86,7 +86,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.process.wait(60)
 
 
-def test_a_server_with_the_shipped_settings_finds_a_driver_and_sees_it_go(
+def test_a_server_with_the_shipped_settings_finds_a_driver_and_notices_its_end(
     config: Config, server: Server, tmp_path: Path
 ) -> None:
     paths = EpochPaths(lake=config.lake, topology=NAME, epoch=1)

@@ -34,7 +34,7 @@ TWO = json.dumps(record(("n", "long")))
 OTHER = json.dumps(record(("n", "string")))
 
 
-def test_an_id_is_of_a_schema_whatever_the_subject_and_outlives_a_restart(tmp_path: Path) -> None:
+def test_an_id_belongs_to_a_schema_whatever_the_subject_and_survives_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as url:
         registry = Registry(url)
         assert [registry.register(subject, ONE) for subject in ("a/b-value", "c-value", "a/b-value")] == [1, 1, 1]
@@ -95,11 +95,11 @@ def test_a_json_schema_has_ids_and_versions_of_its_own(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_json_schema_reads_what_another_one_allows(reader: str, writer: str, is_read: bool) -> None:
+def test_a_json_schema_may_read_the_values_of_another_one(reader: str, writer: str, is_read: bool) -> None:
     assert reads_json(json.loads(reader), json.loads(writer)) is is_read
 
 
-def test_a_schema_that_does_not_read_the_one_before_is_refused(tmp_path: Path) -> None:
+def test_a_schema_that_cannot_read_its_predecessor_is_refused(tmp_path: Path) -> None:
     with running(tmp_path) as url:
         registry = Registry(url)
         assert registry.is_compatible("x-value", OTHER)
@@ -112,7 +112,7 @@ def test_a_schema_that_does_not_read_the_one_before_is_refused(tmp_path: Path) -
             registry.register("x-value", "no json")
 
 
-def test_a_registry_that_is_away_or_none_is_no_unknown_id(tmp_path: Path) -> None:
+def test_an_absent_or_wrong_registry_is_not_an_unknown_id(tmp_path: Path) -> None:
     with running(tmp_path) as url:
         registry = Registry(url.replace("//", "//user:secret@"))
         wrong = Registry(f"{url}/elsewhere")
@@ -143,18 +143,18 @@ def test_a_registry_that_is_away_or_none_is_no_unknown_id(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_reader_reads_what_a_writer_wrote_as_avro_says(reader: Any, writer: Any, expected: bool) -> None:
+def test_schemas_are_resolved_as_avro_specifies(reader: Any, writer: Any, expected: bool) -> None:
     assert reads(reader, writer) is expected
 
 
-def test_a_field_that_is_new_needs_a_default() -> None:
+def test_a_new_field_needs_a_default() -> None:
     reader = record(("n", "int"), ("m", ["null", "int"]))
     assert not reads(reader, record(("n", "int")))
     reader["fields"][1]["default"] = None
     assert reads(reader, record(("n", "int")))
 
 
-def test_a_registry_that_is_closed_answers_no_kept_connection_any_more(tmp_path: Path) -> None:
+def test_a_closed_registry_answers_no_open_connection(tmp_path: Path) -> None:
     served = server(tmp_path, 0)
     threading.Thread(target=served.serve_forever, daemon=True).start()
     client = HTTPConnection("127.0.0.1", served.server_port, timeout=30)

@@ -55,7 +55,7 @@ def sessions() -> set[int]:
     return ids
 
 
-def test_pauses_grow_and_have_an_end():
+def test_pauses_grow_up_to_a_limit():
     assert [supervision.pause_seconds(n) for n in (1, 2, 3, 8, 9, 1000)] == [0.5, 1.0, 2.0, 60.0, 60.0, 60.0]
 
 
@@ -64,7 +64,7 @@ def test_down_without_up_does_nothing(config):
     assert not supervisor.is_up(config)
 
 
-def test_a_taken_port_is_named_with_the_way_out_and_nothing_is_started(config):
+def test_an_occupied_port_is_named_with_a_remedy_and_nothing_is_started(config):
     with socket.socket() as listener:
         listener.bind((kafka.HOST, kafka.free_port()))
         listener.listen()
@@ -89,7 +89,7 @@ def test_a_broker_elsewhere_is_not_replaced_by_an_embedded_one(tmp_path):
 
 
 @pytest.mark.broker
-def test_the_broker_comes_up_is_found_by_other_commands_and_goes_without_a_trace(config):
+def test_other_commands_find_the_broker_and_it_ends_without_a_trace(config):
     stack = supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port())
     assert kafka.is_answering(stack.bootstrap_servers)
     assert Config.from_env({"KAPPA_HOME": str(config.home)}).bootstrap_servers == stack.bootstrap_servers
@@ -106,7 +106,7 @@ def test_the_broker_comes_up_is_found_by_other_commands_and_goes_without_a_trace
 
 
 @pytest.mark.broker
-def test_a_killed_broker_is_started_again_and_a_killed_supervisor_leaves_nothing(config):
+def test_a_killed_broker_is_restarted_and_a_killed_supervisor_leaves_nothing(config):
     stack = supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port())
     first = running(config).children["broker"]
     os.kill(first.pid, signal.SIGKILL)
@@ -127,14 +127,14 @@ def test_a_killed_broker_is_started_again_and_a_killed_supervisor_leaves_nothing
 
 
 @pytest.mark.broker
-def test_a_broker_that_never_answers_is_given_up_and_everything_is_ended(config):
+def test_a_broker_that_never_answers_is_abandoned_and_everything_ends(config):
     with pytest.raises(Transient, match="broker"):
         supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port(), heap="1k", timeout_seconds=5)
     assert of_home(config) == []
 
 
 @pytest.mark.broker
-def test_in_the_foreground_it_ends_with_its_terminal(config):
+def test_a_foreground_stack_ends_with_its_terminal(config):
     code = (
         "from kappa.config import Config; from kappa_local import supervisor\n"
         "supervisor.up(Config.from_env(), with_airflow=False, foreground=True,"
@@ -153,7 +153,7 @@ def test_in_the_foreground_it_ends_with_its_terminal(config):
 
 
 @pytest.mark.airflow
-def test_the_whole_stack_comes_up_heals_and_goes_without_a_trace(config):
+def test_the_whole_stack_starts_heals_and_ends_without_a_trace(config):
     ports = {"kafka_port": kafka.free_port(), "api_port": kafka.free_port()}
     stack = supervisor.up(config, **ports)
     port = stack.api_port

@@ -86,7 +86,7 @@ def test_a_slice_is_counted_by_line_when_it_is_committed(metrics: Metrics, ticks
     ]
 
 
-def test_the_time_of_a_slice_that_failed_is_not_counted(metrics: Metrics, ticks: Ticks) -> None:
+def test_the_time_of_a_failed_slice_is_not_counted(metrics: Metrics, ticks: Ticks) -> None:
     metrics.begin("plan")
     ticks.now += 100
     metrics.failed("failure", 1)
@@ -98,7 +98,7 @@ def test_the_time_of_a_slice_that_failed_is_not_counted(metrics: Metrics, ticks:
     assert (value(metrics, "kappa_failures_total", kind="failure"), value(metrics, "kappa_failures_in_a_row")) == (1, 0)
 
 
-def test_time_between_slices_is_no_line(metrics: Metrics, ticks: Ticks) -> None:
+def test_time_between_slices_belongs_to_no_line(metrics: Metrics, ticks: Ticks) -> None:
     metrics.begin("replacement 4")
     ticks.now += 10
     metrics.begin("commit of slice 4")
@@ -107,7 +107,7 @@ def test_time_between_slices_is_no_line(metrics: Metrics, ticks: Ticks) -> None:
     assert {value(metrics, "kappa_slice_seconds_sum", line=line) for line in LINES} == {0, 1}
 
 
-def test_what_rests_on_a_commit_has_no_value_before_the_first(metrics: Metrics) -> None:
+def test_metrics_of_commits_have_no_value_before_the_first(metrics: Metrics) -> None:
     metrics.started(None, is_live=False)
     names = ("kappa_committed_seq", "kappa_replay_progress_ratio", "kappa_lag_records")
     assert [value(metrics, name) for name in names] == [None, None, None]
@@ -125,7 +125,7 @@ def test_the_frontier_is_that_of_the_slowest_partition_less_the_grace(metrics: M
     assert value(metrics, "kappa_event_time_skew_seconds", source="orders") == 60
 
 
-def test_a_lag_that_is_not_known_has_no_series(metrics: Metrics) -> None:
+def test_an_unknown_lag_has_no_series(metrics: Metrics) -> None:
     metrics.lag(5)
     assert value(metrics, "kappa_lag_records") == 5
     metrics.lag(None)
@@ -187,9 +187,7 @@ def shown(exporter: Exporter) -> dict[tuple[str, str], float]:
         return {(s.name, s.labels.get("state", "")): s.value for family in families for s in family.samples}
 
 
-def test_the_endpoint_answers_with_the_state_of_that_moment_and_is_gone_when_closed(
-    config: Config, opened: Open
-) -> None:
+def test_the_endpoint_answers_with_the_current_state_until_it_is_closed(config: Config, opened: Open) -> None:
     exporter = opened(config)
     host, _, port = exporter.address.rpartition(":")
     assert host == "127.0.0.1"
@@ -208,7 +206,7 @@ def test_without_the_setting_nothing_listens_and_nothing_is_measured(config: Con
     assert (exporter.address, exporter.metrics) == ("", None)
 
 
-def test_two_drivers_that_ask_for_one_port_have_two(config: Config, opened: Open) -> None:
+def test_two_drivers_configured_with_one_port_get_two(config: Config, opened: Open) -> None:
     first = opened(config)
     port = int(first.address.rpartition(":")[2])
     second = opened(replace(config, metrics=str(port)))
@@ -222,13 +220,13 @@ def test_an_endpoint_on_every_interface_is_named_by_its_host(config: Config, ope
 
 
 @pytest.mark.parametrize("address", ["256.0.0.1", "no host"])
-def test_a_driver_runs_without_an_endpoint_that_cannot_be_opened(config: Config, opened: Open, address: str) -> None:
+def test_a_driver_runs_even_if_its_endpoint_cannot_be_opened(config: Config, opened: Open, address: str) -> None:
     exporter = opened(replace(config, metrics=f"{address}:0"))
     exporter.begin("plan")
     assert exporter.address == ""
 
 
-def test_a_measure_that_fails_is_counted_and_goes_no_further(
+def test_a_failed_measure_is_counted_and_does_not_propagate(
     config: Config, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exporter = opened(config)
@@ -244,7 +242,7 @@ def test_a_measure_that_fails_is_counted_and_goes_no_further(
     assert shown(exporter)["kappa_unmeasured_total", ""] == 3
 
 
-def test_errors_that_pass_by_themselves_are_told_apart(config: Config, opened: Open) -> None:
+def test_transient_errors_are_counted_separately(config: Config, opened: Open) -> None:
     exporter = opened(config)
     exporter.failed(BrokerUnreachableError("gone"), 0)
     exporter.failed(ValueError("wrong"), 1)

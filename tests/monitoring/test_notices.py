@@ -46,7 +46,7 @@ def verified(n: int, *, rows: int = 0, ok: bool = True) -> Event:
     return event(n, "verified", report=report.to_json(), verdict=report.verdict)
 
 
-def test_what_needs_a_decision_has_a_notice_with_the_command_that_follows() -> None:
+def test_an_event_that_needs_a_decision_has_a_notice_with_a_command() -> None:
     events = [
         event(1, "stuck", seq=4),
         verified(2, ok=False),
@@ -69,7 +69,7 @@ def test_what_needs_a_decision_has_a_notice_with_the_command_that_follows() -> N
     assert (one.id, one.at) == ("lake-1/shop.sums/8/STUCK/1", "2026-03-01T00:00:00+00:00")
 
 
-def test_nothing_is_told_of_what_needs_no_decision() -> None:
+def test_an_event_that_needs_no_decision_has_no_notice() -> None:
     quiet = [verified(1), event(2, "moved", **{"from": None}), event(3, "caught_up"), event(4, "start")]
     assert [notice_of(one, "lake-1") for one in quiet] == [None] * 4
 
@@ -115,7 +115,7 @@ def at(posts: Posts, hook: Receiver) -> None:
     posts.config = replace(posts.config, webhook_url=hook.url)
 
 
-def test_a_notice_is_posted_until_the_receiver_takes_it_and_the_next_one_after_it(posts: Posts) -> None:
+def test_a_notice_is_posted_until_the_receiver_accepts_it_and_then_the_next(posts: Posts) -> None:
     with receiver(500, HANG, 302, 429) as hook:
         at(posts, hook)
         with capture_logs() as logs:
@@ -141,7 +141,7 @@ def test_a_notice_is_posted_until_the_receiver_takes_it_and_the_next_one_after_i
     assert "s3cret" not in str(logs)
 
 
-def test_what_a_driver_could_not_tell_the_next_one_tells_and_nothing_twice(posts: Posts) -> None:
+def test_the_next_driver_posts_unposted_notices_and_repeats_none(posts: Posts) -> None:
     with receiver(204) as hook:
         at(posts, hook)
         hook.later = 503
@@ -161,7 +161,7 @@ def test_what_a_driver_could_not_tell_the_next_one_tells_and_nothing_twice(posts
         assert ids(hook.taken) == ["2", "3"]
 
 
-def test_events_of_other_epochs_and_of_before_the_first_driver_are_not_told(posts: Posts) -> None:
+def test_events_of_other_epochs_and_before_the_first_driver_are_not_posted(posts: Posts) -> None:
     with receiver() as hook:
         at(posts, hook)
         record = [event(1, "stuck", seq=1), event(2, "stuck", 7, seq=1)]
@@ -173,7 +173,7 @@ def test_events_of_other_epochs_and_of_before_the_first_driver_are_not_told(post
         assert ids(hook.requests) == ["3"]
 
 
-def test_a_line_that_hangs_is_told_and_one_that_is_slow_is_not(posts: Posts) -> None:
+def test_a_hanging_line_is_posted_and_a_slow_one_is_not(posts: Posts) -> None:
     with receiver() as hook:
         at(posts, hook)
         one = posts()
@@ -186,7 +186,7 @@ def test_a_line_that_hangs_is_told_and_one_that_is_slow_is_not(posts: Posts) -> 
         assert request["message"] == "stuck: 'effects of slice 4' has not ended for 20.0 min"
 
 
-def test_a_receiver_that_is_not_there_is_logged_without_its_url_and_a_driver_ends_in_time(posts: Posts) -> None:
+def test_an_absent_receiver_is_logged_without_its_url_and_a_driver_ends_in_time(posts: Posts) -> None:
     posts.config = replace(posts.config, webhook_url="http://127.0.0.1:1/hooks/s3cret")
     with capture_logs() as logs:
         one = posts()
@@ -197,7 +197,7 @@ def test_a_receiver_that_is_not_there_is_logged_without_its_url_and_a_driver_end
     assert "s3cret" not in str(logs)
 
 
-def test_the_url_may_be_in_a_file_which_is_read_at_each_try(posts: Posts, tmp_path: Path) -> None:
+def test_the_url_may_be_in_a_file_that_is_read_at_each_attempt(posts: Posts, tmp_path: Path) -> None:
     file = tmp_path / "url"
     posts.config = replace(posts.config, webhook_url_file=str(file))
     with receiver() as hook, capture_logs() as logs:
@@ -213,7 +213,7 @@ def test_without_a_url_nothing_is_posted_and_no_file_is_written(posts: Posts) ->
     assert not Path(posts.paths.notices).exists()
 
 
-def test_a_url_that_is_none_or_one_beside_a_file_is_refused_without_being_shown(tmp_path: Path) -> None:
+def test_an_invalid_url_or_one_beside_a_file_is_refused_without_being_shown(tmp_path: Path) -> None:
     for values in (
         {"KAPPA_WEBHOOK_URL": "s3cret"},
         {"KAPPA_WEBHOOK_URL": "http://s3cret", "KAPPA_WEBHOOK_URL_FILE": "f"},

@@ -19,7 +19,7 @@ from kappa.presence import heartbeat
 from kappa.presence.heartbeat import Heartbeat
 
 
-def test_a_process_is_known_by_its_id_and_its_start() -> None:
+def test_a_process_is_identified_by_its_id_and_its_start() -> None:
     me = heartbeat.process_start(os.getpid())
     assert heartbeat.is_process(os.getpid(), me)
     assert not heartbeat.is_process(os.getpid(), me + 1), "the id may be another process's by now"
@@ -28,7 +28,7 @@ def test_a_process_is_known_by_its_id_and_its_start() -> None:
     assert heartbeat.process_start(child.pid) == 0
 
 
-def test_what_is_written_is_read_back_and_a_removed_epoch_stays_removed(tmp_path: Path) -> None:
+def test_a_heartbeat_is_read_back_and_a_removed_epoch_stays_removed(tmp_path: Path) -> None:
     beat = heartbeat.this_process("me", "code")
     path = tmp_path / "heartbeat.json"
     assert heartbeat.read(str(path)) is None
@@ -66,7 +66,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
-def test_a_heartbeat_outlives_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_heartbeat_survives_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     path = tmp_path / "heartbeat.json"
     first = heartbeat.this_process("me", "code")
     beating = heartbeat.Beating(str(path), first, 0.01, lambda: True)
@@ -90,7 +90,7 @@ def test_a_heartbeat_outlives_an_error(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("call", ["write_text", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.ESTALE, errno.ENOENT])
-def test_a_file_that_is_not_replaced_leaves_the_old_one_and_no_other(
+def test_a_failed_replacement_leaves_only_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
 ) -> None:
     file = tmp_path / "told.json"
@@ -108,9 +108,7 @@ def test_a_file_that_is_not_replaced_leaves_the_old_one_and_no_other(
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
 
 
-def test_on_a_full_disk_a_heartbeat_is_written_over_the_last_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_heartbeat_overwrites_the_last_one_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "heartbeat.json")
     beat = heartbeat.this_process("me", "code")
     heartbeat.write(path, replace(beat, message="something that takes many words to say"))
@@ -129,7 +127,7 @@ def test_on_a_full_disk_a_heartbeat_is_written_over_the_last_one(
         heartbeat.write(path, beat)
 
 
-def test_a_driver_that_was_superseded_does_not_overwrite_its_successor(tmp_path: Path) -> None:
+def test_a_superseded_driver_does_not_overwrite_its_successor(tmp_path: Path) -> None:
     path = str(tmp_path / "heartbeat.json")
     old = heartbeat.Beating(path, heartbeat.this_process("old", "code"), 0.01, lambda: False)
     heartbeat.write(path, heartbeat.this_process("new", "code"))
@@ -140,7 +138,7 @@ def test_a_driver_that_was_superseded_does_not_overwrite_its_successor(tmp_path:
     assert beat is not None and beat.writer == "new"
 
 
-def test_a_heartbeat_in_a_newer_format_is_a_successors(tmp_path: Path) -> None:
+def test_a_heartbeat_in_a_newer_format_belongs_to_a_successor(tmp_path: Path) -> None:
     path = tmp_path / "heartbeat.json"
     old = heartbeat.Beating(str(path), heartbeat.this_process("old", "code"), 60, lambda: False)
     path.write_text('{"format": 2}')
@@ -149,14 +147,14 @@ def test_a_heartbeat_in_a_newer_format_is_a_successors(tmp_path: Path) -> None:
     old.close()
 
 
-def test_a_process_of_an_earlier_boot_is_none_of_this_one() -> None:
+def test_a_process_of_an_earlier_boot_is_not_one_of_this_boot() -> None:
     beat = heartbeat.this_process("me", "code")
     assert beat.is_process
     assert not replace(beat, boot="00000000-0000-0000-0000-000000000000").is_process, "pids and ticks begin anew"
     assert replace(beat, boot="").is_process, "earlier code wrote none"
 
 
-def test_only_a_driver_s_process_may_be_ended_whatever_a_heartbeat_names() -> None:
+def test_only_a_process_of_a_driver_is_ended_whatever_a_heartbeat_names() -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     driver = subprocess.Popen([sys.executable, "-c", "input()", "/x/jobs/run_epoch.py"], stdin=subprocess.PIPE)
     try:

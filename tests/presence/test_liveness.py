@@ -49,7 +49,7 @@ def foreign(beats: int, **values: object) -> Heartbeat:
 
 
 @pytest.mark.parametrize("hours", [-1, 0, 1, 24 * 365])
-def test_on_its_own_host_a_driver_lives_whatever_the_wall_clock_said(path: str, mono: Monotonic, hours: int) -> None:
+def test_a_driver_on_this_host_is_alive_whatever_the_wall_clock_says(path: str, mono: Monotonic, hours: int) -> None:
     heartbeat.write(path, own(mono, at=clock.now() + timedelta(hours=hours)))
     mono.now += STALE
     assert liveness.look(path, STALE, clock=mono).state == "alive"
@@ -57,7 +57,7 @@ def test_on_its_own_host_a_driver_lives_whatever_the_wall_clock_said(path: str, 
     assert liveness.look(path, STALE, clock=mono).state == "dead", "frozen: its process is there, its heartbeat stands"
 
 
-def test_a_process_that_is_gone_is_dead_at_once_and_one_that_said_so_has_stopped(path: str, mono: Monotonic) -> None:
+def test_a_vanished_process_is_dead_at_once_and_one_that_says_so_has_stopped(path: str, mono: Monotonic) -> None:
     assert liveness.look(path, STALE, clock=mono).state == "absent"
     beat = own(mono)
     heartbeat.write(path, replace(beat, started=beat.started + 1))
@@ -74,7 +74,7 @@ def test_another_container_of_this_kernel_is_judged_by_the_kernels_clock(path: s
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_dead_driver_of_a_host_whose_clock_was_off_is_dead_once_it_was_watched(
+def test_a_dead_driver_on_a_host_with_a_wrong_clock_is_dead_once_watched(
     path: str, mono: Monotonic, hours: int
 ) -> None:
     beat = foreign(1)
@@ -87,7 +87,7 @@ def test_a_dead_driver_of_a_host_whose_clock_was_off_is_dead_once_it_was_watched
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_driver_of_a_host_whose_clock_is_off_is_alive_once_it_was_seen_to_beat(
+def test_a_driver_on_a_host_with_a_wrong_clock_is_alive_once_seen_to_beat(
     path: str, mono: Monotonic, hours: int
 ) -> None:
     for number in range(1, 4):
@@ -101,7 +101,7 @@ def test_a_driver_of_a_host_whose_clock_is_off_is_alive_once_it_was_seen_to_beat
     assert liveness.look(path, STALE, clock=mono).state == "alive"
 
 
-def test_a_change_that_nobody_looked_for_in_time_proves_nothing(path: str, mono: Monotonic) -> None:
+def test_a_change_noticed_too_late_proves_nothing(path: str, mono: Monotonic) -> None:
     heartbeat.write(path, foreign(1))
     liveness.look(path, STALE, clock=mono)
     mono.now += 3600
@@ -109,7 +109,7 @@ def test_a_change_that_nobody_looked_for_in_time_proves_nothing(path: str, mono:
     assert liveness.look(path, STALE, clock=mono).state == "unconfirmed"
 
 
-def test_a_look_that_has_to_know_waits_until_it_does(path: str) -> None:
+def test_a_look_that_must_be_certain_waits_until_it_is(path: str) -> None:
     heartbeat.write(path, foreign(1))
     assert liveness.settled(path, 0.3).state == "dead"
     beats = iter(range(10, 10_000))
@@ -121,7 +121,7 @@ def test_a_look_that_has_to_know_waits_until_it_does(path: str) -> None:
     assert liveness.settled(path, STALE, clock=now).state == "alive"
 
 
-def test_a_heartbeat_of_earlier_code_is_read_and_its_process_is_asked(path: str, mono: Monotonic) -> None:
+def test_a_heartbeat_of_earlier_code_is_read_and_its_process_is_checked(path: str, mono: Monotonic) -> None:
     old = own(mono, boot="")
     heartbeat.write(path, replace(old, started=old.started + 1))
     assert liveness.look(path, STALE, clock=mono).state == "dead"

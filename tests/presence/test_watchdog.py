@@ -29,7 +29,7 @@ def mono() -> Monotonic:
     return Monotonic()
 
 
-def test_a_line_is_slow_then_stuck_and_another_begin_ends_it(mono: Monotonic) -> None:
+def test_a_line_is_slow_then_stuck_until_the_next_one_begins(mono: Monotonic) -> None:
     dog = Watchdog(60, 120, clock=mono)
     levels = []
     dog.begin("effects of slice 7")
@@ -44,14 +44,14 @@ def test_a_line_is_slow_then_stuck_and_another_begin_ends_it(mono: Monotonic) ->
     assert dog.worst() == Line()
 
 
-def test_what_may_take_as_long_as_it_takes_is_slow_and_never_stuck(mono: Monotonic) -> None:
+def test_a_line_without_a_limit_is_slow_and_never_stuck(mono: Monotonic) -> None:
     dog = Watchdog(60, 120, clock=mono)
     dog.begin("verifying", is_long=True)
     mono.now = 10_000
     assert dog.worst().level == "slow"
 
 
-def test_a_thread_that_hangs_is_told_though_another_goes_on(mono: Monotonic) -> None:
+def test_a_hanging_thread_is_reported_while_another_goes_on(mono: Monotonic) -> None:
     """A micro-batch that waits for an answer for ever, beside a main thread that looks at the record."""
     dog = Watchdog(60, 120, clock=mono)
     batch = threading.Thread(target=lambda: dog.begin("effects of slice 3"))

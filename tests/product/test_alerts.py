@@ -70,7 +70,7 @@ class Provoked:
         return samples
 
 
-def test_each_alert_fires_on_what_a_real_driver_answers_and_not_before(
+def test_each_alert_fires_on_the_metrics_of_a_real_driver_and_not_before(
     stream: MeasuredLab, hook: Receiver, tmp_path: Path
 ) -> None:
     promtool()

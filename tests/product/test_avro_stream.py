@@ -153,7 +153,7 @@ def site(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession
             stream.close_registry()
 
 
-def test_a_stream_of_avro_waits_for_its_registry_and_a_replay_needs_none(site: Site) -> None:
+def test_an_avro_stream_waits_for_its_registry_and_a_replay_needs_none(site: Site) -> None:
     rows = [{"id": f"a{n % 3}", "amount": n} for n in range(12)]
     site.send(site.values(FIRST, rows))
     site.send([b'{"id": "a0", "amount": 1}', b"\0\0\0\3\xe7\x02", b"\0\0\0\0\1\x02"])
@@ -217,7 +217,7 @@ def test_a_stream_of_avro_waits_for_its_registry_and_a_replay_needs_none(site: S
     assert len(site.read_back(f"{site.topic}.story.e0002")) == 14
 
 
-def test_a_registry_that_goes_away_or_refuses_in_a_handover_leaves_the_live_epoch_live(
+def test_a_registry_failing_during_a_handover_leaves_the_live_epoch_live(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.config = replace(site.config, handover_seconds=15.0, attempts=100)

@@ -80,7 +80,7 @@ def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSess
         yield stream
 
 
-def test_rows_of_an_interval_are_replaced_and_no_others(amounts: Amounts) -> None:
+def test_a_backfill_replaces_only_the_rows_of_its_interval(amounts: Amounts) -> None:
     before, sent = amounts.moves(), sorted(amounts.sent())
     amounts.upgrade()
     event = amounts.backfill(1, 2)
@@ -132,7 +132,7 @@ def test_the_same_interval_twice_gives_the_same_rows(amounts: Amounts) -> None:
     assert amounts.moves() == rows
 
 
-def test_every_interval_backfilled_is_what_a_replay_computes(amounts: Amounts) -> None:
+def test_all_intervals_backfilled_equal_a_replay(amounts: Amounts) -> None:
     amounts.upgrade()
     for number in (2, 0, 1):
         amounts.backfill(number, number + 1)
@@ -144,7 +144,7 @@ def test_every_interval_backfilled_is_what_a_replay_computes(amounts: Amounts) -
     assert sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in replayed) == rows
 
 
-def test_a_driver_that_starts_later_replaces_what_was_asked_for(amounts: Amounts) -> None:
+def test_a_driver_that_starts_later_carries_out_the_backfill(amounts: Amounts) -> None:
     before = amounts.moves()
     amounts.upgrade()
     assert amounts.stop(1) == []
@@ -156,7 +156,7 @@ def test_a_driver_that_starts_later_replaces_what_was_asked_for(amounts: Amounts
     assert amounts.moves() == doubled(before, 2, 3)
 
 
-def test_what_was_computed_with_other_code_is_withdrawn(amounts: Amounts) -> None:
+def test_a_backfill_computed_with_other_code_is_withdrawn(amounts: Amounts) -> None:
     before = amounts.moves()
     assert amounts.stop(1) == []
     request = amounts.ask(amounts.propose(0, 1))
@@ -174,7 +174,7 @@ def test_what_was_computed_with_other_code_is_withdrawn(amounts: Amounts) -> Non
     assert amounts.ledger(1).state().open_plan is None
 
 
-def test_a_replacement_that_fails_again_and_again_is_undone_and_the_stream_goes_on(
+def test_a_replacement_that_keeps_failing_is_undone_and_the_stream_goes_on(
     amounts: Amounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = amounts.moves()
@@ -203,7 +203,7 @@ def test_a_replacement_that_fails_again_and_again_is_undone_and_the_stream_goes_
     assert certificate.complete and not any("computed again" in line for line in certificate.render())
 
 
-def test_a_replacement_that_was_sent_and_cannot_be_finished_makes_the_epoch_stuck(
+def test_a_sent_replacement_that_cannot_be_finished_makes_the_epoch_stuck(
     amounts: Amounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = amounts.moves()
@@ -276,7 +276,7 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
     return lambda: BackfillInterval(task_id="backfill", topology=amounts.name).execute(context)
 
 
-def test_the_task_of_a_run_says_what_it_does_and_returns_what_was_replaced(
+def test_the_task_of_a_run_logs_its_steps_and_returns_the_replaced_outputs(
     amounts: Amounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
@@ -322,7 +322,7 @@ def test_a_step_that_needs_rows_is_refused(amounts: Amounts, monkeypatch: pytest
     assert finding.code == "backfill-not-inspected" and "IndexError: no rows" in finding.message
 
 
-def test_a_row_that_the_check_refuses_ends_a_backfill_and_changes_nothing(
+def test_a_row_that_fails_the_check_ends_a_backfill_and_changes_nothing(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     required = Amounts.template.replace('"id STRING NOT NULL, counted BIGINT"', '"id STRING, counted BIGINT NOT NULL"')
@@ -359,7 +359,7 @@ def test_records_before_the_epoch_are_refused(amounts: Amounts) -> None:
     assert not amounts.propose(1, 2).refusals
 
 
-def test_an_unknown_output_or_an_interval_that_ends_before_it_begins_is_refused(amounts: Amounts) -> None:
+def test_an_unknown_output_or_an_inverted_interval_is_refused(amounts: Amounts) -> None:
     assert [finding.code for finding in amounts.propose(0, 1, "balances").refusals] == ["backfill-unknown-output"]
     with pytest.raises(UsageError, match="which is not after"):
         amounts.propose(1, 1)
@@ -382,7 +382,7 @@ def test_the_end_of_the_log_is_left_to_the_live_epoch(amounts: Amounts) -> None:
     assert proposal.offsets == 100
 
 
-def test_an_interval_whose_records_retention_removed_is_refused(amounts: Amounts) -> None:
+def test_an_interval_whose_records_were_removed_by_retention_is_refused(amounts: Amounts) -> None:
     before = amounts.moves()
     amounts.upgrade()
     amounts.delete_before({0: 70, 1: 70})
@@ -392,7 +392,7 @@ def test_an_interval_whose_records_retention_removed_is_refused(amounts: Amounts
     assert amounts.moves() == before
 
 
-def test_an_archive_gives_the_records_that_kafka_has_no_more(amounts: Amounts) -> None:
+def test_an_archive_gives_the_records_that_kafka_no_longer_has(amounts: Amounts) -> None:
     before = amounts.moves()
     amounts.upgrade()
     assert amounts.archive() == 300

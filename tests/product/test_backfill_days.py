@@ -111,7 +111,7 @@ def of_day(rows: list[dict[str, Any]], first: str, last: str) -> list[dict[str, 
     return [row for row in rows if begin <= row.get("window_start", row.get("boundary")) < end]
 
 
-def test_local_days_over_both_changes_are_what_a_replay_computes(local: Local) -> None:
+def test_local_days_across_both_clock_changes_equal_a_replay(local: Local) -> None:
     before = {name: local.rows(name) for name in OUTPUTS}
     intervals = (("2026-03-29", "2026-03-30"), ("2026-10-25", "2026-10-26"))
     (off,) = {finding.code for finding in local.propose("2026-03-29", "2026-03-30", "UTC").refusals}

@@ -117,7 +117,7 @@ def timed(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessio
         yield stream
 
 
-def test_intervals_of_windows_and_joins_are_what_a_replay_computes_and_no_reader_sees_half(timed: Timed) -> None:
+def test_backfilled_windows_and_joins_equal_a_replay_and_no_reader_sees_half(timed: Timed) -> None:
     before = {name: timed.rows(name) for name in BOUNDED}
     timed.upgrade()
     # What lies far before the interval is not read.
@@ -174,7 +174,7 @@ def test_intervals_of_windows_and_joins_are_what_a_replay_computes_and_no_reader
     assert recount(timed.paths(1)).problems == ()
 
 
-def test_what_no_interval_bounds_is_refused_with_the_way_to_do_it(more: More) -> None:
+def test_an_output_that_no_interval_bounds_is_refused_with_a_remedy(more: More) -> None:
     (totals,) = more.refused(1, 2, "totals")
     assert totals[0] == "backfill-cumulative" and "reads table 'balances'" in totals[1] and "kappa replay" in totals[1]
     (visits,) = more.refused(1, 2, "visits")
@@ -202,14 +202,14 @@ def test_an_interval_before_the_beginning_of_the_epoch_is_refused(timed: Timed) 
     assert "kappa replay" in refusal[1]
 
 
-def test_intervals_that_were_read_with_another_grace_are_refused(timed: Timed) -> None:
+def test_intervals_read_with_another_grace_are_refused(timed: Timed) -> None:
     timed.upgrade(2, grace="4 hours")
     (refusal,) = timed.refused(1, 2, "hours")
     assert refusal[0] == "backfill-other-parameters"
     assert "was '3 hours' and is '4 hours'" in refusal[1] and "kappa replay" in refusal[1]
 
 
-def test_a_column_that_is_not_the_time_of_the_record_is_found_out(timed: Timed) -> None:
+def test_a_column_that_is_not_the_time_of_the_record_is_detected(timed: Timed) -> None:
     proposal = timed.propose(1, 2, "pairs")
     assert proposal.since is not None and proposal.reads
     later = tuple(replace(one, start=one.end - 1) for one in proposal.reads)
@@ -246,7 +246,7 @@ def test_the_same_code_gives_the_same_rows_and_late_records_keep_their_frontier(
     assert split(quick.rows("hours"), "hours", 1, 2)[0]
 
 
-def test_a_replacement_of_windows_that_fails_in_each_try_is_undone(
+def test_a_replacement_of_windows_that_fails_every_time_is_undone(
     quick: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {name: quick.rows(name) for name in ("hours", "open_hours")}
@@ -272,7 +272,7 @@ def test_a_replacement_of_windows_that_fails_in_each_try_is_undone(
     assert control.certify(quick.config, quick.name).complete
 
 
-def test_savepoints_followers_and_comparisons_know_of_a_backfill(quick: Timed) -> None:
+def test_savepoints_followers_and_comparisons_account_for_a_backfill(quick: Timed) -> None:
     before, seq = quick.rows("hours"), quick.ledger(1).state().seq
     quick.upgrade()
     event = quick.backfill(0, 1, "hours")
@@ -303,7 +303,7 @@ def test_savepoints_followers_and_comparisons_know_of_a_backfill(quick: Timed) -
     assert any("hours from 2023-11-14" in line and "computed again" in line for line in certificate.render())
 
 
-def test_a_longer_grace_by_an_upgrade_closes_no_window_twice_there_and_in_a_replay(quick: Timed) -> None:
+def test_a_longer_grace_closes_no_window_twice_after_an_upgrade_or_a_replay(quick: Timed) -> None:
     late = len(quick.rows("late_records"))
     quick.upgrade(2, factor=1, grace="2 days")
     quick.day(0)  # all of them before the frontier at which the upgrade found the stream

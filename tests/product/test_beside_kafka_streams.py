@@ -103,7 +103,7 @@ def both(
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", CASES)
-def test_an_operator_gives_what_kafka_streams_gives(
+def test_an_operator_gives_the_results_of_kafka_streams(
     name: str, seed: int, both: Callable[[Case, Sequence[Record]], Sides]
 ) -> None:
     case = CASES[name]
@@ -120,7 +120,7 @@ def test_an_operator_gives_what_kafka_streams_gives(
 
 
 @pytest.mark.parametrize("what", DIFFERENCES)
-def test_both_differ_where_the_page_says_so(what: str, both: Callable[[Case, Sequence[Record]], Sides]) -> None:
+def test_both_differ_where_the_page_documents_it(what: str, both: Callable[[Case, Sequence[Record]], Sides]) -> None:
     difference = DIFFERENCES[what]
     assert Counter(difference.theirs) != Counter(difference.ours)
 

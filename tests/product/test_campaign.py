@@ -53,7 +53,7 @@ def test_the_cases_have_enough_of_each_outcome() -> None:
     assert nulls > 500
 
 
-def test_the_records_of_three_hundred_cases_are_read_as_plain_python_says(spark: SparkSession, case: NoteCase) -> None:
+def test_records_of_three_hundred_cases_are_read_as_in_plain_python(spark: SparkSession, case: NoteCase) -> None:
     compared = 0
     for number in range(TOPOLOGIES):
         for one in cases_of(number):
@@ -64,9 +64,7 @@ def test_the_records_of_three_hundred_cases_are_read_as_plain_python_says(spark:
 
 
 @pytest.mark.parametrize("number", range(RUNNING))
-def test_topologies_of_the_first_cases_give_what_plain_python_gives(
-    spark: SparkSession, number: int, case: NoteCase
-) -> None:
+def test_topologies_of_the_first_cases_match_plain_python(spark: SparkSession, number: int, case: NoteCase) -> None:
     cases, chance = cases_of(number), random.Random(number)
     driver = TopologyDriver(topology_of(cases), spark)
     for batch in cut(chance, cases, chance.choice([1, 2])):
@@ -81,7 +79,7 @@ def test_topologies_of_the_first_cases_give_what_plain_python_gives(
     [(0, 500_000, 2), (1, 0, 2), (1, 0, 0)],
     ids=["Arrow writes", "Spark writes", "all types, Spark writes"],
 )
-def test_cases_in_large_slices_give_the_same(
+def test_cases_in_large_slices_match_plain_python(
     spark: SparkSession, tmp_path: Path, number: int, arrow_rows: int, narrow: int, case: NoteCase
 ) -> None:
     cases = [drawn_case(FIRST - 1 - number, is_wide=True), *cases_of(number)[:narrow]]
@@ -96,9 +94,7 @@ def test_cases_in_large_slices_give_the_same(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("numbers", list(batches(range(4_000), 40)), ids=lambda n: f"from {n.start}")
-def test_twenty_thousand_cases_give_what_plain_python_gives(
-    spark: SparkSession, numbers: range, case: NoteCase
-) -> None:
+def test_twenty_thousand_cases_match_plain_python(spark: SparkSession, numbers: range, case: NoteCase) -> None:
     for number in numbers:
         cases, chance = cases_of(number), random.Random(number)
         driver = TopologyDriver(topology_of(cases), spark)
@@ -110,7 +106,7 @@ def test_twenty_thousand_cases_give_what_plain_python_gives(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(4_000, 4_100))
-def test_five_hundred_cases_in_large_slices_give_what_plain_python_gives(
+def test_five_hundred_cases_in_large_slices_match_plain_python(
     spark: SparkSession, tmp_path: Path, number: int, case: NoteCase
 ) -> None:
     cases, chance = cases_of(number), random.Random(number)

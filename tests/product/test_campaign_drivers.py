@@ -85,15 +85,15 @@ def note(case: NoteCase) -> None:
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_drivers_archive_and_backfill_give_what_plain_python_gives(
-    campaign: CampaignLab, number: int, case: NoteCase
-) -> None:
+def test_drivers_archive_and_backfill_match_plain_python(campaign: CampaignLab, number: int, case: NoteCase) -> None:
     assert run(campaign, number) > 150
     note(case)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(2, 169))
-def test_five_hundred_cases_give_the_same_through_drivers(campaign: CampaignLab, number: int, case: NoteCase) -> None:
+def test_five_hundred_cases_match_plain_python_through_drivers(
+    campaign: CampaignLab, number: int, case: NoteCase
+) -> None:
     run(campaign, number)
     note(case)

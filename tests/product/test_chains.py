@@ -56,7 +56,7 @@ def live(one: Upstream, two: Downstream) -> None:
     two.settle(1)
 
 
-def test_a_reader_of_a_chain_stands_at_root_offsets_and_is_replayed_alone(chain: Chain) -> None:
+def test_a_reader_in_a_chain_stands_at_root_offsets_and_is_replayed_alone(chain: Chain) -> None:
     one, two = chain(slice_records=3)
     live(one, two)
     bound = two.plan(1).bound
@@ -206,7 +206,7 @@ def test_a_chain_sends_each_root_record_once_whichever_driver_is_killed(
     assert resumed_at(one, 2) == resumed_at(two, 2)
 
 
-def test_three_in_a_row_move_together_and_the_last_stands_at_root_offsets(chain: Chain) -> None:
+def test_a_chain_of_three_moves_together_and_the_last_stands_at_root_offsets(chain: Chain) -> None:
     one, two = chain(slice_records=3)
     two.is_versioned = True
     two.deploy(1)
@@ -243,7 +243,7 @@ def test_three_in_a_row_move_together_and_the_last_stands_at_root_offsets(chain:
         three.close()
 
 
-def test_a_reader_of_a_chain_goes_on_from_a_savepoint_of_its_own(chain: Chain) -> None:
+def test_a_reader_in_a_chain_goes_on_from_its_own_savepoint(chain: Chain) -> None:
     one, two = chain(slice_records=3)
     live(one, two)
     before = raw(two)

@@ -66,7 +66,7 @@ class History:
         return balances
 
 
-def test_a_rebuild_folds_as_few_records_after_a_history_that_is_several_times_as_long(stream: Lab) -> None:
+def test_a_rebuild_folds_no_more_records_after_a_much_longer_history(stream: Lab) -> None:
     stream.deploy(1)
     history = History(stream)
 

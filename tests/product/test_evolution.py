@@ -232,7 +232,7 @@ def test_a_new_output_begins_at_the_savepoint_and_the_plan_says_so(stream: Lab) 
     assert len(queries.query(stream.paths(epoch).output("doubles"), None)) == 2
 
 
-def test_a_partition_that_is_added_is_read_by_the_live_epoch(stream: Lab) -> None:
+def test_the_live_epoch_reads_an_added_partition(stream: Lab) -> None:
     first = live(stream)
     add_partition(stream)
     stream.produce([("e", 7)], partition=2, start_ms=1_700_000_050_000)
@@ -241,7 +241,7 @@ def test_a_partition_that_is_added_is_read_by_the_live_epoch(stream: Lab) -> Non
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_a_partition_that_appeared_while_no_driver_ran_is_read_from_its_beginning(stream: Lab) -> None:
+def test_a_partition_added_while_no_driver_ran_is_read_from_its_beginning(stream: Lab) -> None:
     first = live(stream)
     assert stream.stop(first) == []
     add_partition(stream)
@@ -272,9 +272,7 @@ def add_partition(stream: Lab) -> None:
         future.result(30)
 
 
-def test_a_source_that_is_new_is_read_from_its_beginning_and_a_rollback_leaves_it(
-    stream: Lab, topic: TopicFactory
-) -> None:
+def test_a_new_source_is_read_from_its_beginning_and_a_rollback_drops_it(stream: Lab, topic: TopicFactory) -> None:
     first, more = live(stream), topic()
     produce(stream, more, [("x", 1)])
     evolve(stream)

@@ -32,7 +32,7 @@ def stream_of(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSe
         yield stream
 
 
-def test_a_stream_a_replay_and_a_cutover_go_over_records_of_a_far_future(stream_of: Lab) -> None:
+def test_stream_replay_and_cutover_accept_records_from_the_far_future(stream_of: Lab) -> None:
     stream = stream_of
     stream.produce([("a", 1), ("b", 2)])
     first = stream.start_live()

@@ -29,7 +29,7 @@ def compacted(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSe
         yield stream
 
 
-def test_it_is_refused_with_an_option_that_the_command_has(compacted: Lab) -> None:
+def test_a_first_start_is_refused_with_an_option_that_the_command_has(compacted: Lab) -> None:
     compacted.produce([("a", 1), ("b", 2)])
     refused = CliRunner().invoke(app, ["start", compacted.name], env=compacted.config.to_env())
     assert refused.exit_code == 1, refused.output

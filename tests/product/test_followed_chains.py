@@ -223,7 +223,7 @@ def test_hours_of_minutes_are_the_same_live_and_replayed_and_no_minute_is_late(c
         assert control.certify(member.config, member.name).complete
 
 
-def test_a_reader_without_grace_is_refused_where_its_upstream_says_nothing(chain: Chain) -> None:
+def test_a_reader_without_grace_is_refused_if_its_upstream_sends_no_frontier(chain: Chain) -> None:
     one, two = chain
     one.time = ""
     one.deploy(1)

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 @pytest.mark.parametrize("place", ["outputs/moves", "tables/balances"])
-def test_rows_deleted_behind_a_stream_stop_it_and_it_goes_on_once_they_are_restored(stream: Lab, place: str) -> None:
+def test_a_foreign_deletion_of_rows_stops_a_stream_until_they_are_restored(stream: Lab, place: str) -> None:
     stream.config = replace(stream.config, merge_seconds=0.0)
     stream.produce([("a", 1), ("b", 2)])
     live = stream.start_live()
@@ -56,7 +56,7 @@ def test_rows_deleted_behind_a_stream_stop_it_and_it_goes_on_once_they_are_resto
 
 
 @pytest.mark.parametrize("arrow_rows", [500_000, 0], ids=["Arrow writes", "Spark writes"])
-def test_a_row_changed_in_place_is_named_by_the_deep_certificate_sent_or_not(stream: Lab, arrow_rows: int) -> None:
+def test_the_deep_certificate_names_a_row_changed_in_place_sent_or_not(stream: Lab, arrow_rows: int) -> None:
     """The file keeps its size, its rows and its log: only the hash in the ledger tells."""
     stream.config = replace(stream.config, merge_seconds=0.0, arrow_rows=arrow_rows)
     stream.produce([("a", 987_654_321), ("b", 2)])
@@ -105,7 +105,7 @@ def member(stream: Lab, group: str) -> Consumer:
     return consumer
 
 
-def test_a_consumer_in_the_group_of_a_candidate_holds_up_its_rewind_and_is_named(stream: Lab) -> None:
+def test_a_consumer_in_the_group_of_a_candidate_delays_its_rewind_and_is_named(stream: Lab) -> None:
     stream.produce([("a", 1), ("b", 2)])
     live = stream.start_live()
     stream.deploy(2)
@@ -128,7 +128,7 @@ def test_a_consumer_in_the_group_of_a_candidate_holds_up_its_rewind_and_is_named
     assert stream.kafka.group_offsets(stream.paths(second).name) == stream.ledger(second).state().position
 
 
-def test_a_consumer_that_joins_later_holds_up_no_slice(stream: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_that_joins_later_delays_no_slice(stream: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     stream.produce([(f"account-{n % 7}", n) for n in range(8)], step_ms=1000)
     live = stream.start_live()
     stream.deploy(2)

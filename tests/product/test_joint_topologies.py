@@ -111,7 +111,7 @@ def test_topologies_over_one_source_move_in_one_commit_and_resume_at_equal_offse
     prove(members)
 
 
-def test_own_topics_and_topics_that_reconcile_of_one_move_with_those_of_the_other(
+def test_versioned_and_reconciled_topics_of_one_member_move_with_the_other(
     several: Several, topic: TopicFactory
 ) -> None:
     source = topic(partitions=2)
@@ -183,7 +183,7 @@ def test_topologies_over_different_sources_move_in_one_commit_and_back_by_a_comm
     prove(members)
 
 
-def test_a_stuck_member_yields_where_it_is_and_its_successor_reads_what_is_missing(
+def test_a_stuck_member_yields_where_it_is_and_its_successor_reads_the_rest(
     several: Several, topic: TopicFactory
 ) -> None:
     source = topic(partitions=1)
@@ -208,9 +208,7 @@ def test_a_stuck_member_yields_where_it_is_and_its_successor_reads_what_is_missi
     prove(members)
 
 
-def test_a_group_is_withdrawn_when_one_does_not_take_over_and_all_old_epochs_go_on(
-    several: Several, topic: TopicFactory
-) -> None:
+def test_a_group_is_withdrawn_when_one_member_does_not_take_over(several: Several, topic: TopicFactory) -> None:
     source = topic(partitions=2)
     one, two = members = several(source, source, handover_seconds=1.0)
     one.produce(ROWS)
@@ -229,7 +227,7 @@ def test_a_group_is_withdrawn_when_one_does_not_take_over_and_all_old_epochs_go_
     prove(members)
 
 
-def test_topologies_whose_drivers_die_everywhere_move_all_or_none_and_send_all_once(
+def test_topologies_move_together_and_send_once_wherever_their_drivers_die(
     several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reaper = Reaper()
@@ -302,7 +300,7 @@ def died(members: list[Member], point: str) -> list[Member]:
     return dead if all(beat is not None and "has no driver" in beat.message for beat in beats) else []
 
 
-def test_of_two_drivers_that_move_at_once_one_does_and_the_other_finds_it_done(
+def test_only_one_of_two_simultaneous_drivers_makes_the_move(
     several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = topic(partitions=2)
@@ -328,7 +326,7 @@ def test_of_two_drivers_that_move_at_once_one_does_and_the_other_finds_it_done(
     prove(members)
 
 
-def test_an_abort_of_one_of_a_waiting_group_leaves_all_old_epochs_live(
+def test_an_abort_of_one_member_of_a_waiting_group_leaves_old_epochs_live(
     several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = topic(partitions=2)

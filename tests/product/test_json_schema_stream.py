@@ -56,7 +56,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, ThreadingHTTPServer]]:
         server.shutdown()
 
 
-def test_a_stream_of_json_schema_goes_to_confluents_reader_and_a_replay_needs_no_registry(
+def test_json_schema_output_suits_confluents_reader_and_replays_without_a_registry(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, served: tuple[str, ThreadingHTTPServer]
 ) -> None:
     url, server = served

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-def test_an_old_epoch_kept_running_stands_where_the_new_does_and_takes_over_at_once(stream: Lab) -> None:
+def test_an_old_epoch_kept_running_keeps_pace_and_takes_over_at_once(stream: Lab) -> None:
     first, second = _cut_over(stream, keep_old_running=True)
     stream.produce([("a", 10), ("b", 10)], start_ms=1_700_000_100_000)
     stream.settle(second)
@@ -37,13 +37,13 @@ def test_an_old_epoch_kept_running_stands_where_the_new_does_and_takes_over_at_o
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_without_it_the_old_driver_ends(stream: Lab) -> None:
+def test_the_old_driver_ends_unless_it_is_kept_running(stream: Lab) -> None:
     first, _ = _cut_over(stream, keep_old_running=False)
     stream.wait(lambda: not stream.running[first][1].is_alive(), "the old driver ends")
     assert (stream.record().epoch(first).is_wanted, stream.record().epoch(first).is_kept) == (False, False)
 
 
-def test_an_old_epoch_kept_running_ends_when_it_is_retired_for_good(stream: Lab) -> None:
+def test_an_old_epoch_kept_running_ends_when_it_is_retired(stream: Lab) -> None:
     first, _ = _cut_over(stream, keep_old_running=True)
     assert (stream.name, first) in control.wanted_drivers(stream.config)
     control.retire(stream.config, stream.name, first, actor="test", reason="enough")

@@ -18,7 +18,7 @@ from kappa.presence import heartbeat
 pytestmark = pytest.mark.spark
 
 
-def test_a_driver_that_comes_up_after_its_epoch_was_given_up_brings_nothing_back(stream: Lab) -> None:
+def test_a_driver_that_starts_after_an_abort_restores_nothing(stream: Lab) -> None:
     stream.produce([("a", 1)])
     epoch = stream.plan_replay()
     driver = Driver(stream.config, stream.name, epoch, session=stream.session)
@@ -28,7 +28,7 @@ def test_a_driver_that_comes_up_after_its_epoch_was_given_up_brings_nothing_back
     assert not Path(stream.paths(epoch).root).exists()
 
 
-def test_an_epoch_that_is_given_up_while_its_driver_claims_it_stays_removed(stream: Lab) -> None:
+def test_an_epoch_aborted_while_its_driver_claims_it_stays_removed(stream: Lab) -> None:
     stream.produce([("a", 1)])
     epoch = stream.plan_replay()
     driver = Driver(stream.config, stream.name, epoch, session=stream.session)
@@ -44,7 +44,7 @@ def test_an_epoch_that_is_given_up_while_its_driver_claims_it_stays_removed(stre
     assert not Path(stream.paths(epoch).root).exists()
 
 
-def test_a_restarted_driver_says_from_the_first_which_slice_was_committed_last(
+def test_a_restarted_driver_reports_the_last_committed_slice_from_its_first_beat(
     stream: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.produce([("a", 1), ("b", 2)])
@@ -64,7 +64,7 @@ def test_a_restarted_driver_says_from_the_first_which_slice_was_committed_last(
     assert set(beats) == {(last, "live")}
 
 
-def test_a_driver_says_what_it_is_at_again_once_spark_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_reports_its_activity_again_once_spark_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = ["reading the log"]
     epoch: Any = SimpleNamespace(config=None, topology=SimpleNamespace(name="a.b"), paths=SimpleNamespace(epoch=1))
     voice: Any = SimpleNamespace(doing=messages[0], say=messages.append)

@@ -39,7 +39,7 @@ def flow(stream: Lab, epoch: int, slices: int, begin: int) -> None:
         stream.settle(epoch)
 
 
-def test_replays_cutovers_and_rollbacks_go_over_ledgers_that_are_rolled_up(stream: Lab) -> None:
+def test_replays_cutovers_and_rollbacks_work_with_rolled_up_ledgers(stream: Lab) -> None:
     stream.deploy(1)
     stream.produce([("a", 1), ("b", 1)])
     first = stream.start()

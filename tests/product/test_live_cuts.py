@@ -82,7 +82,7 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
         yield stream
 
 
-def test_what_depends_on_the_slices_is_the_same_along_those_of_the_live_epoch(stream: Batches) -> None:
+def test_slice_dependent_results_are_the_same_with_the_cuts_of_the_live_epoch(stream: Batches) -> None:
     stream.produce([("a", 1), ("b", 2), ("a", 3)], partition=0)
     first = stream.start_live()
     for number in range(4):

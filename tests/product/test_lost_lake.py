@@ -74,8 +74,8 @@ def elsewhere(stream: Lab, base: Path) -> Iterator[Lab]:
         twin.close()
 
 
-class TestGoingLiveIsOnTheBroker:
-    def test_on_a_quiet_topic_the_epoch_that_was_moved_to_is_the_one_to_rebuild(self, stream: Lab) -> None:
+class TestGoingLiveOnTheBroker:
+    def test_the_epoch_that_readers_moved_to_is_rebuilt_even_on_a_quiet_topic(self, stream: Lab) -> None:
         stream.produce(ROWS)
         first = live(stream)
         second = cut_over(stream)
@@ -88,7 +88,7 @@ class TestGoingLiveIsOnTheBroker:
         stream.await_live(first)
         assert remembered(stream) == first
 
-    def test_with_the_predecessor_removed_a_start_in_an_empty_lake_sends_nothing(self, stream: Lab) -> None:
+    def test_a_start_in_an_empty_lake_sends_nothing_even_without_a_predecessor(self, stream: Lab) -> None:
         stream.produce(ROWS)
         first = live(stream)
         second = cut_over(stream)
@@ -100,7 +100,7 @@ class TestGoingLiveIsOnTheBroker:
             control.start(stream.config, stream.name, actor="test", reason="start")
 
 
-class TestASupersededEpoch:
+class TestSupersededEpoch:
     def test_its_driver_sends_nothing_after_a_rebuild_in_another_lake(self, stream: Lab, tmp_path: Path) -> None:
         stream.produce(ROWS)
         first = live(stream)
@@ -121,7 +121,7 @@ class TestASupersededEpoch:
                 control.start(stream.config, stream.name, actor="test", reason="again")
 
 
-class TestAFold:
+class TestFold:
     def test_a_rebuild_waits_for_the_end_of_a_transaction_in_the_changelog(self, stream: Lab) -> None:
         stream.produce(ROWS)
         first = live(stream)
@@ -149,7 +149,7 @@ class TestAFold:
 
 
 class TestAddedPartitions:
-    def test_a_rebuild_reads_a_partition_that_was_added_since_the_last_marker(self, stream: Lab) -> None:
+    def test_a_rebuild_reads_a_partition_added_since_the_last_marker(self, stream: Lab) -> None:
         stream.produce(ROWS)
         first = live(stream)
         stream.close()
@@ -172,9 +172,7 @@ class TestAddedPartitions:
 
 
 class TestTwoLakes:
-    def test_of_two_that_plan_the_same_epoch_one_goes_on_and_the_other_touches_nothing(
-        self, stream: Lab, tmp_path: Path
-    ) -> None:
+    def test_only_one_of_two_lakes_that_plan_the_same_epoch_goes_on(self, stream: Lab, tmp_path: Path) -> None:
         stream.produce(ROWS)
         with elsewhere(stream, tmp_path) as other:
             other.config = replace(other.config, attempts=1)

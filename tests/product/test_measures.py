@@ -67,7 +67,7 @@ def run(stream: Lab, *words: str) -> str:
     return result.stdout
 
 
-def test_what_a_replay_was_is_on_record_and_the_next_plan_is_made_from_it(stream: Lab) -> None:
+def test_the_measures_of_a_replay_are_recorded_and_used_by_the_next_plan(stream: Lab) -> None:
     first = live(stream)
     size = size_of_records(stream)
     before = planned(stream)
@@ -122,9 +122,7 @@ def test_what_a_replay_was_is_on_record_and_the_next_plan_is_made_from_it(stream
     assert line in status[0]["epochs"][-1]["outcome"]
 
 
-def test_a_replay_that_was_killed_and_went_on_is_measured_as_a_whole(
-    stream: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_and_resumed_replay_is_measured_as_a_whole(stream: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     live(stream)
     epoch = stream.plan_replay(slice_records=10)
 
@@ -147,7 +145,7 @@ def test_a_replay_that_was_killed_and_went_on_is_measured_as_a_whole(
     assert (measured["offsets"], measured["records"], measured["bytes"]) == (30, 30, size_of_records(stream))
 
 
-def test_a_seeded_replay_says_nothing_of_the_room_that_one_record_takes(stream: Lab) -> None:
+def test_a_seeded_replay_gives_no_measure_of_bytes_per_record(stream: Lab) -> None:
     first = live(stream)
     plain = planned(stream).estimate
     seq = stream.ledger(first).state().commits[1].seq
@@ -159,7 +157,7 @@ def test_a_seeded_replay_says_nothing_of_the_room_that_one_record_takes(stream: 
     assert planned(stream, allow=frozenset()).estimate.disk_bytes in (None, plain.disk_bytes)
 
 
-def test_a_fold_is_measured_and_the_next_one_is_held_against_it(stream: Lab) -> None:
+def test_a_fold_is_measured_and_the_next_one_is_checked_against_it(stream: Lab) -> None:
     first = live(stream)
     end = sum(o for _, o in stream.kafka.settled_ends([stream.paths(first).changelog("balances")]).items())
     epoch = stream.plan_replay(FromMarker(epoch=first))
@@ -176,7 +174,7 @@ def test_a_fold_is_measured_and_the_next_one_is_held_against_it(stream: Lab) -> 
     assert finding.numbers["seconds"] == pytest.approx(folded["seconds"], abs=0.01)
 
 
-def test_a_replay_that_earlier_code_ran_is_measured_by_its_ledger(stream: Lab) -> None:
+def test_a_replay_run_by_earlier_code_is_measured_by_its_ledger(stream: Lab) -> None:
     first = live(stream)
     outcome = replayed(stream)
     record, state = stream.record(), stream.ledger(first).state()

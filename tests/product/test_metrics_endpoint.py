@@ -32,7 +32,7 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
         yield stream
 
 
-def test_the_endpoint_of_a_live_driver_says_what_its_ledger_says(stream: MeasuredLab) -> None:
+def test_the_endpoint_of_a_live_driver_agrees_with_its_ledger(stream: MeasuredLab) -> None:
     stream.moves(0, [1, 2, 30], b"no JSON")
     stream.moves(1, [1, 28])
     live = stream.start_live()

@@ -25,9 +25,7 @@ def produce(stream: Lab, topic: str, *rows: tuple[str, int]) -> None:
     assert producer.flush(30) == 0
 
 
-def test_a_candidate_of_a_renamed_topic_reads_on_and_its_report_says_that_none_is_shared(
-    stream: Lab, topic: TopicFactory
-) -> None:
+def test_a_candidate_of_a_renamed_topic_reports_no_topic_in_common(stream: Lab, topic: TopicFactory) -> None:
     renamed = topic(partitions=2)
     stream.produce([("a", 1), ("b", 2)])
     live = stream.start_live()

@@ -29,7 +29,7 @@ BEGIN = 1_700_000_000_000
 
 
 @pytest.mark.parametrize("title", LOGS)
-def test_the_text_of_the_page_runs_live_and_is_replayed(
+def test_the_code_of_the_page_runs_live_and_in_a_replay(
     title: str, tmp_path: Path, kafka: Broker, spark: SparkSession
 ) -> None:
     topology, (_, _, expected) = topology_of(title), RESULTS[title]

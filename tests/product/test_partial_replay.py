@@ -42,7 +42,7 @@ def rows(count: int, first: int) -> list[tuple[str, int] | bytes]:
     return [*((f"account-{n % 5}", n) for n in range(first, first + count)), b"{"]
 
 
-def test_a_replay_equals_one_of_all_history_from_trusted_state_and_from_no_other(stream: Lab) -> None:
+def test_only_a_replay_from_trusted_state_equals_one_of_all_history(stream: Lab) -> None:
     stream.produce(rows(12, first=1), start_ms=BEGIN_MS)
     live = stream.start_live()
     savepoints.create(stream.config, stream.name, "trusted", actor="test")

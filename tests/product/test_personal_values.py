@@ -77,7 +77,7 @@ def written(stream: Lab) -> Iterator[tuple[str, bytes]]:
             yield topic, (message.key() or b"") + (message.value() or b"") + repr(message.headers()).encode()
 
 
-def test_no_byte_that_the_topology_wrote_holds_a_personal_value(stream: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_written_byte_holds_a_personal_value(stream: Lab, capfd: pytest.CaptureFixture[str]) -> None:
     stream.produce(invoices(1), partition=0)
     first = stream.start_live()
     write(stream, "2", more='\n        "UPPER(CustomerType) AS Kind",')

@@ -41,15 +41,18 @@ from kappa.topology.masking import fingerprint
 
 pytestmark = pytest.mark.broker
 
-WINDOWS_REFUSED = "test_what_no_interval_bounds_is_refused_with_the_way_to_do_it"
+WINDOWS_REFUSED = "test_an_output_that_no_interval_bounds_is_refused_with_a_remedy"
 #: Findings that only Spark or a driver gives, and where they are brought about.
 ELSEWHERE = {
-    "reads-clock": ("verify/test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
-    "draws-random": ("verify/test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
-    "depends-on-partitions": ("verify/test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
-    "nondeterministic-function": ("verify/test_inspection.py", "test_a_python_function_is_found_when_it_is_marked"),
+    "reads-clock": ("verify/test_inspection.py", "test_a_function_is_found_wherever_it_is_hidden"),
+    "draws-random": ("verify/test_inspection.py", "test_a_function_is_found_wherever_it_is_hidden"),
+    "depends-on-partitions": ("verify/test_inspection.py", "test_a_function_is_found_wherever_it_is_hidden"),
+    "nondeterministic-function": (
+        "verify/test_inspection.py",
+        "test_a_python_function_marked_nondeterministic_is_found",
+    ),
     "order-undefined": ("verify/test_inspection.py", "test_a_limit_is_found_unless_the_rows_are_sorted"),
-    "step-not-inspected": ("verify/test_inspection.py", "test_a_step_that_needs_rows_is_told_and_does_not_raise"),
+    "step-not-inspected": ("verify/test_inspection.py", "test_a_step_that_needs_rows_is_reported_and_does_not_raise"),
     "backfill-cumulative": ("product/test_backfill.py", "test_running_totals_are_refused_and_nothing_is_changed"),
     "backfill-without-time": ("product/test_backfill_windows.py", WINDOWS_REFUSED),
     "backfill-off-grid": ("product/test_backfill_windows.py", WINDOWS_REFUSED),
@@ -64,7 +67,7 @@ ELSEWHERE = {
     ),
     "backfill-other-parameters": (
         "product/test_backfill_windows.py",
-        "test_intervals_that_were_read_with_another_grace_are_refused",
+        "test_intervals_read_with_another_grace_are_refused",
     ),
     "backfill-not-inspected": ("product/test_backfill.py", "test_a_step_that_needs_rows_is_refused"),
     "backfill-sends-nothing": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
@@ -72,7 +75,7 @@ ELSEWHERE = {
     "backfill-before-epoch": ("product/test_backfill.py", "test_records_before_the_epoch_are_refused"),
     "upgrade-fails": (
         "product/test_upgrade.py",
-        "test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_leaves_nothing",
+        "test_evidence_compares_both_codes_on_the_last_slices_and_leaves_nothing",
     ),
 }
 
@@ -94,13 +97,13 @@ def here(tmp_path: Path, broker_client: Broker, monkeypatch: pytest.MonkeyPatch)
         yield here
 
 
-def test_every_finding_has_a_case_and_no_case_is_without_a_finding() -> None:
+def test_findings_and_cases_correspond_one_to_one() -> None:
     assert set(CASES) | set(ELSEWHERE) == set(DECLARED)
     assert not set(CASES) & set(ELSEWHERE)
 
 
 @pytest.mark.parametrize("code", sorted(ELSEWHERE))
-def test_what_is_provoked_elsewhere_is_provoked_there(code: str) -> None:
+def test_a_finding_without_a_case_is_named_in_the_test_listed_for_it(code: str) -> None:
     file, name = ELSEWHERE[code]
     tree = ast.parse((ROOT / "tests" / file).read_text())
     (test,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
@@ -108,7 +111,7 @@ def test_what_is_provoked_elsewhere_is_provoked_there(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(DECLARED.keys() - ELSEWHERE.keys()))
-def test_a_provoked_finding_is_found_with_its_numbers_and_nothing_is_changed(code: str, here: Site) -> None:
+def test_a_provoked_finding_is_reported_with_its_numbers_and_changes_nothing(code: str, here: Site) -> None:
     prove(code, here)
 
 
@@ -1358,7 +1361,7 @@ def _(here: Site) -> Provoked:
     )
 
 
-def test_a_time_that_no_calendar_holds_and_an_endless_retention_stop_no_plan(here: Site) -> None:
+def test_times_beyond_the_calendar_and_endless_retention_do_not_stop_a_plan(here: Site) -> None:
     here.create(retention_ms=str(2**63 - 1), message_timestamp_after_max_ms=str(2**63 - 1))
     here.produce(1)
     producer = Producer({"bootstrap.servers": here.kafka.bootstrap_servers})
@@ -1368,7 +1371,7 @@ def test_a_time_that_no_calendar_holds_and_an_endless_retention_stop_no_plan(her
     assert here.run("plan NAME")[0] == 0
 
 
-def test_a_key_that_lies_in_two_partitions_is_found_in_the_records(here: Site) -> None:
+def test_a_key_in_two_partitions_is_found_in_the_records(here: Site) -> None:
     here.create()
     here.produce(5)
     here.produce(5, partition=1)
@@ -1383,14 +1386,14 @@ def test_a_key_that_lies_in_two_partitions_is_found_in_the_records(here: Site) -
 
 
 @pytest.mark.parametrize("code", sorted(ALLOWABLE - {"partial-history"}))
-def test_what_may_be_allowed_is_a_warning_then(code: str, here: Site) -> None:
+def test_an_allowed_finding_becomes_a_warning(code: str, here: Site) -> None:
     case = CASES[code](here)
     status, output = here.run(f"{case.command} --allow {code} --json")
     severities = {finding["severity"] for finding in json.loads(output)["findings"] if finding["code"] == code}
     assert (severities, status) == ({"warn"}, 0), output
 
 
-def test_an_ordinary_plan_has_none_of_them_and_is_as_large_as_its_records(here: Site) -> None:
+def test_an_ordinary_plan_has_no_findings_and_the_size_of_its_records(here: Site) -> None:
     here.create()
     here.produce(300, partition=0)
     here.produce(100, partition=1, size=1000, account="b")

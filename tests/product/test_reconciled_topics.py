@@ -137,7 +137,7 @@ def test_a_reconciled_topic_gets_the_keys_that_differ_and_holds_the_served_table
 
 
 @pytest.mark.parametrize("most", [key_comparison.MOST, 0], ids=["of candidates", "of whole tables"])
-def test_at_a_handover_only_keys_are_compared_that_differed_before_or_changed_since(
+def test_a_handover_compares_only_keys_that_differed_or_changed_since(
     stream_of: Reconciled, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     stream, compared = stream_of, []
@@ -173,7 +173,7 @@ def test_at_a_handover_only_keys_are_compared_that_differed_before_or_changed_si
     assert stream.folded_topic() == stream.balances()
 
 
-def test_what_has_to_be_sent_outlives_the_epoch_that_it_was_compared_with(stream_of: Reconciled) -> None:
+def test_unsent_differences_outlive_the_epoch_they_were_compared_with(stream_of: Reconciled) -> None:
     stream = stream_of
     first = stream.first()
     before = stream.sent_to_balances()
@@ -189,7 +189,7 @@ def test_what_has_to_be_sent_outlives_the_epoch_that_it_was_compared_with(stream
     assert stream.folded_topic() == stream.balances()
 
 
-def test_a_new_topic_gets_every_row_and_one_that_held_gets_tombstones_too(stream_of: Reconciled) -> None:
+def test_a_new_topic_gets_every_row_and_a_former_hold_topic_tombstones_too(stream_of: Reconciled) -> None:
     stream = stream_of
     stream.outputs = OUTPUT
     stream.first()
@@ -220,7 +220,7 @@ def test_a_new_topic_gets_every_row_and_one_that_held_gets_tombstones_too(stream
     assert stream.kafka.topic_configs([f"{stream.topic}.anew"])[f"{stream.topic}.anew"]["cleanup.policy"] == "compact"
 
 
-def test_an_epoch_that_cannot_send_what_differs_can_be_cut_away_from(stream_of: Reconciled) -> None:
+def test_readers_can_leave_an_epoch_that_cannot_send_its_differences(stream_of: Reconciled) -> None:
     stream = stream_of
     stream.config = replace(stream.config, attempts=3)  # of processes that die there may be any number
     first = stream.first()
@@ -250,7 +250,7 @@ def test_an_epoch_that_cannot_send_what_differs_can_be_cut_away_from(stream_of: 
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_rows_are_compared_by_the_columns_of_the_new_table_and_null_is_null(spark: SparkSession) -> None:
+def test_rows_are_compared_by_the_columns_of_the_new_table_and_nulls_are_equal(spark: SparkSession) -> None:
     wide = "id STRING, n INT, gone INT, tags MAP<STRING, INT>"
     was = spark.createDataFrame(
         [

@@ -38,7 +38,7 @@ def serve(stream: Lab, epoch: int, *rounds: list[tuple[str, int]]) -> None:
     assert stream.stop(epoch) == []
 
 
-def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(stream: Lab, tmp_path: Path) -> None:
+def test_a_lake_restored_from_a_copy_is_refused_and_rebuilt_from_the_broker(stream: Lab, tmp_path: Path) -> None:
     stream.produce([("a", 1), ("b", 2)])
     live = stream.start_live()
     assert stream.stop(live) == []
@@ -90,7 +90,7 @@ def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(str
 
 
 @pytest.mark.parametrize("claim", ["has sent up to", "went live last"])
-def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp_path: Path, claim: str) -> None:
+def test_a_lake_copied_before_a_cutover_sends_nothing(stream: Lab, tmp_path: Path, claim: str) -> None:
     """Also where the cutover was all that came after the copy: by the broker, the other epoch is the one to rebuild."""
     stream.produce([("a", 1), ("b", 2)])
     first = stream.start_live()
@@ -120,7 +120,7 @@ def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp
     assert sorted(stream.sent()) == sent
 
 
-def test_a_certificate_says_so_when_kafka_could_not_be_asked(stream: Lab) -> None:
+def test_a_certificate_says_when_kafka_could_not_be_asked(stream: Lab) -> None:
     stream.produce([("a", 1)])
     stream.start_live()
     assert control.certify(stream.config, stream.name).complete, "while the stream runs"
@@ -131,9 +131,7 @@ def test_a_certificate_says_so_when_kafka_could_not_be_asked(stream: Lab) -> Non
     assert "Kafka was not asked" in certificate.problems[0]
 
 
-def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
-    stream: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_power_cut_loses_and_repeats_no_record(stream: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     stream.meant = (PowerCutError,)
     stream.produce([("a", 1)])
     live = stream.start_live()
@@ -172,7 +170,7 @@ def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
     assert certificate.complete, certificate.problems
 
 
-def test_tables_that_kept_what_their_ledger_lost_are_not_taken_for_its_slices(stream: Lab, tmp_path: Path) -> None:
+def test_tables_ahead_of_a_restored_ledger_are_not_taken_for_its_slices(stream: Lab, tmp_path: Path) -> None:
     stream.produce([("a", 1)])
     live = stream.start_live()
     assert stream.stop(live) == []

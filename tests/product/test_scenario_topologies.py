@@ -153,13 +153,13 @@ def test_a_topology_is_replayed_compared_and_moved_to_its_second_version(
         assert certificate.rows_dead > 0 or roots == ["lines"]
 
 
-def test_every_shipped_topology_that_can_be_replayed_is_looked_at() -> None:
+def test_every_shipped_topology_that_can_be_replayed_has_a_case() -> None:
     shipped = [registry.load(FOLDER, declaration.name) for declaration in registry.declared(FOLDER)]
     on_the_clock = {topology.name for topology in shipped if any(source.is_wall_clock for source in topology.sources)}
     assert {topology.name for topology in shipped} - on_the_clock == {case.name for case in CASES}
 
 
-def test_on_the_wall_clock_a_topology_runs_and_its_replay_is_refused(
+def test_a_topology_on_the_wall_clock_runs_and_its_replay_is_refused(
     tmp_path: Path, kafka: Broker, topic: object, spark: object
 ) -> None:
     case = Case(name="logs.browser_windows_now")

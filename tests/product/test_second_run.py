@@ -49,7 +49,7 @@ def on_broker(stream: Lab) -> Any:
     return stream.kafka.topics(), stream.kafka.groups("kappa."), stream.kafka.high_watermarks([f"{stream.topic}.moves"])
 
 
-def test_a_step_that_gives_the_same_is_certified_and_its_second_run_leaves_nothing(stream: Lab) -> None:
+def test_a_deterministic_step_is_certified_and_its_second_run_leaves_nothing(stream: Lab) -> None:
     live(stream)
     second = stream.plan_replay(determinism=True, slice_records=5)
     before = on_broker(stream)
@@ -77,7 +77,7 @@ def test_a_step_that_gives_the_same_is_certified_and_its_second_run_leaves_nothi
     assert any("computed twice" in note for note in notes(stream, second))
 
 
-def test_a_second_run_that_differs_fails_the_verdict_by_column_and_key_masks_kept(stream: Lab) -> None:
+def test_a_differing_second_run_fails_the_verdict_by_column_and_masked_key(stream: Lab) -> None:
     live(stream)
     edit(stream, HONEST, '"CAST(amount + count(*) OVER () AS BIGINT) AS counted"')
     edit(stream, 'slice.table("balances"))', 'slice.table("balances")).where("now() > \'2020-01-01\'")')
@@ -102,7 +102,7 @@ def test_a_second_run_that_differs_fails_the_verdict_by_column_and_key_masks_kep
     assert any("[reads-clock]" in note for note in notes(stream, second))
 
 
-def test_a_stopped_second_run_goes_on_and_housekeeping_finds_an_abandoned_one(stream: Lab) -> None:
+def test_a_stopped_second_run_resumes_and_housekeeping_finds_an_abandoned_one(stream: Lab) -> None:
     live(stream)
     second = stream.plan_replay(determinism=True, slice_records=1)
     stream.run(second)

@@ -55,7 +55,7 @@ def counted(stream: Lab, epoch: int) -> tuple[int, int, int, int]:
     return sums[0], sums[1], sums[2], sums[3]
 
 
-def test_a_record_that_the_step_refuses_is_named_set_aside_obeyed_and_brought_in(stream: Lab) -> None:
+def test_a_refused_record_is_named_set_aside_and_brought_in_later(stream: Lab) -> None:
     stream.deploy(1, REFUSES_13)
     stream.produce([("a", 1), ("b", 2), ("c", 13), b"bad", ("a", 4)], partition=0)
     stream.produce([("d", 5)], partition=1)
@@ -123,7 +123,7 @@ def test_a_record_that_the_step_refuses_is_named_set_aside_obeyed_and_brought_in
     assert certificate.complete and certificate.brought_in == {brings: 1}, certificate.problems
 
 
-def test_ten_thousand_records_of_a_bad_deploy_are_cleared_by_one_decision(stream: Lab) -> None:
+def test_one_decision_clears_ten_thousand_records_of_a_bad_deploy(stream: Lab) -> None:
     stream.deploy(1, REFUSES_13)
     stream.produce([("a", 1)], partition=0)
     live = stream.start_live()
@@ -137,7 +137,7 @@ def test_ten_thousand_records_of_a_bad_deploy_are_cleared_by_one_decision(stream
     assert len(stream.ledger(live).state().commits) < 60, "slices grow again"
 
 
-def test_a_listing_by_error_class_has_the_records_that_alone_fail_so(stream: Lab, spark: Any) -> None:
+def test_a_listing_by_error_class_has_the_records_that_fail_with_it_alone(stream: Lab, spark: Any) -> None:
     stream.deploy(1, REFUSES_13)
     stream.produce([("a", 1)], partition=0)
     live = stream.start_live()
@@ -159,7 +159,7 @@ def test_a_listing_by_error_class_has_the_records_that_alone_fail_so(stream: Lab
         listed("CAST_INVALID_INPUT")
 
 
-def test_what_a_candidate_alone_sets_aside_is_a_difference_that_its_verdict_shows(stream: Lab) -> None:
+def test_records_set_aside_by_a_candidate_alone_show_in_its_verdict(stream: Lab) -> None:
     stream.deploy(1)
     stream.produce([("a", 1), ("b", 2), ("c", 3)], partition=0)
     live = stream.start_live()
@@ -177,7 +177,7 @@ def test_what_a_candidate_alone_sets_aside_is_a_difference_that_its_verdict_show
     assert not stream.ledger(live).state().set_aside, "what a candidate leaves out is no matter of the live epoch"
 
 
-def test_a_record_that_fails_only_with_the_tables_as_they_are_is_told_apart(stream: Lab) -> None:
+def test_a_record_that_fails_only_with_the_current_tables_is_distinguished(stream: Lab) -> None:
     stream.produce([("a", 1)], partition=0)
     live = stream.start_live()
     driver, _, _ = stream.running[live]
@@ -200,7 +200,7 @@ def test_a_record_that_fails_only_with_the_tables_as_they_are_is_told_apart(stre
     assert stream.balances() == {"a": 1, "b": 2, "d": 4}
 
 
-def test_records_that_cannot_be_read_are_passed_over_without_a_value(stream: Lab) -> None:
+def test_unreadable_records_are_skipped_without_a_value(stream: Lab) -> None:
     stream.deploy(1, REFUSES_13)
     stream.produce([("a", 1)], partition=0)
     live = stream.start_live()
@@ -226,7 +226,7 @@ def world(
         kafka.delete_topics(kafka.topics(f"{stream.topic}."))
 
 
-def test_a_decision_is_obeyed_once_whatever_dies_on_the_way(world: Mortal) -> None:
+def test_a_decision_is_obeyed_once_wherever_a_driver_dies(world: Mortal) -> None:
     live = world.live_first()
     world.deploy(2, REFUSES_13)  # type: ignore[arg-type]  # SQL, as of any lab
     world.config = replace(world.config, attempts=2)  # until it is stuck; deaths count as attempts too
@@ -258,7 +258,7 @@ def test_a_decision_is_obeyed_once_whatever_dies_on_the_way(world: Mortal) -> No
     assert live != second
 
 
-def test_a_decision_that_came_too_late_is_withdrawn_and_the_record_stays_computed(stream: Lab) -> None:
+def test_a_late_decision_is_withdrawn_and_its_record_stays_computed(stream: Lab) -> None:
     stream.produce([("a", 1), ("b", 2)], partition=0)
     live = stream.start_live()
     place = {"topic": stream.topic, "topic_id": stream.plan(live).topic_ids[stream.topic], "partition": 0}

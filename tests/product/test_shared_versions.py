@@ -102,7 +102,7 @@ def joined(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
         yield stream
 
 
-def test_an_interval_and_a_replay_equal_the_live_stream_and_further_joins_are_refused(joined: Joined) -> None:
+def test_intervals_and_replays_equal_the_live_stream_and_further_joins_are_refused(joined: Joined) -> None:
     spark: Any = SimpleNamespace(session=joined.session)
     proposal = backfill_plan.propose(joined.config, spark, joined.name, BEGIN + 2 * DAY, BEGIN + 3 * DAY, OUTPUTS)
     assert not proposal.refusals, proposal.render()

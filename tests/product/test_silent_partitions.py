@@ -89,7 +89,7 @@ def compared(stream: Moves, epoch: int) -> None:
     assert stream.late(epoch) == stream.late(live)
 
 
-def test_an_idle_partition_is_released_and_a_replay_says_the_same(stream: Moves) -> None:
+def test_an_idle_partition_is_released_live_and_in_a_replay(stream: Moves) -> None:
     first = with_idle_times(stream)
 
     # In slices of its own: where the live epoch released between two slices, these end in the middle of one.
@@ -122,7 +122,7 @@ def with_idle_times(stream: Moves) -> int:
     return first
 
 
-def test_a_partition_that_is_added_opens_no_closed_window(stream: Moves) -> None:
+def test_an_added_partition_reopens_no_closed_window(stream: Moves) -> None:
     stream.moves(0, [0])
     stream.moves(1, [1])
     first = stream.start_live()
@@ -142,7 +142,7 @@ def test_a_partition_that_is_added_opens_no_closed_window(stream: Moves) -> None
     compared(stream, again)
 
 
-def test_releases_go_from_epoch_to_epoch_and_are_lost_with_the_lake(stream: Moves) -> None:
+def test_releases_pass_from_epoch_to_epoch_and_are_lost_with_the_lake(stream: Moves) -> None:
     first = with_idle_times(stream)
     seeded = stream.plan_replay(start=FromSavepoint(seq=stream.record().savepoints["between"].detail["seq"]))
     compared(stream, seeded)

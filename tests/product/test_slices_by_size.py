@@ -51,7 +51,7 @@ def recomputed(stream: Lab) -> int:
     return epoch
 
 
-def test_the_first_slice_of_each_driver_is_short_and_the_others_are_not(cut_short: Lab) -> None:
+def test_only_the_first_slice_of_each_driver_is_short(cut_short: Lab) -> None:
     first = cut_short.record().live
     assert first is not None
     assert sizes(cut_short, first) == [4, 6]
@@ -61,7 +61,7 @@ def test_the_first_slice_of_each_driver_is_short_and_the_others_are_not(cut_shor
     assert sum(sizes(cut_short, second)) == len(ROWS)
 
 
-def test_large_records_make_slices_that_are_small_in_bytes_live_and_replayed(
+def test_slices_of_large_records_stay_small_in_bytes_live_and_in_a_replay(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any
 ) -> None:
     """Padding makes each record 10,000 bytes; a slice may have 100,000."""
@@ -89,7 +89,7 @@ def test_the_first_slice_of_a_replay_from_an_archive_is_as_long_as_the_others(cu
     assert sizes(cut_short, second) == [len(ROWS)]
 
 
-def test_keys_of_small_slices_are_sought_in_a_large_state_and_give_the_same(
+def test_small_slices_look_up_keys_in_a_large_state_with_the_same_results(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state, "LARGE_ROWS", 5)

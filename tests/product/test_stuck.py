@@ -42,7 +42,7 @@ def test_a_stuck_candidate_tries_again_when_started_and_an_ended_epoch_does_not(
     assert stream.balances() == {"a": 4, "b": 2}
 
 
-def test_a_step_that_would_end_the_process_gets_a_live_epoch_stuck_and_loses_nothing(stream: Lab) -> None:
+def test_a_step_that_exits_makes_a_live_epoch_stuck_and_loses_nothing(stream: Lab) -> None:
     stream.produce([("a", 1), ("b", 2)])
     live = stream.start_live()
     driver, _, _ = stream.running[live]
@@ -64,7 +64,7 @@ def test_a_step_that_would_end_the_process_gets_a_live_epoch_stuck_and_loses_not
     assert stream.balances() == {"a": 5, "b": 2}
 
 
-def test_whatever_ends_a_micro_batch_is_raised_when_the_query_is_closed(stream: Lab) -> None:
+def test_any_error_of_a_micro_batch_is_raised_when_the_query_closes(stream: Lab) -> None:
     stream.produce([("a", 1)])
 
     def interrupted(*_: object) -> None:

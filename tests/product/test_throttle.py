@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-def test_a_replay_pauses_while_the_live_stream_is_behind_and_ends_all_the_same(
+def test_a_replay_pauses_while_the_live_stream_lags_and_still_ends(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any
 ) -> None:
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), throttle_lag=0, slice_records=10) as stream:
@@ -31,7 +31,7 @@ def test_a_replay_pauses_while_the_live_stream_is_behind_and_ends_all_the_same(
         assert _throttled(stream, second) > 0
 
 
-def test_a_replay_does_not_wait_for_a_live_epoch_whose_driver_does_not_run(
+def test_a_replay_does_not_wait_for_a_live_epoch_without_a_driver(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any
 ) -> None:
     settings = {"throttle_lag": 0, "slice_records": 10, "stale_seconds": 0.5}

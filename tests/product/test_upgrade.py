@@ -56,7 +56,7 @@ def ask(stream: Lab, **changes: Any) -> Upgrade:
     return proposal
 
 
-def test_a_live_epoch_goes_over_at_a_slice_boundary_and_history_stays(stream: Lab) -> None:
+def test_a_live_epoch_is_upgraded_at_a_slice_boundary_and_history_stays(stream: Lab) -> None:
     epoch = live(stream)
     first = stream.record().epoch(epoch).code
     proposal = ask(stream)
@@ -83,7 +83,7 @@ def test_a_live_epoch_goes_over_at_a_slice_boundary_and_history_stays(stream: La
     assert stream.record().named_seqs(epoch) == {row.seq}
 
 
-def test_the_way_back_is_the_old_file_and_a_replay_from_the_savepoint_before_it(stream: Lab) -> None:
+def test_an_upgrade_is_undone_by_the_old_file_and_a_replay_from_a_savepoint(stream: Lab) -> None:
     epoch = live(stream)
     first = stream.record().epoch(epoch).code
     ask(stream)
@@ -101,7 +101,7 @@ def test_the_way_back_is_the_old_file_and_a_replay_from_the_savepoint_before_it(
     assert stream.balances(second) == {"a": 14, "b": 2, "c": 4, "d": 5}
 
 
-def test_a_driver_that_died_at_the_ledger_row_leaves_old_code_or_new_nothing_between(
+def test_a_driver_killed_at_the_ledger_row_leaves_either_old_or_new_code(
     stream: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epoch = live(stream)
@@ -143,7 +143,7 @@ def test_a_driver_that_died_at_the_ledger_row_leaves_old_code_or_new_nothing_bet
     assert len([r for r in stream.ledger(epoch).rows() if r.kind == "upgrade"]) == 1
 
 
-def test_of_two_operators_at_once_one_is_refused(stream: Lab) -> None:
+def test_one_of_two_simultaneous_operators_is_refused(stream: Lab) -> None:
     epoch = live(stream)
     assert stream.stop(epoch) == []
     stream.deploy(2)
@@ -171,7 +171,7 @@ def test_of_two_operators_at_once_one_is_refused(stream: Lab) -> None:
     assert [e.event for e in stream.record().events].count("upgrade") == 1
 
 
-def test_what_is_refused_changes_nothing_and_says_the_way_out(stream: Lab) -> None:
+def test_a_refused_upgrade_changes_nothing_and_says_what_to_do(stream: Lab) -> None:
     epoch = live(stream)
     same = upgrade.propose(stream.config, stream.name, slices=0)
     assert [f.code for f in same.refusals] == ["upgrade-same-code"]
@@ -203,7 +203,7 @@ def test_what_is_refused_changes_nothing_and_says_the_way_out(stream: Lab) -> No
         upgrade.upgrade(stream.config, proposal, history_stands=True, actor="ada", reason="r")
 
 
-def test_code_that_the_drivers_host_cannot_get_is_withdrawn_and_the_stream_goes_on(stream: Lab) -> None:
+def test_an_upgrade_to_unavailable_code_is_withdrawn_and_the_stream_goes_on(stream: Lab) -> None:
     epoch = live(stream)
     assert stream.stop(epoch) == []
     proposal = ask(stream)
@@ -220,7 +220,7 @@ def test_code_that_the_drivers_host_cannot_get_is_withdrawn_and_the_stream_goes_
         upgrade.await_switch(stream.config, proposal)
 
 
-def test_a_stuck_epoch_is_freed_by_corrected_code_and_nothing_is_lost_or_sent_twice(stream: Lab) -> None:
+def test_corrected_code_frees_a_stuck_epoch_without_loss_or_repetition(stream: Lab) -> None:
     stream.config = replace(stream.config, attempts=2)
     epoch = live(stream)
     driver: Driver = stream.running[epoch][0]
@@ -241,7 +241,7 @@ def test_a_stuck_epoch_is_freed_by_corrected_code_and_nothing_is_lost_or_sent_tw
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_leaves_nothing(stream: Lab) -> None:
+def test_evidence_compares_both_codes_on_the_last_slices_and_leaves_nothing(stream: Lab) -> None:
     epoch = live(stream)
     later(stream, "a", 10)
     paths = stream.paths(epoch)

@@ -73,7 +73,7 @@ def world_of(
         kafka.delete_topics(kafka.topics(f"{stream.topic}."))
 
 
-def test_each_epoch_tells_all_history_in_its_own_topic_and_readers_change_exactly(world_of: Versioned) -> None:
+def test_each_epoch_sends_all_history_to_its_own_topic_and_readers_switch_exactly(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     assert sorted(stream.story(first)) == told(ROWS, 1)
@@ -131,7 +131,7 @@ def test_each_epoch_tells_all_history_in_its_own_topic_and_readers_change_exactl
     assert {row.sends for row in stream.ledger(second).state().commits[1:]} == {"versioned", "live"}
 
 
-def test_a_seed_is_in_the_topic_once_and_in_order(world_of: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_is_sent_to_the_topic_once_and_in_order(world_of: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = world_of
     monkeypatch.setattr(changelog, "BASELINE_ROWS", 3)  # several transactions
     first = stream.live_first()
@@ -151,7 +151,7 @@ def test_a_seed_is_in_the_topic_once_and_in_order(world_of: Versioned, monkeypat
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_a_changelog_brings_back_the_rows_of_a_table_and_a_plan_says_what_is_missing(world_of: Versioned) -> None:
+def test_a_changelog_restores_a_tables_rows_and_the_plan_says_what_is_missing(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     stream.stop_live()
@@ -169,7 +169,7 @@ def test_a_changelog_brings_back_the_rows_of_a_table_and_a_plan_says_what_is_mis
     assert stream.newest(second) == {"a": 21, "b": 7, "c": 12, "d": 6}
 
 
-def test_abort_and_retire_leave_no_topic_of_their_epoch_and_touch_no_other(world_of: Versioned) -> None:
+def test_abort_and_retire_remove_only_the_topics_of_their_epoch(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     before = stream.kafka.topics(stream.topic), stream.kafka.topics("kappa."), stream.kafka.groups("kappa.")
@@ -187,7 +187,7 @@ def test_abort_and_retire_leave_no_topic_of_their_epoch_and_touch_no_other(world
     assert sorted(stream.story(third)) == told(ROWS, 2)
 
 
-def test_what_an_interrupted_abort_leaves_is_found_without_the_code(world_of: Versioned, kafka: Broker) -> None:
+def test_leftovers_of_an_interrupted_abort_are_found_without_the_code(world_of: Versioned, kafka: Broker) -> None:
     stream = world_of
     stream.live_first()
     stream.deploy(2)
@@ -202,9 +202,7 @@ def test_what_an_interrupted_abort_leaves_is_found_without_the_code(world_of: Ve
     assert set(kafka.topics(f"{stream.topic}.story")) == {f"{stream.topic}.story.e0001"}
 
 
-def test_somebody_elses_topic_of_that_name_refuses_the_plan_and_outlives_an_abort(
-    world_of: Versioned, kafka: Broker
-) -> None:
+def test_a_foreign_topic_of_that_name_blocks_the_plan_and_survives_an_abort(world_of: Versioned, kafka: Broker) -> None:
     stream = world_of
     stream.config = replace(stream.config, attempts=3)  # of processes that die there may be any number
     stream.live_first()
@@ -226,7 +224,7 @@ def test_somebody_elses_topic_of_that_name_refuses_the_plan_and_outlives_an_abor
     assert foreign in kafka.topics()
 
 
-def test_a_range_that_is_computed_twice_is_sent_once(world_of: Versioned) -> None:
+def test_a_range_computed_twice_is_sent_once(world_of: Versioned) -> None:
     stream = world_of
     stream.live_first()
     stream.deploy(2)

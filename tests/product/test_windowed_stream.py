@@ -212,7 +212,7 @@ def test_windows_are_the_same_from_an_archive(stream: Windows, is_parsed: bool) 
     assert served(stream, again) == served(stream, first)
 
 
-def test_late_records_are_counted_slice_by_slice(stream: Windows) -> None:
+def test_late_records_are_counted_per_slice(stream: Windows) -> None:
     stream.produce_moves(60, seed=5, first_ms=BEGIN)
     epoch = stream.start_live()
     stream.produce_moves(60, seed=6, first_ms=BEGIN + 20_000)

@@ -98,7 +98,7 @@ def test_a_ledger_that_explains_the_marker_may_send(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", LAKE_IS_OLDER)
-def test_a_lake_older_than_the_broker_is_refused_with_the_way_out(case: str) -> None:
+def test_a_lake_older_than_the_broker_is_refused_with_a_remedy(case: str) -> None:
     marker, state, message = LAKE_IS_OLDER[case]
     with pytest.raises(
         DisagreementError,
@@ -115,7 +115,7 @@ def test_a_broker_older_than_the_lake_is_refused_once_its_transactions_are_reada
         attestation.check(EPOCH, marker, state, is_settled=True)
 
 
-def test_a_plan_and_its_commit_have_one_hash_also_as_they_are_read_back(tmp_path: Path) -> None:
+def test_a_plan_and_its_commit_have_the_same_hash_even_when_read_back(tmp_path: Path) -> None:
     ranges = tuple(OffsetRange(topic="pos", partition=p, start=p, end=p + 1) for p in range(12))
     roots = {"root": {str(p): 5 for p in range(12)}}
     row = LedgerRow(kind="plan", seq=1, writer="me", at=AT, ranges=ranges, detail={"roots": roots})
@@ -138,7 +138,7 @@ def test_a_plan_and_its_commit_have_one_hash_also_as_they_are_read_back(tmp_path
     assert plan_hash(row) not in {plan_hash(other) for other in others}
 
 
-def test_tables_ahead_of_their_ledger_and_tables_behind_it_are_refused(tmp_path: Path) -> None:
+def test_tables_ahead_of_or_behind_their_ledger_are_refused(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path / "lake")
     one, two = epoch.slice({("a", 0): 1}), epoch.slice({("b", 0): 2})
     whole = epoch.run.ledger.state()

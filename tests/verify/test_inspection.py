@@ -58,16 +58,14 @@ def findings_of(session: SparkSession, rows: Callable[[DataFrame], DataFrame]) -
         ("java_method('java.lang.Math', 'random')", "nondeterministic-function", "java_method"),
     ],
 )
-def test_a_function_is_found_whatever_it_is_hidden_in(
-    spark: SparkSession, sql: str, code: str, expression: str
-) -> None:
+def test_a_function_is_found_wherever_it_is_hidden(spark: SparkSession, sql: str, code: str, expression: str) -> None:
     ((finding_code, what),) = findings_of(spark, lambda df: df.selectExpr(f"concat('a', {sql}) AS x").where("x <> ''"))
     assert finding_code == code
     assert what.replace("pos.", "").startswith(expression.replace("pos.", ""))
 
 
 @pytest.mark.parametrize("name", ["first", "last", "any_value", "collect_list", "collect_set", "array_agg"])
-def test_an_aggregate_that_depends_on_an_order_nobody_gave_is_found(spark: SparkSession, name: str) -> None:
+def test_an_aggregate_that_depends_on_an_undefined_order_is_found(spark: SparkSession, name: str) -> None:
     ((code, what),) = findings_of(spark, lambda df: df.groupBy("id").agg(_expr(f"string({name}(amount)) AS x")))
     assert code == "order-undefined"
     assert what == f"{'collect_list' if name == 'array_agg' else name}(amount)"
@@ -82,7 +80,7 @@ def test_an_aggregate_that_depends_on_an_order_nobody_gave_is_found(spark: Spark
         "listagg(id) WITHIN GROUP (ORDER BY amount)",
     ],
 )
-def test_an_aggregate_whose_order_is_settled_is_not(spark: SparkSession, sql: str) -> None:
+def test_an_aggregate_with_a_defined_order_is_not_found(spark: SparkSession, sql: str) -> None:
     assert findings_of(spark, lambda df: df.groupBy("id").agg(_expr(f"string({sql}) AS x"))) == []
 
 
@@ -102,14 +100,14 @@ def test_a_limit_is_found_unless_the_rows_are_sorted(spark: SparkSession) -> Non
     ]
 
 
-def test_a_row_that_dropping_duplicates_happens_to_keep_is_found(spark: SparkSession) -> None:
+def test_an_arbitrary_row_kept_by_dropping_duplicates_is_found(spark: SparkSession) -> None:
     ((code, what),) = findings_of(spark, lambda df: df.dropDuplicates(["id"]).selectExpr("amount AS x"))
     assert (code, what) == ("order-undefined", "dropDuplicates(id)")
     assert findings_of(spark, lambda df: df.dropDuplicates(["id"]).selectExpr("id AS x")) == []
     assert findings_of(spark, lambda df: df.selectExpr("id AS x").distinct()) == []
 
 
-def test_a_python_function_is_found_when_it_is_marked(spark: SparkSession) -> None:
+def test_a_python_function_marked_nondeterministic_is_found(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
     honest = F.udf(lambda text: text.upper(), "string")
@@ -124,7 +122,7 @@ def test_a_python_function_is_found_when_it_is_marked(spark: SparkSession) -> No
     ]
 
 
-def test_a_condition_a_subquery_a_sample_and_a_join_are_looked_into(spark: SparkSession) -> None:
+def test_conditions_subqueries_samples_and_joins_are_inspected(spark: SparkSession) -> None:
     assert findings_of(spark, lambda df: df.where("rand() < 0.5").selectExpr("id AS x")) == [("draws-random", "rand()")]
     assert findings_of(spark, lambda df: df.sample(0.5, 1).selectExpr("id AS x")) == [("draws-random", "sample")]
     other = spark.range(3).selectExpr("uuid() AS x", "string(id) AS id")
@@ -135,14 +133,14 @@ def test_a_condition_a_subquery_a_sample_and_a_join_are_looked_into(spark: Spark
     ]
 
 
-def test_a_column_that_does_not_reach_the_result_is_left_aside(spark: SparkSession) -> None:
+def test_a_column_that_does_not_reach_the_result_is_ignored(spark: SparkSession) -> None:
     assert findings_of(spark, lambda df: df.selectExpr("id AS x", "now() AS at").where("x > ''")) == []
     assert findings_of(spark, lambda df: df.selectExpr("id AS x", "now() AS at").where("at > '2020-01-01'")) == [
         ("reads-clock", "now()")
     ]
 
 
-def test_each_effect_that_it_reaches_is_named(spark: SparkSession) -> None:
+def test_each_effect_with_the_column_is_named(spark: SparkSession) -> None:
     def step(slice: Slice) -> Effects:
         rows = slice["pos"].selectExpr("*", "now() AS at")
         return {"moves": rows, "plain": rows, "newest": newest(rows, key="id")}
@@ -161,7 +159,7 @@ def test_each_effect_that_it_reaches_is_named(spark: SparkSession) -> None:
     ]
 
 
-def test_the_operators_and_the_topologies_that_come_along_are_clean(spark: SparkSession) -> None:
+def test_operators_and_shipped_topologies_have_no_findings(spark: SparkSession) -> None:
     for folder in (TOPOLOGIES, TOPOLOGIES / "versions"):
         for topology in registry.topologies(folder)[0].values():
             assert inspected(spark, topology) == (), topology.name
@@ -172,7 +170,7 @@ def test_the_operators_and_the_topologies_that_come_along_are_clean(spark: Spark
     assert inspected(spark, topology) == ()
 
 
-def test_a_step_that_needs_rows_is_told_and_does_not_raise(spark: SparkSession) -> None:
+def test_a_step_that_needs_rows_is_reported_and_does_not_raise(spark: SparkSession) -> None:
     (one,) = inspected(spark, moves(lambda df: df.limit(1 // df.count())))
     assert one.code == "step-not-inspected"
     assert "ZeroDivisionError" in one.message
@@ -189,7 +187,7 @@ def _depends(session: SparkSession, rows: Callable[[DataFrame], DataFrame]) -> t
     return dependencies(session, moves(lambda df: rows(df).selectExpr("CAST(x AS STRING) AS x")))["moves"].words
 
 
-def test_rows_that_are_made_from_one_record_each_depend_on_nothing_else(spark: SparkSession) -> None:
+def test_rows_made_from_one_record_each_depend_on_nothing_else(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
     upper = F.udf(str.upper, "string")
@@ -225,13 +223,13 @@ def test_rows_that_are_made_from_one_record_each_depend_on_nothing_else(spark: S
         (lambda df: df.where("id IN (SELECT string(id) FROM range(3))").selectExpr("id AS x"), "uses a subquery"),
     ],
 )
-def test_rows_that_depend_on_more_say_on_what(
+def test_rows_with_other_dependences_name_them(
     spark: SparkSession, rows: Callable[[DataFrame], DataFrame], phrase: str
 ) -> None:
     assert phrase in " ".join(_depends(spark, rows))
 
 
-def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
+def test_a_table_that_rows_are_read_from_is_named(spark: SparkSession) -> None:
     deployed = registry.load(TOPOLOGIES, "retail.loyalty")
     (dependence,) = dependencies(spark, deployed).values()
     assert (
@@ -255,7 +253,7 @@ def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
         lambda df: df.rdd.map(tuple).collect(),
     ],
 )
-def test_rows_that_a_step_takes_to_itself_are_something_that_no_plan_shows(
+def test_rows_collected_by_a_step_leave_its_dependences_open(
     spark: SparkSession, action: Callable[[DataFrame], object]
 ) -> None:
     limits = Table(name="limits", key=["id"], schema="id STRING NOT NULL, most BIGINT")
@@ -271,7 +269,7 @@ def test_rows_that_a_step_takes_to_itself_are_something_that_no_plan_shows(
     assert dependence.is_open and any("takes rows" in words for words in dependence.words)
 
 
-def test_a_table_over_the_windows_that_are_emitted_is_told_beside_them(spark: SparkSession) -> None:
+def test_a_table_over_emitted_windows_is_reported_beside_them(spark: SparkSession) -> None:
     pos = Source(topic="pos", schema="id STRING NOT NULL, at BIGINT", time="at", grace="1 minute")
     hours = tumbling_window(pos, key="id", size="1 hour", aggregates={"n": agg.count()}, table="open")
     days = Table(name="days", key=["id"], schema="id STRING NOT NULL, n BIGINT")

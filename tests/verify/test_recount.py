@@ -40,7 +40,7 @@ def problems(epoch: Epoch) -> list[str]:
     return list(report.problems)
 
 
-def test_nothing_is_found_where_nothing_was_done_and_what_was_read_is_said(epoch: Epoch) -> None:
+def test_an_untouched_epoch_has_no_problems_and_the_report_names_its_reads(epoch: Epoch) -> None:
     steps: list[str] = []
     report = recount(epoch.paths, steps.append)
     assert report.problems == ()
@@ -78,7 +78,7 @@ def test_a_row_changed_in_place_is_named_by_its_file(epoch: Epoch, place: str) -
     assert problem.endswith("kappa replay sums")
 
 
-def test_files_that_come_between_two_slices_are_bound_too_and_the_first_row_that_says_it_counts(tmp_path: Path) -> None:
+def test_files_added_between_two_slices_are_bound_by_the_first_row_that_names_them(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=3600.0)
     epoch.slice({("a", 0): _TOTAL})
     assert merge_between(epoch.run, is_asked=True)
@@ -116,14 +116,14 @@ def test_files_of_rolled_up_slices_and_of_upkeep_stay_bound(tmp_path: Path, monk
     assert named
 
 
-def test_what_no_row_says_is_not_vouched_for(epoch: Epoch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_without_a_ledger_row_are_not_vouched_for(epoch: Epoch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "history", lambda self: iter([[]]))
     report = recount(epoch.paths)
     assert report.problems == ()
     assert "changes/sums: the ledger does not say what 3 of 3 files hold" in report.unread
 
 
-def test_rows_deleted_behind_the_ledger_are_named_until_they_are_back(epoch: Epoch) -> None:
+def test_rows_deleted_without_the_ledger_are_named_until_restored(epoch: Epoch) -> None:
     DeltaTable(epoch.paths.changes("sums")).delete("id = 'a'")
     (problem,) = problems(epoch)
     assert problem.startswith("changes/sums: version 4 (DELETE at ")
@@ -132,7 +132,7 @@ def test_rows_deleted_behind_the_ledger_are_named_until_they_are_back(epoch: Epo
     assert problems(epoch) == []
 
 
-def test_a_foreign_commit_below_the_last_slice_is_named_too(epoch: Epoch) -> None:
+def test_a_foreign_commit_before_the_last_slice_is_named(epoch: Epoch) -> None:
     rows = pa.table({"id": ["z"], "select": pa.array([0], pa.int32()), "total": [1]})
     write_deltalake(epoch.paths.table("sums"), rows, mode="append")
     epoch.run.watch.looked["tables/sums"] = 99  # as of a driver of before this was looked at
@@ -140,7 +140,7 @@ def test_a_foreign_commit_below_the_last_slice_is_named_too(epoch: Epoch) -> Non
     assert any("tables/sums: version 4 (WRITE" in problem for problem in problems(epoch))
 
 
-def test_a_data_file_that_is_gone_is_named(epoch: Epoch) -> None:
+def test_a_missing_data_file_is_named(epoch: Epoch) -> None:
     (file, *_) = [Path(name.removeprefix("file://")) for name in DeltaTable(epoch.paths.changes("sums")).file_uris()]
     file.unlink()
     (problem,) = problems(epoch)
@@ -154,9 +154,7 @@ def test_a_ledger_that_lost_its_end_is_named(epoch: Epoch) -> None:
     assert any("holds slice 3, the ledger ends at slice 2" in problem for problem in problems(epoch))
 
 
-def test_parsed_records_that_were_rewritten_as_dead_have_no_dead_letters(
-    epoch: Epoch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parsed_records_rewritten_as_dead_lack_dead_letters(epoch: Epoch, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Ledger.state
 
     def rewritten(ledger: Ledger) -> object:
@@ -170,7 +168,7 @@ def test_parsed_records_that_were_rewritten_as_dead_have_no_dead_letters(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_command_says_what_it_found_and_fails(
+def test_the_command_prints_the_problems_and_fails(
     epoch: Epoch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     certificate = SimpleNamespace(complete=True, render=lambda: ["complete"], to_json=lambda: '{"complete": true}')
@@ -224,7 +222,7 @@ def test_a_damaged_file_is_a_problem_of_its_place_and_the_rest_is_counted(
     assert {"changes/sums", "dead_letters", "tables/sums"} <= set(steps)
 
 
-def test_a_ledger_that_cannot_be_read_is_a_verdict(epoch: Epoch) -> None:
+def test_an_unreadable_ledger_is_a_problem(epoch: Epoch) -> None:
     for file in Path(epoch.paths.ledger).glob("**/*.parquet"):
         _spoil(file)
     for file in Path(epoch.paths.ledger).glob("_delta_log/*.json"):
@@ -236,7 +234,7 @@ def test_a_ledger_that_cannot_be_read_is_a_verdict(epoch: Epoch) -> None:
     assert problem.endswith("kappa replay sums")
 
 
-def test_a_foreign_commit_that_changes_no_rows_is_named_and_is_no_problem(epoch: Epoch) -> None:
+def test_a_foreign_commit_that_changes_no_rows_is_noticed_but_not_a_problem(epoch: Epoch) -> None:
     DeltaTable(epoch.paths.changes("sums")).optimize.compact()
     DeltaTable(epoch.paths.table("sums")).alter.add_constraint({"grown": "total > -1000"})
 

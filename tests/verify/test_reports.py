@@ -151,7 +151,7 @@ WHAT_EVERYBODY_LOOKS_FOR = (
 )
 
 
-def test_a_page_is_whole_and_has_everything_with_the_verdict_at_the_top() -> None:
+def test_a_page_is_complete_with_the_verdict_at_the_top() -> None:
     page = Page(html(REPORT))
     text = " ".join(page.text)
     for word in WHAT_EVERYBODY_LOOKS_FOR:
@@ -161,7 +161,7 @@ def test_a_page_is_whole_and_has_everything_with_the_verdict_at_the_top() -> Non
     assert "<del>5</del>" in html(REPORT), "what the live epoch has alone"
 
 
-def test_a_page_needs_nothing_from_outside_and_follows_the_readers_light() -> None:
+def test_a_page_is_self_contained_and_follows_the_readers_colour_scheme() -> None:
     text = html(REPORT)
     page = Page(text)
     assert not {"a", "img", "script", "link", "iframe", "form", "object"} & set(page.tags)
@@ -187,13 +187,13 @@ def test_hostile_names_and_values_stay_text_in_a_page() -> None:
         (replace(REPORT, tables=(), outputs=(), checks=(), thresholds=()), "same", "good"),
     ],
 )
-def test_every_verdict_has_its_word(report: DiffReport, word: str, kind: str) -> None:
+def test_every_verdict_has_a_word(report: DiffReport, word: str, kind: str) -> None:
     page = Page(html(report))
     assert ("class", f"verdict {kind}") in page.attributes and f"<b>{word}</b>" in html(report)
     assert ("class", "asks") not in page.attributes, "nothing failed"
 
 
-def test_text_and_json_are_those_of_the_report() -> None:
+def test_text_and_json_are_rendered_from_the_report() -> None:
     assert rendered(REPORT, Format.TEXT).splitlines() == REPORT.render()
     assert DiffReport.from_json(rendered(REPORT, Format.JSON)) == REPORT
 
@@ -226,7 +226,7 @@ def test_a_report_is_printed_or_written_in_each_format_and_a_failure_exits_with_
     assert file.read_text() == expected
 
 
-def test_json_is_an_option_of_its_own_and_a_file_that_cannot_be_written_is_named(verified: Path) -> None:
+def test_json_is_a_separate_option_and_an_unwritable_file_is_named(verified: Path) -> None:
     assert json.loads(CliRunner().invoke(app, ["diff", "a.b", "--json"]).output)["verdict"] == "failed"
     answer = CliRunner().invoke(app, ["diff", "a.b", "--output", str(verified / "no" / "file")])
     assert isinstance(answer.exception, UsageError) and "No such file" in str(answer.exception)

@@ -97,7 +97,7 @@ def mean(total: int, count: int, offset: int, value: int = 2) -> dict[str, Any]:
     }
 
 
-def test_equal_results_of_another_state_are_no_difference_and_a_second_run_tells(both: Both) -> None:
+def test_equal_results_of_different_states_differ_only_in_a_second_run(both: Both) -> None:
     both.put(MEANS, t=mean(4, 2, 7))
     both.put(MEANS, t=mean(6, 3, 8), newest={"origin": {**PLACE, "_offset": 9}})
     report = both.report(limits=limits_of([Threshold(table="t", keys_changed=0, drift={"Mean.n": 0})]))
@@ -123,7 +123,7 @@ def test_equal_results_of_another_state_are_no_difference_and_a_second_run_tells
     assert again.columns == ("Mean.n__count", "Mean.n__sum", "last__last")
 
 
-def test_other_results_are_shown_without_what_they_are_made_of(both: Both) -> None:
+def test_different_results_are_shown_without_their_helper_columns(both: Both) -> None:
     both.put(MEANS, t=mean(4, 2, 7))
     both.put(MEANS, t=mean(9, 3, 8, value=3), newest={"n__sum": 5, "origin": {**PLACE, "_offset": 9}})
     diffs = {diff.name: diff for diff in both.report().tables}
@@ -135,7 +135,7 @@ def test_other_results_are_shown_without_what_they_are_made_of(both: Both) -> No
     assert diffs["newest"].changed_columns == {"n__sum": 1}
 
 
-def test_an_aggregate_in_the_place_of_another_is_two_columns_of_results(both: Both) -> None:
+def test_a_replaced_aggregate_is_two_columns_of_results(both: Both) -> None:
     both.put(MEANS, t=mean(4, 2, 7))
     both.put(counting({"total": agg.sum("n"), "last": agg.top("n", 1, by="n")}), t={"total": 4, "last": []})
     (diff, _) = both.report().tables
@@ -144,7 +144,7 @@ def test_an_aggregate_in_the_place_of_another_is_two_columns_of_results(both: Bo
     assert set(diff.changed_columns) <= {"last"}
 
 
-def test_a_helper_of_another_type_is_not_compared(both: Both) -> None:
+def test_a_helper_column_of_another_type_is_not_compared(both: Both) -> None:
     both.put(counting({"x": agg.avg("n")}), t={"x": Decimal(2), "x__sum": 4, "x__count": 2})
     wide = replace(SOURCE, schema=SOURCE.schema.replace("n BIGINT", "n DECIMAL(16,0)", 1))
     operators = [
@@ -158,7 +158,7 @@ def test_a_helper_of_another_type_is_not_compared(both: Both) -> None:
     assert diff.columns_retyped == ("x",) and diff.keys_changed == 0
 
 
-def test_of_an_epoch_of_earlier_code_nothing_is_told_that_is_hidden_now(
+def test_columns_hidden_now_stay_hidden_in_an_epoch_of_earlier_code(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kappa.verify.diff.hidden_in", lambda paths: {})
@@ -169,7 +169,7 @@ def test_of_an_epoch_of_earlier_code_nothing_is_told_that_is_hidden_now(
     assert diff.is_same and diff.columns_removed == ()
 
 
-def test_a_reconciled_topic_gets_the_rows_that_differ_in_what_it_sends(both: Both) -> None:
+def test_a_reconciled_topic_gets_the_rows_whose_sent_columns_differ(both: Both) -> None:
     both.put(MEANS, t=mean(4, 2, 7))
     both.put(MEANS, t=mean(6, 3, 8))
     was, now = both.frames()

@@ -72,7 +72,7 @@ def shares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(topic_comparison, "RECORDS", request.param)
 
 
-def test_the_newest_record_of_each_key_counts_and_a_null_one_is_missing() -> None:
+def test_the_newest_record_per_key_counts_and_a_null_value_is_missing() -> None:
     topic = span(Sent(b"a", b'{"n":1}'), Sent(b"a", b'{"n":2}'), Sent(b"b", b'{"n":1}'), Sent(b"b", None))
     assert key_differences(topic, rows((b"a", b'{"n":2}'))) == KeyDifferences(
         keys=1, missing=0, different=0, extra=0, example=b""
@@ -94,7 +94,7 @@ def test_keys_that_changed_after_the_rows_are_not_compared() -> None:
     assert compared == KeyDifferences(keys=3, missing=0, different=0, extra=0, example=b"")
 
 
-def test_a_column_that_was_added_later_and_the_order_of_columns_make_no_difference() -> None:
+def test_added_columns_and_the_order_of_columns_make_no_difference() -> None:
     differences = key_differences(span(Sent(b"a", b'{"n":1,"m":2}')), rows((b"a", b'{"m":2,"n":1,"new":null}')))
     assert differences.different == 0
 

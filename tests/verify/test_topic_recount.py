@@ -112,7 +112,7 @@ def test_missing_changed_repeated_and_foreign_records_are_reported(
     assert problem.startswith(f"topic {story} is gone.")
 
 
-def test_a_stream_that_goes_on_is_counted_as_it_was(
+def test_a_running_stream_is_counted_as_of_its_ledger(
     stream: Mortal, kafka: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epoch = stream.live_first()

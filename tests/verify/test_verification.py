@@ -61,7 +61,7 @@ def rows(spark: SparkSession) -> Any:
     return frame
 
 
-def test_counts_columns_and_drift_of_changed_keys(rewards: Any) -> None:
+def test_changed_keys_are_reported_with_counts_columns_and_drift(rewards: Any) -> None:
     live = rewards(("a", 10, "x"), ("b", 20, "x"), ("c", None, "x"), ("d", 70, "x"))
     candidate = rewards(("a", 10, "x"), ("b", 25, "y"), ("c", -5, "x"), ("e", 1, "x"))
     diff = table_diff(REWARDS, live, candidate)
@@ -92,7 +92,7 @@ def test_masked_values_never_appear_and_masked_keys_can_be_told_apart(rewards: A
     assert again.samples[0].key["card"] != first  # the hash's key belongs to one report
 
 
-def test_columns_that_came_went_or_changed_type_are_named(rewards: Any, spark: SparkSession) -> None:
+def test_added_removed_and_retyped_columns_are_named(rewards: Any, spark: SparkSession) -> None:
     live = spark.createDataFrame([("a", "10.00", 1)], "card STRING, points STRING, old INT")
     diff = table_diff(REWARDS, live, rewards(("a", 10, "x")))
     assert (diff.columns_added, diff.columns_removed, diff.columns_retyped) == (("tier",), ("old",), ("points",))
@@ -100,7 +100,7 @@ def test_columns_that_came_went_or_changed_type_are_named(rewards: Any, spark: S
     assert table_diff(REWARDS, live, rewards(("a", 11, "x"))).changed_columns == {"points": 1}
 
 
-def test_a_table_of_nothing_but_its_key_and_one_with_a_map_compare(spark: SparkSession) -> None:
+def test_a_table_of_its_key_only_and_one_with_a_map_are_compared(spark: SparkSession) -> None:
     only = Table(name="t", key=["id"], schema="id STRING NOT NULL")
     ids = spark.createDataFrame([("a",), ("b",)], "id STRING")
     diff = table_diff(only, ids, ids.where("id = 'a'"))
@@ -146,7 +146,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("kind", NESTED)
-def test_nested_values_are_compared_by_what_is_in_them(spark: SparkSession, kind: str) -> None:
+def test_nested_values_are_compared_by_content(spark: SparkSession, kind: str) -> None:
     value, same, others = NESTED[kind]
     table, append = (
         Table(name="t", key=["id"], schema=f"id STRING NOT NULL, v {kind}"),
@@ -183,7 +183,7 @@ def test_rows_of_an_output_are_compared_as_multisets(rows: Any) -> None:
     assert (swapped.rows_added, swapped.rows_removed) == (1, 1)
 
 
-def test_an_output_without_rows_and_one_with_another_column(rows: Any, spark: SparkSession) -> None:
+def test_an_output_without_rows_and_one_with_another_column_are_compared(rows: Any, spark: SparkSession) -> None:
     none = rows()
     assert output_diff(ROWS, none, none).rows_live == 0
     assert output_diff(ROWS, None, none).rows_live is None
@@ -198,7 +198,7 @@ def _boom(_: Mapping[str, DataFrame]) -> bool:
     raise ValueError("no such thing as 4711\nsecond line")
 
 
-def test_checks_are_queries_or_functions_and_one_that_raises_does_not_hold(rewards: Any) -> None:
+def test_checks_are_queries_or_functions_and_one_that_raises_fails(rewards: Any) -> None:
     checks = [
         Check(name="holds", sql="SELECT * FROM rewards WHERE points < 0"),
         Check(name="query", sql="SELECT * FROM rewards WHERE points > 0"),
@@ -234,7 +234,7 @@ def test_checks_are_queries_or_functions_and_one_that_raises_does_not_hold(rewar
 
 
 @pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, -1], ids=["memory", "files"])
-def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
+def test_a_whole_verification_names_members_of_the_live_epoch_only_and_judges(
     rewards: Any, rows: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, small_rows: int
 ) -> None:
     from types import SimpleNamespace

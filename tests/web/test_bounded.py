@@ -63,7 +63,7 @@ def answer_of(url: str) -> tuple[int, Any]:
         return error.code, json.loads(error.read())
 
 
-def test_scans_of_everything_keep_no_other_route_waiting(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_scans_do_not_block_other_routes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     released, running = threading.Event(), threading.Semaphore(0)
     rows = serving.Snapshot.rows
 
@@ -90,7 +90,7 @@ def test_scans_of_everything_keep_no_other_route_waiting(site: Site, monkeypatch
     assert statuses.count(200) >= 8 and set(statuses) == {200, 503}
 
 
-def test_what_is_beyond_those_that_wait_is_refused_at_once_and_places_are_given_back() -> None:
+def test_calls_beyond_the_queue_are_refused_at_once_and_places_are_released() -> None:
     async def scenario() -> None:
         bounded = Bounded(2, waiting=1, wait_seconds=600, seconds=600)
         released = threading.Event()
@@ -105,7 +105,7 @@ def test_what_is_beyond_those_that_wait_is_refused_at_once_and_places_are_given_
     asyncio.run(scenario())
 
 
-def test_a_call_that_waits_too_long_or_takes_too_long_is_told_apart_and_leaves_no_place_behind() -> None:
+def test_waiting_and_running_too_long_are_different_problems_and_release_the_place() -> None:
     async def scenario() -> None:
         bounded = Bounded(1, waiting=1, wait_seconds=0.01, seconds=0.01)
         released = threading.Event()
@@ -120,6 +120,6 @@ def test_a_call_that_waits_too_long_or_takes_too_long_is_told_apart_and_leaves_n
     asyncio.run(scenario())
 
 
-def test_an_error_of_a_call_is_its_callers() -> None:
+def test_an_error_of_a_call_reaches_its_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(Bounded().run(lambda: 1 // 0))

@@ -106,7 +106,7 @@ def test_pages_fit_update_themselves_keep_the_focus_and_say_when_nothing_answers
         page.close()
 
 
-def test_in_a_frame_like_airflows_pages_take_its_theme_and_open_forms_outside(tmp_path: Path, browser: Browser) -> None:
+def test_pages_in_airflows_frame_take_its_theme_and_open_forms_outside(tmp_path: Path, browser: Browser) -> None:
     with framed(tmp_path) as url:
         page = browser.new_page(color_scheme="light")
         page.goto(f"{url}/outer")

@@ -112,7 +112,7 @@ def page(config: Config, path: str, caller: Caller | None = None) -> str:
     return str(until(read))
 
 
-def test_the_first_page_has_each_topology_with_its_state_and_what_to_look_at(shown: Config) -> None:
+def test_the_first_page_shows_each_topology_with_its_state_and_concerns(shown: Config) -> None:
     text = page(shown, "/")
     for part in (
         "retail.loyalty running epoch 2 version 2",
@@ -138,13 +138,13 @@ def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change
     assert "it was the other way round" in text
 
 
-def test_without_forms_the_command_stands_in_the_place_of_the_button(shown: Config) -> None:
+def test_without_forms_a_command_replaces_the_button(shown: Config) -> None:
     html = client(shown, Caller(has_forms=False)).get(f"/topologies/{NAME}").text
     assert f"kappa cutover {NAME} --execute" in html and f"kappa abort {NAME} 3 --execute" in html
     assert "/dags/" not in html
 
 
-def test_what_can_be_done_follows_from_the_record(empty: Config) -> None:
+def test_available_actions_follow_from_the_record(empty: Config) -> None:
     story, now = Told(config=empty, name=NAME), clock.now()
     board = Board(Lake(empty))
 
@@ -163,7 +163,7 @@ def test_what_can_be_done_follows_from_the_record(empty: Config) -> None:
     assert labels() == ["Replay", "Leave epoch 1"]
 
 
-def test_an_epoch_shows_plan_findings_stages_and_the_difference_to_its_samples(shown: Config) -> None:
+def test_an_epoch_shows_plan_findings_stages_and_difference_with_samples(shown: Config) -> None:
     text = page(shown, f"/topologies/{NAME}/3")
     for part in (
         "The live epoch is 12,400 offsets behind its topics.",
@@ -230,7 +230,7 @@ def test_the_history_is_paged_and_has_only_what_the_caller_may_read(shown: Confi
 
 
 @pytest.mark.parametrize("path", ["", "/3", "/certificate", "/history"])
-def test_a_topology_that_may_not_be_read_is_refused_with_a_page_and_named_nowhere(shown: Config, path: str) -> None:
+def test_a_forbidden_topology_is_refused_with_a_page_and_named_nowhere(shown: Config, path: str) -> None:
     caller = Caller(denied=(NAME,))
     answer = client(shown, caller).get(f"/topologies/{NAME}{path}")
     assert answer.status_code == 403 and "You may not read this" in answer.text
@@ -238,7 +238,7 @@ def test_a_topology_that_may_not_be_read_is_refused_with_a_page_and_named_nowher
     assert NAME not in client(shown, caller).get("/").text
 
 
-def test_each_route_asks_for_the_rights_of_its_caller(shown: Config) -> None:
+def test_each_route_checks_the_rights_of_its_caller(shown: Config) -> None:
     def nobody() -> None:
         raise LoginNeeded("/login?next=x")
 
@@ -283,19 +283,19 @@ def test_an_error_is_a_page_that_says_what_to_do(shown: Config, path: str, statu
     assert words in answer.text.replace("&#39;", "'") and "<script>alert" not in answer.text
 
 
-def test_a_program_that_asks_for_nothing_gets_a_problem_body(shown: Config) -> None:
+def test_a_client_that_accepts_json_gets_a_problem_body(shown: Config) -> None:
     answer = client(shown).get("/nope/1", headers={"accept": "application/json"})
     assert answer.status_code == 404 and answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_lake_that_is_not_there_gives_a_page_that_tries_again(tmp_path: Path) -> None:
+def test_an_absent_lake_gives_a_page_that_retries(tmp_path: Path) -> None:
     config = replace(settings(tmp_path), lake=str(tmp_path / "unmounted"))
     answer = client(config).get("/")
     assert answer.status_code == 503 and "Not at the moment" in answer.text and "unmounted" in answer.text
     assert answer.headers["retry-after"] and 'data-refresh="5"' in answer.text
 
 
-def test_a_lake_that_is_not_read_yet_says_so_and_asks_again_soon(
+def test_a_page_says_that_the_lake_is_still_being_read_and_refreshes_soon(
     shown: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
@@ -315,7 +315,7 @@ def test_a_lake_that_is_not_read_yet_says_so_and_asks_again_soon(
     )
 
 
-def test_a_ledger_that_cannot_be_read_is_an_error_and_no_endless_wait(
+def test_an_unreadable_ledger_is_an_error_and_not_an_endless_wait(
     shown: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(lake: Lake, paths: EpochPaths) -> Ledger:
@@ -328,7 +328,7 @@ def test_a_ledger_that_cannot_be_read_is_an_error_and_no_endless_wait(
     )
 
 
-def test_a_ledger_that_takes_long_to_read_holds_up_no_page_of_all_topologies(
+def test_a_slow_ledger_does_not_delay_the_page_of_all_topologies(
     empty: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story, now = Told(config=empty, name=NAME), clock.now()
@@ -351,7 +351,7 @@ def test_a_ledger_that_takes_long_to_read_holds_up_no_page_of_all_topologies(
     assert until(lambda: "20 min ago" not in text_of(asking.get("/").text))
 
 
-def test_what_newer_code_wrote_hides_no_other_topology(empty: Config) -> None:
+def test_a_topology_written_by_newer_code_hides_no_other(empty: Config) -> None:
     now = clock.now()
     for name in (NAME, "retail.other"):
         story = Told(config=empty, name=name)
@@ -372,7 +372,7 @@ def test_an_empty_lake_says_how_to_begin(empty: Config) -> None:
     assert "Nothing is on record" in page(empty, "/history")
 
 
-def test_an_epoch_that_is_only_planned_has_pages(empty: Config) -> None:
+def test_a_planned_epoch_has_pages(empty: Config) -> None:
     Told(config=empty, name=NAME).begin(1, clock.now(), stages=("planned",))
     assert "nothing live" not in page(empty, f"/topologies/{NAME}")
     assert "No epoch is live yet." in page(empty, f"/topologies/{NAME}")
@@ -399,7 +399,7 @@ def hostile(config: Config) -> DiffReport:
     return diff
 
 
-def test_words_from_outside_are_text_on_every_page(empty: Config) -> None:
+def test_hostile_words_stay_text_on_every_page(empty: Config) -> None:
     hostile(empty)
     asking = client(empty)
     until(lambda: "Reading the lake" not in asking.get("/").text)
@@ -434,7 +434,7 @@ def test_a_part_is_the_page_without_its_frame(shown: Config) -> None:
     assert re.findall(r'data-part="(\w+)"', whole) == re.findall(r'data-part="(\w+)"', part)
 
 
-def test_addresses_follow_where_the_application_is_mounted(shown: Config) -> None:
+def test_addresses_follow_the_mount_point_of_the_application(shown: Config) -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
@@ -445,7 +445,7 @@ def test_addresses_follow_where_the_application_is_mounted(shown: Config) -> Non
     assert f'href="/dags/cutover__{NAME}"' in html, "Airflow's own pages are beside the mount"
 
 
-def test_values_of_masked_columns_need_a_right_of_their_own(empty: Config) -> None:
+def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
     masked = {"tables/rewards": ("TotalLoyaltyPoints", "CustomerCardNo")}
     story, now = Told(config=empty, name=NAME, masked=masked), clock.now()
     story.begin(1, now)
@@ -487,7 +487,7 @@ class Ends:
 POSITIONS = {"one": Offsets({"a": {0: 5, 1: 7}}), "two": Offsets({"b": {0: 1}})}
 
 
-def test_the_lag_of_all_topologies_is_one_question() -> None:
+def test_the_lag_of_all_topologies_takes_one_request() -> None:
     requests: list[set[str]] = []
 
     def ends(topics: set[str]) -> Offsets:
@@ -500,7 +500,7 @@ def test_the_lag_of_all_topologies_is_one_question() -> None:
     assert lags.charted("one", clock.now())[-1] == 7.0
 
 
-def test_a_page_of_one_topology_takes_no_lag_from_the_page_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_one_topology_removes_no_lag_from_the_page_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kappa_web.pages.lags.LAG_SECONDS", 0.0)
     requests: list[set[str]] = []
 
@@ -515,7 +515,7 @@ def test_a_page_of_one_topology_takes_no_lag_from_the_page_of_all(monkeypatch: p
     assert lags.now(one).offsets == {"one": 7, "two": 0}
 
 
-def test_a_topic_that_is_gone_hides_no_lag_of_others() -> None:
+def test_a_missing_topic_hides_no_lag_of_others() -> None:
     def ends(topics: set[str]) -> Offsets:
         if "a" in topics:
             raise UnknownTopologyError("no such topic", name="a")
@@ -525,7 +525,7 @@ def test_a_topic_that_is_gone_hides_no_lag_of_others() -> None:
     assert until(lambda: lags.now(POSITIONS).offsets) == {"two": 3}
 
 
-def test_no_page_waits_for_a_broker_that_hangs() -> None:
+def test_no_page_waits_for_a_hanging_broker() -> None:
     released = threading.Event()
 
     def hangs(topics: set[str]) -> Offsets:
@@ -550,7 +550,7 @@ def test_the_page_says_that_the_broker_does_not_answer(empty: Config) -> None:
     )
 
 
-def test_rates_are_records_by_time_and_gaps_before_the_first_row() -> None:
+def test_rates_are_records_over_time_with_gaps_before_the_first_row() -> None:
     now = clock.now()
     rows = [
         LedgerRow(kind="commit", seq=1, writer="d", at=now - timedelta(minutes=15), rows_read=600),
@@ -561,7 +561,7 @@ def test_rates_are_records_by_time_and_gaps_before_the_first_row() -> None:
     assert points[STEPS // 2] == 20.0 and points[-1] == 10.0 and points[STEPS // 2 + 1] == 0.0
 
 
-def test_the_time_of_a_slice_is_told_by_the_rows_of_its_protocol(empty: Config) -> None:
+def test_the_time_of_a_slice_is_split_by_its_protocol_rows(empty: Config) -> None:
     story, now = Told(config=empty, name=NAME), clock.now()
     story.ledger(1, steady(now, 5, seconds=10), take=4)
     rows = Ledger(story.paths(1).ledger).newest(9)
@@ -576,7 +576,7 @@ def test_the_time_of_a_slice_is_told_by_the_rows_of_its_protocol(empty: Config) 
     assert anatomy([]) is None
 
 
-def test_a_refusal_of_the_login_itself_is_a_page(shown: Config) -> None:
+def test_a_refused_login_is_a_page(shown: Config) -> None:
     def refused() -> None:
         raise HTTPException(403, "Invalid JWT token")
 

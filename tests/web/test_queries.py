@@ -28,14 +28,14 @@ from kappa_web.scans import Cursor
 SUMS = "/tables/sums/sums"
 
 
-class TestTheRowOfAKey:
-    def test_is_that_of_all_columns_of_the_key(self, site: Site) -> None:
+class TestRows:
+    def test_a_row_is_found_by_all_columns_of_its_key(self, site: Site) -> None:
         answer = site.get(f"{SUMS}/b/1").json()
         assert answer["row"] == {"id": "b", "select": 1, "total": 6}
         assert (answer["snapshot"]["epoch"], answer["snapshot"]["seq"]) == (1, 2)
         assert answer["snapshot"]["position"] == {"pos": {"0": 3}}
 
-    def test_is_the_newest_change_before_it_is_merged(self, own_site: Site) -> None:
+    def test_the_newest_change_is_served_before_it_is_merged(self, own_site: Site) -> None:
         own_site.epoch.merge_after(1e9)
         own_site.epoch.slice({("a", 0): 9})
         own_site.epoch.slice({("b", 0): None})
@@ -43,14 +43,14 @@ class TestTheRowOfAKey:
         assert own_site.problem(f"{SUMS}/b/0") == (404, "no-such-key")
         assert own_site.get(f"{SUMS}/b/1").json()["row"]["total"] == 6
 
-    def test_may_have_any_text_in_its_key(self, own_site: Site) -> None:
+    def test_a_key_may_have_any_text(self, own_site: Site) -> None:
         names = ["a/b", "é ✓", "x?y#z", "%2F", "..", "it's", "", " ", '";--']
         own_site.epoch.slice({(name, 7): 1 for name in names})
         answers = [own_site.get(f"{SUMS}/{quote(name, safe='')}/7".replace("..", "%2E%2E")).json() for name in names]
         assert [answer["row"]["id"] for answer in answers] == names
 
     @pytest.mark.parametrize("key", ["b", "b/1/2", "b/one", "b/99999999999", "%FF/1", "b/1.0"])
-    def test_of_a_key_that_does_not_fit_is_a_malformed_request(self, site: Site, key: str) -> None:
+    def test_a_key_of_another_type_is_a_malformed_request(self, site: Site, key: str) -> None:
         assert site.problem(f"{SUMS}/{key}") == (400, "malformed")
 
     @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ class TestTheRowOfAKey:
             ("DECIMAL(38,38)", "0.12345678901234567890123456789012345678", ["-0.5"], ["1", "1e-39"]),
         ],
     )
-    def test_may_have_all_digits_of_a_decimal_in_its_key(
+    def test_a_key_may_have_all_digits_of_a_decimal(
         self, tmp_path: Path, kind: str, key: str, others: list[str], wrong: list[str]
     ) -> None:
         table = Table(name="sums", key=["amount"], schema=f"amount {kind} NOT NULL")
@@ -81,7 +81,7 @@ class TestTheRowOfAKey:
         for text in wrong:
             assert site.problem(f"{SUMS}/{quote(text)}") == (400, "malformed"), text
 
-    def test_is_that_of_an_earlier_slice_or_time(self, own_site: Site) -> None:
+    def test_a_row_is_served_as_of_an_earlier_slice_or_time(self, own_site: Site) -> None:
         before = datetime.now(UTC)
         own_site.epoch.slice({("b", 1): 60})
         assert own_site.get(f"{SUMS}/b/1").json()["row"]["total"] == 60
@@ -90,15 +90,13 @@ class TestTheRowOfAKey:
         assert own_site.problem(f"{SUMS}/b/1", params={"epoch": 1, "seq": 1}) == (404, "no-such-key")
         assert own_site.problem(f"{SUMS}/b/1", params={"at": "2001-01-01T00:00:00Z"}) == (404, "no-such-epoch")
 
-    def test_says_how_far_it_is_behind(self, site: Site) -> None:
+    def test_a_row_says_how_far_it_is_behind(self, site: Site) -> None:
         answer = site.get(f"{SUMS}/a/0")
         assert answer.json()["snapshot"]["stale"]["offsets"] is None, "the broker does not answer"
         assert answer.json()["snapshot"]["stale"]["seconds"] > 0
         assert float(answer.headers["Kappa-Stale-Seconds"]) > 0
 
-    def test_is_given_when_a_topic_that_it_was_made_from_is_gone(
-        self, site: Site, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_row_is_served_when_its_source_topic_is_gone(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         def gone(*_: object) -> None:
             raise UnknownTopologyError("no such topic", name="pos")
 
@@ -106,7 +104,7 @@ class TestTheRowOfAKey:
         answer = TestClient(build(site.config, lambda: site.rights)).get(f"{SUMS}/a/0")
         assert (answer.status_code, answer.json()["snapshot"]["stale"]["offsets"]) == (200, None)
 
-    def test_is_that_of_a_time_also_when_a_clock_was_set_back(
+    def test_a_row_is_served_as_of_a_time_after_a_clock_was_set_back(
         self, own_site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begin = datetime.now(UTC)
@@ -117,8 +115,8 @@ class TestTheRowOfAKey:
         assert own_site.get(f"{SUMS}/z/0", params={"at": at}).json()["row"]["total"] == 1
 
 
-class TestOnesOwnCopy:
-    def test_is_good_until_the_next_slice(self, own_site: Site) -> None:
+class TestCaching:
+    def test_a_cached_answer_is_valid_until_the_next_slice(self, own_site: Site) -> None:
         tag = own_site.get(f"{SUMS}/a/0").headers["ETag"]
         again = own_site.get(f"{SUMS}/a/0", headers={"If-None-Match": f'"x", W/{tag}'})
         assert (again.status_code, again.content) == (304, b"")
@@ -126,8 +124,8 @@ class TestOnesOwnCopy:
         assert own_site.get(f"{SUMS}/a/0", headers={"If-None-Match": tag}).status_code == 200
 
 
-class TestAScan:
-    def test_has_rows_in_the_order_of_their_keys(self, site: Site) -> None:
+class TestScans:
+    def test_a_scan_has_rows_in_the_order_of_their_keys(self, site: Site) -> None:
         assert [(r["id"], r["select"]) for r in site.rows(SUMS)] == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c'", 0)]
 
     @pytest.mark.parametrize(
@@ -145,7 +143,9 @@ class TestAScan:
             ({"key": "none"}, []),
         ],
     )
-    def test_is_of_a_key_a_prefix_or_a_range(self, site: Site, params: dict[str, Any], totals: list[int]) -> None:
+    def test_a_scan_is_limited_by_a_key_a_prefix_or_a_range(
+        self, site: Site, params: dict[str, Any], totals: list[int]
+    ) -> None:
         assert [row["total"] for row in site.rows(SUMS, params=params)] == totals
 
     @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ class TestAScan:
             {"epoch": -1},
         ],
     )
-    def test_that_does_not_fit_is_a_malformed_request(self, site: Site, params: dict[str, Any]) -> None:
+    def test_a_scan_with_invalid_parameters_is_a_malformed_request(self, site: Site, params: dict[str, Any]) -> None:
         assert site.problem(SUMS, params=params) == (400, "malformed")
 
-    def test_is_of_one_slice_on_all_its_pages(self, own_site: Site) -> None:
+    def test_all_pages_of_a_scan_are_of_one_slice(self, own_site: Site) -> None:
         first = own_site.get(SUMS, params={"limit": 2}).json()
         own_site.epoch.slice({("a", 0): None, ("b", 0): 50, ("d", 0): 8})
         second = own_site.get(SUMS, params={"limit": 2, "cursor": first["next"]}).json()
@@ -182,7 +182,7 @@ class TestAScan:
         assert (second["snapshot"]["seq"], last["snapshot"]["seq"], last["next"]) == (2, 2, None)
         assert [row["total"] for row in own_site.rows(SUMS)] == [4, 50, 6, 7, 8]
 
-    def test_of_a_slice_whose_files_went_begins_again(self, own_site: Site) -> None:
+    def test_a_scan_of_a_slice_whose_files_are_gone_begins_again(self, own_site: Site) -> None:
         cursor = own_site.get(SUMS, params={"limit": 2}).json()["next"]
         row = own_site.epoch.slice({("d", 0): 8})
         own_site.epoch.run.ledger.append(replace(row, kind="maintain", detail={"readable_from": 3, "savepoints": []}))
@@ -190,7 +190,7 @@ class TestAScan:
 
     @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(slices=drawn_slices, limit=st.integers(1, 4), start=keys, is_merged=st.booleans())
-    def test_page_by_page_gives_each_row_once(
+    def test_pages_of_a_scan_give_each_row_once(
         self, tmp_path: Path, slices: Any, limit: int, start: tuple[str, int], is_merged: bool
     ) -> None:
         site = _fresh(tmp_path)
@@ -247,7 +247,7 @@ class TestWindows:
         )
         return site
 
-    def test_are_asked_for_by_time_and_by_key(self, windows: Site) -> None:
+    def test_windows_are_requested_by_time_and_by_key(self, windows: Site) -> None:
         times = {"window_from": "2026-03-01T01:00:00Z", "window_to": "2026-03-01T04:00:00+01:00"}
         rows = windows.rows("/tables/pages/views", params=times)
         assert [(row["page"], row["window_start"]) for row in rows] == [
@@ -260,7 +260,7 @@ class TestWindows:
         assert '"views":100000000000000003.00' in one.text, "a decimal has all its digits"
         assert one.json()["row"]["raw"] == "AP8="
 
-    def test_are_paged_by_time_too(self, windows: Site) -> None:
+    def test_windows_are_paged_by_time(self, windows: Site) -> None:
         rows, cursor = [], ""
         while cursor is not None:
             page = windows.get("/tables/pages/views", params={"limit": 3, **({"cursor": cursor} if cursor else {})})
@@ -269,7 +269,7 @@ class TestWindows:
         assert rows == windows.rows("/tables/pages/views")
         assert len(rows) == 8
 
-    def test_have_masked_values_only_for_callers_with_the_right(self, windows: Site) -> None:
+    def test_masked_values_of_windows_are_for_callers_with_the_right(self, windows: Site) -> None:
         hidden = windows.get("/tables/pages/views")
         assert "4711" not in hidden.text
         assert hidden.json()["withheld"] == ["card"]
@@ -278,7 +278,7 @@ class TestWindows:
         assert shown.status_code == 200, "a copy without the values is none with them"
         assert {row["card"] for row in shown.json()["rows"]} == {"4711"}
 
-    def test_of_a_masked_key_are_for_callers_with_the_right(self, tmp_path: Path) -> None:
+    def test_windows_of_a_masked_key_are_for_callers_with_the_right(self, tmp_path: Path) -> None:
         table = Table(name="cards", key=["card"], schema="card STRING NOT NULL", masked=["card"])
         source = Source(topic="pos", schema="id STRING NOT NULL")
         topology = Topology(name="cards", version="1", sources=[source], tables=[table], step=lambda _: {})
@@ -290,7 +290,7 @@ class TestWindows:
         assert site.rows("/tables/cards/cards") == [{"card": "4711"}]
 
 
-class TestWhatIsNotThere:
+class TestMissingParts:
     @pytest.mark.parametrize(
         ("path", "problem"),
         [
@@ -303,17 +303,17 @@ class TestWhatIsNotThere:
             ("/metadata/nope", (404, "no-such-topology")),
         ],
     )
-    def test_is_told_apart(self, site: Site, path: str, problem: tuple[int, str]) -> None:
+    def test_missing_parts_are_distinguished(self, site: Site, path: str, problem: tuple[int, str]) -> None:
         assert site.problem(path) == problem
 
-    def test_at_the_moment_is_another_matter(self, own_site: Site) -> None:
+    def test_temporarily_missing_parts_ask_for_a_retry(self, own_site: Site) -> None:
         own_site.tell("planned", epoch=2)  # nothing is committed
         assert own_site.problem(f"{SUMS}?epoch=2") == (503, "not-now")
         shutil.move(own_site.config.lake, f"{own_site.config.lake}.away")
         answer = own_site.get(SUMS)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
 
-    def test_is_not_told_to_callers_without_the_right(self, site: Site) -> None:
+    def test_callers_without_the_right_learn_nothing(self, site: Site) -> None:
         site.rights.reads = False
         for path in (SUMS, f"{SUMS}/a/0", "/metadata/sums", "/tables/nope/nope", "/metadata/nope"):
             assert site.problem(path) == (403, "forbidden")
@@ -321,7 +321,7 @@ class TestWhatIsNotThere:
 
 
 class TestMetadata:
-    def test_says_what_serves_a_topology(self, site: Site) -> None:
+    def test_metadata_names_what_serves_a_topology(self, site: Site) -> None:
         assert site.get("/metadata").json() == {"topologies": [{"name": "sums", "live_epoch": 1, "epochs": [1]}]}
         answer = site.get("/metadata/sums").json()
         assert (answer["snapshot"]["epoch"], answer["snapshot"]["seq"], answer["snapshot"]["is_live"]) == (1, 2, True)
@@ -333,7 +333,7 @@ class TestMetadata:
 
         assert DeltaTable(table["path"]).version() == table["delta_version"]
 
-    def test_answers_are_as_the_description_has_them(self, site: Site) -> None:
+    def test_answers_match_the_openapi_document(self, site: Site) -> None:
         from kappa_web import answers
 
         answers.MetadataAnswer.model_validate(site.get("/metadata/sums").json())
@@ -350,7 +350,7 @@ class TestMetadata:
         }
 
 
-def test_every_route_asks_for_the_callers_rights(site: Site) -> None:
+def test_every_route_checks_the_callers_rights(site: Site) -> None:
     paths: list[str] = []
     app = site.client.app
     routes = [route for route in app.routes if isinstance(route, APIRoute)]  # type: ignore[attr-defined]

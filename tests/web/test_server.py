@@ -35,7 +35,7 @@ def test_a_server_answers_for_a_topology_that_runs_elsewhere(url: str) -> None:
     assert json.loads(answer_of(f"{url}/metadata/sums")[1])["writer"]["state"] == "never"
 
 
-def test_a_page_of_another_site_gets_nothing_by_its_own_name(url: str) -> None:
+def test_a_request_under_another_sites_name_is_refused(url: str) -> None:
     assert answer_of(f"{url}/tables/sums/sums/b/1", Host="evil.example")[0] == 400
 
 

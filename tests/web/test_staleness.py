@@ -64,7 +64,7 @@ def view_at(lake: Lake, topic: str, offset: int, **changes: Any) -> View:
     return replace(view, snapshot=replace(view.snapshot, position=Offsets({topic: {0: offset}})), **changes)
 
 
-def test_ends_of_hours_ago_say_nothing_of_now(lake: Lake, broker: Broker, now: list[float]) -> None:
+def test_ends_from_hours_ago_do_not_count_as_current(lake: Lake, broker: Broker, now: list[float]) -> None:
     broker.ends["pos"] = 5
     assert lake.staleness(view_at(lake, "pos", 5)) == Staleness(offsets=0, seconds=0.0)
     now[0] += 7200
@@ -85,7 +85,7 @@ def test_ends_of_hours_ago_say_nothing_of_now(lake: Lake, broker: Broker, now: l
     assert lake.staleness(view_at(lake, "pos", 4)).offsets == 1, "it answers again"
 
 
-def test_a_topic_that_hangs_says_nothing_of_another_one(lake: Lake, broker: Broker) -> None:
+def test_a_hanging_topic_does_not_affect_another_one(lake: Lake, broker: Broker) -> None:
     broker.ends |= {"pos": 5, "other": 7}
     broker.hangs["other"] = threading.Event()
     hanging = threading.Thread(target=lake.staleness, args=(view_at(lake, "other", 7),))
@@ -98,7 +98,7 @@ def test_a_topic_that_hangs_says_nothing_of_another_one(lake: Lake, broker: Brok
         hanging.join()
 
 
-def test_ends_that_a_slice_has_passed_are_asked_for_anew(lake: Lake, broker: Broker) -> None:
+def test_ends_that_a_slice_has_passed_are_requested_again(lake: Lake, broker: Broker) -> None:
     broker.ends["pos"] = 5
     assert lake.staleness(view_at(lake, "pos", 5)).offsets == 0
     broker.ends["pos"] = 9
@@ -113,13 +113,13 @@ def test_a_position_beyond_the_log_has_no_distance_to_its_end(lake: Lake, broker
     assert staleness.offsets is None and staleness.seconds != 0
 
 
-def test_a_slice_of_the_future_has_no_age(lake: Lake, broker: Broker) -> None:
+def test_a_slice_from_the_future_has_no_age(lake: Lake, broker: Broker) -> None:
     broker.ends["pos"] = 5
     later = clock.now() + timedelta(hours=1)
     assert lake.staleness(view_at(lake, "pos", 3, committed_at=later)) == Staleness(offsets=2, seconds=None)
 
 
-def test_what_is_not_known_is_no_header_and_null(site: Site) -> None:
+def test_an_unknown_lag_has_no_header_and_is_null(site: Site) -> None:
     answer = site.get("/tables/sums/sums")  # no broker answers
     assert "Kappa-Stale-Offsets" not in answer.headers and float(answer.headers["Kappa-Stale-Seconds"]) > 0
     assert answer.json()["snapshot"]["stale"]["offsets"] is None
