@@ -35,7 +35,7 @@ RESULTS = HERE.parent / "build" / "test-results"
 #: it anew.
 DURATIONS = HERE / "durations.json"
 
-#: Paths and node ids of tests that need more time than the run before a landing has; one a line.
+#: Paths and node ids of tests that need more time than the run before a landing has; one per line.
 NIGHTLY = HERE / "nightly.txt"
 
 #: How the names of kinds of cases end, which a run counts.
@@ -186,7 +186,7 @@ class Run:
             self._end_leftovers()
 
     def summary(self) -> list[str]:
-        """Seconds by file, and what tests noted."""
+        """Seconds per file, and the notes of tests."""
         files: Counter[str] = Counter()
         for (file, _), seconds in self.seconds.items():
             files[file] += seconds

@@ -1,4 +1,4 @@
-"""The demonstration proves nothing by what did not happen."""
+"""The demonstration does not count missing evidence as proof."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_every_kappa_command_of_a_page_has_its_options(page: Path) -> None:
 
 
 def complaint(words: list[str], *, is_whole: bool) -> str | None:
-    """What the command line has against a command; of one that a sentence names, arguments may be left out."""
+    """The objection of the command line to a command; one in a sentence may leave arguments out."""
     group = command_group()
     command = group.get_command(typer.Context(group), words[0])
     if command is None:
@@ -287,7 +287,7 @@ def test_exactly_the_declared_findings_are_documented() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_finding_named_by_a_table_of_a_page_exists(page: Path) -> None:
-    """Where a row names one finding first, it names nothing but findings there; `seed-*` is all that begin so."""
+    """Where a row names one finding first, it names only findings there; `seed-*` stands for a prefix."""
     cells = [
         re.findall(r"`([a-z]+(?:-[a-z*]+)+)`", cell)
         for cell in re.findall(r"^\| (`[^|]+) \|", prose(page), re.MULTILINE)
@@ -362,7 +362,7 @@ class World:
         }
 
     def run(self, fence: Fence) -> str:
-        """Run a snippet; what it printed. What a shell snippet exports holds for those behind it."""
+        """Run a snippet; its output. Exports of a shell snippet hold for later ones."""
         exports = self.folder / ".exports"
         if fence.language == "python":
             command = [sys.executable, "-c", fence.text]
@@ -417,9 +417,7 @@ OWN_TOURS = tuple(ROOT / "docs" / name for name in ("writing-a-topology.md", "te
 
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "own", [False, True], ids=["the tour and the pages behind it", "pages with homes of their own"]
-)
+@pytest.mark.parametrize("own", [False, True], ids=["the tour and the pages after it", "pages with homes of their own"])
 def test_every_snippet_runs_and_prints_what_its_page_shows(tmp_path: Path, own: bool) -> None:
     world, stale = World(tmp_path), []
     try:

@@ -1,4 +1,4 @@
-"""The places where a driver may be killed: all of them are named, and only there it dies."""
+"""The places where a driver may be killed: all of them are named, and it dies nowhere else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for seq in (1, 2, 3):
 
 
 def child(**environ: str) -> tuple[int, int]:
-    """How a process ended that passes two points in each of three slices, and how many slices it planned."""
+    """Exit code of a process that passes two points in each of three slices, and the number of slices it planned."""
     env = {**os.environ, **environ}
     result = subprocess.run(
         [sys.executable, "-c", CHILD], env=env, capture_output=True, text=True, check=False, timeout=60

@@ -1,4 +1,4 @@
-"""The page of scenarios: every row has tests that are there, or says that it is not built."""
+"""The page of scenarios: every row names existing tests, or says that it is not built."""
 
 from __future__ import annotations
 

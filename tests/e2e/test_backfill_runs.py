@@ -73,7 +73,7 @@ class Loyalty(Rig):
 
     @contextmanager
     def reader(self) -> Iterator[list[str]]:
-        """A reader that polls; what it saw of intervals that were half replaced, and errors."""
+        """A reader that polls; complaints about half replaced intervals, and errors."""
         complaints: list[str] = []
         is_over = threading.Event()
 

@@ -51,7 +51,7 @@ class Timed(TimedMixin, Rig):
         return subprocess.Popen(command, env=environ, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
     def command(self, first: int, last: int, *words: str, crash: str = "") -> tuple[int, str]:
-        """The same to its end: exit code and what it said."""
+        """The same until it ends: exit code and output."""
         process = self.start_command(first, last, *words, crash=crash)
         output, _ = process.communicate()
         return process.returncode, output
@@ -73,7 +73,7 @@ class Timed(TimedMixin, Rig):
 
     @contextmanager
     def reader(self, intervals: Sequence[tuple[int, int]] = INTERVALS) -> Iterator[dict[tuple[int, int], set[str]]]:
-        """A reader that polls: of each interval what it saw of all outputs in one snapshot."""
+        """A reader that polls: per interval the states of all outputs that it saw in one snapshot."""
         states: dict[tuple[int, int], set[str]] = defaultdict(set)
         is_over = threading.Event()
 

@@ -74,7 +74,7 @@ class Person:
         return run
 
     def answer(self, dag_id: str, run: str, task: str, option: str) -> str:
-        """Wait until a task asks, read the question, click an option; what was read."""
+        """Wait until a task asks, read the question, click an option; the text of the page."""
         self.stack.asked(dag_id, run, task, PATIENCE)
         self.page.goto(f"{self.url}/dags/{dag_id}/runs/{run}/tasks/{task}/required_actions")
         button = self.page.get_by_role("button", name=option, exact=True)
@@ -85,7 +85,7 @@ class Person:
         return text
 
     def report(self, dag_id: str, run: str) -> str:
-        """Open the report by the link of task ``verified``; what it says."""
+        """Open the report by the link of task ``verified``; its text."""
         self.page.goto(f"{self.url}/dags/{dag_id}/runs/{run}/tasks/verified/details")
         link = self.page.get_by_role("link", name="Report")
         link.wait_for(timeout=60_000)
@@ -93,7 +93,7 @@ class Person:
         return self.page.locator("body").inner_text()
 
     def look_at(self, topology: str) -> str:
-        """Open the pages by Airflow's navigation, go to a topology, and from there to a form; what was read."""
+        """Open the pages by Airflow's navigation, go to a topology, and from there to a form; the text of the pages."""
         errors: list[str] = []
         # Of type error: the browser itself warns of the sandbox that Airflow gives its frames.
         self.page.on("console", lambda message: errors.append(message.text) if _is_ours(message) else None)

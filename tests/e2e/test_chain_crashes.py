@@ -24,7 +24,7 @@ class First(Rig, Upstream):
 
 @dataclass(kw_only=True)
 class Second(Rig, Downstream):
-    """One that reads what the first one tells."""
+    """A topology that reads the topic of the first one."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A JVM that is frozen while Python beats on: it is told, and a cutover that waits for it is withdrawn."""
+"""A JVM that is frozen while Python beats on: it is reported, and a cutover that waits for it is withdrawn."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def machine(disk: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rig]:
 
 @contextmanager
 def full(disk: Path) -> Iterator[None]:
-    """Within, there is no room."""
+    """Inside the context there is no room."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as out, pytest.raises(OSError, match="No space left"):
         while True:
@@ -57,7 +57,7 @@ def full(disk: Path) -> Iterator[None]:
 
 
 def await_wait(machine: Rig, epoch: int) -> int:
-    """Wait until the driver of an epoch says that there is no room, to whoever asks for a status; its process."""
+    """Wait until the status of an epoch's driver says that there is no room; the id of its process."""
     pid = machine.status(epoch).pid
     machine.wait(lambda: "no room on the disk" in machine.status(epoch).message, f"epoch {epoch} finds no room")
     # For longer than a heartbeat may be old: without one it would count as dead, and another would be started.

@@ -12,7 +12,7 @@ from support.processes import Rig, rows
 
 from kappa.replay.stages import Stage
 
-#: In CI the same points are died at within the test's process: tests/product/test_joint_topologies.py.
+#: In CI drivers die at the same points within the test's process: tests/product/test_joint_topologies.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 

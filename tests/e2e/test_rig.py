@@ -1,4 +1,4 @@
-"""The rig takes nothing for a death at a point that was none."""
+"""The rig counts only real deaths at a point."""
 
 from __future__ import annotations
 

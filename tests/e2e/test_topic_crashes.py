@@ -17,7 +17,7 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     from support.kills import Row
 
-#: In CI the same points are died at within the test's process: tests/product/test_versioned_topics.py,
+#: In CI drivers die at the same points within the test's process: tests/product/test_versioned_topics.py,
 #: tests/product/test_reconciled_topics.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
@@ -43,7 +43,7 @@ def story(machine: Rig, epoch: int) -> list[Row]:
 
 
 def folded(machine: Rig) -> dict[str, int | None]:
-    """What a consumer has that keeps the newest value of each key."""
+    """The newest value per key, as a consumer keeps it."""
     totals: dict[str, int | None] = {}
     for message in read_messages(machine.config.bootstrap_servers, f"{machine.topic}.balances"):
         value = message.value()

@@ -1,4 +1,4 @@
-"""What the file by which clients log in says to the clients of Python and of Spark, and what is refused in it."""
+"""Settings of the login file for clients in Python and Spark, and refused ones."""
 
 from __future__ import annotations
 

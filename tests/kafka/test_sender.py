@@ -29,7 +29,7 @@ INPUT = Offsets({"pos": {0: 5, 1: 7}})
 
 
 def values(kafka: Broker, topic: str) -> list[bytes | None]:
-    """What read_committed shows, after everything that was committed is settled."""
+    """The records for read_committed, after every commit is settled."""
     with Sender(kafka.bootstrap_servers, f"{topic}.id", f"{topic}.group") as sender:
         sender.init()
     return [value for batch in kafka.fold(topic) for _, value in batch]

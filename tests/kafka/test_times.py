@@ -35,7 +35,7 @@ class Message:
 
 
 class Log:
-    """Reads a list of times as a partition, one record a batch."""
+    """Reads a list of times as a partition, one record per batch."""
 
     def __init__(self, log: list[int]) -> None:
         self.log = log
@@ -45,7 +45,7 @@ class Log:
             yield [Message(offset, self.log[offset])]
 
     def skip(self, *_: object) -> None:
-        """The rest of the partition is passed over by the caller."""
+        """The caller skips the rest of the partition."""
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(0, 11), st.data())

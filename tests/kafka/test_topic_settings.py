@@ -1,4 +1,4 @@
-"""What Kappa's own topics are made with: nothing of it is left to the broker's defaults that would drop or rewrite."""
+"""Settings of Kappa's own topics: none that drops or rewrites records is left to the broker's defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However the log is cut into slices, the same comes out: by time everything, by arrival the balances."""
+"""Results do not depend on how the log is cut into slices: by time all of them, by arrival the balances."""
 
 from __future__ import annotations
 

@@ -484,7 +484,7 @@ class TestLaw9APlanNeverClamps:
 
 
 def refused(stream: Lab, capsys: Any, monkeypatch: Any, *start: str) -> str:
-    """Let the command line plan a replay that must be refused and change nothing; what it said."""
+    """Plan a replay that must be refused and change nothing, by the command line; its message."""
     before = everything(stream)
     for name, value in stream.config.to_env().items():
         monkeypatch.setenv(name, value)
@@ -505,7 +505,7 @@ def everything(stream: Lab, but: str = "nothing") -> Any:
         for p in Path(stream.config.lake).rglob("*")
         if p.is_file() and but not in str(p)
     }
-    # Only names that it may have touched: the broker still lets go of what the tests before left.
+    # Only names that the replay may have touched: the broker still deletes topics of earlier tests.
     groups = {
         group: stream.kafka.group_offsets(group) for group in stream.kafka.groups("kappa.") if stream.name in group
     }

@@ -65,7 +65,7 @@ def after(slices: int) -> dict[str, int]:
 
 
 def in_table(stream: Lab, epoch: int) -> dict[str, int]:
-    """What somebody finds who knows only the path."""
+    """The balances for a reader who knows only the path."""
     return {row["id"]: row["total"] for row in queries.query(stream.paths(epoch).table("balances"), None).to_pylist()}
 
 

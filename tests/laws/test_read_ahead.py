@@ -1,4 +1,4 @@
-"""Large slices are read and parsed before they are planned: the result is that of slices that are not."""
+"""Large slices are read and parsed before they are planned: the result is the same as without it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_first_epoch_and_a_replay_that_read_ahead_match_plain_python(
     totals, moves = produce(stream)
     epoch = stream.start_live()
     assert stream.ledger(epoch).state().slices >= COUNT // MOST
-    # The first has none before it, and where a live epoch's last one ends cannot be told.
+    # The first slice has no predecessor, and the end of a live epoch's last one cannot be predicted.
     assert hits.count(True) >= COUNT // MOST - 2
     assert hits.count(False) <= 1
     stream.hold(totals=totals, moves=None, sent=moves)

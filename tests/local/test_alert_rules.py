@@ -76,7 +76,7 @@ UP = ("up", frozenset[tuple[str, str]]())
 
 
 class Driver:
-    """The measures of a driver that is told what happens to it, as Prometheus scrapes them."""
+    """The metrics of a simulated driver, as Prometheus scrapes them."""
 
     def __init__(self) -> None:
         begin, end = Offsets({"in": {0: 0, 1: 0}}), Offsets({"in": {0: 1000, 1: 1000}})

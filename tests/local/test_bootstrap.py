@@ -22,7 +22,7 @@ def test_a_missing_python_3_11_is_reported(tmp_path):
 
 
 def test_a_ready_tree_is_left_alone(tmp_path):
-    """The stamp is the hash of lock, project and place; here everything behind it is already there."""
+    """The stamp is the hash of lock, project and place; here everything that it stands for exists."""
     stamp = REPOSITORY / ".venv" / ".bootstrapped"
     if stamp.parent.is_symlink():
         pytest.skip("this environment is another tree's: the script would install this tree into it")

@@ -1,4 +1,4 @@
-"""A broker that asks for a login: every client logs in by one file, and with exactly the rights that the docs name."""
+"""A broker that asks for a login: every client logs in with one file and exactly the documented rights."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def changed(broker: kafka.KafkaProcess, folder: Path, **settings: str) -> Server
 
 
 def password(broker: kafka.KafkaProcess, name: str) -> str:
-    """What a user logs in with."""
+    """The login of a user."""
     text = logins.client_file_path(broker.data_dir, name).read_text()
     return text.partition('password="')[2].partition('"')[0]
 

@@ -1,4 +1,4 @@
-"""What a driver's endpoint shows, and that nothing of it can stop a slice."""
+"""Metrics of a driver's endpoint, none of which can stop a slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs a decision is posted to the webhook, until it is taken, and stops nothing meanwhile."""
+"""Events that need a decision are posted to the webhook until it accepts them, and nothing waits for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats: who is alive, and who is not believed."""
+"""Heartbeats: which processes are alive, and which claims are not believed."""
 
 from __future__ import annotations
 

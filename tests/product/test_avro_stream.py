@@ -197,7 +197,7 @@ def test_an_avro_stream_waits_for_its_registry_and_a_replay_needs_none(site: Sit
     assert (counted.problems, counted.unread) == ((), ())
     assert len([place for place in counted.read if place.startswith("topic ")]) == 3
 
-    # What reads a versioned topic finds its schemas in the lake, where those that it is of registered them.
+    # A reader of a versioned topic finds its schemas in the lake, where the sending topology stored them.
     story, name = f"{site.topic}.story", f"{site.name}.told"
     (site.config.topologies / "told.py").write_text(READER.format(name=name, of=site.name, topic=story))
     reader = Site(config=site.config, kafka=site.kafka, topic=story, name=name, session=site.session)

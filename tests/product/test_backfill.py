@@ -47,7 +47,7 @@ class Amounts(AmountsMixin, Lab):
         )
 
     def ask(self, proposal: backfill_plan.Backfill) -> Event:
-        """Compute it, and ask for it."""
+        """Compute a backfill and request it."""
         spark: Any = SimpleNamespace(session=self.session)
         computed = backfill.compute(self.config, spark, proposal)
         return backfill.request(self.config, proposal, computed, actor="ada", reason="amounts count twice")
@@ -243,7 +243,7 @@ def test_running_totals_are_refused_and_nothing_is_changed(amounts: Amounts) -> 
 
 
 class Given:
-    """Stands for a session that starts when it is asked for: the tests' own, which has to stay."""
+    """A lazily started session that is the tests' own, which has to stay."""
 
     def __init__(self, amounts: Amounts) -> None:
         self.config, self.session = amounts.config, amounts.session
@@ -332,7 +332,7 @@ def test_a_row_that_fails_the_check_ends_a_backfill_and_changes_nothing(
         amounts.day(0)
         amounts.start_live()
         before = amounts.moves()
-        # One row of the day loses what is required.
+        # One row of the day loses a required value.
         amounts.deploy(2, factor="IF(_partition = 0 AND _offset = 3, NULL, 2)")
         proposal = upgrading.propose(amounts.config, amounts.name, slices=0)
         upgrading.upgrade(amounts.config, proposal, history_stands=True, actor="ada", reason="from now on")

@@ -45,7 +45,7 @@ class Timed(TimedMixin, Lab):
         return backfill_plan.propose(self.config, spark, self.name, begin, end, outputs or BOUNDED)
 
     def ask(self, first: float, last: float, *outputs: str) -> Event:
-        """Compute it, and ask for it; it has ended."""
+        """Compute a backfill, request it, and wait for its end."""
         proposal = self.propose(first, last, *outputs)
         assert not proposal.refusals, proposal.render()
         spark: Any = SimpleNamespace(session=self.session)
@@ -80,7 +80,7 @@ class Timed(TimedMixin, Lab):
         self.run(live)
 
     def refused(self, first: float, last: float, *outputs: str) -> list[tuple[str, str]]:
-        """Code and text of what refuses a backfill."""
+        """Code and text of each refusal of a backfill."""
         return [
             (finding.code, f"{finding.message} {finding.remedy}")
             for finding in self.propose(first, last, *outputs).refusals
@@ -88,14 +88,14 @@ class Timed(TimedMixin, Lab):
 
 
 class More(Timed):
-    """One with outputs that no interval bounds."""
+    """A topology with outputs that no interval bounds."""
 
     more = MORE
 
 
 @pytest.fixture
 def more(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[More]:
-    """A live epoch of these that has read four days, in one slice."""
+    """Such a live epoch that has read four days, in one slice."""
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=More) as stream:
         stream.deploy(1)
         for number in range(4):
@@ -153,7 +153,7 @@ def test_backfilled_windows_and_joins_equal_a_replay_and_no_reader_sees_half(tim
     }
     # Some records of the day came after midnight, and some after the grace.
     assert any("late" in row["reason"] or "closed" in row["reason"] for row in timed.rows("late_records"))
-    # An earlier one overlaps in what is read, not in what is replaced; in any order, and again.
+    # An earlier interval overlaps in what is read, not in what is replaced; in any order, and again.
     timed.backfill(0, 1)
     assert all(output["same"] for output in timed.backfill(2, 3).detail["outputs"].values())
     after = {name: timed.rows(name) for name in BOUNDED}

@@ -137,7 +137,7 @@ def has_late(case: Case) -> bool:
 
 
 def is_dead(case: Case, record: Record) -> bool:
-    """Whether a topology cannot make a row of it."""
+    """Whether a topology cannot make a row of the record."""
     schema = (case.left, case.right)[record.side]
     if not schema:
         return False
@@ -148,7 +148,7 @@ def is_dead(case: Case, record: Record) -> bool:
 
 
 def of_peer(kafka: Broker, output: str, case: Case) -> Rows:
-    """What Kafka Streams sent; of a table the newest row of each key."""
+    """The rows that Kafka Streams sent; of a table the newest row per key."""
     rows: list[tuple[str | None, Compared | None]] = []
     for message in read_messages(kafka.bootstrap_servers, output):
         key = None if message.key() is None else message.key().decode()

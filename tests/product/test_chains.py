@@ -47,7 +47,7 @@ def chain(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessio
 
 
 def live(one: Upstream, two: Downstream) -> None:
-    """Both live, and what is in the root topic read by both."""
+    """Make both live and let them read the root topic."""
     one.produce(ROWS)
     assert one.start() == 1
     one.await_live(1)
@@ -113,7 +113,7 @@ def test_both_move_in_one_commit_at_one_root_offset_and_back_again(chain: Chain)
     assert reader.seen == [(1, 1), (2, 2)]
     at = Offsets.from_json(moved(two).detail["at"])
     assert at == Offsets.from_json(moved(one).detail["at"]) == resumed_at(one, 2) == resumed_at(two, 2)
-    # The old one had read the last that its upstream told before it stopped.
+    # The old one had read the last slice that its upstream announced before it stopped.
     assert two.ledger(1).state().standing == one.ledger(1).state().position == at
     one.produce([("b", 8), ("e", 9)], start_ms=LATER + 60_000)
     two.settle(2)

@@ -39,7 +39,7 @@ class History:
         return sum(1 for _ in read_messages(self.stream.config.bootstrap_servers, self.changelog))
 
     def compact(self) -> None:
-        """Let the broker compact the changelog: at most the rows of the table are left, and the round behind them."""
+        """Let the broker compact the changelog: at most the rows of the table and the last round are left."""
         server = self.stream.config.bootstrap_servers
         configure(server, ResourceType.BROKER, "1", {"log.cleaner.backoff.ms": "200"})
         configure(server, ResourceType.TOPIC, self.changelog, EAGER)

@@ -107,7 +107,7 @@ def output(report: DiffReport, name: str) -> OutputDiff:
 
 
 def refusal(stream: Lab, start: Start) -> str:
-    """Why a replay is refused; nothing is on record of it."""
+    """The reason why a replay is refused; nothing of it is recorded."""
     before = stream.record().events
     with pytest.raises(RefusedError) as refused:
         stream.plan_replay(start)

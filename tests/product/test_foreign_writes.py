@@ -85,7 +85,7 @@ LARGE = struct.pack("<i", 987_654_321)
 
 
 def deep(stream: Lab, epoch: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is wrong with the files of an epoch, and what is not known of them."""
+    """Problems of the files of an epoch, and the files that were not read."""
     report = recount(stream.paths(epoch))
     return report.problems, report.unread
 

@@ -258,7 +258,7 @@ def test_topologies_move_together_and_send_once_wherever_their_drivers_die(
         await_death(three, 1)
         assert live() == {1}
         one.run(1)
-        # The new ones: whoever finds all in place dies before it moves them, twice; then right after it has.
+        # The new ones: the driver that finds all in place dies before the move, twice; then right after it.
         for point, epoch in (("move.ready", 1), ("move.ready", 1), ("moved", 2)):
             for member in members:
                 reaper.arm(member, 2, point)

@@ -58,7 +58,7 @@ def lose_lake(stream: Lab) -> None:
 
 
 def rebuild(stream: Lab, *, allow: str = "") -> str:
-    """The command, as it is typed; its driver is not run."""
+    """The command as a user types it; its driver does not run."""
     allowed = ["--allow", allow] if allow else []
     return stream.said("rebuild", stream.name, "--from-changelog", "--execute", "--detach", *allowed)
 
@@ -199,7 +199,7 @@ class TestTwoLakes:
 
 
 def names(stream: Lab) -> dict[str, str]:
-    """What the broker has under the topology's names, by content."""
+    """Topics and groups under the topology's names, with their content."""
     topics = stream.kafka.topics(f"kappa.{stream.name}.")
     contents = {
         f"topic {name}": f"{stream.kafka.topic_ids([name])} {stream.kafka.high_watermarks([name])}" for name in topics

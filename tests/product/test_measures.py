@@ -39,13 +39,13 @@ def live(stream: Lab) -> int:
 
 
 def planned(stream: Lab, **changes: Any) -> ReplayPlan:
-    """A plan of now; nothing is put on record."""
+    """A plan as of now; nothing is recorded."""
     fields = {"start": ToEarliest(), "reason": "test", "actor": "test", **changes}
     return control.plan(stream.config, ReplayRequest(topology=stream.name, **fields))
 
 
 def replayed(stream: Lab, **request: Any) -> dict[str, Any]:
-    """What the event that ended the bulk work of a replay says; its driver is stopped there."""
+    """Epoch and detail of the event that ended the bulk work of a replay; its driver is stopped there."""
     epoch = stream.plan_replay(**request)
     stream.run(epoch)
     stream.await_stage(epoch, Stage.VERIFIED)

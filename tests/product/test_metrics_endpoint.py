@@ -1,4 +1,4 @@
-"""A driver on a real broker says of itself at its endpoint what its ledger and its tables say."""
+"""The endpoint of a driver on a real broker agrees with its ledger and its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version that reads another topic than the live one: it reads on by itself, and nothing calls that level."""
+"""A version that reads another topic than the live one: it goes on by itself, and no report calls the two equal."""
 
 from __future__ import annotations
 

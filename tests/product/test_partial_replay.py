@@ -1,4 +1,4 @@
-"""A replay from a savepoint equals one of all history where the code before it did not change the result; else not."""
+"""A replay from a savepoint equals one of all history if the earlier code had the same result, and differs otherwise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHANGED = f"IF(_timestamp < timestamp_millis({CHANGE_MS}), 1, 2)"
 
 
 def contents(stream: Lab, start: Start) -> dict[str, list[tuple[Any, ...]]]:
-    """Everything that a replay of the deployed code computes, sorted; the replay is given up again."""
+    """Everything that a replay of the deployed code computes, sorted; the replay is aborted afterwards."""
     epoch = stream.plan_replay(start, slice_records=7)
     stream.run(epoch)
     stream.await_stage(epoch, Stage.VERIFIED)
@@ -57,7 +57,7 @@ def test_only_a_replay_from_trusted_state_equals_one_of_all_history(stream: Lab)
     whole = contents(stream, ToEarliest())
     assert len(whole["moves"]) == 48
     assert contents(stream, FromSavepoint(name="trusted")) == whole
-    # This one holds records that version 2 counts otherwise: what is compared can differ.
+    # This one holds records that version 2 counts differently: the comparison can fail.
     late = contents(stream, FromSavepoint(name="late"))
     assert len(late["moves"]) == 48
     assert late["balances"] != whole["balances"] and late["moves"] != whole["moves"]

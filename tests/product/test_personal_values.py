@@ -1,4 +1,4 @@
-"""What a sensitive source holds is in no byte that its topology wrote: not in the lake, a topic or a log."""
+"""No value of a sensitive source is in any byte that its topology wrote: lake, topics and logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write(stream: Lab, version: str, more: str = "") -> None:
 
 
 def invoices(first: int) -> list[tuple[str, int] | bytes]:
-    """Good ones, one of which lacks a column, and one that is cut short."""
+    """Valid invoices, one of which lacks a column, and a truncated one."""
     card, street, phone = PERSONAL
     good = {
         "CreatedTime": 1_767_225_600_000,

@@ -1,4 +1,4 @@
-"""Each finding, provoked for real on a real broker: exit code, code, numbers, way out, and that nothing was changed.
+"""Each finding, provoked for real on a real broker: exit code, code, numbers, remedy, and that nothing was changed.
 
 A rule without a case fails; so does a case without a rule. Law 9.
 """
@@ -42,7 +42,7 @@ from kappa.topology.masking import fingerprint
 pytestmark = pytest.mark.broker
 
 WINDOWS_REFUSED = "test_an_output_that_no_interval_bounds_is_refused_with_a_remedy"
-#: Findings that only Spark or a driver gives, and where they are brought about.
+#: Findings that only Spark or a driver gives, and the tests that provoke them.
 ELSEWHERE = {
     "reads-clock": ("verify/test_inspection.py", "test_a_function_is_found_wherever_it_is_hidden"),
     "draws-random": ("verify/test_inspection.py", "test_a_function_is_found_wherever_it_is_hidden"),
@@ -116,7 +116,7 @@ def test_a_provoked_finding_is_reported_with_its_numbers_and_changes_nothing(cod
 
 
 def ready(here: Site, count: int = 10) -> int:
-    """A topic with so many records in partition 0, all of them read by a live epoch."""
+    """A topic with this many records in partition 0, all read by a live epoch."""
     here.create()
     here.produce(count)
     return here.live()
@@ -715,7 +715,7 @@ def _(here: Site) -> Provoked:
 
 
 def compacted(here: Site) -> None:
-    """A topic whose older records of a key were really compacted away."""
+    """A topic whose older records per key were really compacted away."""
     here.create(cleanup_policy="compact", segment_ms="50", min_cleanable_dirty_ratio="0.001", delete_retention_ms="0")
     here.produce(10)
 
@@ -1061,7 +1061,7 @@ def _(here: Site) -> Provoked:
 
 
 def growing(here: Site, *, keeps: int, hours: int) -> None:
-    """A topic that keeps so many bytes and got 3 MB in the last hour, and a replay that takes some hours for that."""
+    """A topic that keeps this many bytes and got 3 MB in the last hour, and a replay that takes some hours."""
     here.create(retention_bytes=str(keeps), segment_bytes=str(1 << 20))
     here.produce(300, at=datetime.now(UTC) - timedelta(minutes=30), size=10_000)
     here.live()

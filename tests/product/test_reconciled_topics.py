@@ -61,7 +61,7 @@ class Reconciled(Mortal):
         return Counter(map(record, read_messages(self.config.bootstrap_servers, f"{self.topic}.balances")))
 
     def folded_topic(self) -> dict[str, int]:
-        """What a consumer has that keeps the newest value of each key."""
+        """The newest value per key, as a consumer keeps it."""
         totals: dict[str, int] = {}
         for message in read_messages(self.config.bootstrap_servers, f"{self.topic}.balances"):
             account, total = record(message)

@@ -1,4 +1,4 @@
-"""A lake that was put back from a copy, while the broker went on: nothing is sent twice or left out, and it is said."""
+"""A lake restored from a copy while the broker went on: nothing is sent twice or left out, and the driver says so."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_lake_restored_from_a_copy_is_refused_and_rebuilt_from_the_broker(stre
 
 @pytest.mark.parametrize("claim", ["has sent up to", "went live last"])
 def test_a_lake_copied_before_a_cutover_sends_nothing(stream: Lab, tmp_path: Path, claim: str) -> None:
-    """Also where the cutover was all that came after the copy: by the broker, the other epoch is the one to rebuild."""
+    """Even if only the cutover came after the copy: by the broker, the other epoch is the one to rebuild."""
     stream.produce([("a", 1), ("b", 2)])
     first = stream.start_live()
     assert stream.stop(first) == []

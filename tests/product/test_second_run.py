@@ -1,4 +1,4 @@
-"""A replay that computes its range twice: what is the same, what differs, and what is left of it."""
+"""A replay that computes its range twice: equal results, differences, and leftovers."""
 
 from __future__ import annotations
 
@@ -128,5 +128,5 @@ def test_a_stopped_second_run_resumes_and_housekeeping_finds_an_abandoned_one(st
 
 
 def notes(stream: Lab, epoch: int) -> tuple[str, ...]:
-    """What a certificate would say of an epoch that is about to go live."""
+    """The notes of a certificate of an epoch that is about to go live."""
     return certificate_of(stream.config.lake, stream.record(), candidate=epoch).notes

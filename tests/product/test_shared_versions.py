@@ -82,7 +82,7 @@ class Joined(TimedMixin, Lab):
         (self.config.topologies / "amounts.py").write_text(TEMPLATE.format(**named))
 
     def refused(self, *joins: str) -> dict[str, str]:
-        """Code -> text of what refuses that these joins begin with what the live epoch holds."""
+        """Code -> text of each refusal to seed these joins from the live epoch."""
         self.deploy(2, *joins)
         start = FromSavepoint(seq=self.ledger(1).state().seq)
         request = ReplayRequest(topology=self.name, start=start, reason="test", actor="test")
@@ -118,7 +118,7 @@ def test_intervals_and_replays_equal_the_live_stream_and_further_joins_are_refus
     for name in OUTPUTS:
         assert joined.rows(name, second) == joined.rows(name, 1) != []
 
-    # What is kept for three joins serves two of them, and no other.
+    # The state of three joins serves two of them, and no other.
     assert not [code for code in joined.refused("rated", "again") if code.startswith("seed-")]
     refusals = joined.refused(*OUTPUTS, "further")
     assert {"seed-operator-changed", "seed-lacks-table"} <= refusals.keys()

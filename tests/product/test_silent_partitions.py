@@ -1,4 +1,4 @@
-"""A partition without new records stops holding windows back, and every later computation of the log says the same."""
+"""A partition without new records stops holding windows back, and every later computation of the log agrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver does otherwise by size: its first slice, and slices beside a large state."""
+"""What a driver does differently by size: its first slice, and slices beside a large state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A candidate that is stuck, and a driver of an epoch that is named: it tries again when it is told to."""
+"""A stuck candidate, and the driver of a named epoch: it tries again on request."""
 
 from __future__ import annotations
 

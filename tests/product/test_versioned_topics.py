@@ -53,7 +53,7 @@ class Versioned(Mortal):
         return {item["id"]: item["total"] for item in rows}
 
     def by_turns(self) -> list[Row]:
-        """What a consumer reads that follows the pointer by what ``kappa path --json`` tells it."""
+        """The rows that a consumer reads when it follows ``kappa path --json``."""
         return [row(message) for message in self.messages_by_turns(f"{self.topic}.story")]
 
 
@@ -273,7 +273,7 @@ def test_the_command_names_the_topic_and_its_turns(world_of: Versioned) -> None:
 
 
 def _abort(stream: Mortal, epoch: int) -> None:
-    """Give an epoch up. Not in this thread: a driver that dies meanwhile is a failure that somebody has to see."""
+    """Abort an epoch. Not in this thread: a driver that dies meanwhile is a failure that has to be seen."""
     thread = threading.Thread(
         target=control.abort, args=(stream.config, stream.name, epoch), kwargs={"actor": "test", "reason": "test"}
     )

@@ -1,4 +1,4 @@
-"""What is found in the analysed plan of a step, and what is not."""
+"""Findings in the analysed plan of a step, and plans without any."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE = Source(topic="pos", schema="id STRING NOT NULL, amount BIGINT NOT NULL"
 
 
 def moves(rows: Callable[[DataFrame], DataFrame], schema: str = "x STRING") -> Topology:
-    """A topology whose one output is made so."""
+    """A topology whose one output has these rows."""
 
     def step(slice: Slice) -> Effects:
         return {"moves": rows(slice["pos"])}
@@ -183,7 +183,7 @@ def _expr(sql: str) -> object:
 
 
 def _depends(session: SparkSession, rows: Callable[[DataFrame], DataFrame]) -> tuple[str, ...]:
-    """What rows depend on beside one record each."""
+    """The dependences of rows beside one record each."""
     return dependencies(session, moves(lambda df: rows(df).selectExpr("CAST(x AS STRING) AS x")))["moves"].words
 
 

@@ -1,4 +1,4 @@
-"""An epoch counted again: what was done behind the ledger's back is found."""
+"""An epoch counted again: changes without the ledger are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two epochs are compared in the results of operators; what an operator keeps for itself is nobody's difference."""
+"""Two epochs are compared in the results of operators; an operator's internal state is not a difference."""
 
 from __future__ import annotations
 

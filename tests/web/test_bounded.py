@@ -1,4 +1,4 @@
-"""Slow callers keep no thread of the server that the application is a part of."""
+"""Slow callers occupy no thread of the server that includes the application."""
 
 from __future__ import annotations
 

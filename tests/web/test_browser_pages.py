@@ -60,7 +60,7 @@ def browser() -> Iterator[Browser]:
 
 
 def watched(page: Page) -> list[str]:
-    """What the page says on its console, and which other servers it asks."""
+    """Messages on the page's console, and requests to other servers."""
     messages: list[str] = []
     page.on("console", lambda message: messages.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: messages.append(str(error)))

@@ -14,7 +14,7 @@ from support.web_site import Site, served
 
 from kappa.topology import Source, Table, Topology
 
-#: What a path names: a row that is there, or what may be there and may not.
+#: What a path names: an existing row, or one that may not exist.
 PATHS = {
     "what is there": """
 "path.topology" = "pages"

@@ -80,7 +80,7 @@ def empty(tmp_path: Path) -> Config:
 
 
 def text_of(html: str) -> str:
-    """What a reader sees, blanks as one."""
+    """The visible text, with single blanks."""
     words: list[str] = []
 
     class Reader(HTMLParser):
@@ -101,7 +101,7 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 def page(config: Config, path: str, caller: Caller | None = None) -> str:
-    """What a reader sees of a page, once the lake is read."""
+    """The visible text of a page, once the lake is read."""
     asking = client(config, caller)
 
     def read() -> str:
@@ -475,7 +475,7 @@ def test_dead_letters_are_shown_by_reason_and_their_values_with_the_right(empty:
 
 
 class Ends:
-    """A broker of which only the ends are asked."""
+    """A broker that is only asked for ends."""
 
     def __init__(self, answer: Callable[[set[str]], Offsets]) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""How far an answer is behind: known from a young answer of the broker, or not known. Never nothing by default."""
+"""The lag of an answer: known from a recent answer of the broker, or unknown. Never zero by default."""
 
 from __future__ import annotations
 
