@@ -184,6 +184,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
+def _counted(world: World, call: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(self: Any, *args: Any, **named: Any) -> Any:
+        world.calls.append(f"{call.__name__}{args}")
+        return call(self, *args, **named)
+
+    return counted
+
+
 @pytest.fixture
 def brokered(world: World, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """The same with a broker, whose changes are counted."""
@@ -193,12 +201,7 @@ def brokered(world: World, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> It
         (Sender, ("init", "send")),
     ):
         for name in names:
-
-            def counted(self: Any, *given: Any, call: Any = getattr(kind, name), **named: Any) -> Any:
-                world.calls.append(f"{call.__name__}{given}")
-                return call(self, *given, **named)
-
-            monkeypatch.setattr(kind, name, counted)
+            monkeypatch.setattr(kind, name, _counted(world, getattr(kind, name)))
     kafka.create_topic(TOPIC, 1)
     yield world
     kafka.delete_topics(name for name in kafka.topics() if NAME in name)

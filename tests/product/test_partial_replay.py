@@ -1,4 +1,4 @@
-"""A replay from a savepoint equals one of all history if the earlier code had the same result, and differs otherwise."""
+"""A replay from a savepoint equals one of all history if the earlier code had the same result, else it differs."""
 
 from __future__ import annotations
 

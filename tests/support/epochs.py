@@ -32,6 +32,7 @@ from kappa.offsets.vector import joins
 from kappa.record.code import extract
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
+from kappa.record.ledger_state import BegunState
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import STAGES, Stage
@@ -234,7 +235,7 @@ class Lab:
 
         def is_done() -> bool:
             state, ends = self.ledger(epoch).state(), self.kafka.stable_offsets(topics or [self.topic])
-            return bool(state.commits) and state.standing == state.standing.merge(ends)
+            return isinstance(state, BegunState) and state.standing == state.standing.merge(ends)
 
         self.wait(is_done, f"epoch {epoch} reads everything")
 
@@ -313,7 +314,7 @@ class Lab:
             sent: records of the output topic, each once.
         """
         live = self.record().live
-        paths, state = self.paths(live), self.ledger(live).state()
+        paths, state = self.paths(live), self.ledger(live).begun()
         assert self.balances() == totals
         if moves is not None:
             rows = queries.query(paths.output("moves"), None).to_pylist()

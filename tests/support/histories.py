@@ -409,7 +409,7 @@ class World(Lab):
         """
         if any(each.record().candidate is not None for each in self.topologies()):
             return
-        read = [each.ledger(each.record().live).state().position for each in self.topologies()]
+        read = [each.ledger(each.record().live).begun().position for each in self.topologies()]
         read += [] if self.archived is None else [self.archived[1]]
         low = self.kafka.low_watermarks([self.topic])
         before = []

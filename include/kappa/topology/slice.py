@@ -55,7 +55,6 @@ class Slice:
         tables: table name -> its rows before this slice, in the table's schema.
         frontiers: topic -> its frontier at the end of the slice, of sources with event time.
         operators: those of the topology; a table of versions is kept for those that read it.
-        large_tables: tables with so many more keys than the slice that operators seek the slice's keys in them.
         large_tables: tables with so many more keys than the slice that operators seek its keys in them.
         secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
         calls: what bound operators gave; a step does not need it.
@@ -73,7 +72,6 @@ class Slice:
     tables: Mapping[str, DataFrame]
     frontiers: Mapping[str, Frontier] = field(default_factory=dict)
     operators: Sequence[Any] = field(default=(), repr=False)
-    large_tables: frozenset[str] = frozenset()
     large_tables: frozenset[str] = field(default=frozenset(), repr=False)
     secret: str = field(default="", repr=False)
     calls: Calls = field(default_factory=Calls, repr=False, compare=False)
