@@ -11,21 +11,21 @@ from kappa.lazy import Lazy
 
 
 def test_a_value_is_made_once_whichever_thread_needs_it_first() -> None:
-    made: list[object] = []
+    values: list[object] = []
 
     def make() -> object:
-        time.sleep(0.05)  # so long that all of them need it meanwhile
-        made.append(object())
-        return made[-1]
+        time.sleep(0.05)  # long enough for all of them to need it meanwhile
+        values.append(object())
+        return values[-1]
 
-    lazy, seen = Lazy(make), []
+    lazy, answers = Lazy(make), []
     assert lazy.made is None
-    threads = [threading.Thread(target=lambda: seen.append(lazy.get())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: answers.append(lazy.get())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == made * 4 and lazy.made is made[0]
+    assert answers == values * 4 and lazy.made is values[0]
 
 
 def test_a_value_that_could_not_be_made_is_made_the_next_time() -> None:

@@ -399,11 +399,11 @@ class TestExactlyOnce:
         first = Archiver(stream.config, stream.topic, session=stream.session)
         first.open()
 
-        def overtaken(*given: Any, **options: Any) -> None:
+        def overtaken(*arguments: Any, **options: Any) -> None:
             monkeypatch.undo()
             with Archiver(replace(stream.config, stale_seconds=-1.0), stream.topic, session=stream.session) as second:
                 run([second])
-            tables.append_frame(*given, **options)
+            tables.append_frame(*arguments, **options)
 
         monkeypatch.setattr(tables, "append_frame", overtaken)
         with pytest.raises(StaleWriterError):

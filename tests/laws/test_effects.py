@@ -62,13 +62,13 @@ class World:
 
     Attributes:
         calls: what was asked of the broker that changes it, and of drivers.
-        made: the effects of the present command.
+        effects: the effects of the present command.
     """
 
     config: Config
     folder: Path
     calls: list[str] = field(default_factory=list)
-    made: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
     _depth: int = 0
     _last: tuple[dict[str, bytes], int] = ({}, 0)
 
@@ -76,12 +76,12 @@ class World:
         """Every byte below the folder, without code that was unpacked or compiled and signs of life; calls so far."""
         unpacked = f"{self.config.home}/code"
         files = {str(file): file for file in self.folder.rglob("*") if file.is_file()}
-        kept = {
+        contents = {
             name: file.read_bytes()
             for name, file in files.items()
             if not name.startswith(unpacked) and file.parent.name != "__pycache__" and file.name != "heartbeat.json"
         }
-        return kept, len(self.calls)
+        return contents, len(self.calls)
 
     def made_within(self, make: Callable[[Act[Any]], Any]) -> Callable[[Act[Any]], Any]:
         """The walk that makes effects, with a look around each."""
@@ -94,7 +94,7 @@ class World:
                 self._depth += 1
                 effect.make()
                 self._depth -= 1
-                self.made.append(effect.what)
+                self.effects.append(effect.what)
                 before, self._last = self._last, self.state()
                 assert before != self._last or CONDITION.search(effect.what), f"{effect.what}: nothing was changed"
             return act.outcome()
@@ -116,24 +116,24 @@ class World:
 
     def walk(self, *words: str) -> None:
         """Run a command without and with ``--execute``."""
-        self.made, self._last = [], self.state()
+        self.effects, self._last = [], self.state()
         shown = re.findall(r"^Would (.+)\.$", self.run(*words), re.MULTILINE)
         self.stays()
-        assert shown and not self.made
+        assert shown and not self.effects
         self.run(*words, "--execute")
         self.stays()
-        assert self.made == shown
+        assert self.effects == shown
 
-    def told(self, *, stages: tuple[str, ...] = CANDIDATE, **plan: Any) -> Told:
+    def story(self, *, stages: tuple[str, ...] = CANDIDATE, **plan: Any) -> Told:
         """A live epoch of three slices, and a candidate that was verified."""
-        told, now = Told(config=self.config, name=NAME, partitions=1, topic=TOPIC), clock.now()
-        told.begin(1, now, topic_ids={TOPIC: "id-1"}, **plan)
-        told.move(1, None, 0, now)
-        told.ledger(1, steady(now, 3))
+        story, now = Told(config=self.config, name=NAME, partitions=1, topic=TOPIC), clock.now()
+        story.begin(1, now, topic_ids={TOPIC: "id-1"}, **plan)
+        story.move(1, None, 0, now)
+        story.ledger(1, steady(now, 3))
         if stages:
-            told.begin(2, now, live=1, stages=stages, report=REPORT, topic_ids={TOPIC: "id-1"})
-            told.ledger(2, steady(now, 3, sends="held"))
-        return told
+            story.begin(2, now, live=1, stages=stages, report=REPORT, topic_ids={TOPIC: "id-1"})
+            story.ledger(2, steady(now, 3, sends="held"))
+        return story
 
     def deploy(self, text: str = TOPOLOGY) -> None:
         self.config.topologies.mkdir(exist_ok=True)
@@ -154,8 +154,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         "KAPPA_TOPOLOGIES": tmp_path / "topologies",
     }
     environment = {name: str(value) for name, value in settings.items()}
-    made = World(config=Config.from_env({**environment, "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}), folder=tmp_path)
-    monkeypatch.setattr(Act, "make", made.made_within(Act.make))
+    world = World(config=Config.from_env({**environment, "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}), folder=tmp_path)
+    monkeypatch.setattr(Act, "make", world.made_within(Act.make))
 
     def path(config: Config, topology: str, epoch: int) -> Path:
         return Path(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
@@ -164,14 +164,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         file = path(config, topology, epoch)
         file.parent.mkdir(parents=True, exist_ok=True)
         heartbeat.write(str(file), heartbeat.this_process("d", code))
-        made.calls.append(f"launch {epoch}")
+        world.calls.append(f"launch {epoch}")
         return os.getpid()
 
     def end(config: Config, topology: str, epoch: int) -> None:
         beat = heartbeat.read(str(path(config, topology, epoch)))
         if beat is not None:
             heartbeat.write(str(path(config, topology, epoch)), replace(beat, state="stopped"))
-            made.calls.append(f"end {epoch}")
+            world.calls.append(f"end {epoch}")
 
     def watch(config: Config, topology: str, epoch: int, **_: Any) -> None:
         epochs = Epochs(config.lake)
@@ -181,15 +181,17 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(process, "launch", launch)
     monkeypatch.setattr(process, "await_end", end)
     monkeypatch.setattr(moves, "watch", watch)
-    return made
+    return world
 
 
-def _counted(world: World, call: Callable[..., Any]) -> Callable[..., Any]:
-    def counted(self: Any, *args: Any, **named: Any) -> Any:
-        world.calls.append(f"{call.__name__}{args}")
-        return call(self, *args, **named)
+def counted(call: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    """A method that writes its calls down."""
 
-    return counted
+    def counting(self: Any, *arguments: Any, **named: Any) -> Any:
+        calls.append(f"{call.__name__}{arguments}")
+        return call(self, *arguments, **named)
+
+    return counting
 
 
 @pytest.fixture
@@ -201,59 +203,59 @@ def brokered(world: World, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> It
         (Sender, ("init", "send")),
     ):
         for name in names:
-            monkeypatch.setattr(kind, name, _counted(world, getattr(kind, name)))
+            monkeypatch.setattr(kind, name, counted(getattr(kind, name), world.calls))
     kafka.create_topic(TOPIC, 1)
     yield world
     kafka.delete_topics(name for name in kafka.topics() if NAME in name)
 
 
 def start(world: World) -> None:
-    world.told().tell(1, "stop", clock.now())
+    world.story().tell(1, "stop", clock.now())
     world.walk("start", NAME, "--detach")
 
 
 def stop(world: World) -> None:
-    world.told().beat(1)
+    world.story().beat(1)
     world.walk("stop", NAME)
 
 
 def cutover(world: World) -> None:
-    world.told().tell(1, "stop", clock.now())
+    world.story().tell(1, "stop", clock.now())
     world.walk("cutover", NAME, "--detach")
 
 
 def approval(world: World) -> None:
-    world.told()
+    world.story()
     world.walk("approve", NAME)
     world.walk("reject", NAME, "2")
     world.walk("start", NAME, "--epoch", "2", "--detach")
 
 
 def savepoint(world: World) -> None:
-    world.told()
+    world.story()
     world.walk("savepoint", "create", NAME, "sale")
     world.walk("savepoint", "drop", NAME, "sale")
 
 
 def set_aside(world: World) -> None:
     world.deploy()
-    told = world.told(code=code.store(world.config.lake, world.config.topologies, NAME))
-    end = Ledger(told.paths(1).ledger).state().position[TOPIC, 0]
+    story = world.story(code=code.store(world.config.lake, world.config.topologies, NAME))
+    end = Ledger(story.paths(1).ledger).state().position[TOPIC, 0]
     world.walk("set-aside", NAME, "--offset", f"{end}-{end + 2}", "--unreadable", "--reason", "the disk")
 
 
 def upgrade(world: World) -> None:
     world.deploy()
-    world.told(stages=(), code=code.store(world.config.lake, world.config.topologies, NAME))
+    world.story(stages=(), code=code.store(world.config.lake, world.config.topologies, NAME))
     world.deploy(TOPOLOGY.replace('version="1"', 'version="2"'))
     world.walk("upgrade", NAME, "--slices", "0", "--history-stands", "--reason", "faster", "--detach")
 
 
 def restore(world: World) -> None:
-    told = world.told()
-    path = told.paths(1).table("rewards")
+    story = world.story()
+    path = story.paths(1).table("rewards")
     write_deltalake(path, pa.table({"id": ["a", "b"]}))
-    ledger = Ledger(told.paths(1).ledger)
+    ledger = Ledger(story.paths(1).ledger)
     last = ledger.state().committed
     assert last is not None
     plan = LedgerRow(kind="plan", seq=last.seq + 1, writer="d", at=clock.now(), ranges=last.ranges)
@@ -264,14 +266,20 @@ def restore(world: World) -> None:
 
 
 def backfilled(world: World) -> None:
-    told = world.told(stages=())
+    story = world.story(stages=())
     now = clock.now()
     proposal = Backfill(
-        topology=NAME, epoch=1, code=told.plan(1, None, 0, now).code, version="1", begin=now, end=now, outputs=("rows",)
+        topology=NAME,
+        epoch=1,
+        code=story.plan(1, None, 0, now).code,
+        version="1",
+        begin=now,
+        end=now,
+        outputs=("rows",),
     )
 
     def compute(*_: Any) -> Computed:
-        folder = Path(told.paths(1).recomputed(proposal.folder).root)
+        folder = Path(story.paths(1).recomputed(proposal.folder).root)
         folder.mkdir(parents=True)
         (folder / "rows").write_text("computed")
         return Computed(writer="w", rows={}, compared=())
@@ -304,23 +312,23 @@ def replayed(world: World) -> None:
 
 
 def rolled_back(world: World) -> None:
-    told, now = world.told(), clock.now()
-    told.move(2, 1, 300, now)
+    story, now = world.story(), clock.now()
+    story.move(2, 1, 300, now)
     world.walk("rollback", NAME)
 
 
 def removal(world: World) -> None:
-    told = world.told()
+    story = world.story()
     world.walk("abort", NAME, "2")
-    told.begin(3, clock.now(), live=1, stages=CANDIDATE, report=REPORT)
-    told.move(3, 1, 300, clock.now())
+    story.begin(3, clock.now(), live=1, stages=CANDIDATE, report=REPORT)
+    story.move(3, 1, 300, clock.now())
     world.walk("retire", NAME, "1")
 
 
 def housekeeping(world: World) -> None:
-    told = world.told()
-    told.tell(2, "aborted", clock.now())
-    Path(told.paths(2).root, "left").write_text("over")
+    story = world.story()
+    story.tell(2, "aborted", clock.now())
+    Path(story.paths(2).root, "left").write_text("over")
     world.walk("housekeeping")
 
 

@@ -38,10 +38,12 @@ def private_patches(text: str) -> list[int]:
     ]
 
 
-def test_no_test_puts_something_in_the_place_of_a_private_name() -> None:
+def test_no_test_replaces_a_private_name() -> None:
     files = {file.relative_to(TESTS): file.read_text() for file in sorted(TESTS.rglob("*.py"))}
-    found = {str(file): private_patches(text) for file, text in files.items() if any(f"{p}(" in text for p in PATCHES)}
-    assert {file: lines for file, lines in found.items() if lines} == {}
+    lines_by_file = {
+        str(file): private_patches(text) for file, text in files.items() if any(f"{p}(" in text for p in PATCHES)
+    }
+    assert {file: lines for file, lines in lines_by_file.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
