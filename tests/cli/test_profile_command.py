@@ -35,8 +35,7 @@ def timed(config: Config, *slices: dict[str, float], records: int = 1_000) -> No
     """Slices behind those that there are, of this many records and with these seconds."""
     ledger = Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger)
     for seconds in slices:
-        state = ledger.state()
-        assert state.committed is not None
+        state = ledger.begun()
         end = state.position.get("pos", 0) or 0
         row = LedgerRow(
             kind="plan",

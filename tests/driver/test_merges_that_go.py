@@ -50,8 +50,7 @@ def config_of(base: Path, **settings: Any) -> Config:
 
 def maintain_as_earlier_code(epoch: Epoch, config: Config, now: Any) -> None:
     """What a look after files was before merges: each commit has its own, and only the last slice's changes stay."""
-    state = epoch.run.ledger.state()
-    assert state.committed is not None
+    state = epoch.run.ledger.begun()
     row = LedgerRow(kind="maintain", seq=state.seq, writer="me", at=now, detail={"readable_from": 0, "savepoints": []})
     epoch.run.ledger.append(row)
     vacuum.forget_before(epoch.paths.changes("sums"), state.seq)
@@ -133,6 +132,6 @@ def test_changes_do_not_pile_up(tmp_path: Path, watch: Watch) -> None:
             most_changes = max(most_changes, queries.query(epoch.paths.changes("sums"), None).num_rows)
     assert most_changes <= 30 + 30 + 2, "those of the commits that stay, and of what their oldest merge lacks"
     assert most_merges <= 3 + 2 + 6 + 1, "savepoints, one a half hour, those of the last minutes, and the newest"
-    last = epoch.run.ledger.state().committed
-    assert last is not None and contents_of(epoch.paths, last, "sums").merged >= last.seq - 1
+    last = epoch.run.ledger.begun().committed
+    assert contents_of(epoch.paths, last, "sums").merged >= last.seq - 1
     assert MERGED not in last.detail or last.detail[MERGED]["sums"]["rows"] == 1

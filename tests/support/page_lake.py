@@ -168,8 +168,7 @@ class Told:
     def dead_letters(self, epoch: int, values: Mapping[str, bytes | None]) -> None:
         """One dead letter of each reason, with its value, in one more slice."""
         paths, ledger = self.paths(epoch), Ledger(self.paths(epoch).ledger)
-        last = ledger.state().committed
-        assert last is not None
+        last = ledger.begun().committed
         tables.create(paths.dead_letters, tables.DEAD_LETTER)
         columns = {
             "_seq": [last.seq + 1] * len(values),
@@ -196,8 +195,7 @@ class Told:
     def grow(self, epoch: int, each: int = 20) -> None:
         """One more slice in a ledger, committed now."""
         ledger = self._grown.setdefault(epoch, Ledger(self.paths(epoch).ledger))
-        last = ledger.state().committed
-        assert last is not None
+        last = ledger.begun().committed
         ranges = tuple(replace(one, start=one.end, end=one.end + each) for one in last.ranges)
         at, read = clock.now(), each * self.partitions
         plan = LedgerRow(kind="plan", seq=last.seq + 1, writer="d", at=at, ranges=ranges, sends="live", code="c")
