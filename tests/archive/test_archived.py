@@ -1,4 +1,4 @@
-"""What an archive keeps of a record gives back exactly what parsing the record gives, for any value and any type."""
+"""Records read back from an archive equal the parsed records, for any value and any type."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def assert_read_as_parsed(
     is_parsed: bool = True,
     schemas: WriterSchemas | None = None,
 ) -> None:
-    """Archive records parsed by some schemas, read them back by one, and compare with parsing alone."""
+    """Archive records parsed by some schemas, read them back by one, and compare them with plain parsing."""
     reader = source(schema) if isinstance(schema, str) else schema
     sources = [source(one) if isinstance(one, str) else one for one in archived]
     names = {str(schema_name(one)): one for one in sources}

@@ -124,7 +124,7 @@ def test_a_writer_frozen_before_removing_files_spares_those_of_its_successor(
 
 
 def test_two_threads_that_share_a_log_get_each_row_once(log: AppendLog) -> None:
-    """As the thread of a stream and the driver's own share the record of epochs."""
+    """The thread of a stream and that of the driver share the record of epochs like this."""
     rows: list[dict[str, Any]] = []
     errors: list[BaseException] = []
     start, last = threading.Barrier(3), threading.Event()
@@ -186,7 +186,7 @@ def test_a_refresh_during_another_threads_refresh_counts_no_row_twice(
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A number for each time that Delta's log was listed."""
+    """A number per listing of Delta's log."""
     listings: list[int] = []
     real = DeltaTable.update_incremental
 

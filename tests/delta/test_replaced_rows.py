@@ -1,4 +1,4 @@
-"""Rows of an interval that give way to others in one Delta commit: those of the interval, all of them, no other."""
+"""Rows of an interval are replaced in one Delta commit: all of them, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is removed of a Delta table, and what never is."""
+"""Which files of a Delta table are removed, and which never."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_files_younger_than_the_stated_age_stay(table: str) -> None:
 
 
 def test_a_version_written_after_the_lookup_of_kept_ones_stays_readable(table: str) -> None:
-    """What a process does that is frozen between the two: its successor writes on."""
+    """The process is frozen between the two, and its successor continues to write."""
     for seq in (1, 2):
         tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
 

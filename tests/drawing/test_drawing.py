@@ -116,7 +116,7 @@ def test_no_hostile_text_escapes_from_its_label(name: str) -> None:
 
 
 def check(graph: Graph) -> None:
-    """All of the text can be seen."""
+    """Checks that all of the text is visible."""
     shown = text(graph)
     assert all(c.isprintable() or c == "\n" for c in shown)
 

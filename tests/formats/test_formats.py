@@ -1,4 +1,4 @@
-"""What is stored is read as it was meant: a stored example of each record, with numbers and fields of other code."""
+"""Stored records keep their meaning: an example of each, with format numbers and fields of other code."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def example(name: str) -> Values:
 
 
 def newest(name: str) -> Values:
-    """The example of what is written now."""
+    """The example of the present format."""
     return examples(name)[-1]
 
 

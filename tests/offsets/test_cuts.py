@@ -131,7 +131,7 @@ def test_a_cut_is_a_prefix_even_from_a_position_chosen_by_arrival(log: Log, size
 def test_a_replay_from_the_middle_has_one_order_whatever_precedes_it(
     log: Log, sizes: list[int], slack: int, data: st.DataObject
 ) -> None:
-    """What production carries: the running maxima of what this replay has read, none of what lies before its start."""
+    """As in production, running maxima cover the records that this replay has read, not those before its start."""
     start = Offsets.of((at, data.draw(st.integers(0, end))) for at, end in log.end.items())
     assert drain(log, sizes, start, slack, carried=start) == log.ordered(start, {})
 

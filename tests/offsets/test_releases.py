@@ -18,7 +18,7 @@ def spans(*read: tuple[str, int, int, int]) -> list[OffsetRange]:
 
 
 def released(ranges: list[OffsetRange], times: dict[str, dict[int, int]], **ends: int) -> Releases:
-    """Of a live slice; partitions of ``left`` end where ``p0`` and ``p1`` say, by default where the slice ends."""
+    """Releases of a live slice; partitions of ``left`` end at ``p0`` and ``p1``, by default at the slice's end."""
     end = ranges_end(ranges)
     stable = Offsets.of((at, ends.get(f"p{at[1]}", offset)) for at, offset in end.items())
     return releases.of_live_slice(ranges, end, TOPICS, times, lambda: stable)
@@ -74,7 +74,7 @@ def test_a_savepoint_has_the_releases_up_to_it() -> None:
 
 
 class Run:
-    """What follows from releases, by dictionaries: stream times at each record and after each slice."""
+    """Stream times at each record and after each slice, computed from releases with plain dictionaries."""
 
     def __init__(self, log: dict[tuple[str, int], list[int]]) -> None:
         self.log = log

@@ -1,4 +1,4 @@
-"""Records set aside, as values: which ones, where, and how people name them."""
+"""Records set aside, as values: their offsets, and their notation."""
 
 from __future__ import annotations
 

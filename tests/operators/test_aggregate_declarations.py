@@ -1,4 +1,4 @@
-"""Aggregates that do not fit are refused when a topology is defined, without Spark."""
+"""Invalid aggregates are refused when a topology is defined, without Spark."""
 
 from __future__ import annotations
 

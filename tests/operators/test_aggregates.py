@@ -127,7 +127,7 @@ def expected(facts: list[Fact]) -> dict[str, dict[Any, Mapping[str, Any]]]:
 def actual_rows(
     driver: TopologyDriver, name: str, expected_rows: Mapping[Any, Mapping[str, Any]]
 ) -> dict[Any, dict[str, Any]]:
-    """Key -> those columns that the oracle knows."""
+    """Key -> the columns that the oracle computes."""
     key = driver.topology.table(name).key
     columns = next(iter(expected_rows.values()), {})
     return {

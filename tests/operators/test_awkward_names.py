@@ -32,7 +32,7 @@ def results(topology: Topology, run: TopologyDriver | HeldSlices, shown: names.N
 
 
 def in_memory(spark: SparkSession, parts: Any, shown: names.Names) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a test driver has, and what it sent."""
+    """Rows of a test driver, and the records that it sent."""
     topology = names.topology(shown, parts)
     run = TopologyDriver(topology, spark)
     for part in names.slices(shown):

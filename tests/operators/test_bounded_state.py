@@ -155,7 +155,7 @@ TOPOLOGY = Topology(name="stocks.state", version="1", sources=list(SOURCES.value
 
 
 def sizes(spark: SparkSession, logs: Iterable[Log]) -> dict[str, list[int]]:
-    """Table -> its rows after each of these, one slice from one to the next."""
+    """Table -> its number of rows after each log, with one slice from one to the next."""
     driver = TopologyDriver(TOPOLOGY, spark, partitions={"ticks": 2, "payments": 1, "products": 1})
     counts: dict[str, list[int]] = {table.name: [] for table in TOPOLOGY.tables}
     before = Log(end=0, lag=0)

@@ -108,7 +108,7 @@ def assert_at_changes(spark: SparkSession, names: Iterable[str], first: int, mos
 
 
 def located(spark: SparkSession, times: list[tuple[str, int]], zone: str, name: str) -> DataFrame:
-    """Start and end of the windows of each grid that times are in, as Spark has them, with Java's offsets there.
+    """Start and end of each grid's windows for these times, as Spark computes them, with Java's offsets there.
 
     Args:
         times: zones and epoch microseconds.

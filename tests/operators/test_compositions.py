@@ -1,4 +1,4 @@
-"""Operators that read what others emit: plain Python makes the same of the rows that were emitted, under every cut."""
+"""Operators that read rows emitted by others match plain Python on those rows, under every cut."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check(spark: SparkSession, name: str, *, seed: int, cuts: tuple[int, ...]) -
 
 
 def is_of_the_end(row: Row) -> bool:
-    """Whether it comes of the record of the end, behind which nothing closes."""
+    """True for rows of the last record, after which nothing closes."""
     return bool(row["id"] == "z")
 
 

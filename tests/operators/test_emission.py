@@ -1,4 +1,4 @@
-"""The order of emission: rows that are final by a frontier go, and are newest, in one order, wherever slices end."""
+"""The order of emission: final rows are sent, and are newest, in one order, wherever slices end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deduplication that waits: the first record of a run, whatever the order in which its partitions were read."""
+"""Deduplication that waits: the first record of a run, in any read order of its partitions."""
 
 from __future__ import annotations
 

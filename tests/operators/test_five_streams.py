@@ -1,4 +1,4 @@
-"""The page of streams that everybody writes: each is as short as it says, and gives what it should under every cut."""
+"""The page of common streams: each is as short as stated, and gives the expected rows under every cut."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-#: So many lines each may have at most.
+#: The most lines that each may have.
 MOST = {VISITS: 15, UNPAID: 20, REVENUE: 22, TOP: 20, CDC: 18}
 
 

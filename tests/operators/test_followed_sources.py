@@ -1,4 +1,4 @@
-"""Chains: what reads the topic of another topology closes by what that says is final, and refuses none of its rows."""
+"""Chains: a reader of another topology's topic closes by that one's final times, and refuses none of its rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def reader_of(upstream: Topology, topic: str) -> Topology:
 
 
 def records_of(driver: TopologyDriver, topic: str, time: str, start: int) -> Iterator[Input]:
-    """What a driver has sent to a topic from a place on; keys lie in two partitions."""
+    """Records that a driver sent to a topic from a position on; keys lie in two partitions."""
     for key, value in driver.sent(topic)[start:]:
         assert value is not None
         at = orjson.loads(value)[time]
@@ -150,7 +150,7 @@ def test_nothing_closes_before_the_upstream_says_what_is_final(spark: SparkSessi
     assert below.rows("counts") == []
     below.pipe([], final={"sums-out": at(8_000)})
     assert [row["window_start"] for row in below.rows("counts")] == [at(0)]
-    # A partition without records holds nothing back, and a row that comes behind a later one is in time.
+    # A partition without records holds nothing back, and a row that comes after a later one is in time.
     below.pipe([Input(topic="sums-out", value={**row, "window_start": at(9_000).isoformat()}, timestamp_ms=9_000)])
     below.pipe([], final={"sums-out": at(70_000)})
     assert [row["window_start"] for row in below.rows("counts")] == [at(0), at(8_000), at(56_000)]

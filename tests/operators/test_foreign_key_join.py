@@ -1,4 +1,4 @@
-"""Tables joined with tables: what an update on either side changes in the result, and what a deletion takes back."""
+"""Tables joined with tables: how updates and deletions on either side change the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step hands to operators: types as declared, rows of a stream, and event time where it counts."""
+"""Frames that a step passes to operators: declared types, rows of a stream, and event time where it counts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TIMED = [name for name in OPERATORS if name.endswith("_window") or name in ("at_
 
 
 def called(operator: Operator[Any], rows: DataFrame, **tables: DataFrame) -> Any:
-    """What an operator makes of the rows that a step hands to it; its state is as the rows are unless it is given."""
+    """The result of an operator on these rows; its state has the same columns unless it is passed."""
     before = {"state": rows, **tables}
     slice = Slice(seq=1, records={"t": rows}, tables=before, frontiers={"t": Frontier(ms=0)})
     return operator(slice, rows)

@@ -1,4 +1,4 @@
-"""Operators over partitions that fall silent: what is released is part of the log, so that cuts change nothing."""
+"""Operators over partitions that fall silent: releases are part of the log, so cuts change nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def topology(idle_after: str | None) -> Topology:
-    """Counts of moves by window, and moves with payments that are near; payments seldom come."""
+    """Counts of moves by window, and moves joined with payments nearby; payments are rare."""
     moves = Source(
         topic="moves", schema="id STRING NOT NULL, at BIGINT", time="at", grace="2 seconds", idle_after=idle_after
     )

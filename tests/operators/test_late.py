@@ -1,4 +1,4 @@
-"""Late records of all operators are kept, whatever a step returns; a step that would leave some out is refused."""
+"""Late records of all operators are kept, whatever a step returns; a step that would omit some is refused."""
 
 from __future__ import annotations
 

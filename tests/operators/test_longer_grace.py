@@ -71,7 +71,7 @@ def driver_of(spark: SparkSession, names: Sequence[str] = NAMES, partitions: int
 
 
 def identities(driver: TopologyDriver, name: str) -> Counter[tuple[Any, ...]]:
-    """Final rows by what they may be there for once."""
+    """Final rows by the identity under which each may exist once."""
     names = {
         "sessions": ("id", "session_start"),
         "paced": ("id", "boundary"),

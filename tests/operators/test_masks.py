@@ -1,4 +1,4 @@
-"""Masks: the hash that they are, and where its key may not be seen."""
+"""Masks: their hash, and the places where its key must not appear."""
 
 from __future__ import annotations
 

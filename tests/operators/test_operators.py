@@ -1,4 +1,4 @@
-"""What the operators make of three rows."""
+"""Results of the operators on three rows."""
 
 from __future__ import annotations
 

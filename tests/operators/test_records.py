@@ -175,7 +175,7 @@ def crossed(frame: DataFrame) -> list[tuple[Any, ...]]:
 def crossings(
     frame: DataFrame, before: DataFrame | None = None, kind: str = "BIGINT", **parameters: Any
 ) -> list[tuple[Any, ...]]:
-    """What the totals of the values cross."""
+    """Thresholds that the totals of the values cross."""
     source = Source(topic="t", schema=f"id STRING, n {kind}")
     sums = running_total(source, key="id", amount="n", total="sum", table="sums", **parameters)
     earlier = frame.limit(0) if before is None else before

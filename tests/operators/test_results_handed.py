@@ -1,4 +1,4 @@
-"""What an operator hands to a step has the results; what is written has all that the operator needs to go on."""
+"""A step gets only the results of an operator; the table has all columns that the operator needs to continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several rows of one record: their content orders them, wherever they lie and whichever columns a step keeps."""
+"""Several rows of one record are ordered by their content, wherever they lie and whatever a step selects."""
 
 from __future__ import annotations
 

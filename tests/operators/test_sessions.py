@@ -1,4 +1,4 @@
-"""Sessions: what belongs together, what merges, when a session closes, what is late for all of them."""
+"""Sessions: which records belong together, when sessions merge and close, and which records are late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sliding windows: where they lie, what they hold, when they are emitted."""
+"""Sliding windows: their bounds, their records, and when they are emitted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_window_is_emitted_once_when_the_frontier_is_past_its_end(spark: Spark
     pipe(driver, tick("a", 1000), tick("b", 2001))
     assert [row[:3] for row in _of(driver, "a")] == [("a", -4000, 1000)]
 
-    pipe(driver, tick("b", 7001))  # the window behind the records ends at 6001; it has none
+    pipe(driver, tick("b", 7001))  # the window after the records ends at 6001; it has none
     assert rows(driver, "windows", "symbol", "event_time") == [("a", 1000), ("b", 2000), ("b", 2001), ("b", 7001)]
 
     pipe(driver, tick("b", 7003))

@@ -1,4 +1,4 @@
-"""Rows of a stream with what a table had for them: as of their time, before them in the log, or in a global table."""
+"""Rows of a stream joined with a table: as of their time, before them in the log, or as a global table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GRACE = {"orders": 1_000, "products": 2_000}
 
 
 def source(topic: str, **event_time: str) -> Source:
-    """Products are a table of which null values delete."""
+    """The source of a topic; null values of products delete."""
     keys = {"key_schema": "id STRING", "tombstones": True} if topic == "products" else {}
     return Source(topic=topic, schema=ROW, **keys, **event_time)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Windows on a grid: which records they hold, when they close, what is late for them."""
+"""Windows on a grid: which records they hold, when they close, and which records are late."""
 
 from __future__ import annotations
 

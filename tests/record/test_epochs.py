@@ -1,4 +1,4 @@
-"""The record of epochs: what events add up to, and what cannot follow what."""
+"""The record of epochs: the state that events add up to, and impossible transitions."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_copy_of_a_lake_keeps_its_id_and_another_lake_differs(epochs: Epochs, 
 
 
 def test_a_decision_holds_only_for_the_events_it_read_despite_another_thread(tmp_path: Path) -> None:
-    """The thread of a stream looks at the record while the driver decides on it: still compare-and-set."""
+    """The thread of a stream reads the record during a decision of the driver, which stays compare-and-set."""
     ours, theirs = Epochs(str(tmp_path)), Epochs(str(tmp_path))
     ours.change("a.b", lambda _: [event(1, "planned")])
     shown: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""A ledger whose old rows are rolled up says what it said before, to whoever opens it and to whoever follows it."""
+"""A rolled up ledger gives the same answers to those who open it and to those who follow it."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def answers(state: LedgerState) -> dict[str, Any]:
 
 
 def unnumbered(certificate: Certificate) -> Certificate:
-    """Without slice numbers in spans: those of a run name its ends, also where its first or last slice read nothing."""
+    """Without slice numbers in spans: a run names its first and last slice even if they read nothing."""
     proofs = (
         replace(p, spans=tuple(replace(s, seq_first=0, seq_last=0) for s in p.spans)) for p in certificate.partitions
     )

@@ -1,4 +1,4 @@
-"""What a ledger says of records that were set aside, row by row and rolled up."""
+"""Records set aside in a ledger, row by row and rolled up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be concluded from the chunks of an archive, and what plans make of it."""
+"""Facts derived from the chunks of an archive, and their use in plans."""
 
 from __future__ import annotations
 

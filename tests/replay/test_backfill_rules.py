@@ -1,4 +1,4 @@
-"""Which outputs and intervals can be computed again by themselves, and what is said of those that cannot."""
+"""Which outputs and intervals can be computed again by themselves, and the findings about the others."""
 
 from __future__ import annotations
 

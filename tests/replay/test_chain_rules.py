@@ -1,4 +1,4 @@
-"""Who may read whom, what may move alone, and where epochs of a chain stand: on plain values."""
+"""Which epochs may read each other, which may move alone, and their positions in a chain: on plain values."""
 
 from __future__ import annotations
 

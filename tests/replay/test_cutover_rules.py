@@ -1,4 +1,4 @@
-"""Who may go live together, and where the old epochs stop."""
+"""Which epochs may go live together, and where the old ones stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finding is declared once, as data, beside its rule; its message and its page are made of that."""
+"""A finding is declared once, as data beside its rule; its message and page follow from that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two runs over one range mean, and how the second one is cut."""
+"""The verdict of two runs over one range, and the slices of the second."""
 
 from __future__ import annotations
 

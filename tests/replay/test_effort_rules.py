@@ -77,7 +77,7 @@ def test_a_plan_without_an_estimate_only_warns_about_due_records() -> None:
 
 
 def test_an_overdue_record_that_still_exists_is_only_a_warning() -> None:
-    """Its segment has a later record: nobody can tell when it goes."""
+    """Its segment has a later record: the time of its removal is unknown."""
     overdue = retention(-timedelta(minutes=16))
     assert one(retention_overtakes([overdue], 7200.0, 1.0, NOW)) == ("retention-close-behind", Severity.WARN)
 

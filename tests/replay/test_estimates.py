@@ -1,4 +1,4 @@
-"""An estimate says what earlier replays tell, and a measurement by how much it was off."""
+"""An estimate follows from earlier replays, and a measurement shows its error."""
 
 from __future__ import annotations
 

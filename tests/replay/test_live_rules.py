@@ -1,4 +1,4 @@
-"""What readers of the live epoch, its group and its cuts have to say of a replay."""
+"""Findings of a replay about readers, group and cuts of the live epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What topics that are there would make of what is sent to them."""
+"""Findings about existing topics that would drop or refuse records."""
 
 from __future__ import annotations
 

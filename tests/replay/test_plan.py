@@ -1,4 +1,4 @@
-"""A plan is data: frozen, told apart by its content, readable again."""
+"""A plan is data: frozen, identified by its content, readable again."""
 
 from __future__ import annotations
 

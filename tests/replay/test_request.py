@@ -1,4 +1,4 @@
-"""What can be asked for."""
+"""Valid and invalid requests for a replay."""
 
 from __future__ import annotations
 

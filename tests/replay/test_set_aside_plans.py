@@ -1,4 +1,4 @@
-"""What a plan freezes of records that the live epoch set aside, and what a verdict says of those of a candidate."""
+"""Records set aside by the live epoch in a plan, and those of a candidate in a verdict."""
 
 from __future__ import annotations
 

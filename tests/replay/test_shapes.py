@@ -1,4 +1,4 @@
-"""What a seed of another shape can give."""
+"""Seeds of another shape: which fit, and which are refused."""
 
 from __future__ import annotations
 

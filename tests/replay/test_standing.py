@@ -1,4 +1,4 @@
-"""What a report says of topics and dead letters that only one of both epochs has."""
+"""Topics and dead letters of only one epoch, as a report shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a replay begins, for each way of saying it: resolved exactly, or refused with the numbers. Law 9."""
+"""Each kind of start of a replay: resolved exactly, or refused with the numbers. Law 9."""
 
 from __future__ import annotations
 

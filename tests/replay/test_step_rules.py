@@ -1,4 +1,4 @@
-"""What a plan says about a step that may give another result."""
+"""Findings about a step that may give another result."""
 
 from __future__ import annotations
 

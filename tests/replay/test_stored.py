@@ -1,4 +1,4 @@
-"""What one code stored is read by another: unknown fields are passed over, absent ones read as their default."""
+"""Records stored by other code are read: unknown fields are ignored, absent ones have their default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a candidate may differ: what is asked for, what is found, and which of both wins."""
+"""How much a candidate may differ: thresholds, measured values, and their judgement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan says of the topics that its epoch makes for itself."""
+"""Findings about the versioned topics of a plan's epoch."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_changelog_cannot_restore_the_history_of_an_append_output(
 
 
 def reconciled(facts: Facts, **live: object) -> Facts:
-    """The same, its topic kept to its table, and so it was by the live epoch unless that is said otherwise."""
+    """The same with a topic reconciled with its table, by the live epoch too unless stated otherwise."""
     assert facts.topology is not None
     assert facts.live is not None
     shapes = facts.topology.shapes

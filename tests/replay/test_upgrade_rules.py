@@ -134,7 +134,7 @@ def test_an_unobstructed_upgrade_has_no_findings_and_lacking_evidence_warns() ->
 
 
 def timed(size: str = "1 minute", total: str = "a", **source: Any) -> Topology:
-    """A topology with a window over a source with event time: the first one, unless that has none."""
+    """A topology with a window over its first source with event time."""
     row = "k STRING, a BIGINT, b BIGINT, at BIGINT, sent BIGINT"
     arguments = {"topic": "pos", "schema": row, "time": "at", "grace": "1 minute", **source}
     pos, other = Source(**arguments), Source(topic="other", schema=row, time="at", grace="1 minute")

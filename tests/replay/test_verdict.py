@@ -1,4 +1,4 @@
-"""What a comparison says."""
+"""The verdict of a comparison, and its report."""
 
 from __future__ import annotations
 

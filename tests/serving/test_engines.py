@@ -73,7 +73,7 @@ def empty(id: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
-    """A table of which one half is merged: there each row is kept, changed, emptied, removed or new since."""
+    """A half merged table: rows were kept, changed, emptied, removed or added since."""
     with pytest.MonkeyPatch.context() as patch:
         config = epoch_record.empty_lake(tmp_path_factory.mktemp("typed"), patch)
         epoch = Epoch(Path(config.lake), TYPED, merge_seconds=0.0)

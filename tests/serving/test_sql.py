@@ -1,4 +1,4 @@
-"""SQL over tables of several topologies: what their names stand for, and what is refused before the engine has it."""
+"""SQL over tables of several topologies: the meaning of names, and queries refused before the engine runs."""
 
 from __future__ import annotations
 

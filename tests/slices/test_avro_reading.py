@@ -44,7 +44,7 @@ BASE = 1_700_000_000_000
 
 
 def value(n: int) -> bytes | None:
-    """Two writers' schemas, and every way in which a record is dead."""
+    """Records by the schemas of two writers, and every kind of dead letter."""
     odd: dict[int, bytes | None] = {
         3: b'{"n": 3}',
         5: b"\0\0\0\0\x63\x02",

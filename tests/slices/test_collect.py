@@ -1,4 +1,4 @@
-"""Rows of several effects, taken into memory in one job."""
+"""Rows of several effects, collected in one job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rows of an effect may not be, in the driver's memory and in Spark alike."""
+"""Constraints on the rows of an effect, checked alike in the driver's memory and in Spark."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def entries(value: Any, key: bytes = b"k") -> Input:
 
 
 def poison(slice: Any) -> Any:
-    """What README's topology does where a record lacks a value: the row lacks it too."""
+    """The step of README's topology on a record without a value: the row lacks it too."""
     rows = slice["in"].selectExpr("id", "n AS amount", "COALESCE(region, '') AS region", *ORDER)
     return {"state": newest(rows.where("id IS NOT NULL"), key="id"), "rows": rows}
 
@@ -203,7 +203,7 @@ def test_a_refused_slice_writes_nothing_and_the_next_one_passes(spark: SparkSess
 
 
 def snapshot(lake: Path) -> list[str]:
-    """The Delta commits of effects that are there."""
+    """The Delta commits of existing effects."""
     return sorted(str(file) for file in lake.rglob("_delta_log/*.json") if "ledger" not in str(file))
 
 

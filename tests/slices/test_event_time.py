@@ -1,4 +1,4 @@
-"""Event time of a slice's records: plain Python says what each way of reading has to give."""
+"""Event time of a slice's records: each way of reading matches plain Python."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_change_without_a_row_has_the_event_time_of_its_partition(
 
 
 def in_envelope(partition: int, timestamp_ms: int, value: bytes | None, key: bytes | None = None) -> Sent:
-    """The same as a change: null values as deletions, other values that are none as they are."""
+    """The same record as a change: null values as deletions, other values without a row unchanged."""
     try:
         row = None if value is None else orjson.loads(value)
     except orjson.JSONDecodeError:

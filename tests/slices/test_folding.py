@@ -99,7 +99,7 @@ def new_changelog(
 
 @pytest.fixture(params=["in memory", "more keys than fit", "more bytes than fit"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """How it is folded; that it was done so is checked."""
+    """The way a changelog is folded; checks that it was used."""
     name = str(request.param)
     ways: list[str] = []
     overwrite, overwrite_frame = tables.overwrite, tables.overwrite_frame
@@ -208,7 +208,7 @@ def test_a_value_that_is_not_a_row_of_the_table_is_named(
 
 
 def test_a_key_in_two_partitions_of_a_grown_topic_is_one_row(new_changelog: Callable[[str], Changelog]) -> None:
-    """Kafka allows it, and nothing then says which of two records is the newer one; the table's key stays unique."""
+    """Kafka allows added partitions, and then neither record is known to be newer; the key stays unique."""
     changelog = new_changelog(PLAIN)
     key, value = b'{"id":"a"}', b'{"id":"a","n":1,"total":1.0000}'
     changelog.send_records([Record(changelog.topic, key, value, [(changelogs.SEQ, b"1")])])

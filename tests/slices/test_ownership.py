@@ -1,4 +1,4 @@
-"""To which lake an epoch's names on the broker belong, which epoch sends, how one is closed; without Spark."""
+"""Which lake owns an epoch's names on the broker, which epoch sends, and how one is closed; without Spark."""
 
 from __future__ import annotations
 

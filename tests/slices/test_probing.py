@@ -1,4 +1,4 @@
-"""Which record fails alone: sought by halves, or tried one after the other, without any engine."""
+"""The record that fails alone: found by bisection, or by trying one after the other, without an engine."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def other(n: int) -> bytes:
 
 
 def records(count: int, percent_in_json: int, *, is_exact: bool) -> list[Sent]:
-    """Every eleventh is broken; in this many of a hundred is a line break, which Arrow leaves to ``from_json``."""
+    """Every eleventh is broken; this percentage has a line break, which Arrow leaves to ``from_json``."""
     sent: list[Sent] = []
     for n in range(count):
         value = exact(n) if is_exact else other(n)

@@ -1,4 +1,4 @@
-"""What a rebuild folds, and what it does not take for the end of a changelog."""
+"""How a rebuild folds changelogs, and what it does not mistake for their end."""
 
 from __future__ import annotations
 

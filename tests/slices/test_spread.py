@@ -1,4 +1,4 @@
-"""How records lie in time, by a look at both ends of a span on a real broker."""
+"""The spread of records in time, from both ends of a span on a real broker."""
 
 from __future__ import annotations
 

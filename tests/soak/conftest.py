@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def case(case: Callable[[str, str], None]) -> Callable[[str], None]:
-    """Counts one case: one process that died or froze at one place, and what followed was proven."""
+    """Counts one case: a process died or froze at one place, and the outcome was proven."""
     return partial(case, "crash")
 
 

@@ -18,7 +18,7 @@ KIND_NAMES = list(KINDS)
 def test_a_replay_killed_after_every_effect_ends_as_if_undisturbed(
     machines: Callable[..., AbstractContextManager[Rig]], case: Case, kind: str
 ) -> None:
-    # Every other kind merges in every slice: otherwise what is killed around a merge is a merge that does nothing.
+    # Every other kind merges in every slice: otherwise a kill around a merge hits a merge that does nothing.
     settings = {"merge_seconds": 0.0} if KIND_NAMES.index(kind) % 2 == 0 else {}
     with machines(**settings) as machine:
         walk(machine, kind, case, live=LIVE_POINTS)

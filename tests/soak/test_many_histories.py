@@ -1,4 +1,4 @@
-"""Two hundred random histories, other ones each day; SEED=20261122 plays that day again.
+"""Two hundred random histories, different ones each day; SEED=20261122 plays that day again.
 
 A few run in CI (tests/laws).
 """

@@ -1,4 +1,4 @@
-"""Spark that starts beside a driver's own work: the driver gets it, or what went wrong, and no JVM outlives it."""
+"""Spark starts beside a driver's own work: the driver gets the session or the error, and no JVM outlives it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def more(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @pytest.fixture(autouse=True, scope="module")
 def shipped() -> Iterator[None]:
-    """Workers get the functions of this file themselves: they cannot import it."""
+    """Pickles the functions of this file by value: workers cannot import it."""
     from pyspark import cloudpickle
 
     module = sys.modules[__name__]
@@ -105,7 +105,7 @@ spark.stop()
 
 
 def outcome(tmp_path: Path, **conf: str) -> list[str]:
-    """What a process prints whose temporary folder has a path that no socket could have."""
+    """The output of a process whose temporary folder has a path too long for a socket."""
     deep = tmp_path / ("d" * 60)
     deep.mkdir()
     env = {**os.environ, "TMPDIR": str(deep), "KAPPA_HOME": str(tmp_path), "KAPPA_SPARK_MASTER": "local[1]"}

@@ -29,7 +29,7 @@ IN_SOAK = 50
 
 @pytest.fixture
 def tuned(spark: SparkSession) -> Iterator[None]:
-    """Each slice tunes the session for its size: it is given back as it was."""
+    """Restores the session, which each slice tunes for its size."""
     yield
     tune(spark, is_small=False)
 

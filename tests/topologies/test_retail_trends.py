@@ -1,4 +1,4 @@
-"""`retail.trends` on invoices written by hand, and the values that it may not let through."""
+"""`retail.trends` on invoices written by hand, and the values that it has to mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of columns holds for what topics get of them, as a validator sees it."""
+"""The JSON Schema of columns describes the values in topics, according to a validator."""
 
 from __future__ import annotations
 

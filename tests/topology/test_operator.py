@@ -1,4 +1,4 @@
-"""What the declaration of a bound operator can know is refused there."""
+"""Mistakes that the declaration of an operator can detect are refused there."""
 
 from __future__ import annotations
 

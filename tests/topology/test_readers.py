@@ -1,4 +1,4 @@
-"""State that is kept for several operators: whose state may go on as whose."""
+"""State kept for several operators: which state may continue as which."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ NO_COLUMNS = {
 
 
 def words_of_texts() -> Iterator[str]:
-    """What begins with ``_`` in a text of the code that is not a docstring."""
+    """Words that begin with ``_`` in strings of the code, docstrings aside."""
     for file in Path(kappa.__file__).parent.rglob("*.py"):
         tree = ast.parse(file.read_text())
         bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]

@@ -1,4 +1,4 @@
-"""A table says which of its columns are results: what an operator keeps for itself is not part of them."""
+"""A table declares which of its columns are results; internal columns of operators are not."""
 
 from __future__ import annotations
 

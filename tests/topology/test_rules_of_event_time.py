@@ -64,13 +64,13 @@ class Frontiers:
         return self._times[record.of] - GRACE
 
     def of(self, *partitions: int) -> float:
-        """What these partitions have passed."""
+        """The frontier of these partitions."""
         ms = frontier_of(self._times, partitions, GRACE).ms
         return float("-inf") if ms is None else ms
 
 
 def differing(outcome: Callable[[list[list[Record]]], object]) -> int:
-    """Of how many histories an outcome differs between cuts."""
+    """The number of histories whose outcome differs between cuts."""
     count = 0
     for chance, log in histories():
         outcomes = [outcome([log]), *(outcome(slices(chance, log)) for _ in range(CUTS))]

@@ -1,4 +1,4 @@
-"""A step that reads what its topology does not declare is refused where it is deployed, not once it is live."""
+"""A step that reads undeclared names is refused on deployment, not once it is live."""
 
 from __future__ import annotations
 

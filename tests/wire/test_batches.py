@@ -17,7 +17,7 @@ Record = tuple[int, int, int]
 
 
 def followed(maximum: RunningMaximum, *records: Record) -> list[int]:
-    """The running maximum at records of (partition, offset, time)."""
+    """The running maximum at each record (partition, offset, time)."""
     partitions, offsets, times = (np.array(column, dtype=np.int64) for column in zip(*records, strict=True))
     return [int(time) for time in maximum.follow(partitions, offsets, times)]
 

@@ -47,7 +47,7 @@ def read(payload: Any, kind: pa.DataType = LONG, **forms: Any) -> tuple[dict[str
 
 
 def x_of(value: Any, kind: pa.DataType, schema: Any = None, **forms: Any) -> Any:
-    """The value of a column by the field that a record has for it; a text where it is a dead letter."""
+    """The value of a column read from a record's field; the reason where it is a dead letter."""
     payload: Any = change("c", {"x": value}, lsn=1)
     if schema is not None:
         after = {"type": "struct", "field": "after", "fields": [{"field": "x", **schema}]}

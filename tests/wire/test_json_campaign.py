@@ -1,4 +1,4 @@
-"""JSON values of drawn schemas against the table of types: together and alone, each as the table says."""
+"""JSON values of random schemas against the table of types: each is read as the table says, in bulk and alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAYS: list[Timestamps] = ["text", "text", "epoch_seconds", "epoch_ms", "epoch_us
 
 
 def differing(seed: int, count: int) -> tuple[list[str], Counter[str]]:
-    """Records of one schema that did not become what the table says, and how many there were of each outcome."""
+    """Records of one schema that were not read as the table says, and the count per outcome."""
     random = Random(seed)
     kind, timestamps = drawn_kind(random), random.choice(WAYS)
     records = [drawn_record(random, kind, timestamps) for _ in range(count)]

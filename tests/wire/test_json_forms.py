@@ -56,14 +56,14 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 def array(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Values of a type; dates and times from numbers, of which Python's types know fewer."""
+    """Values of a type; dates and times are made from numbers, whose range is wider than Python's."""
     if kind in (UTC, pa.date32()):
         return pa.array(values, pa.int64() if kind == UTC else pa.int32()).cast(kind)
     return pa.array(values, kind)
 
 
 def nested(name: str, values: list[Any]) -> dict[str, tuple[str, pa.Array]]:
-    """A column of each kind of nesting around a type, named by what it is."""
+    """A column per kind of nesting around a type, by the name of the kind."""
     kind = KINDS[name][0]
     plain = array(kind, values)
     count = len(values)
@@ -110,7 +110,7 @@ def test_every_type_survives_a_changelog(spark: SparkSession, data: st.DataObjec
 
 
 def canonical(values: pa.ChunkedArray) -> list[str]:
-    """Each value as text that tells apart all that differ; dates and times as numbers."""
+    """Each value as a distinct text; dates and times as numbers."""
     return [repr(value) for value in values.cast(numeric(values.type)).to_pylist()]
 
 

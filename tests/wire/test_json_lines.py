@@ -1,4 +1,4 @@
-"""What Arrow may read: the row is right, or the value is left to the converter."""
+"""Values that Arrow reads: the row is right, or the value is left to the converter."""
 
 from __future__ import annotations
 

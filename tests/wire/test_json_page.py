@@ -28,7 +28,7 @@ def table(heading: str) -> list[tuple[str, ...]]:
 
 
 def outcome(value: bytes, kind: str, timestamps: Timestamps = "text") -> str:
-    """What becomes of a value alone, and the same among others."""
+    """The outcome of a value alone, and among others."""
     columns = pa.struct([("x", kind_of(kind))])
     alone = _text(decoded(pa.array([value]), columns, timestamps), 0)
     assert _text(decoded(pa.array([*BESIDE, value, *BESIDE]), columns, timestamps), len(BESIDE)) == alone

@@ -43,7 +43,7 @@ def test_a_block_of_values_gives_the_same_rows_as_single_values(seed: int) -> No
 
 @pytest.mark.parametrize("number", ["1e-214748364", '"1E-999999999"', "0.1e-00012345"])
 def test_a_power_of_ten_beyond_the_table_of_arrow_is_read(number: str) -> None:
-    """Arrow looks such powers up past the end of its table, which ends the process."""
+    """Arrow reads such powers beyond the end of its table, which ends the process."""
     kind = pa.struct([("m", pa.decimal128(12, 2))])
 
     rows, reasons = decoded(pa.array([f'{{"m":{number}}}'.encode(), b'{"m":1}'], pa.binary()), kind)
