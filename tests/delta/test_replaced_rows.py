@@ -102,10 +102,10 @@ def test_rows_outside_the_interval_are_refused_without_a_change(path: str) -> No
 def test_a_replacement_that_another_writer_overtakes_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.append(path, table_of([row(1, 1)], path), 1)
 
-    def is_overtaken(*given: Any, **how: Any) -> None:
+    def is_overtaken(*arguments: Any, **how: Any) -> None:
         monkeypatch.undo()
         replace(path, table_of([row(2, 1)], path), "_offset = 1", 2)
-        deltalake.write_deltalake(*given, **how)
+        deltalake.write_deltalake(*arguments, **how)
 
     monkeypatch.setattr(deltalake, "write_deltalake", is_overtaken)
     with pytest.raises(ConflictError):

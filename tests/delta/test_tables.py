@@ -101,10 +101,10 @@ def test_two_concurrent_writers_of_a_slice_write_it_once(
 ) -> None:
     log, _ = paths
 
-    def is_overtaken(*given: Any, **how: Any) -> None:
+    def is_overtaken(*arguments: Any, **how: Any) -> None:
         monkeypatch.undo()
         tables.append(log, changes(1, ("a", "1.00")), 1)
-        deltalake.write_deltalake(*given, **how)
+        deltalake.write_deltalake(*arguments, **how)
 
     monkeypatch.setattr(deltalake, "write_deltalake", is_overtaken)
     with pytest.raises(ConflictError):

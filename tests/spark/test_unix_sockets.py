@@ -138,7 +138,7 @@ for tempfile.tempdir in sys.argv[1:]:
 def test_a_short_temporary_folder_is_used_once_per_process(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as short:
         places = [short, str(tmp_path / ("d" * 60))]
-        done = subprocess.run([sys.executable, "-c", TWICE, *places], capture_output=True, text=True, check=True)
-        first, second = done.stdout.split()
+        process = subprocess.run([sys.executable, "-c", TWICE, *places], capture_output=True, text=True, check=True)
+        first, second = process.stdout.split()
         assert Path(first).parent == Path(short)
         assert second == first
