@@ -7,8 +7,8 @@ two walks over it: :meth:`Act.make`, and that of the command line, which prints 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
@@ -48,10 +48,6 @@ class Act(Generic[Outcome]):
         for effect in self.effects:
             effect.make()
         return self.outcome()
-
-    def then(self, effects: Iterable[Effect]) -> Act[Outcome]:
-        """The same with more effects after its own."""
-        return replace(self, effects=(*self.effects, *effects))
 
 
 class Acting(Generic[Given, Outcome]):

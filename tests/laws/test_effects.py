@@ -396,4 +396,5 @@ def commands(group: click.Group, prefix: str = "") -> Iterator[str]:
 
 def test_each_command_that_changes_something_is_walked() -> None:
     walked = {name for names in (*ALONE, *WITH_A_BROKER) for name in names.split(", ")}
-    assert walked | {"rebuild"} == set(commands(typer.main.get_command(app)))  # type: ignore[arg-type]
+    walked.add("rebuild")  # it needs what an epoch has sent: tests/product/test_lost_lake.py
+    assert walked == set(commands(typer.main.get_command(app)))  # type: ignore[arg-type]

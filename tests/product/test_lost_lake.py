@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,10 @@ class TestSupersededEpoch:
         stream.produce(ROWS)
         first = live(stream)
         with elsewhere(stream, tmp_path) as other:
+            shown = other.said("rebuild", other.name, "--from-changelog")
+            assert f"Would end epoch {first} of {other.name} for good" in shown and "Would plan again" in shown
+            assert f"; build epoch {first + 1} of {other.name}.\n" in shown, "its driver is started elsewhere"
+            assert not Path(other.config.lake).exists()
             rebuild(other)
             other.run(first + 1)
             other.await_live(first + 1)

@@ -170,7 +170,8 @@ def rollback(
     members = recall.outcome()
     what = f"hand over {_listed(members)}{', all in one commit,' if len(members) > 1 else ''} once caught up"
     is_to_move = any(live.get(name) != back for name, back in members.items())
-    act = recall.then([Effect(what=what, values={"members": members}, make=hand_over)] if is_to_move else [])
+    later = (Effect(what=what, values={"members": members}, make=hand_over),) if is_to_move else ()
+    act = Act(effects=(*recall.effects, *later), outcome=recall.outcome)
     if not execute:
         if not json:
             say(_left_behind(settings, topologies))
