@@ -149,7 +149,8 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
 
     run = stack.trigger(later, {})
     stack.asked(later, run, "approve")
-    assert "Epoch 2 was rejected by airflow:admin. It is taken up again." in stack.task_log(later, run, "approve")
+    taken_up = f"Epoch 2 of {topology} was rejected by airflow:admin. It is taken up again."
+    assert taken_up in stack.task_log(later, run, "approve")
     stack.respond(later, run, "approve", "Approve")
     assert stack.finish(later, run) == "success"
     assert fakes(stack)["live"][topology] == 2

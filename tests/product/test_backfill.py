@@ -263,7 +263,7 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
     from kappa_airflow.forms import backfill_form
 
     monkeypatch.setattr("kappa.spark.session.LazySession", Given(amounts))
-    monkeypatch.setattr("kappa_airflow.replays.replay.config_with_spark", lambda _: amounts.config)
+    monkeypatch.setattr("kappa_airflow.tasks.config_with_spark", lambda _: amounts.config)
     run = SimpleNamespace(triggering_user_name="ann", conf=form)
     context: Any = {
         "dag": SimpleNamespace(params=backfill_form()),
