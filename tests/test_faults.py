@@ -84,7 +84,7 @@ def test_exactly_the_points_of_the_code_are_named() -> None:
     text = "".join(file.read_text() for file in sorted((ROOT / "include" / "kappa").rglob("*.py")))
     literal = set(re.findall(r'crash_point\("([a-z_.]+)"', text))
     families = set(re.findall(r'crash_point\(f"([a-z_]+)\.\{place', text))
-    events = set(re.findall(r'context\.event\("(\w+)"', text))  # a driver's stages: the point is called like the event
+    events = set(re.findall(r'epoch\.event\("(\w+)"', text))  # a driver's stages: the point is called like the event
     assert families == {"effects", "maintain"}
     assert {name.upper() for name in events} <= set(Stage.__members__)
     members = {"effects.outputs", "effects.changes"} | {
