@@ -110,7 +110,7 @@ def test_an_arbitrary_row_kept_by_dropping_duplicates_is_found(spark: SparkSessi
 def test_a_python_function_marked_nondeterministic_is_found(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
-    honest = F.udf(lambda text: text.upper(), "string")
+    honest = F.udf(str.upper, "string")
 
     def fickle(text: str) -> str:
         return text
