@@ -126,10 +126,10 @@ class ChoosePrevious(Choose):
             raise AirflowFailException(f"Epoch {epoch} of {record.topology} is live: readers have it already.")
         stage = record.epoch(epoch).stage
         if stage is not Stage.RETIRED:
-            kept = [e.epoch for e in record.epochs.values() if e.stage is Stage.RETIRED]
+            retired = [e.epoch for e in record.epochs.values() if e.stage is Stage.RETIRED]
             raise AirflowFailException(
                 f"Field 'epoch' is {epoch}, and epoch {epoch} of {record.topology} is {stage}: it was not live, or its "
-                f"tables are gone. Kept for a way back: {', '.join(map(str, kept)) or 'none'}. Trigger a new run."
+                f"tables are gone. Kept for a way back: {', '.join(map(str, retired)) or 'none'}. Trigger a new run."
             )
         return epoch
 

@@ -143,15 +143,15 @@ class Confirm(Question):
                 ) from error
 
 
-def confirm_choice(chosen: Any, *, what: str, hours: float) -> Confirm:
+def confirm_choice(choice: Any, *, what: str, hours: float) -> Confirm:
     """The task that asks whether to do what the task that chose described.
 
     Args:
-        chosen: the output of :class:`kappa_airflow.moves.Choose`.
+        choice: the output of :class:`kappa_airflow.moves.Choose`.
         what: the question.
         hours: time for an answer.
     """
-    terms = {"members": chosen, "lines": chosen["lines"], "shown": chosen["shown"]}
+    terms = {"members": choice, "lines": choice["lines"], "shown": choice["shown"]}
     return Confirm(task_id="confirm", what=what, hours=hours, **terms)
 
 

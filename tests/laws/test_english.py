@@ -1,10 +1,12 @@
-"""The words of the house: phrases that a reader of English reads twice are refused in text for people.
+"""The words of the house: phrases that a reader of English reads twice are refused in text for people, and participles
+as names of values in code.
 
 Comments, docstrings, messages and pages count. Where a phrase is right, the sentence can be turned.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +26,16 @@ PHRASES = {
     r"\bbehind the (?:last (?:record|event|one)|gap|plan's end|archive's end|beginning)\b": "after",
     r"\b(?:at most|about|after|within) so many\b": "this many",
     r"\bfor so long\b(?! that)": "for this long",
+    r"\b(?:every|than|about) so many\b(?! more)": "this many",
+    r"\bone row a group\b": "per group",
+    r"\b(?:\d+ (?:ms|s|bytes|rows|records)) a (?:key|slice|record|partition|topic|table)\b": "per slice",
 }
+#: Participles that name no value: a value is a row, a commit, a finding.
+PARTICIPLES = frozenset(
+    ["asked", "chosen", "found", "given", "kept", "known", "lacking", "made", "mine", "said", "told", "wanted"]
+)
+#: Names that are stored or sent.
+STORED = {"benchmarks/result.py": {"wanted"}, "include/kappa/replay/proof/verdict.py": {"found"}}
 
 
 def pages() -> Iterator[Path]:
@@ -59,6 +70,9 @@ def test_no_text_for_people_has_the_phrase(phrase: str) -> None:
         "an offset behind the last record",
         "at most so many rows",
         "a driver that ran for so long",
+        "after every so many rows",
+        "one row a group",
+        "10 ms a slice",
     ],
 )
 def test_each_phrase_is_noticed(text: str) -> None:
@@ -71,3 +85,29 @@ def test_each_phrase_is_noticed(text: str) -> None:
 )
 def test_plain_english_is_left_alone(text: str) -> None:
     assert sum(len(refused(text, phrase)) for phrase in PHRASES) == 0
+
+
+def names(source: str) -> Iterator[str]:
+    """Locals, parameters, fields, functions and methods that a file names."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def test_no_participle_names_a_value() -> None:
+    places = {}
+    for folder in ("include", "benchmarks", "dags", "jobs", "plugins", "scripts"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            path = file.relative_to(ROOT).as_posix()
+            if participles := PARTICIPLES.intersection(names(file.read_text())) - STORED.get(path, set()):
+                places[path] = sorted(participles)
+    assert places == {}, "name what the value is: row, commit, finding"
+
+
+def test_each_kind_of_name_is_noticed() -> None:
+    source = "def told(wanted: int) -> None:\n    found = [made for made in ()]\n\nclass A:\n    kept: int = 0\n"
+    assert PARTICIPLES.intersection(names(source)) == {"told", "wanted", "found", "made", "kept"}

@@ -37,8 +37,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for found in entry_points(group="kappa.commands"):
-    found.load()(app)
+for command in entry_points(group="kappa.commands"):
+    command.load()(app)
 for module in (
     hosts,
     reads,

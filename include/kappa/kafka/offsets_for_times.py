@@ -15,7 +15,7 @@ from operator import itemgetter
 from kappa.kafka.reader import Reader
 from kappa.offsets.vector import Offsets, TopicPartition
 
-#: After every so many records of a partition it is remembered what the highest time before the next one is.
+#: After every GRAIN records of a partition the highest time so far is remembered.
 GRAIN = 1000
 
 

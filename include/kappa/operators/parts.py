@@ -93,14 +93,14 @@ def merged(
     also: str = "TRUE",
     seeks: bool = False,
 ) -> DataFrame:
-    """Parts of rows and the state before, merged and derived: one row a group.
+    """Parts of rows and the state before, merged and derived: one row per group.
 
     The rows are evaluated and shuffled once, and so is the state. Where ``also`` spares groups, the state is not sorted
     and only the groups that are asked for are merged: with a large state this is several times as fast.
 
     Args:
         rows: what :func:`lifted` gave.
-        before: the state so far, one row a group, with the group columns and the parts'; None for none.
+        before: the state so far, one row per group, with the group columns and the parts'; None for none.
         group: names of the columns that a group is one value of.
         parts: those that ``rows`` were lifted with.
         also: SQL condition of rows of ``before``: which groups the result has that no row is in. ``FALSE`` for none.
@@ -123,7 +123,7 @@ def derived(merged_parts: DataFrame, keep: Sequence[str], parts: Sequence[Part])
     """Merged parts with the columns that are derived from them.
 
     Args:
-        merged_parts: one row a group, with the columns of the parts that merge.
+        merged_parts: one row per group, with the columns of the parts that merge.
         keep: SQL of the columns to keep beside.
         parts: all of them.
     """

@@ -11,8 +11,8 @@ from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay import stored
 from kappa.replay.facts import Facts
 
-#: An estimate for more than so many times the records that it was measured on is rough: a small replay is nearly all
-#: fixed cost.
+#: An estimate for more than FAR times the records that it was measured on is rough: a small replay is nearly all fixed
+#: cost.
 FAR = 20
 #: What an estimate and a measurement have in common, and how people call it.
 MEASURES = ("records", "bytes", "seconds", "disk_bytes")

@@ -9,19 +9,19 @@ ROW = "STRUCT<id: BIGINT, first_name: STRING, last_name: STRING, email: STRING>"
 CUSTOMER = "id BIGINT, first_name STRING, last_name STRING, email STRING"
 
 customers = Source(topic="customers", schema=f"after {ROW}, op STRING NOT NULL")
-kept = newest_by(customers, rows=CUSTOMER, key="id", table="cache")
+cache = newest_by(customers, rows=CUSTOMER, key="id", table="cache")
 
 
 def keep(slice: Slice) -> None:
     """The newest row that each customer ever had."""
-    kept(slice, slice["customers"].where("after IS NOT NULL").selectExpr("* EXCEPT (after)", "after.*"))
+    cache(slice, slice["customers"].where("after IS NOT NULL").selectExpr("* EXCEPT (after)", "after.*"))
 
 
 cache = Topology(
     name="customers.cache",
     version="1",
     sources=[customers],
-    operators=[kept],
-    tables=[replace(kept.tables[0], masked=["first_name", "last_name", "email"])],
+    operators=[cache],
+    tables=[replace(cache.tables[0], masked=["first_name", "last_name", "email"])],
     step=keep,
 )
