@@ -11,7 +11,6 @@ from kappa.config import Config
 from kappa.errors import StuckError
 
 PAUSE_SECONDS = 0.5
-#: A driver that died is started again while a command waits for it.
 
 
 def watch(
