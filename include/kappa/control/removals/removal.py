@@ -161,17 +161,21 @@ def clean(config: Config, leftovers: Sequence[Leftover]) -> Act[tuple[Leftover, 
 def _giving_up(
     config: Config, item: Leftover, records: Mapping[str, TopologyRecord], removed: list[Leftover]
 ) -> Effect:
-    """The removal of an epoch that was rejected long ago; it stays where it was taken up again since the look."""
+    """The removal of an epoch that was rejected long ago."""
     topology, _, epoch = item.name.rpartition(" ")
     premise = Premise.of(records[topology], int(epoch))
-    act = abort.planned(config, topology, int(epoch), actor="housekeeping", reason=item.reason, premise=premise)
 
     def give_up() -> None:
-        with suppress(MoveRefusedError):
-            act.make()
+        with suppress(MoveRefusedError):  # it was taken up again since the look
+            abort(config, topology, int(epoch), actor="housekeeping", reason=item.reason, premise=premise)
             removed.append(item)
 
-    return Effect(what="; ".join(effect.what for effect in act.effects), values={"leftovers": [item]}, make=give_up)
+    return Effect(
+        what=f"abort epoch {epoch} of {topology} unless it was taken up again, end its driver if it runs, and remove "
+        "its topics, group, folder, plan and code",
+        values={"leftovers": [item]},
+        make=give_up,
+    )
 
 
 def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int) -> tuple[Effect, ...]:
