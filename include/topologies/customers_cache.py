@@ -8,12 +8,12 @@ from kappa.operators import cdc_table
 PERSON = "first_name STRING, last_name STRING, email STRING"
 
 customers = Source(topic="customers", schema=PERSON, key_schema="id BIGINT", envelope="debezium")
-cache = cdc_table(customers, key="id", table="cache")
+people = cdc_table(customers, key="id", table="cache")
 
 cache = Topology(
     name="customers.cache",
     version="2",
     sources=[customers],
-    operators=[cache],
-    tables=[replace(cache.tables[0], masked=["first_name", "last_name", "email"])],
+    operators=[people],
+    tables=[replace(people.tables[0], masked=["first_name", "last_name", "email"])],
 )

@@ -9,19 +9,19 @@ ROW = "STRUCT<id: BIGINT, first_name: STRING, last_name: STRING, email: STRING>"
 CUSTOMER = "id BIGINT, first_name STRING, last_name STRING, email STRING"
 
 customers = Source(topic="customers", schema=f"after {ROW}, op STRING NOT NULL")
-cache = newest_by(customers, rows=CUSTOMER, key="id", table="cache")
+people = newest_by(customers, rows=CUSTOMER, key="id", table="cache")
 
 
 def keep(slice: Slice) -> None:
     """The newest row that each customer ever had."""
-    cache(slice, slice["customers"].where("after IS NOT NULL").selectExpr("* EXCEPT (after)", "after.*"))
+    people(slice, slice["customers"].where("after IS NOT NULL").selectExpr("* EXCEPT (after)", "after.*"))
 
 
 cache = Topology(
     name="customers.cache",
     version="1",
     sources=[customers],
-    operators=[cache],
-    tables=[replace(cache.tables[0], masked=["first_name", "last_name", "email"])],
+    operators=[people],
+    tables=[replace(people.tables[0], masked=["first_name", "last_name", "email"])],
     step=keep,
 )
