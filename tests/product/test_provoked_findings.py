@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from support import backfill_findings, chain_findings, output_findings
-from support.findings import CASES, ROOT, Provoked, prove, provokes
+from support.findings import CASES, ROOT, Provoked, findings_of, prove, provokes
 from support.sites import Site, eager_broker, site
 
 from kappa import control
@@ -1389,7 +1389,7 @@ def test_a_key_in_two_partitions_is_found_in_the_records(here: Site) -> None:
 def test_an_allowed_finding_becomes_a_warning(code: str, here: Site) -> None:
     case = CASES[code](here)
     status, output = here.run(f"{case.command} --allow {code} --json")
-    severities = {finding["severity"] for finding in json.loads(output)["findings"] if finding["code"] == code}
+    severities = {finding["severity"] for finding in findings_of(output) if finding["code"] == code}
     assert (severities, status) == ({"warn"}, 0), output
 
 

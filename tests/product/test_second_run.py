@@ -80,8 +80,9 @@ def test_a_deterministic_step_is_certified_and_its_second_run_leaves_nothing(str
 def test_a_differing_second_run_fails_the_verdict_by_column_and_masked_key(stream: Lab) -> None:
     live(stream)
     edit(stream, HONEST, '"CAST(amount + count(*) OVER () AS BIGINT) AS counted"')
-    edit(stream, 'slice.table("balances"))', 'slice.table("balances")).where("now() > \'2020-01-01\'")')
-    edit(stream, 'key=["id"], schema=', 'key=["id"], masked=["id"], schema=')
+    edit(stream, "totals(slice, counted)", "totals(slice, counted.where(\"now() > '2020-01-01'\"))")
+    edit(stream, "from kappa.operators", "from dataclasses import replace\n\nfrom kappa.operators")
+    edit(stream, "operators=[totals],", 'operators=[totals],\n    tables=[replace(totals.tables[0], masked=["id"])],')
     second = stream.plan_replay(determinism=True)
     stream.run(second)
     stream.await_stage(second, Stage.VERIFIED)

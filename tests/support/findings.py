@@ -65,6 +65,12 @@ def prove(code: str, here: Site) -> None:
     assert wanted.remedy and wanted.remedy in found["remedy"], found["remedy"]
 
 
+def findings_of(answer: str) -> list[dict[str, Any]]:
+    """The findings in a command's JSON, which is a plan, or a dry run with a plan."""
+    values = json.loads(answer)
+    return list(values.get("plan", values)["findings"])
+
+
 def asked(here: Site, code: str, wanted: Provoked) -> tuple[dict[str, Any], bool]:
     """The finding as JSON, and whether the command refused; as text it says the same."""
     if not wanted.command:
@@ -77,7 +83,7 @@ def asked(here: Site, code: str, wanted: Provoked) -> tuple[dict[str, Any], bool
             return json.loads(json.dumps(found.as_dict())), True
         return json.loads(json.dumps(found.as_dict())), False
     status, said = here.run(f"{wanted.command} --json")
-    chosen = [finding for finding in json.loads(said)["findings"] if finding["code"] == code]
+    chosen = [finding for finding in findings_of(said) if finding["code"] == code]
     assert chosen, said
     again, text = here.run(wanted.command)
     assert again == status
