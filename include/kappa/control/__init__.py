@@ -1,4 +1,4 @@
-"""What people and schedulers can do to a topology: start, stop, plan, replay, cut over, roll back, abort, retire.
+"""The acts of people and schedulers on a topology: start, stop, plan, replay, cut over, roll back, abort, retire.
 
 Free functions over the record of epochs and the ledgers; none needs a JVM. Each is idempotent, and whatever is
 interrupted in the middle is finished by calling it again. The work itself is done by drivers, which find what to do on

@@ -1,4 +1,4 @@
-"""What the files of a topologies folder define, found without running them in this process.
+"""The topologies that the files of a folder define, found without running the files in this process.
 
 A file may end the process that imports it, or never come to an end. All files are imported by one child process; one
 that ends the child, or takes too long, is named, and another child goes on with the files after it.

@@ -1,4 +1,4 @@
-"""What is on record of topologies and epochs, and how far they are."""
+"""The topologies and epochs on record, and their progress."""
 
 from __future__ import annotations
 

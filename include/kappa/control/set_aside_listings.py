@@ -1,4 +1,4 @@
-"""Which records a decision would set aside: those at offsets that are named, or that fail alike. Reads only."""
+"""Records that a decision would set aside: those at named offsets, or those that fail alike. Reads only."""
 
 from __future__ import annotations
 

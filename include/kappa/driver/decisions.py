@@ -1,4 +1,4 @@
-"""What a driver leaves out of its slices: records that were set aside by a decision on record."""
+"""Records that a driver leaves out of its slices: those set aside by a decision on record."""
 
 from __future__ import annotations
 

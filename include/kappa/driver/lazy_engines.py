@@ -1,4 +1,4 @@
-"""What a driver computes and sends with: Spark, Kafka and the sender, each opened when it is first needed."""
+"""The engines of a driver: Spark, Kafka and the sender, each opened on first use."""
 
 from __future__ import annotations
 

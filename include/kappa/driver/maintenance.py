@@ -1,4 +1,4 @@
-"""What an epoch's own driver does to its Delta tables between two slices: merge small files, remove old ones.
+"""Maintenance of an epoch's Delta tables by its driver, between two slices: merges small files, removes old ones.
 
 Rows never change by it: the Delta versions that the ledger names stay what they are, as long as they are held.
 """

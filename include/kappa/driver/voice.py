@@ -1,4 +1,4 @@
-"""What a driver says of its epoch, in the log, its heartbeat, measures and notices; and whether it is told to stop."""
+"""The output of a driver: log, heartbeat, measures and notices; and the request to stop."""
 
 from __future__ import annotations
 

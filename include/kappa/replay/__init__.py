@@ -1,1 +1,1 @@
-"""What a replay is, as values: no Spark, no Kafka, no Airflow, no clock, no environment."""
+"""Replays as values: no Spark, no Kafka, no Airflow, no clock, no environment."""

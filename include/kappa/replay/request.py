@@ -1,4 +1,4 @@
-"""What a caller asks for: replay this topology from there, seeded with that."""
+"""The request of a caller: replay this topology from that start, with that seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan reads: from where to where, and what of it from archives; resolved before anything is judged. Pure."""
+"""The span of a plan: start, end, and the part from archives; resolved before anything is judged. Pure."""
 
 from __future__ import annotations
 

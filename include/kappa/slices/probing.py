@@ -1,4 +1,4 @@
-"""Which record a step refuses: slices that are computed and written nowhere.
+"""The record that a step refuses, found by slices that are computed and written nowhere.
 
 A slice fails as a whole. The record is sought by halves, confirmed alone, and then once more with empty tables: so it
 can be told whether the code refuses it, or only the tables as they are.

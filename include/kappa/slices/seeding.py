@@ -1,4 +1,4 @@
-"""What an epoch's tables hold before its first slice: nothing, a savepoint's rows, or a changelog's.
+"""The content of an epoch's tables before its first slice: nothing, a savepoint's rows, or a changelog's.
 
 A seed ends with commit 0. Everything before that row is repeated after a crash, into tables that it replaces.
 """

@@ -1,4 +1,4 @@
-"""What a user writes: a topology, its sources, tables, outputs, checks and step.
+"""The declarations of a user: a topology, its sources, tables, outputs, checks and step.
 
 Importing this module, and any topology, needs neither Spark nor a JVM.
 """

@@ -1,4 +1,4 @@
-"""What an operator emits, as declared."""
+"""The declared emission of an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backfill would do, and objections to it."""
+"""The plan of a backfill, and objections to it."""
 
 from __future__ import annotations
 

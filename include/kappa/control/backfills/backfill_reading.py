@@ -1,4 +1,4 @@
-"""What a backfill reads again: from which commit of the live epoch on, and up to which."""
+"""The input of a backfill: the commits of the live epoch between which it reads again."""
 
 from __future__ import annotations
 

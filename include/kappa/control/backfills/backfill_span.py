@@ -1,4 +1,4 @@
-"""Which part of the log makes an interval of event time whole: from one commit of the live epoch to another.
+"""The part of the log that makes an interval of event time whole: from one commit of the live epoch to another.
 
 Stream time never goes back. All records of a time and of later ones follow a commit at which every partition is before
 that time. Once the frontier has passed a time, no operator takes a record of it any more. Everything that rows of an

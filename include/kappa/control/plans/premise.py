@@ -1,7 +1,7 @@
-"""What a question about an epoch rests on: an answer to it counts for what was shown, and for nothing that came later.
+"""The premise of a question about an epoch: an answer holds for the state that was shown, and for no later one.
 
-An approval has terms of its own (:mod:`kappa.control.approval`): those of a report. This is of questions that have no
-report: whether readers go back, or an epoch is removed.
+An approval has terms of its own (:mod:`kappa.control.approval`): those of a report. This module is for questions that
+have no report: whether readers go back, or an epoch is removed.
 """
 
 from __future__ import annotations

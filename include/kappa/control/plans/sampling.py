@@ -1,4 +1,4 @@
-"""What is measured for one plan, once its span is known: size of records, retention, and room that is left.
+"""Measurements for one plan, once its span is known: size of records, retention, and free space.
 
 A few records of each partition are read, and Kafka's settings; no JVM. Nothing is changed.
 """

@@ -1,4 +1,4 @@
-"""What a plan knows of the schemas of a topology's topics, from the lake and from a registry that answers."""
+"""Facts about the schemas of a topology's topics, from the lake and from a registry that answers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What no epoch needs any more, and its removal."""
+"""Files, topics and groups that no epoch needs any more, and their removal."""

@@ -1,8 +1,8 @@
-"""What is left over in the lake, on the broker and below home: found by what the record of epochs says, then removed.
+"""Leftovers in the lake, on the broker and below home: found by the record of epochs, then removed.
 
-Left over is what belongs to an epoch that ended, or to none. Never what a live epoch, a candidate or a retired epoch
-has. Where the record knows nothing of a topology, or might be older than what is there, everything stays: then the
-broker is the only memory, and ``kappa rebuild`` the way out.
+A leftover belongs to an epoch that ended, or to none; never to a live epoch, a candidate or a retired epoch. Everything
+stays where the record has no entry for a topology, or might be older than the files and topics. Then the broker is the
+only memory, and ``kappa rebuild`` the way out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a table's topic gets when another epoch goes live: the rows that differ, and null values for keys that are gone.
+"""The records that bring a table's topic up to a new live epoch: rows that differ, and null values for removed keys.
 
 A fold of the topic, the newest record of each key, then gives the table of the live epoch. The differences are written
 once, before the pointer moves, while both epochs stand at the same offsets; then they are sent in one Kafka transaction

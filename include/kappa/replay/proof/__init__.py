@@ -1,1 +1,1 @@
-"""What proves a replay: verdicts, certificates and their terms."""
+"""The proof of a replay: verdicts, certificates and their terms."""

@@ -1,4 +1,4 @@
-"""What ledgers and moves prove, and what they do not. Pure."""
+"""The claims that ledgers and moves prove, and those that they do not. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two epochs that are compared have both read, in words for the report."""
+"""The input that two compared epochs have both read, in words for the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between two epochs at the same commit, and what that means."""
+"""The difference between two epochs at the same commit, and its meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step returns, checked against what its topology declares, and taken into memory."""
+"""The result of a step, checked against its topology's declaration, and held in memory."""
 
 from __future__ import annotations
 

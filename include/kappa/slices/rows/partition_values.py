@@ -1,4 +1,4 @@
-"""Which values the columns may hold that partition an output.
+"""Values that the partition columns of an output may hold.
 
 Delta keeps a partition's value as text, in its log and in the name of a folder. An empty text means null there, and so
 does the name that Hive gives null. What one of both writers cannot write, or writes as another value, is refused on

@@ -1,1 +1,1 @@
-"""What a slice sends, and to which topics."""
+"""The records that a slice sends, and their topics."""

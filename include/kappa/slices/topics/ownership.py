@@ -1,4 +1,4 @@
-"""Which lake an epoch's names on the broker belong to.
+"""The lake that owns an epoch's names on the broker.
 
 Two lakes on one broker may plan the same number at the same moment. The first claim in the epoch's markers topic
 decides: Kafka orders the records of a partition, so that every reader sees the same first one. No claim is ever
