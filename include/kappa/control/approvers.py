@@ -1,4 +1,4 @@
-"""Who approved: which actors are one person, and whose approvals count.
+"""Approvers: the actors that are one person, and the people whose approvals count.
 
 Two approvers are two people. An Airflow login is one person's, behind a password. The name of a user of this host is
 one too, as long as nobody else has a say on it: where drivers or the lake are another host's, the same person may be

@@ -1,4 +1,4 @@
-"""Where the time of an epoch's slices goes, by line of the protocol, as its ledger has it."""
+"""The time of an epoch's slices, by line of the protocol, from its ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a planned slice was tried, and what follows: another try, a smaller slice, or a wait for a decision.
+"""Attempts at a planned slice, and their consequence: another try, a smaller slice, or a wait for a decision.
 
 Attempts outlive the process that makes them: each driver that takes over a planned slice leaves its claim in the
 ledger, and one that runs out of memory leaves nothing else. What a process itself sees fail is added to that.

@@ -1,4 +1,4 @@
-"""Where the next slice of an epoch ends.
+"""The end of the next slice of an epoch.
 
 An epoch that reads topics alone is cut by time, wherever the log ends. One that reads versioned topics of other epochs
 ends its slices where a commit of those epochs had filled their topics.

@@ -1,7 +1,6 @@
-"""How large a slice would be in bytes: offsets say nothing of the sizes of records.
+"""The size of a slice in bytes, which offsets alone do not give.
 
-A look at a few records of the span to be read says it. What earlier slices read does not: a topic of orders may get
-documents tomorrow.
+It is estimated from a few records of the span, not from earlier slices: a topic of orders may get documents tomorrow.
 """
 
 from __future__ import annotations

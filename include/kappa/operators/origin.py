@@ -1,4 +1,4 @@
-"""Where an emitted row comes from, and its place in the order of emission.
+"""The origin of an emitted row, and its place in the order of emission.
 
 A row's origin is the record that contributed to it and is last in the total order. A row that is emitted with its
 record has that record's place. A row that is final by a frontier comes in the order (time final, origin): the time at

@@ -1,4 +1,4 @@
-"""How much work a plan is, as far as earlier replays tell; and how far that was off, once it was done."""
+"""The estimated work of a plan, from earlier replays; and the error of the estimate afterwards."""
 
 from __future__ import annotations
 

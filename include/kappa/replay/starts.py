@@ -1,4 +1,4 @@
-"""Where a replay may begin, or a consumer group be set: each way of saying it is a value."""
+"""Starts of a replay, or positions for a consumer group: each kind is a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long Kafka keeps what a replay has still to read, as far as clients of the broker can see.
+"""The time that Kafka still keeps the unread records of a replay, as far as clients of the broker can see.
 
 Kafka removes whole segments: one goes when its *latest* record is older than ``retention.ms``, at the next of the
 broker's looks. So a record is never removed before its own time is up, and never later than when its segment could have

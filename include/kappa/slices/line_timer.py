@@ -1,4 +1,4 @@
-"""How long the lines of the slice protocol take."""
+"""Durations of the lines of the slice protocol."""
 
 from __future__ import annotations
 

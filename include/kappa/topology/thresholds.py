@@ -1,4 +1,4 @@
-"""How much a candidate may differ from the live epoch before its verdict is ``failed``."""
+"""The largest permitted difference of a candidate from the live epoch; beyond it the verdict is ``failed``."""
 
 from __future__ import annotations
 

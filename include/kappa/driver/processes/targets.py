@@ -1,4 +1,4 @@
-"""Where Prometheus finds the drivers: a file of targets for its ``file_sd_configs``."""
+"""The drivers' addresses for Prometheus: a file of targets for its ``file_sd_configs``."""
 
 from __future__ import annotations
 

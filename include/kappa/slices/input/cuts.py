@@ -1,4 +1,4 @@
-"""Where the next bounded slice of an epoch ends, by what its ledger says of the last ones."""
+"""The end of an epoch's next bounded slice, derived from the ledger's last slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where windows begin: at equal steps since 1970, or with the days, weeks or months of a zone.
+"""The starts of windows: at equal steps since 1970, or with the days, weeks or months of a zone.
 
 Starts of windows are counted: each has a *point*, a number that is greater for a later one. SQL computes with points,
 since days and months of a zone are of several lengths.

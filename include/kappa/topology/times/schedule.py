@@ -1,4 +1,4 @@
-"""When a topology's history is recomputed by itself."""
+"""The schedule on which a topology's history is recomputed."""
 
 from __future__ import annotations
 
