@@ -16,3 +16,8 @@ def analyzed_plan(frame: DataFrame) -> str:
 def executed_plan(frame: DataFrame) -> str:
     """The plan whose tasks are run."""
     return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def optimized_plan(frame: DataFrame) -> str:
+    """The plan with the hints of its joins, before Spark chooses how they are run."""
+    return str(frame._jdf.queryExecution().optimizedPlan().toString())
