@@ -101,7 +101,7 @@ def test_a_driver_that_ends_by_itself_at_that_moment_is_counted(
         assert host.end_local(config) == 1
 
 
-@pytest.mark.parametrize("broken", ["sender", "ahead", "Spark", "broker"])
+@pytest.mark.parametrize("broken", ["sender", "Spark", "broker"])
 def test_what_a_driver_has_open_is_closed_whatever_fails_to(broken: str) -> None:
     closed = []
 
@@ -115,7 +115,6 @@ def test_what_a_driver_has_open_is_closed_whatever_fails_to(broken: str) -> None
 
     own: Any = SimpleNamespace(
         spend_sender=close("sender"),
-        opened_run=SimpleNamespace(take_ahead=lambda: SimpleNamespace(close=close("ahead"))),
         opened_session=SimpleNamespace(stop=close("Spark")),
         opened_broker=SimpleNamespace(close=close("broker")),
         is_spark_dead=lambda: False,
@@ -123,4 +122,4 @@ def test_what_a_driver_has_open_is_closed_whatever_fails_to(broken: str) -> None
     )
     with pytest.raises(OSError, match="No space left"):
         LazyEngines.close(own)
-    assert closed == ["sender", "ahead", "Spark", "broker"]
+    assert closed == ["sender", "Spark", "broker"]

@@ -189,13 +189,10 @@ class LazyEngines:
 
     def close(self) -> None:
         """Close everything; an error in one part does not keep the others open."""
-        broker, session, run = self.opened_broker, self.opened_session, self.opened_run
+        broker, session = self.opened_broker, self.opened_session
         with ExitStack() as ending:  # the last one first
             if broker is not None:
                 ending.callback(broker.close)
             if session is not None and self._given_session is None and not self.is_spark_dead():
                 ending.callback(session.stop)
-            ahead = run.take_ahead() if run is not None else None
-            if ahead is not None and not self.is_spark_dead():
-                ending.callback(ahead.close)
             ending.callback(self.spend_sender)

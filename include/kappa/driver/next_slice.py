@@ -21,14 +21,7 @@ from kappa.slices.input.cuts import cut_by_time, spread_of
 
 
 class Cuts(Protocol):
-    """Ends of slices of at most ``most`` offsets; None where there is nothing to read yet.
-
-    Attributes:
-        by_log_alone: whether they follow from the ledger and the log, so that those after a slice can be told before it
-            is committed.
-    """
-
-    by_log_alone: bool
+    """Ends of slices of at most ``most`` offsets; None where there is nothing to read yet."""
 
     def bulk(self, state: BegunState, most: int) -> Cut:
         """The next slice towards the end of the plan."""
@@ -59,8 +52,6 @@ def cuts_of(epoch: DrivenEpoch, engines: LazyEngines) -> Cuts:
 
 class TimeCuts:
     """Cuts of an epoch that reads topics alone; see :class:`Cuts`."""
-
-    by_log_alone = True
 
     def __init__(self, epoch: DrivenEpoch, engines: LazyEngines) -> None:
         self._epoch = epoch
@@ -97,8 +88,6 @@ class TimeCuts:
 class LiveCuts(TimeCuts):
     """Cuts where slices of the live epoch ended; see :class:`Cuts`. What is live has cuts of its own."""
 
-    by_log_alone = False
-
     def __init__(self, epoch: DrivenEpoch, engines: LazyEngines) -> None:
         super().__init__(epoch, engines)
         self._ends: list[Offsets] | None = None
@@ -128,8 +117,6 @@ class LiveCuts(TimeCuts):
 
 class UpstreamCuts:
     """Cuts of an epoch that reads versioned topics of other epochs; see :class:`Cuts`."""
-
-    by_log_alone = False
 
     def __init__(self, epoch: DrivenEpoch, engines: LazyEngines) -> None:
         self._epoch = epoch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from kappa.driver.next_slice import cuts_of
 from kappa.driver.slice_sizes import AnyCut, SliceSizes
 from kappa.driver.upstreams import Cut
 from kappa.driver.voice import Voice
-from kappa.errors import ConflictError, StaleWriterError, Transient, first_line
+from kappa.errors import ConflictError, StaleWriterError
 from kappa.offsets import releases
 from kappa.offsets.floors import Floors, of_added
 from kappa.offsets.releases import Releases
@@ -33,7 +32,7 @@ from kappa.replay.proof.certificate import Sends
 from kappa.replay.proof.standing import has_common_topic
 from kappa.replay.stages import Stage
 from kappa.slices.input.reading import is_small
-from kappa.slices.protocol import Foresight, run_slice
+from kappa.slices.protocol import run_slice
 from kappa.spark.jvm_heap import LEAST, LEAST_LIVE, OldObjects
 from kappa.topology.shapes import timings_of
 
@@ -96,7 +95,7 @@ class Slices:
         plan, position = self._epoch.plan, state.position
         is_archived = any((position.get(r.topic, r.partition) or 0) < r.end for r in plan.archived)
         cut = self._bounded(state, partial(self.cuts.bulk, state), self.most if is_archived else self._first_or_most)
-        self.cut(state, cut, sends=self.apart, what="replaying", goal=plan.end)
+        self.cut(state, cut, sends=self.apart, what="replaying")
 
     def towards(self, state: BegunState, end: Offsets, what: str) -> None:
         """One live slice towards ``end``; a pause where none can be made yet."""
@@ -104,7 +103,7 @@ class Slices:
         if cut is None:
             time.sleep(IDLE_SECONDS / 2)
         else:
-            self.cut(state, cut, sends="live", what=what, goal=end)
+            self.cut(state, cut, sends="live", what=what)
 
     def read_on(self, state: BegunState, end: Offsets) -> None:
         """One live slice towards ``end``, where all that hand over together yield."""
@@ -159,29 +158,10 @@ class Slices:
             self.towards(state, end, "live")
             state = self._epoch.ledger.begun()
 
-    def cut(self, state: BegunState, cut: Cut, *, sends: Sends, what: str, goal: Offsets | None = None) -> None:
-        """One slice from the last commit to a cut, on the way to a goal."""
+    def cut(self, state: BegunState, cut: Cut, *, sends: Sends, what: str) -> None:
+        """One slice from the last commit to a cut."""
         ranges = state.position.span_to(cut.end)
-        foresee = None
-        is_large = not is_small(ranges, self._epoch.config.small_slice)
-        if goal is not None and is_large and self.cuts.by_log_alone and not is_shrunk(state):
-            foresee = partial(self._foresee, goal, is_moving=sends == "live")
-        self.run(ranges, sends=sends, what=what, roots=cut.standing, frontiers=cut.frontiers, foresee=foresee)
-
-    def _foresee(self, goal: Offsets, plan: LedgerRow, effects: LedgerRow, *, is_moving: bool) -> Sequence[OffsetRange]:
-        """What the slice after a planned one will read on the way to a goal; nothing where that cannot be told.
-
-        On the way to the end of a log that grows, the last slice reads further than what can be told now.
-        """
-        state = self._epoch.ledger.begun()
-        committed = replace(effects, ranges=plan.ranges, detail={**effects.detail, **plan.detail})
-        after = replace(state, commits=(state.committed, committed))
-        try:
-            cut = self._bounded(after, partial(self.cuts.towards, after, goal), self.most)
-        except Transient as error:  # the next slice asks again, when this one is safe
-            self._voice.log.warning("next slice not foreseen", error=first_line(error))
-            return ()
-        return () if cut is None or (is_moving and cut.end == goal) else after.position.span_to(cut.end)
+        self.run(ranges, sends=sends, what=what, roots=cut.standing, frontiers=cut.frontiers)
 
     def run(
         self,
@@ -192,7 +172,6 @@ class Slices:
         raw: DataFrame | None = None,
         roots: Offsets | None = None,
         frontiers: Mapping[str, int] | None = None,
-        foresee: Foresight | None = None,
     ) -> None:
         """One slice, from planned to committed.
 
@@ -203,7 +182,6 @@ class Slices:
             raw: its records, where a streaming query has them already.
             roots: where it ends in root topics; None where it reads no versioned topic.
             frontiers: versioned topic -> up to when its rows are final there; those that a source follows are kept.
-            foresee: tells what the next one will read.
 
         Raises:
             DataLossError: records of the ranges are gone.
@@ -231,7 +209,6 @@ class Slices:
             floors=floors,
             frontiers=frontiers,
             set_aside=aside,
-            foresee=foresee,
         )
         self.seconds = time.monotonic() - started
         self.committed(row, what, self.seconds)

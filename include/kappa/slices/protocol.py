@@ -14,7 +14,7 @@ This module is the only caller of a topology's step.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from kappa.faults import crash_point
 from kappa.offsets import set_asides
 from kappa.offsets.coverage import common
 from kappa.offsets.floors import Floors, floors_detail
-from kappa.offsets.releases import Releases, merged, releases_detail
+from kappa.offsets.releases import Releases, releases_detail
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.record.ledger_rows import LedgerRow
@@ -32,21 +32,16 @@ from kappa.record.ledger_state import BegunState
 from kappa.record.merge_on_read import MERGED, contents_of
 from kappa.replay.chains import frontiers_detail
 from kappa.replay.proof.certificate import Sends
-from kappa.slices.input.ahead import PlannedRead, ReadAhead
-from kappa.slices.input.reading import archived_ranges, is_small
+from kappa.slices.input.reading import archived_ranges
 from kappa.slices.line_timer import Lines
 from kappa.slices.merging import is_due, merge, unmerged
 from kappa.slices.places import FILES, make_durable
 from kappa.slices.run import EpochRun
 from kappa.slices.topics.sending import send_effects, sent_ends
 from kappa.slices.writing import write_effects
-from kappa.wire.batches import Start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-#: The plan and the effects row of a slice -> the ranges that the next one will read; empty if unknown.
-Foresight = Callable[[LedgerRow, LedgerRow], Sequence[OffsetRange]]
 
 
 def run_slice(
@@ -61,7 +56,6 @@ def run_slice(
     set_aside: SetAsides = (),
     floors: Floors | None = None,
     frontiers: Mapping[str, int] | None = None,
-    foresee: Foresight | None = None,
 ) -> LedgerRow:
     """Take one slice from planned to committed.
 
@@ -79,8 +73,6 @@ def run_slice(
         set_aside: records of the ranges that are dead letters by a decision, and that the step does not get.
         floors: times below which frontiers do not fall from this slice on.
         frontiers: versioned topic that is followed -> up to when its rows are final, epoch milliseconds.
-        foresee: tells what the slice after this one will read, so that it is read while this one is sent, merged and
-            committed.
 
     Returns:
         The commit row.
@@ -106,7 +98,7 @@ def run_slice(
     )
     if tuple(plan.ranges) != tuple(ranges):
         raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
-    return finish_slice(run, plan, raw=raw, foresee=foresee)
+    return finish_slice(run, plan, raw=raw)
 
 
 def plan_slice(
@@ -162,9 +154,7 @@ def plan_slice(
     return row
 
 
-def finish_slice(
-    run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None, foresee: Foresight | None = None
-) -> LedgerRow:
+def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None) -> LedgerRow:
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
     run.look_at_commits()
     state, lines = run.ledger.begun(), Lines(run.engines.begin)
@@ -172,9 +162,6 @@ def finish_slice(
     if effects is None:
         with lines.line("effects", plan.seq):
             effects = write_effects(run, plan, state, raw)
-    if foresee is not None:
-        released, floored = merged([state.released, plan.releases]), merged([state.floored, plan.floors])
-        _read_ahead(run, foresee(plan, effects), effects, released, floored)
     if plan.logged or plan.sends != "held":
         with lines.line("send", plan.seq):
             send_effects(run, plan, effects)
@@ -182,33 +169,6 @@ def finish_slice(
         apply_changes(run, plan, effects)
     run.engines.begin(f"commit of slice {plan.seq}")
     return commit_slice(run, plan, effects, lines.seconds)
-
-
-def _read_ahead(
-    run: EpochRun, ranges: Sequence[OffsetRange], effects: LedgerRow, released: Releases, floored: Floors
-) -> None:
-    """Begin to read and parse the records of the next slice, where they are many and in the log.
-
-    Nothing of it is on record. A slice with other ranges, or another driver, reads for itself.
-    """
-    engines = run.engines
-    if is_small(ranges, engines.small_slice) or common(ranges, run.archived):
-        return
-    reads = []
-    for source in run.topology.sources:
-        own_ranges = tuple(item for item in ranges if item.topic == source.topic)
-        if own_ranges and not source.has_schema_ids and not source.is_wall_clock:
-            is_timed, topic = source.has_event_time, source.topic
-            start = Start(
-                timestamps=effects.max_timestamps.get(topic, {}),
-                stream_times=effects.stream_times.get(topic, {}) if is_timed else {},
-                released=released.get(topic, {}) if is_timed else {},
-                floors=floored.get(topic, {}) if is_timed else {},
-            )
-            reads.append(PlannedRead(source=source, ranges=own_ranges, start=start))
-    if (previous := run.take_ahead()) is not None:
-        previous.close()
-    run.scratch.ahead = ReadAhead(engines.session, engines.bootstrap_servers, reads)
 
 
 def archived_detail(archived: Sequence[OffsetRange]) -> dict[str, Any]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from kappa.kafka.broker import Broker
     from kappa.kafka.producer import Sender
-    from kappa.slices.input.ahead import ReadAhead
 
 
 #: In the detail of commit 0: fingerprint of the key under which the epoch masks values.
@@ -104,12 +103,10 @@ class Scratch:
     Attributes:
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
         states: the tables before the next slice, as far as they are in memory.
-        ahead: what was read of the next slice while the one at hand was sent.
     """
 
     written: dict[str, pa.Table] = field(default_factory=dict)
     states: dict[str, TableState] = field(default_factory=dict)
-    ahead: ReadAhead | None = None
 
 
 @dataclass(kw_only=True)
@@ -173,11 +170,6 @@ class EpochRun:
     def archive(self, topic: str) -> Archive:
         """The archive of a source's topic."""
         return self.engines.archives.of(topic)
-
-    def take_ahead(self) -> ReadAhead | None:
-        """What was read of the next slice, for its one user, which closes it."""
-        ahead, self.scratch.ahead = self.scratch.ahead, None
-        return ahead
 
     def state(self, table: Table) -> TableState:
         """The rows of a table before the next slice."""

@@ -69,7 +69,6 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
         schemas=run.engines.schemas,
         released=state.released,
         floored=state.floored,
-        ahead=run.take_ahead(),
     ) as reading:
         slice = Slice(
             seq=plan.seq,

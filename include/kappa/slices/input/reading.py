@@ -16,7 +16,6 @@ from kappa.offsets.floors import Floors, least_frontiers
 from kappa.offsets.releases import Releases, merged, times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices.input import dead_letters
-from kappa.slices.input.ahead import PlannedRead, ReadAhead
 from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.input.records import Records, in_memory, of_archive, unread, where_they_are
 from kappa.spark.kafka_source import read_log
@@ -79,7 +78,6 @@ class Reading:
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
         released: releases of the slices before.
         floored: floors of the frontiers up to the slice.
-        ahead: what was read before the slice was planned; closed at the end.
 
     Attributes:
         records: topic -> parsed records.
@@ -104,7 +102,6 @@ class Reading:
         schemas: Schemas | None = None,
         released: Releases | None = None,
         floored: Floors | None = None,
-        ahead: ReadAhead | None = None,
     ) -> None:
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -117,7 +114,6 @@ class Reading:
         self._floored = merged([floored or {}, plan.floors])
         self._raw = raw
         self._raw_rows: pa.Table | None = None
-        self._ahead = ahead
         self._archives = archives or {}
         self._archived = archived_ranges(plan)
         self._epoch_start = epoch_start or Offsets()
@@ -151,8 +147,6 @@ class Reading:
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(cancel_futures=True)
-        if self._ahead is not None:
-            self._ahead.close()
         for records in self._read:
             records.close()
         for frame in self._held:
@@ -239,10 +233,6 @@ class Reading:
         if self.is_small:
             records = self._in_memory(source, ranges)
             return self._noted(source, start, in_memory(self._session, records, source, start, self._look_up(source)))
-        if self._ahead is not None and self._raw is None:
-            records = self._ahead.take(PlannedRead(source=source, ranges=tuple(ranges), start=replace(start, now_ms=0)))
-            if records is not None:
-                return self._noted(source, start, records)
         raw = self._log(source, ranges) if self._raw is None else self._raw.where(F.col("topic") == source.topic)
         return self._noted(source, start, where_they_are(raw, source, start, self._look_up(source)))
 
