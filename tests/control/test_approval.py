@@ -59,7 +59,7 @@ def asks_for(config: Config, approvals: str) -> None:
 def _started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers are taken for started: none is run."""
     for module in (cutover, drivers):
-        monkeypatch.setattr(module, "driver_start", lambda *_, **__: ())
+        monkeypatch.setattr(module, "with_driver", lambda effects, *_, **__: effects)
 
 
 @pytest.fixture

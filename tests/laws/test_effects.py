@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from support.page_lake import CANDIDATE, Told, steady
 from typer.testing import CliRunner
 
-from kappa import clock
+from kappa import clock, control
 from kappa.acts import Act
 from kappa.archive import writer
 from kappa.cli import app, moves
@@ -212,6 +212,30 @@ def brokered(world: World, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> It
 def start(world: World) -> None:
     world.story().tell(1, "stop", clock.now())
     world.walk("start", NAME, "--detach")
+
+
+def test_a_driver_that_ends_before_it_is_wanted_again_is_started(world: World) -> None:
+    story = world.story()
+    story.tell(1, "stop", clock.now())
+    story.beat(1)
+    act = control.start.planned(world.config, NAME, actor="ann", reason="")
+    assert [effect.what for effect in act.effects if "start the driver" in effect.what] == []
+    story.beat(1, state="stopped")
+    for effect in act.effects:
+        effect.make()
+    assert world.calls == ["launch 1"]
+
+
+def test_a_rollback_starts_the_driver_of_the_epoch_that_is_recalled(world: World) -> None:
+    story = world.story()
+    story.move(2, 1, 3, clock.now())
+    act = control.recall_together.planned(world.config, {NAME: None}, actor="ann", reason="")
+    story.begin(3, clock.now(), live=2, stages=CANDIDATE, report=REPORT, topic_ids={TOPIC: "id-1"})
+    story.move(3, 2, 3, clock.now())
+    for effect in act.effects:
+        effect.make()
+    assert act.outcome() == {NAME: 2}
+    assert world.calls == ["launch 2"]
 
 
 def stop(world: World) -> None:

@@ -16,7 +16,7 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import wish
 from kappa.control.plans.premise import Premise
-from kappa.driver.processes.process import driver_start
+from kappa.driver.processes.process import with_driver
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
 from kappa.record import code as code_store
 from kappa.record.chains import links
@@ -148,15 +148,16 @@ def cut_over_together(
         if record.handover is not None and record.live is not None:
             wishes, now = wish(epochs, now, name, record.live, actor, "handover")
             effects += wishes
-            effects += driver_start(config, name, record.live, is_due=partial(_is_pending, epochs, name, record.live))
-        effects += driver_start(config, name, epoch)
+            due = partial(_yielding, epochs, name, record.live)
+            effects = with_driver(effects, config, name, record.live, due=due)
+        effects = with_driver(effects, config, name, epoch)
     return Act(effects=effects, outcome=lambda: None)
 
 
-def _is_pending(epochs: Epochs, topology: str, live: int) -> bool:
-    """Whether a live epoch still is to hand over."""
+def _yielding(epochs: Epochs, topology: str, live: int) -> int | None:
+    """A live epoch while it still is to hand over."""
     record = epochs.record(topology)
-    return record.handover is not None and record.live == live
+    return live if record.handover is not None and record.live == live else None
 
 
 @act
@@ -232,7 +233,7 @@ def recall_together(
 
     effects, _ = epochs.effects(epochs.now(min(members)), decide)
     for name, epoch in sorted(targets.items()):
-        effects += driver_start(config, name, epoch, is_due=lambda name=name, epoch=epoch: targets[name] == epoch)  # type: ignore[misc]
+        effects = with_driver(effects, config, name, epoch, due=partial(targets.get, name))
     return Act(effects=effects, outcome=lambda: targets)
 
 

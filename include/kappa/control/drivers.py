@@ -9,7 +9,7 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.control.removals.leftovers import is_at_work
 from kappa.control.replays import plan, replay
-from kappa.driver.processes.process import driver_end, driver_start
+from kappa.driver.processes.process import driver_end, with_driver
 from kappa.errors import IllegalTransitionError, RefusedError
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
@@ -70,14 +70,14 @@ def start(
         raise RefusedError(target.superseded.reason, findings=(), epoch=number, **target.superseded.detail)
     if target.rejected is not None:
         reopening = approval.reopen.planned(config, topology, number, actor=actor, reason=reason)
-        return Act(effects=(*reopening.effects, *driver_start(config, topology, number)), outcome=lambda: number)
+        return Act(effects=with_driver(reopening.effects, config, topology, number), outcome=lambda: number)
     if number not in current and not target.is_kept:
         way = f" kappa rollback {topology} brings it back." if target.stage is Stage.RETIRED else ""
         raise IllegalTransitionError(
             f"Epoch {number} of {topology!r} is {target.stage}: it needs no driver.{way}", epoch=number
         )
     wishes, _ = wish(epochs, epochs.now(topology), topology, number, actor, reason)
-    return Act(effects=(*wishes, *driver_start(config, topology, number)), outcome=lambda: number)
+    return Act(effects=with_driver(wishes, config, topology, number), outcome=lambda: number)
 
 
 @act

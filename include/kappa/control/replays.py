@@ -11,7 +11,7 @@ from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.plans.planning import survey
 from kappa.delta.fsync import replace_text
-from kappa.driver.processes.process import driver_start
+from kappa.driver.processes.process import with_driver
 from kappa.errors import RefusedError, UnknownEpochError
 from kappa.kafka.broker import Broker
 from kappa.names import plan_file
@@ -58,7 +58,8 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> Act[
     if matches:
         number = matches[-1].epoch
         is_over = matches[-1].stage.is_ended or matches[-1].stage is Stage.RETIRED or matches[-1].rejected is not None
-        return Act(effects=() if is_over else driver_start(config, plan.topology, number), outcome=lambda: number)
+        effects = () if is_over else with_driver((), config, plan.topology, number)
+        return Act(effects=effects, outcome=lambda: number)
     plan.check()
     _check_code(plan, code_store.code_hash(config.topologies, plan.topology))
 
@@ -92,7 +93,7 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> Act[
     first = f"build epoch {plan.epoch} from the beginning of its topics and make it live" if is_first else ""
     planned, _ = epochs.effects(epochs.now(plan.topology), decide, what=first)
     return Act(
-        effects=(*_files(config, plan), *planned, *driver_start(config, plan.topology, plan.epoch)),
+        effects=with_driver((*_files(config, plan), *planned), config, plan.topology, plan.epoch),
         outcome=lambda: plan.epoch,
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kappa.acts import Act, act
 from kappa.config import Config
-from kappa.driver.processes.process import driver_start
+from kappa.driver.processes.process import with_driver
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
@@ -208,7 +208,7 @@ def set_aside(config: Config, listing: Listing, *, actor: str, reason: str) -> A
 
     effects, now = epochs.effects(epochs.now(topology), decide, after=decided_on)
     if now.record.epoch(listing.epoch).is_wanted:
-        effects += driver_start(config, topology, listing.epoch)
+        effects = with_driver(effects, config, topology, listing.epoch)
     return Act(effects=effects, outcome=lambda: events[0])
 
 

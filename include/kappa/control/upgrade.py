@@ -204,7 +204,7 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
         what=f"store code {proposal.to_code[:12]} of {topology}", values={"code": proposal.to_code}, make=store_code
     )
     if now.record.epoch(proposal.epoch).is_wanted:
-        effects += process.driver_start(config, topology, proposal.epoch)
+        effects = process.with_driver(effects, config, topology, proposal.epoch)
     return Act(effects=(stored_code, *effects), outcome=lambda: None)
 
 

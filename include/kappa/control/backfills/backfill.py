@@ -181,7 +181,7 @@ def request(config: Config, backfill: Backfill, computed: Computed, *, actor: st
 
     effects, now = epochs.effects(epochs.now(backfill.topology), decide, after=requested)
     if now.record.epoch(backfill.epoch).is_wanted:
-        effects += process.driver_start(config, backfill.topology, backfill.epoch)
+        effects = process.with_driver(effects, config, backfill.topology, backfill.epoch)
     return Act(effects=effects, outcome=lambda: requests[0])
 
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kappa.acts import Effect
@@ -67,23 +67,43 @@ class DriverStatus:
         return self.state in ("running", "slow", "stuck")
 
 
-def driver_start(
-    config: Config, topology: str, epoch: int, *, is_due: Callable[[], bool] = lambda: True
+def with_driver(
+    effects: tuple[Effect, ...],
+    config: Config,
+    topology: str,
+    epoch: int,
+    *,
+    due: Callable[[], int | None] | None = None,
 ) -> tuple[Effect, ...]:
-    """The start of an epoch's driver, as an effect; none where it runs, or is started by another host.
+    """Effects, and after them the start of an epoch's driver; it is none of its own where the driver runs by now.
+
+    Where it runs, the last of the effects looks again once it is made. A driver that ends looks at the record after its
+    last heartbeat: either it finds there what these effects put on record, or the look finds that it is gone.
 
     Args:
-        is_due: asked when it is made: whether the driver is still to run.
+        effects: those before it, which put on record that the driver is wanted; none where it is on record already.
+        due: asked when it is made: the epoch whose driver is to run, None for none; this epoch's by default.
     """
-    if config.launcher == "elsewhere" or _settled_status(config, topology, epoch).is_running:
+
+    def start() -> None:
+        number = epoch if due is None else due()
+        if number is not None:
+            ensure_driver(config, topology, number)
+
+    if config.launcher == "elsewhere":
+        return effects
+    if not _settled_status(config, topology, epoch).is_running:
+        what = f"start the driver of epoch {epoch} of {topology}"
+        return (*effects, Effect(what=what, values={"topology": topology, "epoch": epoch}, make=start))
+    if not effects:
         return ()
-    return (
-        Effect(
-            what=f"start the driver of epoch {epoch} of {topology}",
-            values={"topology": topology, "epoch": epoch},
-            make=lambda: ensure_driver(config, topology, epoch) if is_due() else None,
-        ),
-    )
+    *before, last = effects
+
+    def make() -> None:
+        last.make()
+        start()
+
+    return (*before, replace(last, make=make))
 
 
 def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
