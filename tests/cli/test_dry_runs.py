@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.config import Config
+from kappa.control import topics
 from kappa.errors import (
     IllegalTransitionError,
     KappaError,
     MoveRefusedError,
     RefusedError,
+    TopologyError,
     UnknownEpochError,
     UnknownTopologyError,
 )
@@ -228,6 +230,15 @@ class TestWithABroker:
         finally:
             kafka.delete_topics(["dry.made"])
         assert "those of epochs" in str(run("topics", "create", "kappa.x", "--execute").error)
+
+    def test_a_topic_that_somebody_else_creates_meanwhile_is_compared(self, kafka: Broker) -> None:
+        act = topics.create.planned(kafka, "dry.raced", partitions=2, retention=None)
+        kafka.create_topic("dry.raced", 2, {"retention.ms": "86400000"})
+        try:
+            with pytest.raises(TopologyError, match=r"exists with 2 partitions, retention.ms=86400000"):
+                act.make()
+        finally:
+            kafka.delete_topics(["dry.raced"])
 
     def test_all_missing_topics_of_topologies_are_created_and_no_other(
         self, run: Run, config: Config, kafka: Broker

@@ -117,13 +117,25 @@ def create(
     all_settings = {**base, "retention.ms": retention_ms, **(settings or {})}
     if name not in broker.topics():
         created: list[bool] = []
+
+        def make() -> None:
+            created.append(broker.create_topic(name, partitions, all_settings))
+            if not created[0]:  # somebody else made it meanwhile
+                _check_alike(broker, name, partitions, all_settings)
+
         effect = Effect(
             what=f"create {name} with {partitions} partitions, retention "
             f"{'forever' if retention is None else duration_text(retention)}",
             values={"topic": name, "partitions": partitions, "settings": all_settings},
-            make=lambda: created.append(broker.create_topic(name, partitions, all_settings)),
+            make=make,
         )
         return Act(effects=(effect,), outcome=lambda: created[0])
+    _check_alike(broker, name, partitions, all_settings)
+    return Act(effects=(), outcome=lambda: False)
+
+
+def _check_alike(broker: Broker, name: str, partitions: int, all_settings: Mapping[str, str]) -> None:
+    """Raise where a topic that exists is not the one that was asked for."""
     current_settings = broker.topic_configs([name])[name]
     others = {
         key: current_settings.get(key) for key, value in all_settings.items() if current_settings.get(key) != value
@@ -138,4 +150,3 @@ def create(
             "list",
             topic=name,
         )
-    return Act(effects=(), outcome=lambda: False)
