@@ -130,13 +130,14 @@ class KeyDifferences:
     example: bytes
 
 
-def key_differences(span: TopicSpan, rows: RowRecords, later: Set[bytes] = frozenset()) -> KeyDifferences:
+def key_differences(span: TopicSpan, rows: RowRecords, later: Callable[[], Set[bytes]] = frozenset) -> KeyDifferences:
     """Compare the newest record of each key with the row of that key.
 
     Args:
         span: the topic.
         rows: records of the rows, at most one per key, each with a value.
-        later: keys that changed after the rows: they are not compared.
+        later: keys that changed after the rows, asked after the records of each share were read: they are not
+            compared. The records of one that changes meanwhile may be compacted away.
     """
     counts: Counter[str] = Counter()
     example = b""
@@ -148,17 +149,18 @@ def key_differences(span: TopicSpan, rows: RowRecords, later: Set[bytes] = froze
             newest[key] = span.digest(message.value())
             if span.is_later(message):
                 newer.add(key)
+        newer |= later()
         for record in rows():
             key = record.key or b""
             if not share.has(key, None):
                 continue
             counts["keys"] += 1
             sent = newest.pop(key, b"")
-            if key in newer or key in later or sent == span.digest(record.value):
+            if key in newer or sent == span.digest(record.value):
                 continue
             counts["different" if sent else "missing"] += 1
             example = example or key
-        extra = [key for key, sent in newest.items() if sent and key not in newer and key not in later]
+        extra = [key for key, sent in newest.items() if sent and key not in newer]
         counts["extra"] += len(extra)
         example = example or next(iter(extra), b"")
     return KeyDifferences(

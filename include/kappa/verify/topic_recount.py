@@ -218,7 +218,7 @@ def _table_topic(epoch: _Epoch, wire: _Wire, table: Table) -> Recount:
             yield from wire.records(rows)
 
     span = span_of(epoch.broker, wire.name, decode=wire.decode)
-    differences = key_differences(span, records, _changed_keys(epoch, wire, table))
+    differences = key_differences(span, records, partial(_changed_keys, epoch, wire, table))
     return _of_keys(epoch, f"topic {wire.name}", table, span, differences)
 
 
