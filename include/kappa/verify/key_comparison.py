@@ -118,7 +118,10 @@ def last_comparison(own: ComparedSide, live: ComparedSide, table: Table) -> KeyC
     file = Path(own.paths.key_comparisons(table.name), _LAST)
     if not file.exists():
         return None
-    values = json.loads(file.read_text())
+    try:
+        values = json.loads(file.read_text())
+    except ValueError:  # a power loss took the end of it
+        return None
     stored.check_format(values.get("format"), FORMAT, what="comparison", where=str(file))
     last = stored.read(KeyComparison, values)
     folder = str(file.with_name(last.folder))
