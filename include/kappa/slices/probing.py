@@ -94,6 +94,7 @@ class Probe:
             table.name: run.state(table).frame(contents_of(run.paths, committed, table.name))
             for table in run.topology.tables
         }
+        self._large = frozenset(table.name for table in run.topology.tables if run.state(table).is_large)
         engines = run.engines
         self._reading = Reading(
             engines.session,
@@ -142,6 +143,7 @@ class Probe:
             tables={name: frame.limit(0) if is_empty else frame for name, frame in self._tables.items()},
             frontiers=self._reading.frontiers,
             operators=run.topology.operators,
+            large_tables=self._large,
             secret=run.engines.mask_key,
         )
         try:
