@@ -51,7 +51,7 @@ def start(
     from kappa.archive.writer import Archiver
     from kappa.kafka.broker import Broker
 
-    settings = config()
+    settings, stopping = config(), threading.Event()
     with Broker(settings.bootstrap_servers) as broker:
         outlooks = [overview.outlook(settings, broker, topic) for topic in dict.fromkeys(topics)]
     if not execute and not json:
@@ -63,13 +63,15 @@ def start(
         archive = Effect(
             what=f"archive {sum(outlook.lag for outlook in outlooks):,} offsets of {', '.join(topics)}"
             + (" and follow" if follow else ""),
-            make=lambda: _run(archivers, outlooks, follow=follow, every=every, quiet=json),
+            make=lambda: _run(archivers, outlooks, stopping, follow=follow, every=every, quiet=json),
         )
         claims = (claim for one in archivers for claim in one.opening().effects)
         act = Act(effects=(*claims, archive), outcome=lambda: None)
         if not execute:
             show(act, json=json, topics=outlooks)
             return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stopping.set())
         act.make()
     statuses = [overview.status(settings, outlook.topic) for outlook in outlooks]
     if json:
@@ -138,15 +140,20 @@ def _described(outlook: Outlook) -> list[str]:
     return lines
 
 
-def _run(archivers: list[Archiver], outlooks: list[Outlook], *, follow: bool, every: float, quiet: bool) -> None:
+def _run(
+    archivers: list[Archiver],
+    outlooks: list[Outlook],
+    stopping: threading.Event,
+    *,
+    follow: bool,
+    every: float,
+    quiet: bool,
+) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from kappa.archive import writer
 
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
     console = Console(stderr=True, quiet=quiet)
     columns = (
         TextColumn("{task.description}"),
