@@ -22,7 +22,7 @@ from kappa.slices.rows.effects import collect, conformed
 from kappa.slices.rows.final_times import promises
 from kappa.slices.run import EpochRun
 from kappa.slices.step import call_step
-from kappa.slices.writing import archives_of
+from kappa.slices.writing import archives_of, large_tables
 from kappa.spark.error_classes import error_class
 from kappa.topology import Slice
 
@@ -94,7 +94,7 @@ class Probe:
             table.name: run.state(table).frame(contents_of(run.paths, committed, table.name))
             for table in run.topology.tables
         }
-        self._large = frozenset(table.name for table in run.topology.tables if run.state(table).is_large)
+        self._large = large_tables(run, plan)
         engines = run.engines
         self._reading = Reading(
             engines.session,

@@ -50,7 +50,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
     run.ledger.check_claim(run.writer)
     check_mask(run.topology, state, run.engines.mask_key)
     in_memory = is_small(plan.ranges, run.engines.small_slice)
-    large = {table.name for table in run.topology.tables if run.state(table).is_large} if in_memory else set()
+    large = large_tables(run, plan)
     tune(run.engines.session, is_small=in_memory, is_compiled=bool(large))
     archives = archives_of(run, plan)
     epoch_start = ranges_end(state.commits[0].ranges)
@@ -76,7 +76,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
             tables=before,
             frontiers=reading.frontiers,
             operators=run.topology.operators,
-            large_tables=frozenset(large),
+            large_tables=large,
             secret=run.engines.mask_key,
             hold=held(run.topology, run.engines.session) if in_memory else None,
         )
@@ -178,6 +178,13 @@ def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Co
         )
     abandon_slice(run, plan, {"miscounted": numbers})
     raise MiscountedError(f"{problem} It is abandoned and computed once more.", seq=plan.seq, **numbers)
+
+
+def large_tables(run: EpochRun, plan: LedgerRow) -> frozenset[str]:
+    """Tables in which operators seek the keys of a slice: those with many more keys; none for a large slice."""
+    if not is_small(plan.ranges, run.engines.small_slice):
+        return frozenset()
+    return frozenset(table.name for table in run.topology.tables if run.state(table).is_large)
 
 
 def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
