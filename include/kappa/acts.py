@@ -37,7 +37,7 @@ class Act(Generic[Outcome]):
 
     Attributes:
         effects: the changes; none where there is nothing to do.
-        outcome: the answer, once they were made.
+        outcome: the answer, once they were made; before, where it can be foreseen, that which they would have.
     """
 
     effects: tuple[Effect, ...]
