@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -12,15 +11,22 @@ from kappa.lazy import Lazy
 
 def test_a_value_is_made_once_whichever_thread_needs_it_first() -> None:
     values: list[object] = []
+    begun = [threading.Event() for _ in range(4)]
 
     def make() -> object:
-        time.sleep(0.05)  # long enough for all of them to need it meanwhile
+        for event in begun:  # until all of them need it
+            assert event.wait(60)
         values.append(object())
         return values[-1]
 
     lazy, answers = Lazy(make), []
     assert lazy.made is None
-    threads = [threading.Thread(target=lambda: answers.append(lazy.get())) for _ in range(4)]
+
+    def need(event: threading.Event) -> None:
+        event.set()
+        answers.append(lazy.get())
+
+    threads = [threading.Thread(target=need, args=(event,)) for event in begun]
     for thread in threads:
         thread.start()
     for thread in threads:
