@@ -57,14 +57,14 @@ def shown(control: Any, config: Config, members: Members) -> dict[str, Any]:
 
 def test_a_verification_is_logged_and_returned(verified: Any, said: Logs) -> None:
     task = Verify(task_id="verified", members=ONE)
-    found = task.execute(context())
-    assert (found["verdict"], found["live"], found["epoch"]) == ("differs", 1, 2)
-    assert found["checks"] == {"adds up": True} and found["offsets"] == {"events": {"0": 1000}}
+    verification = task.execute(context())
+    assert (verification["verdict"], verification["live"], verification["epoch"]) == ("differs", 1, 2)
+    assert verification["checks"] == {"adds up": True} and verification["offsets"] == {"events": {"0": 1000}}
     assert (
-        found["difference"][0]
+        verification["difference"][0]
         == "table counts: 9 rows live, 10 rows in the candidate; 1 keys added, 0 removed, 2 changed"
     )
-    assert found["report"] == ReportLink().get_link(task, ti_key=None) == "/kappa/topologies/demo.replayed/2"  # type: ignore[arg-type]
+    assert verification["report"] == ReportLink().get_link(task, ti_key=None) == "/kappa/topologies/demo.replayed/2"  # type: ignore[arg-type]
     assert "1 added, 0 removed, 2 changed" in lines(said, "info") and "/kappa/topologies/demo.replayed/2" in lines(
         said, "info"
     )
@@ -139,12 +139,12 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
 ) -> None:
     run = run_of(members)
     ask(run, members)
-    found = approve(members).execute_complete(run, answer("Approve"))
-    assert found == {"answer": "approved", "by": "airflow:ann", "shown": shown(verified, config, members)}
+    outcome = approve(members).execute_complete(run, answer("Approve"))
+    assert outcome == {"answer": "approved", "by": "airflow:ann", "shown": shown(verified, config, members)}
     for each in entries(verified, config, members):
         assert [by for by, _ in each["approvals"]] == ["airflow:ann"]
     with pytest.raises(TaskDeferred):
-        cut_over(run, members, found)
+        cut_over(run, members, outcome)
     assert entry(verified, config)["handover"] == dict.fromkeys(names_of(members), 2)
     assert handed_over(verified, config) == {TOPOLOGY: 2, OTHER: 1} | dict.fromkeys(names_of(members), 2)
     assert approve(members).execute(run) == {"answer": "live already"}
@@ -155,8 +155,8 @@ def test_an_approval_that_is_on_record_is_not_asked_for_again(
 ) -> None:
     for name in names_of(members):
         verified.approve(config, verified.approval_terms(config, name, 2), actor="ann", reason="on the command line")
-    found = approve(members).execute(run_of(members))
-    assert found == {"answer": "approved", "by": "ann", "shown": shown(verified, config, members)}
+    outcome = approve(members).execute(run_of(members))
+    assert outcome == {"answer": "approved", "by": "ann", "shown": shown(verified, config, members)}
     assert asked == [] and "Approved already, by ann: epoch 2 of demo.replayed" in lines(said, "info")
 
 
@@ -196,15 +196,15 @@ def test_an_answer_to_a_question_of_which_nothing_is_kept_approves_nothing(
     with pytest.raises(AirflowFailException, match=r"not known any more what the question showed.*Clear this task"):
         approve(members).execute_complete(run, answer("Approve"))
     assert not any("approvals" in each for each in entries(verified, config, members))
-    found = approve(members).execute_complete(run, answer("Reject"))
-    assert found["answer"] == "rejected", "that changes no reader"
+    outcome = approve(members).execute_complete(run, answer("Reject"))
+    assert outcome["answer"] == "rejected", "that changes no reader"
 
 
 def test_an_answer_to_a_question_about_something_else_approves_nothing(verified: Any, config: Config) -> None:
     run = run_of(SEVERAL)
     ask(run, SEVERAL)
-    kept = run["task_state_store"]["kappa_terms"]
-    run["task_state_store"]["kappa_terms"] = {TOPOLOGY: kept[TOPOLOGY]}
+    terms = run["task_state_store"]["kappa_terms"]
+    run["task_state_store"]["kappa_terms"] = {TOPOLOGY: terms[TOPOLOGY]}
     with pytest.raises(AirflowFailException, match=f"about epoch 2 of {TOPOLOGY}, which is not what would be moved"):
         approve(SEVERAL).execute_complete(run, answer("Approve"))
     assert not any("approvals" in each for each in entries(verified, config, SEVERAL))
@@ -213,11 +213,11 @@ def test_an_answer_to_a_question_about_something_else_approves_nothing(verified:
 def test_readers_are_moved_from_the_epoch_that_was_shown_only(verified: Any, config: Config, members: Members) -> None:
     run, last = run_of(members), names_of(members)[-1]
     ask(run, members)
-    found = approve(members).execute_complete(run, answer("Approve"))
+    outcome = approve(members).execute_complete(run, answer("Approve"))
     with verified.changed(config) as now:
         now["live"][last] = 7
     with pytest.raises(AirflowFailException, match=f"The live epoch of {last} is 7, 1 was expected"):
-        cut_over(run, members, found)
+        cut_over(run, members, outcome)
     assert not any("handover" in each for each in entries(verified, config, members))
 
 
@@ -243,8 +243,8 @@ def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
     with pytest.raises(AirflowFailException, match=f"ann approved epoch 2 of {last} already, and 2 people have to"):
         approve(members, **second).execute_complete(run, answer("Approve"))
     assert approve(members, **second).execute_complete(run, answer("Approve", "bob"))["answer"] == "approved"
-    found = approve(members, **second).execute(run)
-    assert found == {
+    outcome = approve(members, **second).execute(run)
+    assert outcome == {
         "answer": "approved",
         "by": "airflow:ann and airflow:bob",
         "shown": shown(verified, config, members),
@@ -263,13 +263,13 @@ def test_one_rejection_is_on_record_of_all_and_says_what_stays_and_how_to_go_on(
 ) -> None:
     run = run_of(members)
     ask(run, members)
-    found = approve(members).execute_complete(run, answer("Reject", user))
-    assert found == {"answer": "rejected", "by": who}
+    outcome = approve(members).execute_complete(run, answer("Reject", user))
+    assert outcome == {"answer": "rejected", "by": who}
     assert [each["rejected"] for each in entries(verified, config, members)] == [f"rejected by {who}"] * len(members)
     assert f"Rejected: {who}. Readers stay where they are." in lines(said, "warning")
     assert "kept for 72 hours. Clear this task" in lines(said, "warning")
     with pytest.raises(AirflowSkipException):
-        cut_over(run, members, found)
+        cut_over(run, members, outcome)
     assert f"It was rejected ({who}): readers stay where they are." in lines(said, "warning")
     assert not any("handover" in each for each in entries(verified, config, members))
 

@@ -65,8 +65,8 @@ def confirmed(members: Members) -> Any:
     return confirm(members).execute_complete(run, answer("Approve"))
 
 
-def cut_over(members: Members, found: Any, **filled: Any) -> None:
-    CutOver(task_id="cut_over", members=members, answer=found).execute(run_of(members, **filled))
+def cut_over(members: Members, outcome: Any, **filled: Any) -> None:
+    CutOver(task_id="cut_over", members=members, answer=outcome).execute(run_of(members, **filled))
 
 
 def live_is(control: Any, config: Config, epoch: int, name: str = TOPOLOGY) -> None:
@@ -84,8 +84,8 @@ def test_a_way_back_says_what_would_change(verified: Any, config: Config) -> Non
     with verified.changed(config) as now:
         now["live"][TOPOLOGY] = 2
         now["epochs"][f"{TOPOLOGY}/3"] = verified._epoch("VERIFIED", "a third plan")
-    found, pushed = chosen(ChoosePrevious)
-    assert found == LIVE_BEFORE
+    choice, pushed = chosen(ChoosePrevious)
+    assert choice == LIVE_BEFORE
     assert "go back from epoch 2 to epoch 1" in pushed["lines"][0] and "code c0dec0dec0de" in pushed["lines"][0]
     with pytest.raises(AirflowFailException, match="is live: readers have it already"):
         chosen(ChoosePrevious, epoch=2)
@@ -97,8 +97,8 @@ def test_the_epoch_that_waits_is_the_candidate_or_the_one_that_was_rejected_last
     verified: Any, config: Config, members: Members
 ) -> None:
     names = names_of(members)
-    found, pushed = chosen(ChooseCandidate, names)
-    assert found == members
+    choice, pushed = chosen(ChooseCandidate, names)
+    assert choice == members
     for name, line in zip(names, pushed["lines"], strict=True):
         assert f"Epoch 2 of {name} is PLANNED; live is epoch 1." in line, "the fake records no stages"
     with verified.changed(config) as now:
@@ -139,12 +139,12 @@ def test_a_move_is_asked_for_with_its_lines_and_a_rejection_changes_nothing(
     with pytest.raises(TaskAwaitingInput):
         confirm(members, what="Go back?").execute(context())
     assert (asked[0]["subject"], "- this" in asked[0]["body"], "- that" in asked[0]["body"]) == ("Go back?", True, True)
-    found = confirm(members).execute_complete(context(), answer("Reject"))
+    outcome = confirm(members).execute_complete(context(), answer("Reject"))
     assert "Rejected: airflow:ann. Nothing was changed." in lines(said, "warning")
     before = verified.world(config)
     for kind in (BringBack, Abort):
         with pytest.raises(AirflowSkipException):
-            kind(task_id="do", members=members, answer=found).execute(context())
+            kind(task_id="do", members=members, answer=outcome).execute(context())
     assert verified.world(config) == before
     assert "It was rejected (airflow:ann): nothing was changed." in lines(said, "warning")
 
@@ -222,28 +222,28 @@ def test_a_confirmed_way_back_brings_all_back_or_none(verified: Any, config: Con
     with pytest.raises(TaskDeferred):
         cut_over(members, {"answer": "not asked"}, then="cut_over")
     handed_over(verified, config)
-    found, pushed = chosen(ChoosePrevious, names)
-    assert found == [{"topology": name, "epoch": 1} for name in names]
+    outcome, pushed = chosen(ChoosePrevious, names)
+    assert outcome == [{"topology": name, "epoch": 1} for name in names]
     assert sum("go back from epoch 2 to epoch 1" in line for line in pushed["lines"]) == len(members)
-    run, ask = move(names), confirm(found, lines=pushed["lines"], shown=pushed["shown"])
+    run, ask = move(names), confirm(outcome, lines=pushed["lines"], shown=pushed["shown"])
     with pytest.raises(TaskAwaitingInput):
         ask.execute(run)
     yes = ask.execute_complete(run, answer("Approve"))
-    back = BringBack(task_id="bring_back", members=found, answer=yes)
+    back = BringBack(task_id="bring_back", members=outcome, answer=yes)
     before = verified.world(config)
     live_is(verified, config, 7, last)
     with pytest.raises(AirflowFailException, match="the live epoch was 2 and is 7"):
         ask.execute_complete(run, answer("Approve"))
     with pytest.raises(AirflowFailException, match="the live epoch was 2 and is 7"):
         back.execute(run)
-    assert not any(each.get("recalled") for each in entries(verified, config, found))
+    assert not any(each.get("recalled") for each in entries(verified, config, outcome))
     with verified.changed(config) as now:
         now.update(before)
     for _ in range(2):  # the second time they are on their way
-        assert back.execute(run) == found
-    assert all(each["recalled"] for each in entries(verified, config, found))
+        assert back.execute(run) == outcome
+    assert all(each["recalled"] for each in entries(verified, config, outcome))
     with pytest.raises(TaskDeferred):
-        cut_over(found, yes)
+        cut_over(outcome, yes)
     assert handed_over(verified, config) == {TOPOLOGY: 1, OTHER: 1}
 
 

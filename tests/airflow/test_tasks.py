@@ -171,8 +171,8 @@ def test_a_run_names_its_topologies_and_one_alone_has_dags_of_its_own() -> None:
 def test_the_plan_of_one_of_several_is_that_of_their_form(control: Any) -> None:
     control.start(control.Config.from_env(), TOPOLOGY, actor="ann")
     given = context(topologies=BOTH, reason="tariff")
-    found = ReplayPlan.from_json(planned(given))
-    assert (found.topology, found.request.reason, found.request.actor) == (TOPOLOGY, "tariff", "airflow:ann")
+    plan = ReplayPlan.from_json(planned(given))
+    assert (plan.topology, plan.request.reason, plan.request.actor) == (TOPOLOGY, "tariff", "airflow:ann")
     assert started(given) == 2
 
 

@@ -112,11 +112,11 @@ def test_records_that_are_gone_are_not_looked_for_in_smaller_slices(
     ledger: Ledger, own: Any, error: Exception, last: str
 ) -> None:
     add(ledger, "plan", 1, ranges(0, 5_000))
-    made = Attempts(own, own, own)
+    attempts = Attempts(own, own, own)
     seen = []
     while len(seen) < 3 and "smaller" not in seen:
-        made.failed(error)
-        seen.append(made.next(*planned(ledger), []))
+        attempts.failed(error)
+        seen.append(attempts.next(*planned(ledger), []))
     assert seen[-1] == last
     assert (last == "stuck") is (len(seen) == own.config.attempts)
 
@@ -159,8 +159,8 @@ def test_a_record_that_ends_every_driver_gets_the_epoch_stuck_until_told_to_go_o
     assert len(own.events) == 1, "once on record is enough"
     own.epochs.add("a.b", 1, "start", actor="ada")
     assert again.is_decided(own.events[0], own.events)
-    told = Attempts(own, own, own)
-    assert told.next(*planned(ledger), own.events) == "again", "drivers that only waited made no attempt"
+    attempts = Attempts(own, own, own)
+    assert attempts.next(*planned(ledger), own.events) == "again", "drivers that only waited made no attempt"
     add(ledger, "abandon", 1, ranges(0, 1), detail={"most": 1})
     add(ledger, "plan", 2, ranges(0, 1), logged=True)
     for _ in range(3):
@@ -266,14 +266,14 @@ def test_an_epoch_that_cannot_be_put_on_record_as_stuck_is_tried_on(
     def add_nothing(*_: Any, **__: Any) -> Event:
         raise refused
 
-    made = Attempts(own, own, own)
+    attempts = Attempts(own, own, own)
     own.epochs.add = add_nothing
     for _ in range(own.config.attempts + 2):
-        assert made.failed(ValueError("wrong")) > 0
-    assert made.stuck is None and own.said
+        assert attempts.failed(ValueError("wrong")) > 0
+    assert attempts.stuck is None and own.said
     own.epochs.add = put
-    assert made.failed(ValueError("wrong")) == 0.0
-    assert made.stuck is not None and made.stuck.reason == "wrong"
+    assert attempts.failed(ValueError("wrong")) == 0.0
+    assert attempts.stuck is not None and attempts.stuck.reason == "wrong"
 
 
 def test_an_error_that_only_a_new_process_can_mend_ends_the_driver_all_the_same(ledger: Ledger, own: Any) -> None:
