@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from kappa.config import Config, Servers
 from kappa.errors import ConfigError
-from kappa.kafka.client_file import for_librdkafka, for_spark, login, properties, tool_options, written
+from kappa.kafka.client_file import for_librdkafka, for_spark, login, tool_options
+from kappa.properties import parsed as properties
+from kappa.properties import written
 from kappa.spark.jars import java_home
 from kappa_local import logins
 

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 )
 
 from kappa.config import Servers
-from kappa.kafka.client_file import properties
 from kappa.kafka.connection import client_settings
+from kappa.properties import parsed as properties
 from kappa_local import kafka, logins
 from support.processes import Rig, rows
 
