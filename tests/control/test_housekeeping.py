@@ -19,9 +19,9 @@ import pytest
 from kappa import clock, control
 from kappa.config import Config
 from kappa.control.removals.leftovers import Inventory
-from kappa.control.removals.orphans import GRACE, discard, find, remove, topics_of
+from kappa.control.removals.orphans import GRACE, find, remove, topics_of
 from kappa.driver.processes.launcher import log_file
-from kappa.names import EpochPaths, code_file, plan_file
+from kappa.names import EpochPaths, code_file, plan_file, query_checkpoints
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
@@ -30,6 +30,7 @@ from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, Topolo
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import FromMarker
 from kappa.slices.topics import ownership
+from kappa.store.local import LocalStore
 
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
@@ -281,11 +282,12 @@ def test_logs_of_epochs_that_are_gone_go_after_a_while_and_other_logs_stay(confi
 
 def test_query_checkpoints_of_starts_that_ended_go_and_those_of_a_driver_stay(config: Config) -> None:
     for number in (1, 6):
-        write(f"{paths(config, number).query_checkpoint('s')}/offsets/0")
+        write(f"{query_checkpoints(config.home, paths(config, number))}/s/offsets/0")
+        Path(paths(config, number).root).mkdir(parents=True)
     heartbeat.write(paths(config, 6).heartbeat, heartbeat.this_process("w", "code6"))
     assert look(config, after=YOUNG).leftovers == ()
     (item,) = look(config, after=OLD).leftovers
-    assert (item.kind, item.name) == ("query checkpoint", paths(config, 1).query_checkpoint("s"))
+    assert (item.kind, item.name) == ("query checkpoint", f"{query_checkpoints(config.home, paths(config, 1))}/s")
 
 
 def everything(config: Config) -> None:
@@ -317,10 +319,10 @@ def test_a_file_that_is_stored_again_at_that_moment_is_not_removed(tmp_path: Pat
     old = datetime.now(UTC) - 2 * GRACE
     os.utime(file, (old.timestamp(), old.timestamp()))
     os.utime(file)  # somebody stores the same content: it finds it there
-    assert not discard(file, clock.now())
+    assert not LocalStore().discard(str(file), clock.now() - GRACE)
     assert file.read_text() == "0123456789"
     os.utime(file, (old.timestamp(), old.timestamp()))
-    assert discard(file, clock.now())
+    assert LocalStore().discard(str(file), clock.now() - GRACE)
     assert list(tmp_path.iterdir()) == []
 
 

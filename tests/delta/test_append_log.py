@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from kappa.delta.append_log import AppendLog
 from kappa.errors import ConflictError, LedgerError
+from kappa.store.local import LocalStore
 
 SCHEMA = pa.schema({"n": pa.int64(), "word": pa.string()})
 
@@ -244,14 +245,14 @@ def test_the_log_is_listed_now_and_then_in_any_case(
 def test_the_log_is_listed_when_the_storage_does_not_answer(
     log: AppendLog, looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_: Path) -> bool:
+    def fails(*_: object) -> None:
         raise OSError(errno.ESTALE, "Stale file handle")
 
     log.refresh()
     before = len(looks)
     with monkeypatch.context() as patched:
         patched.setattr(AppendLog, "exists", lambda _: True)
-        patched.setattr(Path, "exists", fails)
+        patched.setattr(LocalStore, "head", fails)
         assert log.refresh() == []
     assert len(looks) == before + 1
 

@@ -7,15 +7,20 @@ of a log may be replaced by fewer; what comes after them stays without gaps.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Literal
 
-from kappa.delta.fsync import may_have_moved, sync_commits
-from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.delta.access import answers, create_table, is_table, open_table, write
+from kappa.delta.log_entries import actions_of, may_have_moved, sync_commits
+from kappa.errors import ConflictError, KappaError, LakeUnreachableError, LedgerError
 from kappa.replay import stored
+from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +31,8 @@ FORMAT = "format"
 _APP = "kappa.append_log"
 #: Up to which number rows may have gone, as a Delta transaction of this name says.
 _FLOOR = "kappa.append_log.floor"
+#: Field of a commit that tells it from those of all other writers.
+_MARK = "kappa.mark"
 #: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
 COMPACT_AFTER = 64
 _COMPACT_TARGET_BYTES = 4 << 20
@@ -82,23 +89,20 @@ class AppendLog:
 
     def exists(self) -> bool:
         """Whether the table is there."""
-        from deltalake import DeltaTable
 
-        return bool(DeltaTable.is_deltatable(self.path))
+        return is_table(self.path)
 
     def create(self) -> None:
         """Create the table unless it is there."""
-        from deltalake import DeltaTable
 
         if not self.exists():
-            DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
+            create_table(self.path, self.schema, configuration=_CONFIGURATION)
             sync_commits(self.path, range(1))
 
     def table_id(self) -> str:
         """Delta's id of the table: a copy keeps it, a new table gets another. Empty while there is none."""
-        from deltalake import DeltaTable
 
-        return str(DeltaTable(self.path).metadata().id) if self.exists() else ""
+        return str(open_table(self.path).metadata().id) if self.exists() else ""
 
     @property
     def last(self) -> int:
@@ -122,17 +126,16 @@ class AppendLog:
     def _is_unchanged(self) -> bool:
         """Whether nothing was committed since the last look."""
         version, at = self._looked
-        if self._table is None or "://" in self.path or self._table.version() != version:
+        if self._table is None or self._table.version() != version:
             return False
         if time.monotonic() - at > NEXT_ENTRY_SECONDS:
             return False
         try:
             return not may_have_moved(self.path, version)
-        except OSError:  # a look says what is wrong with the storage
+        except (OSError, KappaError):  # a look says what is wrong with the storage
             return False
 
     def _refresh(self) -> list[dict[str, Any]]:
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         started = time.monotonic()
@@ -140,9 +143,10 @@ class AppendLog:
             return []
         try:
             if self._table is None:
-                self._table = DeltaTable(self.path)
+                self._table = open_table(self.path)
             else:
-                self._table.update_incremental()
+                with answers(self.path):
+                    self._table.update_incremental()
             floor = self._table.transaction_version(_FLOOR) or 0
         except DeltaError as error:
             if not self.exists():
@@ -184,11 +188,10 @@ class AppendLog:
 
     def _in_order(self, by: str) -> list[str]:
         """The files that there are now, by the least or the greatest number of their rows."""
-        from deltalake import DeltaTable
 
         if not self.exists():
             return []
-        files = DeltaTable(self.path).get_add_actions(flatten=True)
+        files = open_table(self.path).get_add_actions(flatten=True)
         if files.num_rows == 0:
             return []
         return [path for _, path in sorted(zip(files[by].to_pylist(), files["path"].to_pylist(), strict=True))]
@@ -258,7 +261,7 @@ class AppendLog:
         versions: Mapping[str, int],
     ) -> DeltaTable:
         import pyarrow as pa
-        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         table = self._table
@@ -267,21 +270,30 @@ class AppendLog:
         if not self.exists():  # otherwise a file without a commit would bring the folder back
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
         transactions = {_APP: self._last + more, **versions}
+        # An answer may be lost after the commit: then the writer's own entry stands in its way, and says so.
+        mark = uuid.uuid4().hex
         properties = CommitProperties(
             app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+            custom_metadata={_MARK: mark},
             max_commit_retries=0,
         )
         before = table.version()
         try:
-            write_deltalake(
+            write(
                 table,
                 pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),
+                properties,
                 mode=mode,
                 schema_mode=None if self._is_alike(table) else "merge",
-                commit_properties=properties,
             )
         except CommitFailedError as error:
-            raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
+            if not self._is_own_commit(before + 1, mark):
+                raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
+            table.update_incremental()
+        except LakeUnreachableError:
+            if not self._is_own_commit(before + 1, mark):
+                raise
+            table.update_incremental()
         except DeltaError as error:
             if self._is_past(before):  # so far behind that the log's next entry was removed
                 raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
@@ -291,11 +303,15 @@ class AppendLog:
         sync_commits(self.path, range(0 if version == 1 else version, version + 1))
         return table
 
+    def _is_own_commit(self, version: int, mark: str) -> bool:
+        """Whether a commit of the log is one that this object wrote."""
+        actions = actions_of(self.path, version) or []
+        return any(action["commitInfo"].get(_MARK) == mark for action in actions if "commitInfo" in action)
+
     def _is_past(self, version: int) -> bool:
         """Whether the table has gone on beyond a version."""
-        from deltalake import DeltaTable
 
-        return self.exists() and DeltaTable(self.path).version() > version
+        return self.exists() and open_table(self.path).version() > version
 
     def _files(self) -> set[str]:
         """Files of the table, by name: Delta gives URIs, in which blanks and letters with umlauts are encoded."""
@@ -309,12 +325,15 @@ class AppendLog:
         return [row for file in files for row in _python_rows(self._rows_of(file))]
 
     def _rows_of(self, file: str) -> pa.Table:
+        import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        place = f"{self.path}/{file}"
         # A dataset would take "=" in a folder's name for a partition.
-        read = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
+        content = store_of(self.path).get(f"{self.path}/{file}")
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.path}/{file}")
+        read = pq.ParquetFile(pa.BufferReader(content)).read()
         if FORMAT in read.column_names:
             newest = pc.max(read[FORMAT]).as_py()
             stored.check_format(newest, self._format, what=self._what, where=self.path)
@@ -342,10 +361,9 @@ class AppendLog:
         A process may be frozen before this and wake up when others have written for hours: of its own snapshot only the
         files that it names as removed are sure not to be needed. All others are judged by the log of this moment.
         """
-        from deltalake import DeltaTable
 
         table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
-        DeltaTable(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+        open_table(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
 
 
 def _python_rows(rows: pa.Table) -> list[dict[str, Any]]:

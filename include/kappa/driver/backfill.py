@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -180,7 +179,7 @@ def check(run: EpochRun, request: Event) -> None:
     for name, output in detail["outputs"].items():
         folder = run.paths.recomputed(detail["folder"])
         path = folder.table(name) if output.get("table") else folder.output(name)
-        if not Path(path).is_dir():
+        if not tables.exists(path):
             raise LedgerError(
                 f"Its folder {path} is gone. Compute the interval again: kappa backfill {request.topology}", path=path
             )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.errors import ConflictError, DriverAlreadyRunningError, IllegalTransitionError
 from kappa.faults import crash_point
 from kappa.presence import heartbeat, liveness
 from kappa.slices.writing import check_mask
+from kappa.store.stores import store_of
 
 
 def claim(epoch: DrivenEpoch) -> None:
@@ -46,7 +45,7 @@ def _check_not_ended(epoch: DrivenEpoch) -> None:
     if not stage.is_ended:
         return
     if heartbeat.read(epoch.paths.heartbeat) is None:
-        shutil.rmtree(epoch.paths.root, ignore_errors=True)
+        store_of(epoch.paths.root).delete_folder(epoch.paths.root)
     raise IllegalTransitionError(
         f"Epoch {epoch.paths.epoch} of {epoch.topology.name!r} is {stage}: its driver came up too late, and ends.",
         epoch=epoch.paths.epoch,

@@ -18,6 +18,7 @@ from kappa.driver.merges import IDLE_SECONDS, Merges
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
 from kappa.faults import crash_point
+from kappa.names import query_checkpoints
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange
 from kappa.record.epoch_record import TopologyRecord
@@ -120,7 +121,7 @@ class Live:
             session,
             epoch.config.bootstrap_servers,
             state.position.naming(end),
-            checkpoint=epoch.paths.query_checkpoint(uuid.uuid4().hex[:8]),
+            checkpoint=f"{query_checkpoints(epoch.config.home, epoch.paths)}/{uuid.uuid4().hex[:8]}",
             trigger_seconds=epoch.config.trigger_seconds,
             max_records=self._slices.most,
             headers=any(source.headers for source in epoch.topology.sources),

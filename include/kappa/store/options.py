@@ -1,0 +1,79 @@
+"""What a process needs to reach an object store: its address, keys and region, in the names of ``object_store``.
+
+deltalake and obstore are built on that library and take the same names. They also read the variables ``AWS_*`` of the
+environment; the file goes over them.
+
+Names: https://docs.rs/object_store/latest/object_store/aws/enum.AmazonS3ConfigKey.html
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+
+from kappa import properties
+from kappa.errors import ConfigError
+from kappa.store.address import is_remote
+
+SETTING = "KAPPA_LAKE_CLIENT_FILE"
+
+#: Name of an option -> the variable of the environment that says the same.
+NAMES = {
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "aws_region": "AWS_REGION",
+    "aws_endpoint_url": "AWS_ENDPOINT_URL",
+    "aws_allow_http": "AWS_ALLOW_HTTP",
+    "aws_virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+}
+
+#: Lake -> the file that its processes read.
+_files: dict[str, str] = {}
+
+
+def declare(lake: str, file: str) -> None:
+    """Say which file has the options of a lake; empty for none."""
+    if is_remote(lake):
+        _files[lake] = file
+
+
+def options_of(path: str) -> dict[str, str]:
+    """The options for a path in a lake; empty for a local one, and where the environment alone says them.
+
+    The file is read with each call: a new one counts from the next request on.
+
+    Raises:
+        ConfigError: the file is missing, has an unknown name, or other users may read it.
+    """
+    if not is_remote(path):
+        return {}
+    file = next((file for lake, file in _files.items() if path == lake or path.startswith(f"{lake}/")), "")
+    return read(file) if file else {}
+
+
+def read(file: str) -> dict[str, str]:
+    """The options in a file.
+
+    Raises:
+        ConfigError: as :func:`options_of`.
+    """
+    if not file.startswith("/"):
+        raise ConfigError(
+            f"{SETTING}={file!r} is not a path that each process reads alike. Set it to an absolute path.", path=file
+        )
+    options = properties.read_secret(file, SETTING, "the lake's secrets")
+    for name in options:
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(NAMES)}."
+            raise ConfigError(f"{file} has the unknown setting {name}.{hint} Correct it, or remove the line.", key=name)
+    return options
+
+
+def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options, and those that the environment has beside them."""
+    env = os.environ if environ is None else environ
+    others = {name: env[variable] for name, variable in NAMES.items() if env.get(variable)}
+    return {**others, **options}
