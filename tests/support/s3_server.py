@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["moto", "versitygw"]
 
-#: What moto is made of: its environment is not the tests' own.
+#: What moto is made of. botocore, which it needs, wants python-dateutil below 3, and requirements.txt has 4.
 MOTO_LOCK = Path(__file__).with_name("moto.txt")
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 REGION = "us-east-1"
@@ -76,19 +76,24 @@ class S3Server:
         }
 
 
-def objects(server: S3Server, **client_options: Any) -> S3Store:
+def objects(server: S3Server, *, retries: int | None = None) -> S3Store:
     """The bucket's objects by obstore.
 
     obstore 0.12.1 takes `aws_allow_http` as an option of its client only: among the others it ends in a panic.
 
     Args:
         server: the server, or a proxy's.
-        client_options: more options of the client, `timeout` say.
+        retries: how often a request is repeated; None for obstore's default.
     """
     from obstore.store import S3Store
 
-    config = {name: value for name, value in server.options.items() if name != "aws_allow_http"}
-    return S3Store.from_url(server.url, config=config, client_options={"allow_http": True, **client_options})  # type: ignore[arg-type]  # names of options are its literals
+    config: Any = {name: value for name, value in server.options.items() if name != "aws_allow_http"}
+    return S3Store.from_url(
+        server.url,
+        config=config,
+        client_options={"allow_http": True},
+        retry_config=None if retries is None else {"max_retries": retries},
+    )
 
 
 @contextlib.contextmanager
@@ -209,7 +214,7 @@ def ensure_versitygw(cache: Path) -> Path:
     """
 
     def install(partial: Path) -> None:
-        go = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/go/bin"]))
+        go = shutil.which("go")
         if go is None:
             raise ConfigError(
                 f"Go, which builds the S3 server {VERSITYGW}, was not found. Install it and put `go` on the PATH "
