@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from typing import IO, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -307,7 +308,7 @@ def _cut(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _pieces(source: IO[bytes], length: int) -> Iterator[bytes]:
+def _pieces(source: BufferedIOBase, length: int) -> Iterator[bytes]:
     while length > 0:
         piece = source.read(min(length, _PIECE))
         if not piece:
@@ -316,7 +317,7 @@ def _pieces(source: IO[bytes], length: int) -> Iterator[bytes]:
         yield piece
 
 
-def _chunks(source: IO[bytes]) -> Iterator[bytes]:
+def _chunks(source: BufferedIOBase) -> Iterator[bytes]:
     """A chunked body with its framing, as it came."""
     while True:
         line = source.readline(_PIECE)

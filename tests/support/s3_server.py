@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -171,7 +171,7 @@ def _running(
             process.wait()
 
 
-def _plain_environment() -> Mapping[str, str]:
+def _plain_environment() -> dict[str, str]:
     """The environment without what is meant for the tests' own Python."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
 
