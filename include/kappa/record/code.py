@@ -32,7 +32,7 @@ def code_hash(folder: Path, topology: str) -> str:
 
     It covers the file that declares it, the other Python files of the folder that declare no topology (it may import
     them), the platform and its job files. Equal content gives an equal hash. Installed packages are not part of it, nor
-    are files that are not Python: a step that reads one does not find it in its driver.
+    are the folder's files that are not Python: a step that reads one does not find it in its driver.
 
     Raises:
         UnknownTopologyError: no file declares the topology.
@@ -173,7 +173,8 @@ def _files(folder: Path, topology: str, platform: Path) -> Iterator[tuple[str, P
     for path in folder.rglob("*.py"):
         if path not in others:
             yield f"topologies/{path.relative_to(folder).as_posix()}", path
-    for path in (platform / "include" / "kappa").rglob("*.py"):
-        yield path.relative_to(platform).as_posix(), path
+    for pattern in ("*.py", "*.java"):
+        for path in (platform / "include" / "kappa").rglob(pattern):
+            yield path.relative_to(platform).as_posix(), path
     for path in (platform / "jobs").glob("*.py"):
         yield f"jobs/{path.name}", path

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,18 +179,35 @@ def ensure(cache: Path, name: str, jars: tuple[Jar, ...]) -> Path:
         ConfigError: no Java, no pyspark, or the jars cannot be fetched.
     """
     folder = _folder(cache, name, jars)
+    work = cache / f"{folder.name}.ivy"
+
+    def fetch(into: Path) -> None:
+        _retrieve(name, jars, into, work)
+        shutil.rmtree(work, ignore_errors=True)
+
+    return filled(folder, fetch)
+
+
+def filled(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """A folder of the cache; filled when it is absent, by one process at a time.
+
+    A crash in the middle leaves nothing that counts.
+
+    Args:
+        folder: its name says what is in it, so that other content has another folder.
+        fill: puts that into an empty folder.
+    """
     if folder.is_dir():
         return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / f"{folder.name}.lock"):
-        if folder.is_dir():  # another process fetched it while this one waited
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.with_name(f"{folder.name}.lock")):
+        if folder.is_dir():  # another process filled it while this one waited
             return folder
-        partial = cache / f"{folder.name}.partial"
+        partial = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
-        _retrieve(name, jars, partial, cache / f"{folder.name}.ivy")
+        fill(partial)
         partial.rename(folder)
-        shutil.rmtree(cache / f"{folder.name}.ivy", ignore_errors=True)
     return folder
 
 

@@ -1,0 +1,195 @@
+"""Settings of a Spark session for a lake on S3, from the options with which deltalake reaches it.
+
+Options have the names of ``object_store``, the library below deltalake:
+https://docs.rs/object_store/latest/object_store/aws/enum.AmazonS3ConfigKey.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from kappa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The class in ``S3ConditionalLogStore.java``.
+LOG_STORE = "dev.kappa.S3ConditionalLogStore"
+_FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_HADOOP = "spark.hadoop.fs.s3a."
+#: That of lakes, and that of Hadoop's own addresses: no table is less safe by the one than by the other.
+_SCHEMES = ("s3", "s3a")
+#: Option -> its other name.
+_ALIASES = {"aws_endpoint_url": "aws_endpoint", "aws_region": "aws_default_region"}
+_NAMES = (
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "aws_region",
+    "aws_endpoint_url",
+    "aws_allow_http",
+    "aws_virtual_hosted_style_request",
+)
+_TRUE = ("1", "true", "on", "yes", "y")
+#: That of a store with an address of its own, as ``object_store`` has it.
+_REGION = "us-east-1"
+#: Hadoop's own, with the token of a service account, by which pods of Kubernetes log in, before the host's role.
+_PROVIDERS = (
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
+)
+#: Setting of Hadoop -> values with which it creates a file without a look, or cannot create one on a condition.
+_CARELESS = {
+    "create.performance": {"true"},
+    "performance.flags": {"create", "*"},
+    "create.conditional.enabled": {"false"},
+}
+#: The same of all buckets, or of one.
+_CREATION = re.compile(rf"{re.escape(_HADOOP)}(?:bucket\..+\.)?({'|'.join(map(re.escape, _CARELESS))})")
+
+
+def is_s3(lake: str) -> bool:
+    """Whether a lake is on S3."""
+    return lake.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
+
+
+def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a session whose lake is on S3; none for another lake.
+
+    Args:
+        lake: path or URL of the lake.
+        options: keys, region and address of the store. Other options are deltalake's own.
+        environ: variables of the environment; ``AWS_REGION`` stands for an ``aws_region`` that the options lack, and so
+            do the others, as for deltalake.
+
+    Raises:
+        ConfigError: a half of a key is missing, or the address is one that deltalake refuses.
+
+    Examples:
+        >>> settings("/srv/lake", {}, {})
+        {}
+        >>> settings("s3://lakes/orders", {"aws_region": "eu-west-1"}, {})["spark.hadoop.fs.s3a.endpoint.region"]
+        'eu-west-1'
+    """
+    if not is_s3(lake):
+        return {}
+    variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
+    access = {**_access(variables), **_access(options)}
+    s3a = {**_address(lake, access), **_credentials(access)}
+    return {
+        **{f"spark.hadoop.fs.{scheme}.impl": _FILE_SYSTEM for scheme in _SCHEMES},
+        **{_log_store(scheme): LOG_STORE for scheme in _SCHEMES},
+        **{f"{_HADOOP}{name}": value for name, value in s3a.items()},
+    }
+
+
+def check(conf: Mapping[str, str]) -> None:
+    """Hold that a session commits to a lake on S3 only where nobody else did.
+
+    Args:
+        conf: all settings of the session, those of Hadoop with ``spark.hadoop.`` before their names.
+
+    Raises:
+        ConfigError: it has another log store, or Hadoop's settings take its condition away.
+    """
+    for scheme in _SCHEMES:
+        name = _log_store(scheme)
+        if (log_store := conf.get(name)) != LOG_STORE:
+            raise ConfigError(
+                f"Spark would commit to the lake on S3 by {log_store or 'the log store of Delta'}, which overwrites "
+                f"what deltalake committed in between, and nobody is told. Kappa sets {name} to {LOG_STORE}: remove it "
+                "from KAPPA_SPARK_CONF and spark-defaults.conf, or stop the session that this process had before.",
+                name=name,
+                value=log_store,
+            )
+    for name, value in conf.items():
+        match = _CREATION.fullmatch(name)
+        if match and _CARELESS[match[1]] & {word.strip().lower() for word in value.split(",")}:
+            raise ConfigError(
+                f"Spark has {name}={value}, by which Hadoop writes a file on S3 without regard to one that is there. "
+                "Remove it from KAPPA_SPARK_CONF, spark-defaults.conf and Hadoop's core-site.xml.",
+                name=name,
+                value=value,
+            )
+
+
+def check_session(session: SparkSession, lake: str) -> None:
+    """The same for a session that has started, with what its Hadoop read elsewhere; of a lake on S3 only.
+
+    Raises:
+        ConfigError: as :func:`check`.
+    """
+    if is_s3(lake):
+        hadoop = session.sparkContext._jsc.hadoopConfiguration().getPropsWithPrefix("fs.s3a.")
+        check({**dict(session.sparkContext.getConf().getAll()), **{f"{_HADOOP}{key}": hadoop[key] for key in hadoop}})
+
+
+def _log_store(scheme: str) -> str:
+    return f"spark.delta.logStore.{scheme}.impl"
+
+
+def _access(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that Spark needs too, each under one name; an empty one counts as absent."""
+    values = {name: options.get(name) or options.get(_ALIASES.get(name, name), "") for name in _NAMES}
+    return {name: value for name, value in values.items() if value}
+
+
+def _is_true(value: str) -> bool:
+    return value.strip().lower() in _TRUE
+
+
+def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
+    region = access.get("aws_region")
+    address = {"endpoint.region": region} if region else {}
+    endpoint = access.get("aws_endpoint_url")
+    if endpoint is None:
+        return address
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigError(
+            f"The store's address {endpoint!r} is not a URL. Write aws_endpoint_url as https://host or https://host:port.",
+            value=endpoint,
+        )
+    is_plain = parts.scheme == "http"
+    if is_plain and not _is_true(access.get("aws_allow_http", "")):
+        raise ConfigError(
+            f"The store's address {endpoint} is not encrypted, which deltalake refuses unless that is allowed. "
+            "Take https, or set aws_allow_http=true for a store on this host.",
+            value=endpoint,
+        )
+    is_virtual = _is_true(access.get("aws_virtual_hosted_style_request", ""))
+    # There object_store wants the bucket in the host's name; Hadoop puts it there itself.
+    host = parts.netloc.removeprefix(f"{urlsplit(lake).netloc}.") if is_virtual else parts.netloc
+    return {
+        "endpoint.region": _REGION,
+        **address,
+        "endpoint": f"{parts.scheme}://{host}{parts.path}",
+        "path.style.access": str(not is_virtual).lower(),
+        "connection.ssl.enabled": str(not is_plain).lower(),
+    }
+
+
+def _credentials(access: Mapping[str, str]) -> dict[str, str]:
+    key, secret = access.get("aws_access_key_id"), access.get("aws_secret_access_key")
+    if (key is None) != (secret is None):
+        here, absent = ("aws_access_key_id", "aws_secret_access_key")[:: -1 if key is None else 1]
+        raise ConfigError(
+            f"The lake's options have {here}, but no {absent}: one says nothing without the other. Set both, or "
+            "neither where the host or the pod has a role.",
+            name=absent,
+        )
+    if key is None or secret is None:
+        return {"aws.credentials.provider": ",".join(_PROVIDERS)}
+    token = access.get("aws_session_token")
+    return {
+        "access.key": key,
+        "secret.key": secret,
+        **({"session.token": token} if token else {}),
+        "aws.credentials.provider": _PROVIDERS[0 if token else 1],
+    }

@@ -1,0 +1,80 @@
+"""Jars of a lake on S3: Hadoop's client, the modules of the AWS SDK that it uses, and Kappa's log store.
+
+Hadoop's client itself depends on all of the SDK, a jar of 686 MB. Delta has no log store yet that is safe beside other
+writers (delta-io/delta, pull requests 7367 to 7371), so Kappa brings its own. It is compiled on this machine, by
+Eclipse's compiler: that runs on the Java of Spark, where a JDK would be needed for Java's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from kappa.errors import ConfigError
+from kappa.spark.jars import SPARK, Jar, ensure, ensure_spark, filled, find_java, spark_home
+from kappa.topology.code_zip import zipped
+
+_SDK = "software.amazon.awssdk"
+#: What s3, s3-transfer-manager and sts pull in, and these themselves. They also name httpclient, httpcore, netty,
+#: slf4j-api, commons-codec and commons-logging: of those pyspark's own folder has newer ones, and two would clash.
+_MODULES = (
+    "annotations apache-client arns auth aws-core aws-query-protocol aws-xml-protocol checksums checksums-spi crt-core "
+    "endpoints-spi http-auth http-auth-aws http-auth-aws-eventstream http-auth-spi http-client-spi identity-spi "
+    "json-utils metrics-spi netty-nio-client profiles protocol-core regions retries retries-spi s3 s3-transfer-manager "
+    "sdk-core sts third-party-jackson-core utils utils-lite"
+)
+
+S3 = (
+    Jar(org="org.apache.hadoop", name="hadoop-aws", revision="3.5.0"),
+    Jar(org="software.amazon.s3.analyticsaccelerator", name="analyticsaccelerator-s3", revision="1.3.1"),
+    *(Jar(org=_SDK, name=name, revision="2.35.4") for name in _MODULES.split()),
+    Jar(org="software.amazon.eventstream", name="eventstream", revision="1.0.1"),
+    Jar(org="org.reactivestreams", name="reactive-streams", revision="1.0.4"),
+)
+
+_COMPILER = Jar(org="org.eclipse.jdt", name="ecj", revision="3.46.100")
+_SOURCE = Path(__file__).with_name("S3ConditionalLogStore.java")
+#: The oldest Java that Spark runs on, whichever compiles.
+_OPTIONS = ("-source", "17", "-target", "17", "-proc:none", "-nowarn")
+_LOG_STORE_JAR = "kappa-s3-log-store.jar"
+
+
+def ensure_s3(cache: Path) -> list[Path]:
+    """The jars that a lake on S3 adds to those of :func:`kappa.spark.jars.ensure_spark`, sorted.
+
+    They are fetched, and the log store is compiled, when the cache lacks them.
+
+    Raises:
+        ConfigError: no Java, no pyspark, the jars cannot be fetched, or the log store does not compile.
+    """
+    return sorted([*ensure(cache, "spark-s3", S3).glob("*.jar"), _ensure_log_store(cache)])
+
+
+def _ensure_log_store(cache: Path) -> Path:
+    content = f"{_COMPILER} {_OPTIONS} {SPARK}\n{_SOURCE.read_text()}"
+    folder = cache / f"spark-s3-log-store-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+    def fill(into: Path) -> None:
+        libraries = [*ensure_spark(cache), *(spark_home() / "jars").glob("hadoop-client-api-*.jar")]
+        compiler = ensure(cache, "java-compiler", (_COMPILER,)) / f"{_COMPILER.name}-{_COMPILER.revision}.jar"
+        (into / _LOG_STORE_JAR).write_bytes(zipped(_compiled(_SOURCE, libraries, compiler)))
+
+    return filled(folder, fill) / _LOG_STORE_JAR
+
+
+def _compiled(source: Path, libraries: list[Path], compiler: Path) -> dict[str, bytes]:
+    """Classes by their names in a jar."""
+    with tempfile.TemporaryDirectory(prefix="kappa-java-") as classes:
+        command = [find_java(), "-jar", compiler, *_OPTIONS, "-cp", os.pathsep.join(map(str, libraries))]
+        run = subprocess.run([*command, "-d", classes, source], capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise ConfigError(
+                f"{source.name}, with which Spark commits to a lake on S3, does not compile against {spark_home()}: it "
+                "needs Hadoop 3.5 there. Unset SPARK_HOME, or run scripts/bootstrap. The compiler said:\n"
+                f"{run.stdout}{run.stderr}"
+            )
+        files = Path(classes).rglob("*.class")
+        return {file.relative_to(classes).as_posix(): file.read_bytes() for file in files}

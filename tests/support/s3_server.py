@@ -1,0 +1,252 @@
+"""An S3 server for tests: a process of its own on loopback, with an empty bucket.
+
+moto is quick to start and keeps objects in memory. It does not check signatures. versitygw is a server that people
+run in production: it checks signatures, and objects are files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from kappa.config import Config
+from kappa.errors import ConfigError
+from kappa_local.kafka import HOST, free_port
+from support.airflow_stack import wait_for
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+Kind = Literal["moto", "versitygw"]
+
+#: What moto is made of. botocore, which it needs, wants python-dateutil below 3, and requirements.txt has 4.
+MOTO_LOCK = Path(__file__).with_name("moto.txt")
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+REGION = "us-east-1"
+_QUIET_INSTALL = ("--disable-pip-version-check", "install", "--quiet", "--requirement")
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Server:
+    """An S3 server that runs.
+
+    Attributes:
+        endpoint: its URL.
+        bucket: a bucket that was empty at the start.
+        access_key: name of the user.
+        secret_key: the user's secret.
+        pid: its process.
+        folder: folder of its buckets; None where they are in memory.
+    """
+
+    endpoint: str
+    bucket: str
+    access_key: str
+    secret_key: str
+    pid: int
+    folder: Path | None
+
+    @property
+    def url(self) -> str:
+        """The bucket, as obstore and deltalake want it."""
+        return f"s3://{self.bucket}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of deltalake, whose names are those of obstore too; :func:`objects` says which one differs there."""
+        return {
+            "aws_endpoint_url": self.endpoint,
+            "aws_access_key_id": self.access_key,
+            "aws_secret_access_key": self.secret_key,
+            "aws_region": REGION,
+            "aws_allow_http": "true",
+        }
+
+
+def objects(server: S3Server, *, retries: int | None = None) -> S3Store:
+    """The bucket's objects by obstore.
+
+    obstore 0.12.1 takes `aws_allow_http` as an option of its client only: among the others it ends in a panic.
+
+    Args:
+        server: the server, or a proxy's.
+        retries: how often a request is repeated; None for obstore's default.
+    """
+    from obstore.store import S3Store
+
+    config: Any = {name: value for name, value in server.options.items() if name != "aws_allow_http"}
+    return S3Store.from_url(
+        server.url,
+        config=config,
+        client_options={"allow_http": True},
+        retry_config=None if retries is None else {"max_retries": retries},
+    )
+
+
+@contextlib.contextmanager
+def s3_server(folder: Path, *, kind: Kind = "moto", bucket: str = "lake") -> Iterator[S3Server]:
+    """Within, an S3 server runs on a free port.
+
+    Args:
+        folder: its log, and its objects if it keeps files.
+        kind: the program; it is installed into the cache once.
+        bucket: created at the start.
+
+    Raises:
+        ConfigError: the program cannot be installed; the message names what is missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    access_key, secret_key = "kappa", "kappa-secret"
+    data = folder / "data" if kind == "versitygw" else None
+    with _running(_command(kind, port, data), folder / f"{kind}.log", access_key, secret_key) as process:
+
+        def is_answering() -> bool:
+            assert process.poll() is None, f"{kind} ended with code {process.returncode}"
+            return _status("GET", port, "/") is not None
+
+        wait_for(is_answering, _START_SECONDS, f"{kind} answers", (folder / f"{kind}.log").read_text)
+        server = S3Server(
+            endpoint=f"http://{HOST}:{port}",
+            bucket=bucket,
+            access_key=access_key,
+            secret_key=secret_key,
+            pid=process.pid,
+            folder=data,
+        )
+        create_bucket(server, bucket)
+        yield server
+
+
+def create_bucket(server: S3Server, bucket: str) -> None:
+    """Create a bucket; idempotent."""
+    if server.folder is not None:  # a folder is a bucket, and a request would need a signature
+        (server.folder / bucket).mkdir(exist_ok=True)
+        return
+    status = _status("PUT", int(server.endpoint.rpartition(":")[2]), f"/{bucket}")
+    assert status == http.client.OK, f"PUT /{bucket}: {status}"
+
+
+def _command(kind: Kind, port: int, data: Path | None) -> Sequence[str | Path]:
+    cache = Config.from_env({}).cache
+    if data is None:
+        return [ensure_moto(cache), "-m", "moto.server", "-H", HOST, "-p", str(port)]
+    data.mkdir(exist_ok=True)
+    return [ensure_versitygw(cache), "--port", f"{HOST}:{port}", "posix", data]
+
+
+@contextlib.contextmanager
+def _running(
+    command: Sequence[str | Path], log: Path, access_key: str, secret_key: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=_plain_environment() | {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key},
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _plain_environment() -> dict[str, str]:
+    """The environment without what is meant for the tests' own Python."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+
+def _status(method: str, port: int, path: str) -> int | None:
+    """The status of an answer; None if there was none."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request(method, path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def ensure_moto(cache: Path) -> Path:
+    """The Python of an environment with moto; made when the cache lacks it.
+
+    Raises:
+        ConfigError: the packages cannot be installed.
+    """
+
+    def install(partial: Path) -> None:
+        venv.create(partial, symlinks=True)
+        _run(
+            [sys.executable, "-m", "pip", "--python", partial / "bin" / "python", *_QUIET_INSTALL, MOTO_LOCK],
+            f"moto, of {MOTO_LOCK.name}, could not be installed. Check the network and pip's settings",
+        )
+
+    lock = hashlib.sha256(MOTO_LOCK.read_bytes()).hexdigest()[:8]
+    return _ensure(cache / f"moto-{lock}", install) / "bin" / "python"
+
+
+def ensure_versitygw(cache: Path) -> Path:
+    """The program versitygw; built when the cache lacks it, which takes two minutes.
+
+    Raises:
+        ConfigError: there is no Go, or the build failed.
+    """
+
+    def install(partial: Path) -> None:
+        go = shutil.which("go")
+        if go is None:
+            raise ConfigError(
+                f"Go, which builds the S3 server {VERSITYGW}, was not found. Install it and put `go` on the PATH "
+                f"(Debian: `apt-get install golang-go`), or use the server moto."
+            )
+        _run(
+            [go, "install", VERSITYGW],
+            f"{VERSITYGW} could not be built. Check the network and GOPROXY",
+            GOBIN=str(partial),
+        )
+
+    return _ensure(cache / f"versitygw-{VERSITYGW.rpartition('@')[2]}", install) / "versitygw"
+
+
+def _ensure(folder: Path, install: Callable[[Path], None]) -> Path:
+    """A folder of the cache, complete or absent: it is filled under another name and renamed at the end."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():  # otherwise another process was first
+            partial = folder.with_name(f"{folder.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            install(partial)
+            partial.rename(folder)
+    return folder
+
+
+def _run(command: Sequence[str | Path], objection: str, **environment: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_plain_environment() | environment)
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        raise ConfigError(f"{objection}. It ended with code {done.returncode}:\n{tail}")
