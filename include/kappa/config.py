@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from kappa.errors import ConfigError
 from kappa.store import options
-from kappa.store.address import lake_address
+from kappa.store.address import is_remote, lake_address
 
 PREFIX = "KAPPA_"
 
@@ -178,6 +178,11 @@ class Config:
     def beat_seconds(self) -> float:
         """Time between two heartbeats: a few may be late before a driver counts as dead."""
         return self.heartbeat_seconds or self.stale_seconds / 7
+
+    @property
+    def idle_seconds(self) -> float:
+        """Pause between two looks at the record while there is nothing to do: an object store charges for each."""
+        return 2.0 if is_remote(self.lake) else 0.2
 
     @property
     def slow_seconds(self) -> float:

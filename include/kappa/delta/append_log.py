@@ -17,9 +17,10 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.delta.access import answers, create_table, is_table, open_table, write
-from kappa.delta.log_entries import actions_of, may_have_moved, sync_commits
+from kappa.delta.log_entries import actions_of, entry_of, may_have_moved, sync_commits
 from kappa.errors import ConflictError, KappaError, LakeUnreachableError, LedgerError
 from kappa.replay import stored
+from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ class AppendLog:
         if time.monotonic() - at > NEXT_ENTRY_SECONDS:
             return False
         try:
+            if is_remote(self.path):  # each look is billed; that the whole log is gone shows with the next full one
+                return store_of(self.path).head(entry_of(self.path, version + 1)) is None
             return not may_have_moved(self.path, version)
         except (OSError, KappaError):  # a look says what is wrong with the storage
             return False
