@@ -71,7 +71,7 @@ class TailTable:
         metadata = self._opened.metadata()
         self.partition_by: list[str] = metadata.partition_columns
         self._compared = metadata.configuration.get(_COMPARED)
-        self._transactions: dict[str, int] = {}
+        self._transactions: dict[str, int | None] = {}
 
     def advance(self) -> bool:
         """Look again; whether there is something new, or something of this process that was not looked at yet."""
@@ -87,7 +87,10 @@ class TailTable:
 
     def transaction(self, app: str) -> int | None:
         """The last version of an application's transactions."""
-        return self._transactions.get(app, self._opened.transaction_version(app))
+        with self._lock:
+            if app not in self._transactions:  # deltalake reads the log for it
+                self._transactions[app] = self._opened.transaction_version(app)
+            return self._transactions[app]
 
     def content(self, file: str) -> bytes | None:
         """The bytes of a file; None where it is gone. What this process wrote itself is not asked for."""
