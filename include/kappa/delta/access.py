@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
 from kappa.store.address import is_remote
-from kappa.store.options import options_of
+from kappa.store.options import options_of, patience_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
-
-#: In the names of ``object_store``; the same figures as those of :mod:`kappa.store.remote`.
-_PATIENCE = {"max_retries": "5", "retry_timeout": "10s", "timeout": "30s", "connect_timeout": "5s"}
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
@@ -109,7 +106,7 @@ def write(
 
 def storage_options(path: str) -> dict[str, str] | None:
     """The options of ``deltalake`` for a path; None for a local one."""
-    return {**_PATIENCE, **options_of(path)} if is_remote(path) else None
+    return {**patience_of(path).storage_options(), **options_of(path)} if is_remote(path) else None
 
 
 @contextmanager
