@@ -73,7 +73,7 @@ def read(file: str) -> dict[str, str]:
     options = properties.read_secret(file, SETTING, "the lake's secrets")
     for name in options:
         if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, n=1)
+            near = difflib.get_close_matches(name.lower(), NAMES, n=1)
             hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(NAMES)}."
             raise ConfigError(f"{file} has the unknown setting {name}.{hint} Correct it, or remove the line.", key=name)
     return options
