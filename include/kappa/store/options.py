@@ -87,7 +87,6 @@ def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | No
 
 
 def _declared(path: str) -> tuple[str, Patience]:
-    """The file and the patience of the lake of a path."""
-    return next(
-        (declared for lake, declared in _lakes.items() if path == lake or path.startswith(f"{lake}/")), ("", PATIENCE)
-    )
+    """The file and the patience of the lake of a path: of the innermost, where one is in a folder of another."""
+    lakes = [lake for lake in list(_lakes) if path == lake or path.startswith(f"{lake}/")]
+    return _lakes[max(lakes, key=len)] if lakes else ("", PATIENCE)
