@@ -17,7 +17,7 @@ from kappa import clock
 from kappa.errors import LakeUnreachableError
 from kappa.store.address import bucket_and_key
 from kappa.store.options import options_of, patience_of
-from kappa.store.outages import answers
+from kappa.store.outages import answers, is_refusal
 from kappa.store.patience import Patience
 from kappa.store.store import StoredFile
 
@@ -45,7 +45,9 @@ class ObjectStore:
         with answers(path):
             try:
                 return bytes(obstore.get(store, key).bytes())
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if is_refusal(error):  # the bucket is not there
+                    raise
                 return None
 
     def head(self, path: str) -> StoredFile | None:
