@@ -6,6 +6,7 @@ On an object store each has the lake's options (:mod:`kappa.store.options`), and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
 from kappa.store.address import is_remote
-from kappa.store.options import options_of
+from kappa.store.options import options_of, patience_of
+from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
 
-#: In the names of ``object_store``; the same figures as those of :mod:`kappa.store.remote`.
-_PATIENCE = {"max_retries": "5", "retry_timeout": "10s", "timeout": "30s", "connect_timeout": "5s"}
+#: What makes a folder the log of a table (Delta's protocol, "Delta Log Entries" and "Checkpoints").
+_ENTRY = re.compile(r"\d{20}\.(?:json|checkpoint(?:\..+)?\.parquet)")
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
@@ -40,14 +42,13 @@ def open_table(path: str, version: int | None = None) -> DeltaTable:
 def is_table(path: str) -> bool:
     """Whether a Delta table is there.
 
+    By the names in its log: ``deltalake`` stops all threads of the process while it waits for them.
+
     Raises:
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
-    from deltalake import DeltaTable
-
-    with answers(path):
-        return bool(DeltaTable.is_deltatable(path, storage_options(path)))
+    return any(_ENTRY.fullmatch(file.name) for file in store_of(path).files(f"{path}/_delta_log"))
 
 
 def create_table(
@@ -109,7 +110,7 @@ def write(
 
 def storage_options(path: str) -> dict[str, str] | None:
     """The options of ``deltalake`` for a path; None for a local one."""
-    return {**_PATIENCE, **options_of(path)} if is_remote(path) else None
+    return {**patience_of(path).storage_options(), **options_of(path)} if is_remote(path) else None
 
 
 @contextmanager

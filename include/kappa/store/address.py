@@ -50,6 +50,13 @@ def lake_address(text: str) -> str:
     if match is None:
         return _local(str(Path(text).absolute()))
     scheme, rest = match[1].lower(), match[2]
+    if scheme == "file" and not rest.startswith("/"):
+        raise ConfigError(
+            f"The lake {text} names a host: after file:// a path begins with a slash of its own. Set {_SETTING} to the "
+            "absolute path, or to s3://bucket/prefix.",
+            name="lake",
+            value=text,
+        )
     if scheme == "file":
         return _local(str(Path(unquote(rest)).absolute()))
     if scheme in _S3:

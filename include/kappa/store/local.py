@@ -84,7 +84,7 @@ class LocalStore:
 
     def files(self, folder: str) -> Iterator[StoredFile]:
         """See :class:`~kappa.store.store.Store`. What goes during the walk is passed over."""
-        for root, _, names in os.walk(folder):
+        for root, _, names in os.walk(folder, onerror=_raise_unless_gone):
             for name in names:
                 file = self.head(f"{root}/{name}")
                 if file is not None:
@@ -141,3 +141,8 @@ def fsync(path: Path) -> None:
 def _sync_folders(file: Path) -> None:
     for folder in (file.parent, *file.parent.parents[:_NEW_FOLDERS]):
         fsync(folder)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error

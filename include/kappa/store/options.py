@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from kappa import properties
 from kappa.errors import ConfigError
 from kappa.store.address import is_remote
+from kappa.store.patience import Patience
 
 SETTING = "KAPPA_LAKE_CLIENT_FILE"
 
@@ -29,14 +30,15 @@ NAMES = {
     "aws_virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 }
 
-#: Lake -> the file that its processes read.
-_files: dict[str, str] = {}
+PATIENCE = Patience()
+#: Lake -> the file that its processes read, and their patience.
+_lakes: dict[str, tuple[str, Patience]] = {}
 
 
-def declare(lake: str, file: str) -> None:
-    """Say which file has the options of a lake; empty for none."""
+def declare(lake: str, file: str, patience: Patience = PATIENCE) -> None:
+    """Say which file has the options of a lake, empty for none, and how long its calls wait for an answer."""
     if is_remote(lake):
-        _files[lake] = file
+        _lakes[lake] = (file, patience)
 
 
 def options_of(path: str) -> dict[str, str]:
@@ -49,8 +51,13 @@ def options_of(path: str) -> dict[str, str]:
     """
     if not is_remote(path):
         return {}
-    file = next((file for lake, file in _files.items() if path == lake or path.startswith(f"{lake}/")), "")
+    file, _ = _declared(path)
     return read(file) if file else {}
+
+
+def patience_of(path: str) -> Patience:
+    """How long calls wait for the store of a path in a lake."""
+    return _declared(path)[1]
 
 
 def read(file: str) -> dict[str, str]:
@@ -66,7 +73,7 @@ def read(file: str) -> dict[str, str]:
     options = properties.read_secret(file, SETTING, "the lake's secrets")
     for name in options:
         if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, n=1)
+            near = difflib.get_close_matches(name.lower(), NAMES, n=1)
             hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(NAMES)}."
             raise ConfigError(f"{file} has the unknown setting {name}.{hint} Correct it, or remove the line.", key=name)
     return options
@@ -77,3 +84,9 @@ def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | No
     env = os.environ if environ is None else environ
     others = {name: env[variable] for name, variable in NAMES.items() if env.get(variable)}
     return {**others, **options}
+
+
+def _declared(path: str) -> tuple[str, Patience]:
+    """The file and the patience of the lake of a path: of the innermost, where one is in a folder of another."""
+    lakes = [lake for lake in list(_lakes) if path == lake or path.startswith(f"{lake}/")]
+    return _lakes[max(lakes, key=len)] if lakes else ("", PATIENCE)

@@ -16,16 +16,14 @@ from typing import IO, TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import LakeUnreachableError
 from kappa.store.address import bucket_and_key
-from kappa.store.options import options_of
-from kappa.store.outages import answers
+from kappa.store.options import options_of, patience_of
+from kappa.store.outages import answers, is_refusal
+from kappa.store.patience import Patience
 from kappa.store.store import StoredFile
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-#: How long one call tries again before it says that the store does not answer: shorter than a heartbeat may be late.
-RETRY = {"max_retries": 5, "retry_timeout": timedelta(seconds=10)}
-CLIENT = {"timeout": "30s", "connect_timeout": "5s"}
 #: Size of a reading: the footer of a Parquet file is in one.
 _RANGE_BYTES = 64 << 10
 #: How often an unclear answer to :meth:`ObjectStore.create` is settled by the same call again.
@@ -47,7 +45,9 @@ class ObjectStore:
         with answers(path):
             try:
                 return bytes(obstore.get(store, key).bytes())
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if is_refusal(error):  # the bucket is not there
+                    raise
                 return None
 
     def head(self, path: str) -> StoredFile | None:
@@ -198,20 +198,19 @@ class _Ranges(io.RawIOBase):
 def _opened(path: str) -> tuple[S3Store, str]:
     """The client of a path's bucket, and the key."""
     bucket, key = bucket_and_key(path)
-    return _client(bucket, tuple(sorted(options_of(path).items()))), key
+    return _client(bucket, tuple(sorted(options_of(path).items())), patience_of(path)), key
 
 
 @lru_cache(maxsize=16)
-def _client(bucket: str, options: tuple[tuple[str, str], ...]) -> S3Store:
-    """A client, with the pool of its connections: one per bucket and options."""
+def _client(bucket: str, options: tuple[tuple[str, str], ...], patience: Patience) -> S3Store:
+    """A client, with the pool of its connections: one per bucket, options and patience."""
     from obstore.store import S3Store
 
     config = dict(options)
     is_plain = config.get("aws_allow_http", "").lower() == "true"
-    client = {**CLIENT, "allow_http": True} if is_plain else CLIENT
     return S3Store(
         bucket,
         config={name: value for name, value in config.items() if name != "aws_allow_http"},  # type: ignore[arg-type]
-        client_options=client,  # type: ignore[arg-type]
-        retry_config=RETRY,  # type: ignore[arg-type]
+        client_options={**patience.client_options(), **({"allow_http": True} if is_plain else {})},  # type: ignore[typeddict-item]
+        retry_config=patience.retry_config(),  # type: ignore[arg-type]
     )
