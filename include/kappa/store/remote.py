@@ -46,7 +46,7 @@ class ObjectStore:
             try:
                 return bytes(obstore.get(store, key).bytes())
             except FileNotFoundError as error:
-                if is_refusal(error):  # the bucket is not there
+                if is_refusal(error):  # what is not there is the bucket, or the user
                     raise
                 return None
 
