@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from kappa import properties
 from kappa.errors import ConfigError
@@ -30,6 +31,7 @@ NAMES = {
     "aws_virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 }
 
+_TRUE = ("1", "true", "on", "yes", "y")
 PATIENCE = Patience()
 #: Lake -> the file that its processes read, and their patience.
 _lakes: dict[str, tuple[str, Patience]] = {}
@@ -47,12 +49,15 @@ def options_of(path: str) -> dict[str, str]:
     The file is read with each call: a new one counts from the next request on.
 
     Raises:
-        ConfigError: the file is missing, has an unknown name, or other users may read it.
+        ConfigError: the file is missing, has an unknown name, or other users may read it; or the environment and the
+            file together are such as :func:`check_access` refuses.
     """
     if not is_remote(path):
         return {}
     file, _ = _declared(path)
-    return read(file) if file else {}
+    options = read(file) if file else {}
+    check_access(with_environment(options))
+    return options
 
 
 def patience_of(path: str) -> Patience:
@@ -61,10 +66,10 @@ def patience_of(path: str) -> Patience:
 
 
 def read(file: str) -> dict[str, str]:
-    """The options in a file.
+    """The options in a file; an empty one counts as absent.
 
     Raises:
-        ConfigError: as :func:`options_of`.
+        ConfigError: the file is missing, has an unknown name, or other users may read it.
     """
     if not file.startswith("/"):
         raise ConfigError(
@@ -76,7 +81,7 @@ def read(file: str) -> dict[str, str]:
             near = difflib.get_close_matches(name.lower(), NAMES, n=1)
             hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(NAMES)}."
             raise ConfigError(f"{file} has the unknown setting {name}.{hint} Correct it, or remove the line.", key=name)
-    return options
+    return {name: value for name, value in options.items() if value}
 
 
 def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -84,6 +89,43 @@ def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | No
     env = os.environ if environ is None else environ
     others = {name: env[variable] for name, variable in NAMES.items() if env.get(variable)}
     return {**others, **options}
+
+
+def check_access(options: Mapping[str, str]) -> None:
+    """Hold that options, with what the environment has beside them, are complete.
+
+    Raises:
+        ConfigError: a half of a key is missing, or the address is one that no client takes.
+    """
+    halves = ("aws_access_key_id", "aws_secret_access_key")
+    missing = [name for name in halves if not options.get(name)]
+    if len(missing) == 1:
+        here = next(name for name in halves if name not in missing)
+        raise ConfigError(
+            f"The lake's options have {here}, but no {missing[0]}: one says nothing without the other. Set both, or "
+            "neither where the host or the pod has a role.",
+            name=missing[0],
+        )
+    endpoint = options.get("aws_endpoint_url")
+    if not endpoint:
+        return
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigError(
+            f"The store's address {endpoint!r} is not a URL. Write aws_endpoint_url as https://host or https://host:port.",
+            value=endpoint,
+        )
+    if parts.scheme == "http" and not is_true(options.get("aws_allow_http", "")):
+        raise ConfigError(
+            f"The store's address {endpoint} is not encrypted, which deltalake refuses unless that is allowed. "
+            "Take https, or set aws_allow_http=true for a store on this host.",
+            value=endpoint,
+        )
+
+
+def is_true(value: str) -> bool:
+    """Whether an option is on, as ``object_store`` reads it."""
+    return value.strip().lower() in _TRUE
 
 
 def _declared(path: str) -> tuple[str, Patience]:

@@ -23,7 +23,8 @@ _UNANSWERED = re.compile(
 #: Their words for a refusal, with the codes of S3: to wait for it helps nobody. A number alone may be part of a path.
 _REFUSED = re.compile(
     r"(?i:status code):?\s+40[13]\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationHeaderMalformed|"
-    r"ExpiredToken|InvalidToken|PermanentRedirect|incorrectly configured region|NoSuchBucket"
+    r"ExpiredToken|InvalidToken|PermanentRedirect|incorrectly configured region|NoSuchBucket|"
+    r"XAdminUserNotFound"  # versitygw's, with 404, for a key that it has not heard of
 )
 #: Where object_store asks for the keys of a host's role, which it does when there are no others.
 _OF_A_ROLE = re.compile(r"https?://[^/\s]+/latest/(?:api/token|meta-data)")

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import LakeUnreachableError
 from kappa.store.address import bucket_and_key
-from kappa.store.options import options_of, patience_of
+from kappa.store.options import is_true, options_of, patience_of, with_environment
 from kappa.store.outages import answers, is_refusal
 from kappa.store.patience import Patience
 from kappa.store.store import StoredFile
@@ -46,7 +46,7 @@ class ObjectStore:
             try:
                 return bytes(obstore.get(store, key).bytes())
             except FileNotFoundError as error:
-                if is_refusal(error):  # the bucket is not there
+                if is_refusal(error):  # what is not there is the bucket, or the user
                     raise
                 return None
 
@@ -198,7 +198,7 @@ class _Ranges(io.RawIOBase):
 def _opened(path: str) -> tuple[S3Store, str]:
     """The client of a path's bucket, and the key."""
     bucket, key = bucket_and_key(path)
-    return _client(bucket, tuple(sorted(options_of(path).items())), patience_of(path)), key
+    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), patience_of(path)), key
 
 
 @lru_cache(maxsize=16)
@@ -207,7 +207,7 @@ def _client(bucket: str, options: tuple[tuple[str, str], ...], patience: Patienc
     from obstore.store import S3Store
 
     config = dict(options)
-    is_plain = config.get("aws_allow_http", "").lower() == "true"
+    is_plain = is_true(config.get("aws_allow_http", ""))
     return S3Store(
         bucket,
         config={name: value for name, value in config.items() if name != "aws_allow_http"},  # type: ignore[arg-type]
