@@ -16,9 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import LakeUnreachableError
 from kappa.store.address import bucket_and_key
-from kappa.store.options import is_true, options_of, patience_of, with_environment
+from kappa.store.options import is_true, options_of, retries_of, with_environment
 from kappa.store.outages import answers, is_refusal
-from kappa.store.patience import Patience
+from kappa.store.retries import Retries
 from kappa.store.store import StoredFile
 
 if TYPE_CHECKING:
@@ -198,12 +198,12 @@ class _Ranges(io.RawIOBase):
 def _opened(path: str) -> tuple[S3Store, str]:
     """The client of a path's bucket, and the key."""
     bucket, key = bucket_and_key(path)
-    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), patience_of(path)), key
+    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), retries_of(path)), key
 
 
 @lru_cache(maxsize=16)
-def _client(bucket: str, options: tuple[tuple[str, str], ...], patience: Patience) -> S3Store:
-    """A client, with the pool of its connections: one per bucket, options and patience."""
+def _client(bucket: str, options: tuple[tuple[str, str], ...], retries: Retries) -> S3Store:
+    """A client, with the pool of its connections: one per bucket, options and retries."""
     from obstore.store import S3Store
 
     config = dict(options)
@@ -211,6 +211,6 @@ def _client(bucket: str, options: tuple[tuple[str, str], ...], patience: Patienc
     return S3Store(
         bucket,
         config={name: value for name, value in config.items() if name != "aws_allow_http"},  # type: ignore[arg-type]
-        client_options={**patience.client_options(), **({"allow_http": True} if is_plain else {})},  # type: ignore[typeddict-item]
-        retry_config=patience.retry_config(),  # type: ignore[arg-type]
+        client_options={**retries.client_options(), **({"allow_http": True} if is_plain else {})},  # type: ignore[arg-type]
+        retry_config=retries.retry_config(),  # type: ignore[arg-type]
     )
