@@ -434,7 +434,7 @@ def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Sta
 
 
 def _has_no_time(operations: pa.StringArray, source: Source) -> Mask:
-    """What :func:`kappa.topology.schemas.envelopes.timeless` says of records of changes."""
+    """Which records of changes have no event time of their own; :mod:`kappa.wire.row_times` has the same in SQL."""
     if source.time is None or source.is_wall_clock or source.time == SOURCE_TIME:
         return _is_absent(operations)
     return ~_is_one_of(operations, WITH_ROW)

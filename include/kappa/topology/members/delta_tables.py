@@ -11,12 +11,14 @@ from kappa.errors import TopologyError
 from kappa.topology import reserved
 from kappa.topology.ddl import Column, columns_of, is_numeric, names_of
 from kappa.topology.emission import Cuts, Emission
-from kappa.topology.partitions import check_partitions
-from kappa.topology.schemas.record_keys import check_table_key
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.times.event_time import Reach
 
 _MEMBER = re.compile(r"[a-z][a-z0-9_]*")
+_NESTED_KEY = "Key the table by columns of plain types: of a STRUCT by its fields, each as a column of its own."
+_NUMBER_KEY = "NaN, and -0 beside 0, are not keys: cast it to a DECIMAL or to STRING in the step."
+#: Types of Delta columns that a partition can have: docs/decisions/partition-columns-hold-what-both-writers-keep.md.
+_PARTITION_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ class Table:
             "Rename them in the schema and in the step.",
             reserved_names=reserved.OF_TABLES if self.made_by else None,
         )
-        check_table_key(self)
+        _check_key(self)
         _check_masked(f"Table {self.name!r}", self.masked, columns)
         _check_internal(self, columns)
 
@@ -150,7 +152,7 @@ class Append:
             raise TopologyError(f"Output {self.name!r} has no columns.")
         names = [column.name for column in self.columns]
         _check_masked(f"Output {self.name!r}", self.masked, names)
-        check_partitions(self)
+        _check_partitions(self)
         reserved.check_names(f"Output {self.name!r}", names, "Rename them in the schema and in the step.")
         types = {column.name: column.type for column in self.columns}
         if self.time is not None and types.get(self.time) not in ("TIMESTAMP", "BIGINT"):
@@ -197,3 +199,60 @@ def _check_masked(what: str, masked: Iterable[str], columns: Iterable[str]) -> N
     for name in masked:
         if name not in columns:
             raise TopologyError(f"{what}: masked column {name!r} is not in its schema, which has {sorted(columns)}.")
+
+
+def _check_key(table: Table) -> None:
+    """A table's key is made of its columns, each once, never null, and of types whose values are keys.
+
+    Raises:
+        TopologyError: it is not.
+    """
+    columns = {column.name: column for column in table.columns}
+    if not table.key:
+        raise TopologyError(f"Table {table.name!r} has no key. Name at least one column: key=['id'].")
+    for key in table.key:
+        if key not in columns:
+            raise TopologyError(
+                f"Table {table.name!r}: key column {key!r} is not in its schema, which has {sorted(columns)}."
+            )
+        if columns[key].nullable:
+            raise TopologyError(f"Table {table.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
+        if not columns[key].is_key:
+            remedy = _NUMBER_KEY if isinstance(columns[key].delta, str) else _NESTED_KEY
+            raise TopologyError(
+                f"Table {table.name!r}: key column {key!r} is {columns[key].type}, whose values cannot be keys. "
+                f"{remedy}"
+            )
+    if len(set(table.key)) < len(table.key):
+        raise TopologyError(f"Table {table.name!r}: key {list(table.key)} names a column twice. Name each once.")
+
+
+def _check_partitions(output: Append) -> None:
+    """An output can be partitioned as it says.
+
+    Raises:
+        TopologyError: it cannot.
+    """
+    columns, parts = {column.name: column for column in output.columns}, output.partition_by
+    unknown = sorted(set(parts) - set(columns))
+    if unknown:
+        raise TopologyError(
+            f"Output {output.name!r}: partition_by {unknown} is not in its schema, which has {list(columns)}; case "
+            "counts."
+        )
+    for name in parts:
+        if columns[name].delta not in _PARTITION_TYPES:
+            raise TopologyError(
+                f"Output {output.name!r}: partition_by names {name!r}, which is {columns[name].type}. Partition by "
+                "text, integers, BOOLEAN, DATE or TIMESTAMP."
+            )
+        if ":" in name:
+            raise TopologyError(
+                f"Output {output.name!r}: partition_by names {name!r}; Spark reads no folder with ':' in its name. "
+                "Rename the column."
+            )
+    if len(set(parts)) < len(parts) or len(parts) == len(columns):
+        raise TopologyError(
+            f"Output {output.name!r}: partition_by {list(parts)} names a column twice, or leaves none for the files of "
+            "a partition. Name each column once, and not all of them."
+        )

@@ -10,12 +10,19 @@ from typing import Any
 from kappa.errors import TopologyError
 from kappa.topology import reserved
 from kappa.topology.ddl import Column, columns_of, keyed_otherwise, names_of
-from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, Decimals, Envelope, check_envelope
-from kappa.topology.schemas.record_keys import check_key
-from kappa.topology.schemas.record_types import check_record
-from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, FORMATS, OF_COLUMNS, Format, KeyFormat, Timestamps
+from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, DECIMALS, ENVELOPES, SOURCE_TIME, Decimals, Envelope
+from kappa.topology.schemas.wire_schemas import (
+    BY_SCHEMA_ID,
+    FORMATS,
+    KEY_FORMATS,
+    OF_COLUMNS,
+    TIMESTAMPS,
+    Format,
+    KeyFormat,
+    Timestamps,
+)
 from kappa.topology.times.durations import milliseconds
-from kappa.topology.times.event_time import WALL_CLOCK, check_source
+from kappa.topology.times.event_time import WALL_CLOCK
 
 MEMBER_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 #: Columns that every record of a source has, whatever its schema, with their types; only where the source asks for them
@@ -34,6 +41,9 @@ RECORD_COLUMNS = {
     **CHANGE_COLUMNS,
 }
 ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
+#: Key formats of one column -> the types that it may have; None for any.
+_SINGLE = {"text": None, "int": ("INT", "BIGINT"), "long": ("BIGINT",)}
+_RECORD_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +144,10 @@ class Source:
         object.__setattr__(self, "record", names_of(self.record))
         if self.envelope != "none" and self.key_schema and self.key_format == "text":
             object.__setattr__(self, "key_format", self.format)
-        check_envelope(self)
-        check_record(self)
-        check_key(self)
-        check_source(self)
+        _check_envelope(self)
+        _check_record(self)
+        _check_key(self)
+        _check_event_time(self)
         names = [column.name for column in self.columns]
         if len({name.lower() for name in names}) < len(names):
             raise TopologyError(
@@ -217,3 +227,145 @@ class Source:
     def row_columns(self) -> list[str]:
         """All columns of its rows: those of the value, then those of the record."""
         return [*(column.name for column in self.columns), *self.record_columns]
+
+
+def _check_envelope(source: Source) -> None:
+    """The envelope, and what is said of its values, fit the source.
+
+    Raises:
+        TopologyError: they do not.
+    """
+    what = f"Source {source.topic!r}"
+    if source.envelope not in ENVELOPES:
+        raise TopologyError(f"{what}: envelope {source.envelope!r} is not one of {', '.join(ENVELOPES)}.")
+    if source.decimals not in DECIMALS:
+        raise TopologyError(f"{what}: decimals {source.decimals!r} is not one of {', '.join(DECIMALS)}.")
+    if source.envelope == "none":
+        if source.decimals != "precise":
+            raise TopologyError(
+                f"{what} says decimals={source.decimals!r} and has no envelope. Only records of changes have decimals "
+                "in several forms: add envelope='debezium', or leave decimals out."
+            )
+        return
+    if source.format not in OF_COLUMNS:
+        raise TopologyError(
+            f"{what}: envelope={source.envelope!r} is one of JSON or Avro, and format is {source.format!r}. Use "
+            f"format={' or format='.join(map(repr, OF_COLUMNS))}."
+        )
+    if source.tombstones:
+        raise TopologyError(
+            f"{what} has envelope={source.envelope!r} and tombstones=True. A null value follows the record of a "
+            "deletion and says nothing new: leave tombstones out."
+        )
+    if source.key_schema and source.key_format not in OF_COLUMNS:
+        raise TopologyError(
+            f"{what}: keys of envelope={source.envelope!r} are objects, and key_format is {source.key_format!r}. Use "
+            f"key_format={' or key_format='.join(map(repr, OF_COLUMNS))}."
+        )
+    if source.defaults or source.record:
+        raise TopologyError(
+            f"{what} has envelope={source.envelope!r} and record or defaults, which are of the value and not of the "
+            "row within it. Leave them out."
+        )
+
+
+def _check_record(source: Source) -> None:
+    """Record types and defaults are those of Avro, and defaults are of columns.
+
+    Raises:
+        TopologyError: they are not.
+    """
+    what = f"Source {source.topic!r}"
+    options = [name for name, value in (("record", source.record), ("defaults", source.defaults)) if value]
+    if options and source.format != "avro":
+        raise TopologyError(
+            f"{what} has {' and '.join(options)}, and format={source.format!r} has no record types and no fields that "
+            "a writer's schema lacks. Leave them out, or declare format='avro'."
+        )
+    odd = [name for name in source.record if not _RECORD_TYPE.fullmatch(name)]
+    if odd:
+        raise TopologyError(
+            f"{what}: record {odd} is not a name of an Avro record, like OrderPlaced or shop.OrderPlaced."
+        )
+    columns = [column.name for column in source.value_columns]
+    unknown = sorted(set(source.defaults) - set(columns))
+    if unknown:
+        raise TopologyError(f"{what}: defaults of {unknown}, which are not in its schema: {columns}.")
+
+
+def _check_key(source: Source) -> None:
+    """The key's format holds its columns, and null values name the key that they delete.
+
+    Raises:
+        TopologyError: it does not, or they do not.
+    """
+    what = f"Source {source.topic!r}"
+    if source.key_format not in KEY_FORMATS:
+        raise TopologyError(f"{what}: key_format {source.key_format!r} is not one of {', '.join(KEY_FORMATS)}.")
+    if source.timestamps not in TIMESTAMPS:
+        raise TopologyError(f"{what}: timestamps {source.timestamps!r} is not one of {', '.join(TIMESTAMPS)}.")
+    if not source.key_schema:
+        if source.tombstones or source.key_format != "text":
+            cause = "tombstones=True" if source.tombstones else f"key_format={source.key_format!r}"
+            raise TopologyError(
+                f"{what} has {cause} and no key_schema. Name the columns that the record's key holds: "
+                "key_schema='id BIGINT'."
+            )
+        return
+    columns = source.key_columns
+    if source.key_format in _SINGLE:
+        types = _SINGLE[source.key_format]
+        if len(columns) != 1 or (types is not None and columns[0].type not in types):
+            needed = f"one column of type {' or '.join(types)}" if types else "one column"
+            raise TopologyError(
+                f"{what}: key_schema {source.key_schema!r} does not fit key_format={source.key_format!r}, which holds "
+                f"{needed}. Name another key_format, or change key_schema."
+            )
+    values = {column.name: column for column in source.value_columns}
+    for column in columns:
+        other = values.get(column.name)
+        if other is not None and other.type != column.type:
+            raise TopologyError(
+                f"{what}: column {column.name!r} is {other.type} in schema and {column.type} in key_schema. Give both "
+                "the same type."
+            )
+
+
+def _check_event_time(source: Source) -> None:
+    """The column of a source's event time is there and holds a time.
+
+    Raises:
+        TopologyError: it is not, or does not.
+    """
+    if source.idle_after is not None and (source.grace is None or source.of is not None or source.is_wall_clock):
+        what = "no grace" if source.grace is None else "the wall clock" if source.is_wall_clock else f"of={source.of!r}"
+        raise TopologyError(
+            f"Source {source.topic!r} has idle_after={source.idle_after!r} and {what}. Only a topic with event time "
+            "that every epoch reads has idle partitions: leave idle_after out."
+        )
+    if source.follows_upstream and source.tombstones:
+        raise TopologyError(
+            f"Source {source.topic!r} has tombstones=True and follows {source.of!r}, which sends no null value to a "
+            "topic that can be followed. Leave tombstones out, or say how late a record may be: grace='10 seconds'."
+        )
+    if not source.has_event_time:
+        if source.time is not None:
+            raise TopologyError(
+                f"Source {source.topic!r} names time={source.time!r} and no grace. Say how late a record may be: "
+                "grace='10 seconds'."
+            )
+        return
+    _ = source.grace_ms, source.ahead_ms, source.idle_after_ms  # lengths of time, or they raise
+    if source.time is None or source.is_wall_clock:
+        return
+    types = {column.name: column.type for column in source.columns}
+    if source.envelope != "none":
+        types[SOURCE_TIME] = CHANGE_COLUMNS[SOURCE_TIME]
+    if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):
+        problem = (
+            f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"
+        )
+        raise TopologyError(
+            f"Source {source.topic!r}: time column {source.time!r} {problem}. Name a column of type TIMESTAMP, or "
+            "BIGINT in epoch milliseconds."
+        )
