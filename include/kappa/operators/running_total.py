@@ -21,7 +21,8 @@ from kappa.operators.sequence import along, in_order
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
 from kappa.topology.emission import Cuts, Emission
-from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
