@@ -14,9 +14,9 @@ from kappa.errors import TopologyError
 from kappa.topology.ddl import Column
 from kappa.topology.emission import Emission
 from kappa.topology.members import MEMBER_NAME, Append, Check, Source, Table, Topic
-from kappa.topology.operator import Operator
+from kappa.topology.operator import Operator, VersionsInput
 from kappa.topology.operator_inputs import TableInput
-from kappa.topology.readers import VersionsInput, made_alone
+from kappa.topology.readers import made_alone
 from kappa.topology.schemas.value_schemas import value_schema
 from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID
 from kappa.topology.slice import Slice

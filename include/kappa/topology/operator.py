@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import quoted
-from kappa.topology.emission import Emission, strictest
+from kappa.topology.emission import Cuts, Emission, strictest
 from kappa.topology.members import Table
 from kappa.topology.operator_inputs import RowsInput, TableInput, mark_of
 from kappa.topology.slice import Slice, with_mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from kappa.topology.readers import VersionsInput
 
 R = TypeVar("R", bound=Any)
 
@@ -156,6 +154,47 @@ class Operator(Generic[R]):
         if self.emits is None:
             raise TopologyError(f"{self.what} emits no rows: its table is its result.")
         return self.emits.schema
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VersionsInput:
+    """A table of versions that an operator reads beside others.
+
+    Attributes:
+        operator: the reading operator, for messages.
+        of: the operator that keeps the table.
+    """
+
+    operator: str
+    of: Operator[Any]
+
+    @property
+    def cuts(self) -> Cuts:
+        """Under which cuts of the log the table is the same."""
+        return self.of.tables[0].cuts
+
+    def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
+        """All versions of the slice.
+
+        Args:
+            slice: the slice.
+            passed: None; the table's own operator gets its rows.
+
+        Raises:
+            TopologyError: rows are passed, or the operator of the table was not called yet.
+        """
+        if passed is not None:
+            raise TopologyError(
+                f"{self.operator} was passed rows of the table that {self.of.what} keeps. Pass them to that: "
+                f"{self.of.name}(slice, rows)."
+            )
+        if self.of not in slice.calls.results:
+            raise TopologyError(
+                f"{self.operator} reads the versions of {self.of.what}, which was not called yet in this slice. Call "
+                "it first; in a topology without a step, list it first."
+            )
+        versions: DataFrame = slice.calls.results[self.of].versions
+        return versions
 
 
 def label(operator: str, *tables: str) -> str:
