@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from kappa.config import Config
 from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_abandonable, last_stuck
-from kappa.driver.backfill import Replacements
 from kappa.driver.claiming import claim
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.handovers.handover import Handover
@@ -23,6 +22,7 @@ from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.live import Live
 from kappa.driver.merges import IDLE_SECONDS, Merges
 from kappa.driver.processes import process
+from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
