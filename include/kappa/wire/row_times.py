@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from kappa.topology import Source
 from kappa.topology.ddl import quote
 from kappa.topology.schemas.envelopes import SOURCE_TIME, WITH_ROW
-from kappa.wire.batches import Released, Start
+from kappa.wire.batches import Start
+from kappa.wire.running_times import Released
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
