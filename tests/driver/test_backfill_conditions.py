@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa.driver.backfill import belongs
+from kappa.driver.replacements.interval_rows import belongs
 from kappa.offsets.vector import OffsetRange
 from kappa.topology import Append
 

@@ -18,8 +18,7 @@ from support.epochs import DEADLINE_SECONDS, Lab, lab, read_all
 import kappa.cli
 from kappa import control, serving
 from kappa.delta import queries, tables
-from kappa.driver.claiming import claim
-from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.driven_epoch import DrivenEpoch, claim
 from kappa.driver.driver import Driver
 from kappa.driver.handovers.handover import Handover
 from kappa.errors import (

@@ -16,7 +16,7 @@ from kappa import control, serving
 from kappa.control import upgrade as upgrading
 from kappa.control.backfills import backfill, backfill_plan
 from kappa.delta import tables
-from kappa.driver import backfill as replacing
+from kappa.driver.replacements import replacement
 from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, TopologyError, UsageError
 from kappa.offsets.vector import joins
 from kappa.record.epochs import Epochs
@@ -213,7 +213,7 @@ def test_a_sent_replacement_that_cannot_be_finished_makes_the_epoch_stuck(
         def no_commit(*_: Any) -> None:
             raise OSError("the ledger's disk is broken")
 
-        patch.setattr(replacing, "commit_slice", no_commit)
+        patch.setattr(replacement, "commit_slice", no_commit)
         request = amounts.ask(amounts.propose(0, 1))
         amounts.wait(lambda: [e for e in amounts.record().events if e.event == "stuck"], "it is given up")
         (stuck,) = [e for e in amounts.record().events if e.event == "stuck"]

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from kappa.config import Config
 from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_abandonable, last_stuck
-from kappa.driver.backfill import Replacements
-from kappa.driver.claiming import claim
-from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.driven_epoch import DrivenEpoch, claim
 from kappa.driver.handovers.handover import Handover
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.live import Live
 from kappa.driver.merges import Merges
 from kappa.driver.processes import process
+from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_shrunk
-from kappa.driver.backfill import Replacements
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.handovers import reconciliation
 from kappa.driver.handovers.handover import Handover
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.merges import Merges
+from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
 from kappa.faults import crash_point
