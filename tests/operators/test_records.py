@@ -160,12 +160,12 @@ def test_newest_by_is_right_for_keys_in_lagging_partitions(spark: SparkSession) 
 def rows(spark: SparkSession) -> Callable[..., DataFrame]:
     """Rows of (id, value), one after the other in the total order."""
 
-    def made(*values: tuple[Any, Any], kind: str = "BIGINT") -> DataFrame:
+    def frame_of(*values: tuple[Any, Any], kind: str = "BIGINT") -> DataFrame:
         numbered = [(*value, "t", 0, at) for at, value in enumerate(values)]
         columns = f"id STRING, n {kind}, _topic STRING, _partition INT, _offset BIGINT"
         return spark.createDataFrame(numbered, columns).selectExpr("*", "timestamp_millis(_offset) AS _order_timestamp")
 
-    return made
+    return frame_of
 
 
 def crossed(frame: DataFrame) -> list[tuple[Any, ...]]:

@@ -113,12 +113,12 @@ def test_a_consumer_in_the_group_of_a_candidate_delays_its_rewind_and_is_named(s
     consumer = member(stream, stream.paths(second).name)
     stream.run(second)
 
-    def said() -> str:
+    def message() -> str:
         consumer.poll(0.05)  # or the broker takes it for dead
         return control.driver_status(stream.config, stream.name, second).message
 
-    stream.wait(lambda: "members that are not Kappa's" in said(), "the driver waits")
-    assert "rdkafka" in said(), "the member is named"
+    stream.wait(lambda: "members that are not Kappa's" in message(), "the driver waits")
+    assert "rdkafka" in message(), "the member is named"
     assert stream.record().epoch(second).stage is Stage.PLANNED
     consumer.close()
     stream.await_stage(second, Stage.VERIFIED)
