@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.page_lake import CANDIDATE, Told, steady
+from support.page_lake import CANDIDATE, TopologyStory, steady
 
 from kappa import clock
 from kappa.config import Config
@@ -32,20 +32,20 @@ def config(tmp_path: Path) -> Config:
 
 
 @pytest.fixture
-def story(config: Config) -> Told:
+def story(config: Config) -> TopologyStory:
     """A live epoch that has read 300 offsets of each of two partitions of ``pos``."""
-    epochs, now = Told(config=config, name=NAME, partitions=2), clock.now()
+    epochs, now = TopologyStory(config=config, name=NAME, partitions=2), clock.now()
     epochs.begin(1, now, topic_ids={"pos": "id-1"})
     epochs.move(1, None, 0, now)
     epochs.ledger(1, steady(now, 3, each=100))
     return epochs
 
 
-def end(story: Told, epoch: int = 1) -> int:
+def end(story: TopologyStory, epoch: int = 1) -> int:
     return Ledger(story.paths(epoch).ledger).state().position.get("pos", 0) or 0
 
 
-def listing(story: Told, *offsets: int, epoch: int = 1) -> Listing:
+def listing(story: TopologyStory, *offsets: int, epoch: int = 1) -> Listing:
     return Listing(
         topology=NAME,
         epoch=epoch,
@@ -57,13 +57,13 @@ def listing(story: Told, *offsets: int, epoch: int = 1) -> Listing:
     )
 
 
-def decide(story: Told, *offsets: int, epoch: int = 1, reason: str = "bad deploy") -> SetAside:
+def decide(story: TopologyStory, *offsets: int, epoch: int = 1, reason: str = "bad deploy") -> SetAside:
     event = setting_aside.set_aside(story.config, listing(story, *offsets, epoch=epoch), actor="ann", reason=reason)
     (one,) = records_of(event)
     return one
 
 
-def open_plan(story: Told, *, has_effects: bool) -> int:
+def open_plan(story: TopologyStory, *, has_effects: bool) -> int:
     """A slice of ten offsets is planned; its number."""
     ledger, first = Ledger(story.paths(1).ledger), end(story)
     state = ledger.state()
@@ -75,7 +75,7 @@ def open_plan(story: Told, *, has_effects: bool) -> int:
     return plan.seq
 
 
-def test_a_decision_is_one_event_that_names_each_record(story: Told) -> None:
+def test_a_decision_is_one_event_that_names_each_record(story: TopologyStory) -> None:
     at = end(story)
     one = decide(story, at, at + 7)
     assert (one.topic_id, one.at, dict(one.offsets)) == ("id-1", ("pos", 0), {at: "hash", at + 7: "hash"})
@@ -88,7 +88,7 @@ def test_a_decision_is_one_event_that_names_each_record(story: Told) -> None:
     decide(story, at)
 
 
-def test_only_what_is_not_committed_nor_about_to_be_can_be_set_aside(story: Told) -> None:
+def test_only_what_is_not_committed_nor_about_to_be_can_be_set_aside(story: TopologyStory) -> None:
     at = end(story)
     with pytest.raises(RefusedError, match=rf"has committed pos\[0\] up to offset {at}"):
         decide(story, at - 1)
@@ -102,13 +102,13 @@ def test_only_what_is_not_committed_nor_about_to_be_can_be_set_aside(story: Told
     assert decide(story, at).at == ("pos", 0), "the broker refuses what it sends"
 
 
-def test_a_slice_that_is_only_planned_keeps_no_record_from_being_set_aside(story: Told) -> None:
+def test_a_slice_that_is_only_planned_keeps_no_record_from_being_set_aside(story: TopologyStory) -> None:
     at = end(story)
     open_plan(story, has_effects=False)
     assert set_asides.count([decide(story, at, at + 9)]) == 2
 
 
-def test_topic_and_partition_are_asked_for_where_there_are_several(story: Told) -> None:
+def test_topic_and_partition_are_asked_for_where_there_are_several(story: TopologyStory) -> None:
     with pytest.raises(UsageError, match="'pos' has 2 partitions"):
         subject(story.config, NAME, None, None, None)
     about = subject(story.config, NAME, None, None, 1)
@@ -117,7 +117,7 @@ def test_topic_and_partition_are_asked_for_where_there_are_several(story: Told) 
         subject(story.config, NAME, None, "other", 0)
 
 
-def test_an_epoch_that_reads_nothing_of_its_own_is_refused_and_a_candidate_is_not(story: Told) -> None:
+def test_an_epoch_that_reads_nothing_of_its_own_is_refused_and_a_candidate_is_not(story: TopologyStory) -> None:
     now = clock.now()
     story.begin(2, now, live=1, stages=CANDIDATE, topic_ids={"pos": "id-1"})
     story.ledger(2, steady(now, 2, sends="held"))
@@ -131,7 +131,7 @@ def test_an_epoch_that_reads_nothing_of_its_own_is_refused_and_a_candidate_is_no
 
 
 def test_a_record_of_a_versioned_topic_is_set_aside_where_it_enters_the_chain(config: Config) -> None:
-    story, now = Told(config=config, name=NAME, partitions=1), clock.now()
+    story, now = TopologyStory(config=config, name=NAME, partitions=1), clock.now()
     bound = {"story": Binding(topology="retail.pos", epoch=4, topic="story.e0004")}
     story.begin(1, now, topic_ids={"pos": "id-1", "story.e0004": "id-2"}, bound=bound)
     story.move(1, None, 0, now)

@@ -32,7 +32,7 @@ CANDIDATE = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified"
 
 
 @dataclass(kw_only=True)
-class Told:
+class TopologyStory:
     """A topology whose history is written down, event by event.
 
     Args:
@@ -288,7 +288,7 @@ def demo(config: Config) -> None:
     day = timedelta(days=1)
     hour = timedelta(hours=1)
 
-    loyalty = Told(config=config, name="retail.loyalty")
+    loyalty = TopologyStory(config=config, name="retail.loyalty")
     loyalty.begin(1, now - 3 * day, reason="first epoch")
     loyalty.move(1, None, 0, now - 3 * day + 2 * _STEP)
     same = replace(report(), tables=(), outputs=())
@@ -335,7 +335,7 @@ def demo(config: Config) -> None:
     loyalty.beat(2, seq=170, message="slice 171: applying changes", records_per_second=84.0)
     loyalty.beat(3, seq=12, message="follows epoch 2", records_per_second=2_140.0)
 
-    shipments = Told(config=config, name="retail.shipments", topic="shipments", partitions=2)
+    shipments = TopologyStory(config=config, name="retail.shipments", topic="shipments", partitions=2)
     shipments.begin(1, now - 5 * day)
     shipments.move(1, None, 0, now - 5 * day + hour)
     shipments.ledger(1, steady(now, 150, each=50, seconds=12))
@@ -344,13 +344,13 @@ def demo(config: Config) -> None:
     shipments.ledger(2, steady(now, 8, each=420, seconds=15, sends="held"), take=14)
     shipments.beat(2, seq=8, message="replays slice 9", records_per_second=1_890.0, role="candidate")
 
-    refunds = Told(config=config, name="retail.refunds", topic="refunds", partitions=1)
+    refunds = TopologyStory(config=config, name="retail.refunds", topic="refunds", partitions=1)
     refunds.begin(1, now - 9 * day)
     refunds.move(1, None, 0, now - 9 * day + hour)
     refunds.ledger(1, steady(now - 0.2 * hour, 60, each=30, seconds=20))
     refunds.beat(1, seq=60, state="stuck", message="stuck: slice 61 failed 3 times: a step raised ArithmeticException")
 
-    prices = Told(config=config, name="market.prices", topic="ticks", partitions=8)
+    prices = TopologyStory(config=config, name="market.prices", topic="ticks", partitions=8)
     prices.begin(1, now - 30 * day)
     prices.move(1, None, 0, now - 30 * day + hour)
     failed = replace(
@@ -363,12 +363,12 @@ def demo(config: Config) -> None:
     prices.beat(1, seq=160, message="waits for records", records_per_second=51.0)
     prices.beat(2, seq=4, message="follows epoch 1", records_per_second=3_000.0)
 
-    baskets = Told(config=config, name="retail.baskets", topic="pos", partitions=4)
+    baskets = TopologyStory(config=config, name="retail.baskets", topic="pos", partitions=4)
     baskets.begin(1, now - timedelta(minutes=1), upto=31_000, reason="first epoch")
     baskets.ledger(1, [])
     baskets.beat(1, message="seeds tables", role="candidate")
 
-    clicks = Told(config=config, name="web.clicks", topic="clicks", partitions=3)
+    clicks = TopologyStory(config=config, name="web.clicks", topic="clicks", partitions=3)
     clicks.begin(1, now - 4 * day)
     clicks.move(1, None, 0, now - 4 * day + hour)
     clicks.ledger(1, steady(now - 2 * hour, 80, each=90, seconds=15))
