@@ -43,8 +43,8 @@ def test_a_foreign_deletion_of_rows_stops_a_stream_until_they_are_restored(strea
     with pytest.raises(RefusedError, match="is running: its next commit may build on what is undone"):
         restore(stream.config, stream.name, actor="ada", reason="back")
     assert stream.stop(live) == []
-    assert "DELETE" in stream.said("restore", stream.name)
-    stream.said("restore", stream.name, "--reason", "it was a mistake", "--execute")
+    assert "DELETE" in stream.output_of("restore", stream.name)
+    stream.output_of("restore", stream.name, "--reason", "it was a mistake", "--execute")
     (restored,) = [event for event in stream.record().events if event.event == "restored"]
     assert list(restored.detail["undone"]) == [place]
     control.start(stream.config, stream.name, actor="ada", reason="restored")

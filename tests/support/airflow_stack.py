@@ -195,7 +195,7 @@ class AirflowStack:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
         self.call("PATCH", path, {"chosen_options": [option], "params_input": {}})
 
-    def asked(self, dag_id: str, run_id: str, task_id: str, seconds: float = 240) -> dict[str, Any]:
+    def question(self, dag_id: str, run_id: str, task_id: str, seconds: float = 240) -> dict[str, Any]:
         """What a task asks, once it does."""
         wait_for(
             lambda: self.task_state(dag_id, run_id, task_id) == "awaiting_input",

@@ -250,7 +250,7 @@ class Lab:
             lambda: self.record().live == epoch and not self.ledger(epoch).state().is_yielded, f"epoch {epoch} is live"
         )
 
-    def said(self, *words: str) -> str:
+    def output_of(self, *words: str) -> str:
         """What a command prints. An error is raised, and so is an exit code other than 0."""
         result = CliRunner().invoke(app, list(words), env=self.config.to_env())
         if result.exception and not isinstance(result.exception, SystemExit):
