@@ -249,7 +249,7 @@ def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_di
             "verified": {"verdict": "same"},
             "moved": {"at": {"events": {"0": 9}}, **said},
         }
-        tell(stack.config, "demo.announced", epoch, *names, known=known)
+        tell(stack.config, "demo.announced", epoch, *names, by_event=known)
 
     stack.await_dag("downstream")
     wait_for(lambda: "success" in runs("announcements"), PATIENCE, "the watcher woke its DAG once")

@@ -41,12 +41,12 @@ def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | No
     start = zero if reads is None else Offsets({own(reads): {0: 0}})
     roots = {"start": zero, "origin": zero} if bound else {}
     plan = empty_plan(topology, epoch, start, bound=bound, roots=roots)
-    details = {
+    by_event = {
         "planned": {"plan_id": plan.id, "start": start.to_json(), "plan": plan.to_json()},
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": {"pos": {"0": 9}}},
     }
-    epoch_record.tell(config, topology, epoch, *names, known=details, **{"code": CODE, **detail})
+    epoch_record.tell(config, topology, epoch, *names, by_event=by_event, **{"code": CODE, **detail})
 
 
 @pytest.fixture

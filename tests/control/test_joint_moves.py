@@ -37,12 +37,12 @@ AT = {"pos": {"0": 9}}
 def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) -> None:
     """Put events on record."""
     plan = empty_plan(topology, epoch, Offsets({"pos": {0: 0}}))
-    details = {
+    by_event = {
         "planned": {"plan_id": plan.id, "start": plan.start.to_json(), "plan": plan.to_json()},
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": AT},
     }
-    epoch_record.tell(config, topology, epoch, *names, known=details, **{"code": CODE, **detail})
+    epoch_record.tell(config, topology, epoch, *names, by_event=by_event, **{"code": CODE, **detail})
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ SAID = {"verified": {"verdict": "differs", "report": "{}"}, "moved": {"from": No
 
 
 def tell(config: Config, epoch: int, *names: str, topology: str = "a.b") -> None:
-    epoch_record.tell(config, topology, epoch, *names, known=SAID, plan_id=f"plan {epoch}")
+    epoch_record.tell(config, topology, epoch, *names, by_event=SAID, plan_id=f"plan {epoch}")
 
 
 def record(config: Config, topology: str = "a.b") -> TopologyRecord:

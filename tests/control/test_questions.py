@@ -31,9 +31,9 @@ REPORT = {"verdict": "differs", "report": "{}"}
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Epoch 1 is live, epoch 2 verified."""
     lake_config = empty_lake(tmp_path, monkeypatch)
-    details = {"planned": {"plan_id": "p", "version": "1"}, "verified": REPORT, "moved": {"from": None, "at": {}}}
-    epoch_record.tell(lake_config, NAME, 1, *FIRST, known=details)
-    epoch_record.tell(lake_config, NAME, 2, *SECOND, known=details)
+    by_event = {"planned": {"plan_id": "p", "version": "1"}, "verified": REPORT, "moved": {"from": None, "at": {}}}
+    epoch_record.tell(lake_config, NAME, 1, *FIRST, by_event=by_event)
+    epoch_record.tell(lake_config, NAME, 2, *SECOND, by_event=by_event)
     return lake_config
 
 
@@ -60,7 +60,7 @@ def test_a_question_that_is_asked_again_by_a_try_after_a_killed_one_is_on_record
 def test_after_a_rejection_it_is_another_question(config: Config) -> None:
     ask(config)
     control.reject(config, NAME, 2, actor="ann", reason="")
-    epoch_record.tell(config, NAME, 2, "reopened", known={})
+    epoch_record.tell(config, NAME, 2, "reopened", by_event={})
     ask(config)
     ask(config)
     assert len(questions(config)) == 2
