@@ -38,7 +38,7 @@ def own(above: Site, epoch: int) -> str:
     return f"{above.topic}.story.e{epoch:04d}"
 
 
-def said(above: Site, epoch: int) -> dict[str, Any]:
+def sent_ends(above: Site, epoch: int) -> dict[str, Any]:
     """What the commit of an epoch says of its versioned topic."""
     return {"sent": {own(above, epoch): {"0": TOLD, "1": 0}}}
 
@@ -51,14 +51,14 @@ def tell(above: Site, epoch: int) -> None:
 def told_live(here: Site) -> Site:
     """The upstream is live, and what it told is in its versioned topic."""
     above = chained(here)
-    above.live(**said(above, 1))
+    above.live(**sent_ends(above, 1))
     tell(above, 1)
     return above
 
 
 def second_verified(above: Site) -> int:
     """A candidate of the upstream whose only commit stands at all of the root topic."""
-    epoch = above.verified(**said(above, 2))
+    epoch = above.verified(**sent_ends(above, 2))
     tell(above, epoch)
     return epoch
 
@@ -134,8 +134,8 @@ def _(here: Site) -> Provoked:
 def _(here: Site) -> Provoked:
     above = told_live(here)
     back = f"{here.topic}.back"
-    told = 'Topic(name="{topic}.back", of="moves", key="id", on_replay="versioned")'
-    reads(here, above, outputs=f"{MOVES}, {told}")
+    back_topic = 'Topic(name="{topic}.back", of="moves", key="id", on_replay="versioned")'
+    reads(here, above, outputs=f"{MOVES}, {back_topic}")
     reading_live(here, above, standing=READ, sent={f"{back}.e0001": {"0": 0, "1": 0}})
     above.deploy(sources=READS.format(story=back, of=here.name), outputs=f"{MOVES}, {STORY}")
     return Provoked(

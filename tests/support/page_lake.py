@@ -60,9 +60,9 @@ class TopologyStory:
     def tell(
         self, epoch: int, event: str, when: datetime, *, actor: str = "ann", reason: str = "", **detail: Any
     ) -> None:
-        known: Any = event
-        made = Event(topology=self.name, epoch=epoch, event=known, at=when, actor=actor, reason=reason, detail=detail)
-        self.epochs.change(self.name, lambda now: [made])
+        kind: Any = event
+        row = Event(topology=self.name, epoch=epoch, event=kind, at=when, actor=actor, reason=reason, detail=detail)
+        self.epochs.change(self.name, lambda now: [row])
 
     def plan(self, epoch: int, live: int | None, upto: int, at: datetime, **more: Any) -> ReplayPlan:
         return ReplayPlan(
@@ -107,7 +107,7 @@ class TopologyStory:
     ) -> datetime:
         """Events up to a stage; when the last one was."""
         plan = self.plan(epoch, live, upto, at, **more)
-        known: dict[str, dict[str, Any]] = {
+        by_event: dict[str, dict[str, Any]] = {
             "planned": {
                 "plan_id": plan.id,
                 "plan": plan.to_json(),
@@ -119,7 +119,7 @@ class TopologyStory:
         for event in stages:
             why = reason if event == "planned" else ""
             who = actor if event == "planned" else "driver"
-            self.tell(epoch, event, at, actor=who, reason=why, **{"code": plan.code, **known.get(event, {})})
+            self.tell(epoch, event, at, actor=who, reason=why, **{"code": plan.code, **by_event.get(event, {})})
             at += _STEP
         return at
 
@@ -206,9 +206,9 @@ class TopologyStory:
     def _ranges(self, first: int, last: int) -> tuple[OffsetRange, ...]:
         return tuple(OffsetRange(topic=self.topic, partition=p, start=first, end=last) for p in range(self.partitions))
 
-    def beat(self, epoch: int, **said: Any) -> None:
+    def beat(self, epoch: int, **fields: Any) -> None:
         """A driver that runs, for as long as this process does."""
-        beat = replace(heartbeat.this_process("d", "c"), **{"role": "live", **said})
+        beat = replace(heartbeat.this_process("d", "c"), **{"role": "live", **fields})
         heartbeat.write(self.paths(epoch).heartbeat, beat)
 
 
@@ -216,13 +216,13 @@ def steady(
     until: datetime, count: int, *, first: int = 0, each: int = 100, seconds: float = 10.0, sends: str = "live"
 ) -> list[tuple[datetime, int, int, str]]:
     """Slices that end at a time, one after the other, a little uneven."""
-    found = []
+    slices = []
     for index in range(count):
         size = each + (index * 37) % max(1, each // 2)
         at = until - timedelta(seconds=seconds * (count - 1 - index))
-        found.append((at, first, first + size, sends))
+        slices.append((at, first, first + size, sends))
         first += size
-    return found
+    return slices
 
 
 def report(name: str = "retail.loyalty", *, live: int = 1, candidate: int = 2, **more: Any) -> DiffReport:
@@ -378,11 +378,11 @@ def turned(
     slices: Sequence[tuple[datetime, int, int, str]], turns: Sequence[tuple[int, str]]
 ) -> list[tuple[datetime, int, int, str]]:
     """The same slices, with an end at each joint, and what they send in each turn; none after the last turn."""
-    found: list[tuple[datetime, int, int, str]] = []
+    parts: list[tuple[datetime, int, int, str]] = []
     reached = slices[0][1]
     for at, _, last, _ in slices:
         for end, sends in turns:
             if reached < min(end, last):
-                found.append((at, reached, min(end, last), sends))
+                parts.append((at, reached, min(end, last), sends))
                 reached = min(end, last)
-    return found
+    return parts
