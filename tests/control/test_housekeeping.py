@@ -40,7 +40,7 @@ BUILT = ("planned", "rewound", "seeded", *PROOF, "moved")
 STAGES = {"live": BUILT, "dropped": BUILT, "candidate": BUILT[:2], "aborted": (*BUILT[:2], "aborted")}
 #: Epochs of topology ``a.b``, in the order in which they were; 2 is on no record.
 EPOCHS = {1: "live", 3: "aborted", 4: "dropped", 5: "dropped", 6: "live", 7: "candidate"}
-KEPT, GONE = (1, 6, 7), (2, 3, 4, 5)
+CURRENT, GONE = (1, 6, 7), (2, 3, 4, 5)
 
 
 def history(config: Config, epochs: dict[int, str], topology: str = "a.b") -> None:
@@ -106,7 +106,7 @@ YOUNG = GRACE - timedelta(seconds=60)
 
 
 def test_epoch_folders_of_epochs_that_ended_or_are_on_no_record_are_left_over(config: Config) -> None:
-    for number in (*KEPT, *GONE):
+    for number in (*CURRENT, *GONE):
         write(f"{paths(config, number).root}/tables/t/part")
     leftovers = look(config).leftovers
     assert [(item.kind, item.name, item.size_bytes) for item in leftovers] == [
@@ -123,7 +123,7 @@ def test_epoch_folders_of_epochs_that_ended_or_are_on_no_record_are_left_over(co
 def test_topics_and_groups_likewise(config: Config) -> None:
     names = [
         name
-        for n in (*KEPT, *GONE)
+        for n in (*CURRENT, *GONE)
         for name in (f"kappa.a.b.e{n:04d}", f"kappa.a.b.e{n:04d}.markers", f"kappa.a.b.e{n:04d}.t.changelog")
     ]
     inventory = look(config, *names)
@@ -273,7 +273,7 @@ def test_code_that_a_process_runs_from_stays(config: Config) -> None:
 
 
 def test_logs_of_epochs_that_are_gone_go_after_a_while_and_other_logs_stay(config: Config) -> None:
-    for number in (*KEPT, *GONE):
+    for number in (*CURRENT, *GONE):
         write(log_file(config, "a.b", number))
     write(config.home / "logs" / "kafka.log"), write(log_file(config, "lost", 1))
     assert look(config, after=YOUNG).leftovers == ()
@@ -290,7 +290,7 @@ def test_query_checkpoints_of_starts_that_ended_go_and_those_of_a_driver_stay(co
 
 
 def everything(config: Config) -> None:
-    for number in (*KEPT, *GONE):
+    for number in (*CURRENT, *GONE):
         write(f"{paths(config, number).root}/ledger_/x"), write(plan_file(config.lake, f"plan{number}"))
         write(code_file(config.lake, f"code{number}")), write(log_file(config, "a.b", number))
 
@@ -306,8 +306,8 @@ def test_what_was_found_is_removed_nothing_else_and_again_there_is_nothing(confi
     now = clock.now() + OLD
     assert set(remove(config, inventory.leftovers, now)) == set(inventory.leftovers)
     left = files(config) - before
-    assert len(left) == 4 * len(KEPT)
-    assert all(re.search(rf"(e000|plan|code)[{''.join(map(str, KEPT))}]", name) for name in left)
+    assert len(left) == 4 * len(CURRENT)
+    assert all(re.search(rf"(e000|plan|code)[{''.join(map(str, CURRENT))}]", name) for name in left)
     assert look(config, after=OLD).leftovers == ()
     remove(config, inventory.leftovers, now)  # somebody else found the same
     assert files(config) - before == left

@@ -25,11 +25,11 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
 
-SAID = {"verified": {"verdict": "differs", "report": "{}"}, "moved": {"from": None}}
+DETAILS = {"verified": {"verdict": "differs", "report": "{}"}, "moved": {"from": None}}
 
 
 def tell(config: Config, epoch: int, *names: str, topology: str = "a.b") -> None:
-    epoch_record.tell(config, topology, epoch, *names, by_event=SAID, plan_id=f"plan {epoch}")
+    epoch_record.tell(config, topology, epoch, *names, by_event=DETAILS, plan_id=f"plan {epoch}")
 
 
 def record(config: Config, topology: str = "a.b") -> TopologyRecord:
