@@ -50,12 +50,12 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def began(config: Config, topology: str = "demo.a") -> None:
-    tell(config, topology, 1, *FIRST, known={**KNOWN, "moved": {"from": None, "at": {}, "seq": 4}})
+    tell(config, topology, 1, *FIRST, by_event={**KNOWN, "moved": {"from": None, "at": {}, "seq": 4}})
 
 
 def moved(config: Config, epoch: int, replaces: int) -> None:
     said = {"from": replaces, "at": {"events": {"0": 9}}, "seq": 7}
-    tell(config, "demo.a", epoch, "moved", known={"moved": said})
+    tell(config, "demo.a", epoch, "moved", by_event={"moved": said})
 
 
 class Airflow:
@@ -92,9 +92,9 @@ def told(events: list[Any]) -> list[tuple[str, str, int]]:
 
 def test_a_cutover_says_epoch_offsets_and_difference_and_a_way_back_is_a_rollback(lake: Config) -> None:
     began(lake)
-    tell(lake, "demo.a", 2, *SECOND, known=KNOWN)
+    tell(lake, "demo.a", 2, *SECOND, by_event=KNOWN)
     moved(lake, 2, 1)
-    tell(lake, "demo.a", 1, "recalled", "caught_up", known={})
+    tell(lake, "demo.a", 1, "recalled", "caught_up", by_event={})
     moved(lake, 1, 2)
     first, second, back = (
         [a for a in announcements(Epochs(lake.lake).events(), after=0) if a.n == n] for n in (4, 11, 14)
@@ -124,7 +124,7 @@ def test_a_cutover_says_epoch_offsets_and_difference_and_a_way_back_is_a_rollbac
 
 def test_a_backfill_is_announced_for_the_outputs_whose_rows_it_replaced(lake: Config) -> None:
     began(lake)
-    tell(lake, "demo.a", 1, "backfilled", known={"backfilled": {**KNOWN["backfilled"], "backfill": 5}})
+    tell(lake, "demo.a", 1, "backfilled", by_event={"backfilled": {**KNOWN["backfilled"], "backfill": 5}})
     (one,) = announcements(Epochs(lake.lake).events(), after=4)
     assert (one.table, one.extra["move"], one.extra["from"]) == ("notes", "backfill", BACKFILL["from"])
     assert one.extra["difference"] == {"rows": 3, "before": 2, "same": False}
@@ -132,7 +132,7 @@ def test_a_backfill_is_announced_for_the_outputs_whose_rows_it_replaced(lake: Co
 
 def test_the_first_run_announces_what_is_live_and_later_ones_what_is_new(lake: Config) -> None:
     began(lake)
-    tell(lake, "demo.a", 2, *SECOND, known=KNOWN)
+    tell(lake, "demo.a", 2, *SECOND, by_event=KNOWN)
     moved(lake, 2, 1)
     airflow = Airflow()
     first = [("kappa/demo.a/balances", "cutover", 11), ("kappa/demo.a/notes", "cutover", 11)]
@@ -217,8 +217,10 @@ def test_the_watcher_tells_where_the_record_stands_when_it_begins_and_when_that_
         assert await _first(found) == {"up_to": 0}
         next_one = asyncio.ensure_future(_first(found))
         # Stages of an epoch change nothing for readers: nothing is told of them.
-        await asyncio.to_thread(tell, lake, "demo.a", 1, *FIRST[:3], known=KNOWN)
-        await asyncio.to_thread(tell, lake, "demo.a", 1, "moved", known={"moved": {"from": None, "at": {}, "seq": 4}})
+        await asyncio.to_thread(tell, lake, "demo.a", 1, *FIRST[:3], by_event=KNOWN)
+        await asyncio.to_thread(
+            tell, lake, "demo.a", 1, "moved", by_event={"moved": {"from": None, "at": {}, "seq": 4}}
+        )
         assert await next_one == {"up_to": 4}
         path, arguments = MovesTrigger(poll_seconds=3).serialize()
         assert await _first(MovesTrigger(**arguments).run()) == {"up_to": 4} and path.endswith(".MovesTrigger")

@@ -91,8 +91,8 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setattr(tasks, "config_with_spark", lambda _: config)
     epochs = Epochs(config.lake)
     for number, names in ((1, FIRST), (2, SECOND)):
-        tell(config, TOPOLOGY, number, names[0], known={}, plan_id="p", actor="test" if number == 1 else AUTHOR)
-        tell(config, TOPOLOGY, number, *names[1:], known={"verified": {"verdict": "differs", "report": "{}"}})
+        tell(config, TOPOLOGY, number, names[0], by_event={}, plan_id="p", actor="test" if number == 1 else AUTHOR)
+        tell(config, TOPOLOGY, number, *names[1:], by_event={"verified": {"verdict": "differs", "report": "{}"}})
     assert epochs.record(TOPOLOGY).candidate_epoch() == 2
     return config
 
@@ -112,14 +112,14 @@ def left_alone(config: Config, said: str) -> None:
 @pytest.mark.parametrize("move", MOVES)
 def test_a_candidate_of_the_schedule_that_a_person_is_moving_is_left_alone(real: Config, move: str) -> None:
     events, said = MOVES[move]
-    tell(real, TOPOLOGY, 2, *events, known={"asked": {"until": "9999-12-31T00:00:00+00:00"}})
+    tell(real, TOPOLOGY, 2, *events, by_event={"asked": {"until": "9999-12-31T00:00:00+00:00"}})
     left_alone(real, said)
 
 
 def test_a_rollback_to_an_epoch_of_the_schedule_is_left_alone(real: Config) -> None:
-    tell(real, TOPOLOGY, 2, "moved", known={"moved": {"from": 1}})
-    tell(real, TOPOLOGY, 3, *SECOND, "moved", known={"moved": {"from": 2}})
-    tell(real, TOPOLOGY, 2, "recalled", known={})
+    tell(real, TOPOLOGY, 2, "moved", by_event={"moved": {"from": 1}})
+    tell(real, TOPOLOGY, 3, *SECOND, "moved", by_event={"moved": {"from": 2}})
+    tell(real, TOPOLOGY, 2, "recalled", by_event={})
     left_alone(real, "is being brought back, as test asked")
 
 
@@ -130,7 +130,7 @@ def test_a_candidate_that_somebody_approves_at_that_moment_is_left_alone(
 
     def late(known: Any, epoch: int) -> str:
         found = looked(known, epoch)
-        tell(real, TOPOLOGY, 2, "approved", known={})
+        tell(real, TOPOLOGY, 2, "approved", by_event={})
         return found
 
     monkeypatch.setattr(reprocess, "being_moved", late)
@@ -144,7 +144,7 @@ def test_a_candidate_that_somebody_approves_at_that_moment_is_left_alone(
     "events", [("asked",), ("reopened", "rejected")], ids=["whose question is over", "that was rejected"]
 )
 def test_what_nobody_is_moving_any_more_is_removed(real: Config, events: tuple[str, ...]) -> None:
-    tell(real, TOPOLOGY, 2, *events, known={"asked": {"until": "2026-01-01T00:00:00+00:00"}})
+    tell(real, TOPOLOGY, 2, *events, by_event={"asked": {"until": "2026-01-01T00:00:00+00:00"}})
     assert being_moved(Epochs(real.lake).record(TOPOLOGY), 2) == ""
 
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
-from support.page_lake import CANDIDATE, Told, report, steady
+from support.page_lake import CANDIDATE, TopologyStory, report, steady
 
 from kappa import clock
 from kappa.config import Config
@@ -43,7 +43,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
         monkeypatch.setenv(f"KAPPA_{name}", str(value))
     config = Config.from_env()
     Path(config.lake).mkdir()
-    told, now = Told(config=config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
+    told, now = TopologyStory(config=config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
     told.begin(1, now)
     told.move(1, None, 0, now)
     told.ledger(1, steady(now, 3))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
-from support.page_lake import CANDIDATE, Told, report
+from support.page_lake import CANDIDATE, TopologyStory, report
 from support.web_site import Site
 
 from kappa import clock
@@ -50,7 +50,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
     site = Site(tmp_path_factory.mktemp("routes"), declared)
     site.epoch.put({"card": "C1", "Tier": SECRET})
-    told, now = Told(config=site.config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
+    told, now = TopologyStory(config=site.config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
     told.begin(2, now, live=1, stages=CANDIDATE, report=report(NAME))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in site.config.to_env().items():

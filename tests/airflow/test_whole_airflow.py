@@ -129,7 +129,7 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     watched(stack, f"stream__{topology}")
     stack.unpause(f"stream__{topology}", paused=True)
     run = stack.trigger(dag_id, {**FORM, "then": "ask"})
-    question = stack.asked(dag_id, run, "approve")
+    question = stack.question(dag_id, run, "approve")
     assert (
         question["subject"] == f"Move readers of {topology} from epoch 1 to epoch 2?"
         and "**differs**" in question["body"]
@@ -148,7 +148,7 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     assert "It was rejected (airflow:admin)" in stack.task_log(dag_id, run, "cut_over")
 
     run = stack.trigger(later, {})
-    stack.asked(later, run, "approve")
+    stack.question(later, run, "approve")
     taken_up = f"Epoch 2 of {topology} was rejected by airflow:admin. It is taken up again."
     assert taken_up in stack.task_log(later, run, "approve")
     stack.respond(later, run, "approve", "Approve")
@@ -156,7 +156,7 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     assert fakes(stack)["live"][topology] == 2
 
     run = stack.trigger(f"rollback__{topology}", {"reason": "back"})
-    question = stack.asked(f"rollback__{topology}", run, "confirm")
+    question = stack.question(f"rollback__{topology}", run, "confirm")
     assert f"Readers of {topology} go back from epoch 2 to epoch 1." in question["body"]
     stack.respond(f"rollback__{topology}", run, "confirm", "Approve")
     assert stack.finish(f"rollback__{topology}", run) == "success"
@@ -176,7 +176,7 @@ def test_several_topologies_are_replayed_asked_about_once_and_moved_and_brought_
     assert not [key for key in fakes(stack)["epochs"] if key.startswith("demo.joint_") and key.endswith("/2")]
 
     run = stack.trigger("joint_replay", {"topologies": names, "reason": "tariff"})
-    question = stack.asked("joint_replay", run, "approve")
+    question = stack.question("joint_replay", run, "approve")
     assert question["subject"] == "Move readers of demo.joint_a and demo.joint_b together?"
     for name in names:
         assert f"Readers of **{name}** are moved from epoch **1** to epoch **2**" in question["body"]
@@ -195,7 +195,7 @@ def test_several_topologies_are_replayed_asked_about_once_and_moved_and_brought_
     assert fakes(stack)["epochs"]["demo.joint_a/2"]["together"] == dict.fromkeys(names, 2)
 
     run = stack.trigger("joint_rollback", {"topologies": names, "reason": "the tariff was wrong"})
-    question = stack.asked("joint_rollback", run, "confirm")
+    question = stack.question("joint_rollback", run, "confirm")
     assert all(f"Readers of {name} go back from epoch 2 to epoch 1." in question["body"] for name in names)
     stack.respond("joint_rollback", run, "confirm", "Approve")
     assert stack.finish("joint_rollback", run) == "success"
@@ -249,7 +249,7 @@ def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_di
             "verified": {"verdict": "same"},
             "moved": {"at": {"events": {"0": 9}}, **said},
         }
-        tell(stack.config, "demo.announced", epoch, *names, known=known)
+        tell(stack.config, "demo.announced", epoch, *names, by_event=known)
 
     stack.await_dag("downstream")
     wait_for(lambda: "success" in runs("announcements"), PATIENCE, "the watcher woke its DAG once")

@@ -46,8 +46,8 @@ def config(tmp_path: Path) -> Config:
     (folder / "ab.py").write_text("Topology(name='a.b', version='2', approvals=2)")
     words = {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_TOPOLOGIES": str(folder)}
     config = Config.from_env(words)
-    tell(config, "a.b", 1, *FIRST, known=KNOWN)
-    tell(config, "a.b", 2, *SECOND, known=KNOWN)
+    tell(config, "a.b", 1, *FIRST, by_event=KNOWN)
+    tell(config, "a.b", 2, *SECOND, by_event=KNOWN)
     return config
 
 

@@ -469,8 +469,8 @@ class TestLaw9APlanNeverClamps:
         message = refused(stream, capsys, monkeypatch)
         assert old in message
         assert "Deploy it under a new name" in message
-        assert "was recreated" in stream.said("lag", stream.name)
-        assert orjson.loads(stream.said("lag", stream.name, "--json"))["recreated"][0]["code"] == "recreated-topic"
+        assert "was recreated" in stream.output_of("lag", stream.name)
+        assert orjson.loads(stream.output_of("lag", stream.name, "--json"))["recreated"][0]["code"] == "recreated-topic"
         problems = control.certify(stream.config, stream.name).problems
         assert [problem for problem in problems if "Deploy it under a new name" in problem]
 

@@ -242,16 +242,16 @@ def test_running_totals_are_refused_and_nothing_is_changed(amounts: Amounts) -> 
     assert Epochs(amounts.config.lake).events() == events
 
 
-class Given:
+class OwnSession:
     """A lazily started session that is the tests' own, which has to stay."""
 
     def __init__(self, amounts: Amounts) -> None:
         self.config, self.session = amounts.config, amounts.session
 
-    def __call__(self, **_: Any) -> Given:
+    def __call__(self, **_: Any) -> OwnSession:
         return self
 
-    def __enter__(self) -> Given:
+    def __enter__(self) -> OwnSession:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -262,7 +262,7 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
     from kappa_airflow.backfill import BackfillInterval
     from kappa_airflow.forms import backfill_form
 
-    monkeypatch.setattr("kappa.spark.session.LazySession", Given(amounts))
+    monkeypatch.setattr("kappa.spark.session.LazySession", OwnSession(amounts))
     monkeypatch.setattr("kappa_airflow.tasks.config_with_spark", lambda _: amounts.config)
     run = SimpleNamespace(triggering_user_name="ann", conf=form)
     context: Any = {

@@ -16,7 +16,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
-from support.page_lake import CANDIDATE, Told, demo, report, steady, turned
+from support.page_lake import CANDIDATE, TopologyStory, demo, report, steady, turned
 
 from kappa import clock
 from kappa.config import Config
@@ -145,7 +145,7 @@ def test_without_forms_a_command_replaces_the_button(shown: Config) -> None:
 
 
 def test_available_actions_follow_from_the_record(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
     board = Board(Lake(empty))
 
     def labels() -> list[str]:
@@ -193,7 +193,7 @@ def test_a_certificate_is_drawn_by_partition_and_says_that_kafka_was_not_asked(s
 
 
 def test_a_certificate_with_a_gap_is_not_complete_and_names_it(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME, partitions=1), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME, partitions=1), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     slices = turned(steady(now, 20), [(500, "live"), (700, "held"), (900, "live")])
@@ -203,7 +203,7 @@ def test_a_certificate_with_a_gap_is_not_complete_and_names_it(empty: Config) ->
 
 
 def test_a_brief_certificate_says_the_same_of_each_offset(shown: Config, empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME, partitions=2), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME, partitions=2), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, turned(steady(now, 60), [(3_000, "live"), (4_000, "held"), (9_000, "live")]))
@@ -331,7 +331,7 @@ def test_an_unreadable_ledger_is_an_error_and_not_an_endless_wait(
 def test_a_slow_ledger_does_not_delay_the_page_of_all_topologies(
     empty: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    story, now = Told(config=empty, name=NAME), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now - timedelta(minutes=20), 3))
@@ -354,7 +354,7 @@ def test_a_slow_ledger_does_not_delay_the_page_of_all_topologies(
 def test_a_topology_written_by_newer_code_hides_no_other(empty: Config) -> None:
     now = clock.now()
     for name in (NAME, "retail.other"):
-        story = Told(config=empty, name=name)
+        story = TopologyStory(config=empty, name=name)
         story.begin(1, now)
         story.move(1, None, 0, now)
         story.ledger(1, steady(now, 3))
@@ -373,7 +373,7 @@ def test_an_empty_lake_says_how_to_begin(empty: Config) -> None:
 
 
 def test_a_planned_epoch_has_pages(empty: Config) -> None:
-    Told(config=empty, name=NAME).begin(1, clock.now(), stages=("planned",))
+    TopologyStory(config=empty, name=NAME).begin(1, clock.now(), stages=("planned",))
     assert "nothing live" not in page(empty, f"/topologies/{NAME}")
     assert "No epoch is live yet." in page(empty, f"/topologies/{NAME}")
     assert "There is nothing to certify yet" in page(empty, f"/topologies/{NAME}/certificate")
@@ -382,7 +382,7 @@ def test_a_planned_epoch_has_pages(empty: Config) -> None:
 
 def hostile(config: Config) -> DiffReport:
     """A topology whose words all try to become markup."""
-    story, now = Told(config=config, name="evil<b>"), clock.now()
+    story, now = TopologyStory(config=config, name="evil<b>"), clock.now()
     story.begin(1, now, reason=EVIL, actor=EVIL, topology_version=EVIL)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
@@ -447,7 +447,7 @@ def test_addresses_follow_the_mount_point_of_the_application(shown: Config) -> N
 
 def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
     masked = {"tables/rewards": ("TotalLoyaltyPoints", "CustomerCardNo")}
-    story, now = Told(config=empty, name=NAME, masked=masked), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME, masked=masked), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
@@ -461,7 +461,7 @@ def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
 
 
 def test_dead_letters_are_shown_by_reason_and_their_values_with_the_right(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME, masked={"tables/rewards": ("CustomerCardNo",)}), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME, masked={"tables/rewards": ("CustomerCardNo",)}), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
@@ -540,7 +540,7 @@ def test_no_page_waits_for_a_hanging_broker() -> None:
 
 
 def test_the_page_says_that_the_broker_does_not_answer(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
@@ -562,7 +562,7 @@ def test_rates_are_records_over_time_with_gaps_before_the_first_row() -> None:
 
 
 def test_the_time_of_a_slice_is_split_by_its_protocol_rows(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
     story.ledger(1, steady(now, 5, seconds=10), take=4)
     rows = Ledger(story.paths(1).ledger).newest(9)
     assert [row.kind for row in rows] == ["plan", "effects", "commit"] * 3
