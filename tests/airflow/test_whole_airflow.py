@@ -184,9 +184,9 @@ def test_several_topologies_are_replayed_asked_about_once_and_moved_and_brought_
             "/tasks/approve/required_actions?map_index=-1"
         )
     instances = stack.call("GET", f"/dags/joint_replay/dagRuns/{run}/taskInstances?limit=100")["task_instances"]
-    shown = [(one["task_id"], one["rendered_map_index"]) for one in instances if one["map_index"] >= 0]
+    pairs = [(one["task_id"], one["rendered_map_index"]) for one in instances if one["map_index"] >= 0]
     tasks = ("plan", "start", "rewound", "seeded", "replayed", "caught_up", "verified")
-    assert sorted(shown) == sorted((task, name) for task in tasks for name in names)
+    assert sorted(pairs) == sorted((task, name) for task in tasks for name in names)
     stack.kill("scheduler")
     stack.respond("joint_replay", run, "approve", "Approve")
     stack.start_component("scheduler")
@@ -220,10 +220,10 @@ def test_housekeeping_runs_and_a_stream_takes_no_run_by_hand(stack: AirflowStack
 
 def announced(stack: AirflowStack) -> list[tuple[str, str]]:
     """Which move each asset event of the balances is about, oldest first."""
-    found = stack.call("GET", "/assets/events?limit=100&name_pattern=demo.announced")["asset_events"]
+    events = stack.call("GET", "/assets/events?limit=100&name_pattern=demo.announced")["asset_events"]
     return [
         (event["extra"]["id"], event["extra"]["table"])
-        for event in found
+        for event in events
         if event["extra"].get("topology") == "demo.announced"
     ]
 
@@ -233,23 +233,23 @@ def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_di
         return [run["state"] for run in stack.runs(dag_id)]
 
     def has(*moves: str) -> None:
-        wanted = [(move, table) for move in moves for table in ("balances", "notes")]
+        pairs = [(move, table) for move in moves for table in ("balances", "notes")]
         wait_for(
-            lambda: sorted(announced(stack)) == sorted(wanted),
+            lambda: sorted(announced(stack)) == sorted(pairs),
             PATIENCE,
             f"{moves} are announced",
             lambda: str(announced(stack)),
         )
 
-    def make(epoch: int, *names: str, **said: Any) -> None:
+    def make(epoch: int, *names: str, **move: Any) -> None:
         """What `kappa cutover` in a terminal leaves on record."""
         plan = json.dumps({"tables": ["balances"], "appends": ["notes"]})
-        known = {
+        details = {
             "planned": {"plan": plan},
             "verified": {"verdict": "same"},
-            "moved": {"at": {"events": {"0": 9}}, **said},
+            "moved": {"at": {"events": {"0": 9}}, **move},
         }
-        tell(stack.config, "demo.announced", epoch, *names, by_event=known)
+        tell(stack.config, "demo.announced", epoch, *names, by_event=details)
 
     stack.await_dag("downstream")
     wait_for(lambda: "success" in runs("announcements"), PATIENCE, "the watcher woke its DAG once")
@@ -267,11 +267,13 @@ def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_di
     wait_for(lambda: set(runs("announcements")) == {"success"}, PATIENCE, "every run ended well")
     has("demo.announced/4", "demo.announced/11")
 
-    def told() -> list[int]:
-        said = "".join(stack.task_log("downstream", run["dag_run_id"], "told") for run in stack.runs("downstream"))
-        return [said.count(f"told demo.announced/{n} cutover at {{'events': {{'0': 9}}}}") for n in (4, 11)]
+    def mentions() -> list[int]:
+        log = "".join(stack.task_log("downstream", run["dag_run_id"], "log_moves") for run in stack.runs("downstream"))
+        return [log.count(f"told demo.announced/{n} cutover at {{'events': {{'0': 9}}}}") for n in (4, 11)]
 
-    wait_for(lambda: told() == [1, 1], PATIENCE, "the DAG downstream was told once of each move", lambda: str(told()))
+    wait_for(
+        lambda: mentions() == [1, 1], PATIENCE, "the DAG downstream was told once of each move", lambda: str(mentions())
+    )
 
 
 def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: AirflowStack) -> None:

@@ -16,7 +16,7 @@ from support.secured import produce, rights, user
 from kappa import control
 from kappa.config import Config
 from kappa.kafka.broker import Broker
-from kappa.kafka.client_file import properties
+from kappa.properties import parsed as properties
 from kappa.replay.stages import Stage
 from kappa_local import doctor, kafka, logins
 
