@@ -19,14 +19,16 @@ import psutil
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, is_at_work
-from kappa.errors import ConflictError
+from kappa.errors import ConflictError, LakeUnreachableError, LedgerError, NewerFormatError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, code_file, epoch_word, plan_file, query_checkpoints
 from kappa.presence import heartbeat
 from kappa.record.epoch_record import TopologyRecord
+from kappa.record.ledger import Ledger
 from kappa.replay.stages import Stage
 from kappa.store.local import LocalStore
+from kappa.store.outages import is_outage
 from kappa.store.store import StoredFile
 from kappa.store.stores import store_of
 
@@ -107,6 +109,8 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> Act[
     def local(item: Leftover) -> None:
         store = store_of(item.name)
         if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
+            if item.kind == "epoch folder":
+                seal(f"{item.name}/ledger")
             store.delete_folder(item.name)
             removed.append(item)
         elif store.discard(item.name, now - GRACE):
@@ -143,6 +147,22 @@ def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = (
     broker.delete_topics(name for name in named if name == paths.markers)
     if paths.name in broker.groups(paths.name):
         broker.delete_group(paths.name)
+
+
+def seal(ledger: str) -> None:
+    """Seal an epoch's ledger before its folder is removed, if there is one that can be read and written.
+
+    Raises:
+        LakeUnreachableError: the storage does not answer: a writer that wakes up could go on.
+        LakeRefusedError: it refuses.
+    """
+    try:
+        Ledger(ledger).seal()
+    except LakeUnreachableError as error:
+        if error.__cause__ is None or is_outage(error.__cause__):
+            raise
+    except (LedgerError, NewerFormatError, OSError):
+        return  # half removed or altered it takes no row of a driver either; on a full disk its removal makes room
 
 
 def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:

@@ -211,6 +211,12 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
     named = {"topology": record.topology, "epoch": epoch}
     return (
         Effect(
+            what=f"seal the ledger of epoch {epoch} of {record.topology}, if there is one, against a driver that wakes "
+            "up late",
+            values=named,
+            make=unless_needed(lambda: orphans.seal(paths.ledger)),
+        ),
+        Effect(
             what=f"delete the topics and the group of epoch {epoch} of {record.topology}, if this lake made them",
             values=named,
             make=unless_needed(from_broker),
