@@ -14,6 +14,7 @@ import pytest
 from kappa import clock
 from kappa.config import Config
 from kappa.control.removals import orphans
+from kappa.control.removals.leftovers import Present
 from kappa.delta.access import create_table
 from kappa.driver.driver import Driver
 from kappa.errors import IllegalTransitionError, LakeUnreachableError, LedgerError, StaleWriterError
@@ -83,9 +84,10 @@ def leftovers(config: Config) -> list[str]:
     """The folders of epochs that housekeeping finds, which are removed then."""
     epochs = Epochs(config.lake)
     records = {"a.b": epochs.record("a.b")}
-    inventory = orphans.find(config, (), records, lambda _: None, lambda *_: None, epochs.lake_id(), clock.now())
+    lake, now = epochs.lake_id(), Present.of(config.lake)
+    inventory = orphans.find(config, (), records, lambda _: None, lambda *_: None, lake, now)
     items = [item for item in inventory.leftovers if item.kind == "epoch folder"]
-    orphans.remove(config, items, clock.now())
+    orphans.remove(config, items, now)
     return [item.name for item in items]
 
 

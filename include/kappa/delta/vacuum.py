@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from kappa import clock
 from kappa.delta import table_files, tables
 from kappa.delta.access import open_table
 from kappa.faults import crash_point
+from kappa.store.address import is_remote
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -88,19 +90,20 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
     folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
     check()
     _forget_log(table, folder, versions[0])
+    ages = ((_ABANDONED_HOURS, True, max(age, timedelta(hours=_ABANDONED_HOURS))), (0, False, age))
     unneeded = {
-        name
-        for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
+        name: least
+        for hours, is_full, least in ages
         for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=versions)
     }
     if not unneeded:
         return 0
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
-    oldest = time.time() - age.total_seconds()
+    now = _now(table, folder)
     present = [
         file.path
         for file in folder.get_file_info(fs.FileSelector(""))
-        if file.path in unneeded and file.mtime is not None and file.mtime.timestamp() <= oldest
+        if file.path in unneeded and file.mtime is not None and file.mtime <= now - unneeded[file.path]
     ]
     crash_point("vacuum.chosen")
     for name in present:
@@ -109,11 +112,20 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
     return len(present)
 
 
+def _now(table: DeltaTable, folder: fs.FileSystem) -> datetime:
+    """The present by the clock of the files' ages, or a moment before: on an object store, that of the last commit."""
+    if is_remote(table.table_uri):
+        written: datetime | None = folder.get_file_info(f"_delta_log/{table.version():020}.json").mtime
+        return datetime.fromtimestamp(0, UTC) if written is None else written
+    return clock.now()
+
+
 def _forget_log(table: DeltaTable, folder: fs.FileSystem, oldest: int) -> None:
     """Remove old log entries, unless the oldest version that is kept is as old: it could not be opened without them."""
     if oldest < table.version():
         written = folder.get_file_info(f"_delta_log/{oldest:020}.json").mtime
-        # An hour less than the log's: of entries that are nearly as old nothing is decided.
+        # An hour less than the log's: of entries that are nearly as old nothing is decided. By this host's clock, as
+        # `deltalake` decides: two clocks could disagree.
         if written is None or time.time() - written.timestamp() >= (tables.LOG_HOURS - 1) * 3600:
             return
     table.cleanup_metadata()
