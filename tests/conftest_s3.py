@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,3 +43,21 @@ def proxy(s3: S3Server) -> Iterator[Proxy]:
 
     with s3_proxy(s3) as listening:
         yield listening
+
+
+@pytest.fixture
+def s3_lake(s3: S3Server, tmp_path: Path) -> Iterator[str]:
+    """An empty lake on the server."""
+    from support.s3_options import lake_on
+
+    with lake_on(s3, tmp_path) as lake:
+        yield lake
+
+
+@pytest.fixture
+def proxied_lake(proxy: Proxy, tmp_path: Path) -> Iterator[str]:
+    """An empty lake that is reached through the proxy."""
+    from support.s3_options import lake_on
+
+    with lake_on(proxy.server, tmp_path) as lake:
+        yield lake

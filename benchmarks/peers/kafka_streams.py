@@ -17,7 +17,7 @@ import psutil
 
 from kappa.errors import ConfigError
 from kappa.kafka.broker import Broker
-from kappa.kafka.client_file import written
+from kappa.properties import written
 from kappa.spark.jars import KAFKA_VERSION, Jar, ensure, find_java
 
 SOURCE = Path(__file__).parent / "LoyaltyPoints.java"

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kappa.errors import ConfigError
+from kappa.store import options
+from kappa.store.address import is_remote, lake_address
 
 PREFIX = "KAPPA_"
-
-#: What deltalake takes for a part of a URL, or for another path, instead of a part of a name.
-_NO_PATH = re.compile(r"[\[\]^|\\*{}\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -55,10 +54,10 @@ class Config:
     r"""Where everything is and how drivers run. ``docs/configuration.md`` is made of this.
 
     Attributes:
-        lake: root of the lake, for every process. In this release it is a local path, or a file system that all hosts
-            mount: heartbeats, plans and removals use plain files. A relative path is relative to the folder of the
-            command. Spaces and letters of every language are allowed; `[ ] { } * ^ \| \` and `%` before two
-            hexadecimal digits are not.
+        lake: root of the lake, for every process: a local path, a file system that all hosts mount, or
+            [`s3://bucket/prefix`](lake-on-s3.md). A relative path is relative to the folder of the command. In a path,
+            spaces and letters of every language are allowed; `[ ] { } * ^ \| \` and `%` before two hexadecimal digits
+            are not.
         bootstrap_servers: your Kafka brokers, `host:port` separated by commas. `kappa up` starts its broker on this
             port.
         topologies: folder whose `*.py` files declare your topologies.
@@ -116,6 +115,10 @@ class Config:
         kafka_client_file: a properties file in the names of Kafka's Java clients, with which every Kafka client [logs
             in](security.md#one-file-for-every-client): TLS, SASL. Each process reads it on its own host. Empty where
             brokers ask for no login.
+        lake_client_file: a properties file with which every process reaches a lake on S3: the store's [address, keys
+            and region](lake-on-s3.md#the-store). Each process reads it on its own host; Spark and open tables keep the
+            [keys](lake-on-s3.md#new-keys) with which they began. Empty where the variables `AWS_*` of the environment
+            say it, or the host's own role does.
         launcher: `here` starts drivers on this host; `elsewhere` leaves that to `kappa drivers` on another host, for
             schedulers that run none.
         approvals_from: `airflow` counts [approvals](security.md#approvals) by a login of Airflow only, for teams.
@@ -154,6 +157,7 @@ class Config:
     webhook_url: str = field(default="", repr=False)
     webhook_url_file: str = ""
     kafka_client_file: str = ""
+    lake_client_file: str = ""
     launcher: str = "here"
     approvals_from: str = ""
     #: Most offsets of a slice whose parsed records are in the driver's memory; Spark's workers have larger ones.
@@ -177,6 +181,11 @@ class Config:
         return self.heartbeat_seconds or self.stale_seconds / 7
 
     @property
+    def idle_seconds(self) -> float:
+        """Pause between two looks at the record while there is nothing to do: an object store charges for each."""
+        return 2.0 if is_remote(self.lake) else 0.2
+
+    @property
     def slow_seconds(self) -> float:
         """How long a line of the protocol may take before its driver counts as slow."""
         return 60 * (self.slow_minutes or self.stuck_minutes / 4)
@@ -190,8 +199,9 @@ class Config:
         return address.strip("[]") or "127.0.0.1", int(port)
 
     def __post_init__(self) -> None:
-        """Give the addresses the file that belongs to them."""
+        """Give the addresses the files that belong to them."""
         object.__setattr__(self, "bootstrap_servers", Servers(self.bootstrap_servers, self.kafka_client_file))
+        options.declare(self.lake, self.lake_client_file)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -220,7 +230,7 @@ class Config:
         _check_approvals(settings_by_name.get("approvals_from", ""))
         _check_webhook(settings_by_name.get("webhook_url", ""), settings_by_name.get("webhook_url_file", ""))
         _check_metrics(settings_by_name.get("metrics", ""))
-        return cls(**{**settings_by_name, "lake": _lake(settings_by_name["lake"])})
+        return cls(**{**settings_by_name, "lake": lake_address(settings_by_name["lake"])})
 
     def to_env(self) -> dict[str, str]:
         """The variables from which :meth:`from_env` makes an equal object."""
@@ -244,23 +254,6 @@ _GONE: Mapping[str, str] = {
     **dict.fromkeys(("metrics_port", "metrics_address"), f"{PREFIX}METRICS takes a port, or address:port."),
     "approval_hours": "the DAGs' files say it.",
 }
-
-
-def _lake(lake: str) -> str:
-    """A lake's path as every process sees it, whatever folder that works in."""
-    if "://" in lake:
-        return lake
-    path = str(Path(lake).absolute())
-    wrong = _NO_PATH.search(path)
-    if wrong:
-        raise ConfigError(
-            f"The lake {path!r} has {wrong[0]!r} in its path, which Delta's libraries do not take for a part of a "
-            f"name. Move it, or set {PREFIX}LAKE to a path without any of [ ] {{ }} * ^ | \\, control characters, and "
-            "% before two hexadecimal digits.",
-            name="lake",
-            value=lake,
-        )
-    return path
 
 
 def _check_approvals(value: str) -> None:

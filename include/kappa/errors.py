@@ -24,6 +24,7 @@ KappaError
 │   ├── NewerFormatError        a stored record is in a format of newer code
 │   ├── RecordRefusedError      the broker will never take a record that an epoch sends
 │   ├── SchemaRefusedError      the schema registry refuses a schema, or has another under an id that was used
+│   ├── LakeRefusedError        the object store of the lake refuses this process
 │   ├── DisagreementError       the broker, the ledger and its tables do not tell of the same slices
 │   └── DataLossError           records that a slice needs are no longer in the log
 └── Transient                   the same call may succeed later; exit code 3
@@ -172,6 +173,10 @@ class SchemaRefusedError(Terminal):
     """The schema registry refuses a schema, or has another one under an id that was used."""
 
 
+class LakeRefusedError(Terminal):
+    """The object store of the lake refuses this process: wrong keys, or a policy."""
+
+
 class DisagreementError(Terminal):
     """The broker, the ledger and its tables do not tell of the same slices: one of them is older than another."""
 
@@ -202,6 +207,16 @@ class MiscountedError(Transient):
 
 class ConflictError(Transient):
     """Another process wrote at the same time; reload and look again."""
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """An error, what it was raised from or while, and so on."""
+    chain: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in chain:
+        chain.append(one)
+        one = one.__cause__ or one.__context__
+    return chain
 
 
 def first_line(error: BaseException) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +74,6 @@ class EpochPaths:
         """Where a range is computed again: the same epoch in a small lake within its folder."""
         return EpochPaths(lake=f"{self.root}/recomputed/{name}", topology=self.topology, epoch=self.epoch)
 
-    def query_checkpoint(self, start: str) -> str:
-        """Scratch of one start of the stream."""
-        return f"{self.root}/query_checkpoint/{start}"
-
     def changelog(self, table: str) -> str:
         """Changelog topic of a table."""
         return f"{self.name}.{table}.changelog"
@@ -88,6 +86,12 @@ class EpochPaths:
     def versioned(self, topic: str) -> str:
         """The topic of this epoch alone, of a versioned topic output."""
         return versioned_topic(topic, self.epoch)
+
+
+def query_checkpoints(home: Path, paths: EpochPaths) -> str:
+    """Where the starts of an epoch's stream have their scratch: a folder of the driver's host, one per lake."""
+    lake = hashlib.sha256(paths.lake.encode()).hexdigest()[:12]
+    return f"{home}/query_checkpoints/{lake}/{paths.name}"
 
 
 def epoch_word(epoch: int) -> str:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kappa import properties
 from kappa.config import Config
 from kappa.kafka import client_file
 
@@ -81,7 +82,7 @@ def _config_with_kafka(config: Config) -> Config:
         settings["sasl.jaas.config"] = _jaas(settings.get("sasl.mechanism", ""), connection.login, connection.password)
     client_file.check(settings, f"Airflow's connection {KAFKA_CONNECTION}")
     path = config.home / "kafka-client.properties"
-    _write(path, client_file.written(settings))
+    _write(path, properties.written(settings))
     servers = f"{connection.host}:{connection.port}" if connection.host and connection.port else connection.host
     return dataclasses.replace(
         config, kafka_client_file=str(path), bootstrap_servers=servers or str(config.bootstrap_servers)

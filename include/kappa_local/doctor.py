@@ -7,19 +7,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from kappa.config import Config, client_file_of
+from kappa.delta import access
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import for_librdkafka, tool_options
 from kappa.kafka.connection import client_settings
 from kappa.replay.rules.log import LONGEST_FUTURE_MS
-from kappa.spark.jars import ensure_kafka, ensure_spark, find_java, java_home, java_release
+from kappa.spark.jars import ensure_kafka, ensure_spark, find_java, java_release
+from kappa.spark.s3_jars import ensure_s3
+from kappa.store.address import is_remote
+from kappa.store.stores import store_of
 from kappa.topology import registry
 from kappa_local import airflow, kafka
 from kappa_local.state import running
@@ -34,15 +40,11 @@ _SET_AHEAD = "kafka-configs.sh {options} --alter {entity} --add-config {name}=36
 # A session of its own process: a JVM cannot be started twice with different jars, and this one must not stay.
 _SPARK_PROOF = """
 import sys
-from pyspark.sql import SparkSession
-jars, table, servers, topic, file = sys.argv[1:]
-spark = (SparkSession.builder.master("local[1]").appName("kappa-doctor").config("spark.jars", jars)
-    .config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
-    .config("spark.databricks.delta.snapshotPartitions", "1")
-    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog").getOrCreate())
-from kappa.config import Servers
+from kappa.config import Config, Servers
 from kappa.kafka.client_file import for_spark
+from kappa.spark.session import build_session
+table, servers, topic, file = sys.argv[1:]
+spark = build_session(Config.from_env(), "kappa-doctor")
 read = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
 read = read.options(**for_spark(Servers(servers, file)))
 read.option("kafka.isolation.level", "read_committed").load().select("value").write.format("delta").save(table)
@@ -50,6 +52,10 @@ assert spark.read.format("delta").load(table).count() == 1
 print("Spark", spark.version)
 spark.stop()
 """
+#: Writers that create one object at the same moment, how often, and how long the slowest of them may take to be there.
+_RACERS = 8
+_RACES = 20
+_RACE_SECONDS = 30.0
 
 
 class Proof(NamedTuple):
@@ -120,38 +126,65 @@ def _disk(config: Config) -> str:
 
 def _jars(config: Config) -> str:
     kafka_jars = len(list(ensure_kafka(config.cache).glob("*.jar")))
-    return f"{kafka_jars} of Kafka, {len(ensure_spark(config.cache))} of Spark in {config.cache}"
+    of_s3 = f", {len(ensure_s3(config.cache))} for S3" if is_remote(config.lake) else ""
+    return f"{kafka_jars} of Kafka, {len(ensure_spark(config.cache))} of Spark{of_s3} in {config.cache}"
 
 
 def _lake(config: Config) -> str:
     """Two commits, of which the second repeats the first's transaction and must lose."""
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+    from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
 
-    table = f"{config.lake.rstrip('/')}/_kappa/doctor-{uuid.uuid4().hex}"
+    table = f"{config.lake}/_kappa/doctor-{uuid.uuid4().hex}"
+    store = store_of(table)
     row = pa.table({"proof": ["kappa"]})
     once = CommitProperties(app_transactions=[Transaction("doctor", 1)], max_commit_retries=0)
-    is_local = "://" not in config.lake
+    is_local = not is_remote(config.lake)
     missing = [folder for folder in (Path(table).parent, Path(config.lake)) if is_local and not folder.exists()]
     try:
-        write_deltalake(table, row)
-        stale = DeltaTable(table)
-        write_deltalake(DeltaTable(table), row, mode="append", commit_properties=once)
+        access.create_table(table, row.schema)
+        access.write(access.open_table(table), row, CommitProperties(max_commit_retries=0))
+        stale = access.open_table(table)
+        access.write(access.open_table(table), row, once)
         try:
-            write_deltalake(stale, row, mode="append", commit_properties=once)
+            access.write(stale, row, once)
         except CommitFailedError:
             pass
         else:
             raise AssertionError("the lake let two writers commit one transaction: its storage cannot compare-and-set")
-        rows = DeltaTable(table).to_pyarrow_table().num_rows
+        rows = access.open_table(table).to_pyarrow_table().num_rows
+        races = "" if is_local else _races(f"{table}/races")
     finally:
-        if is_local:
-            shutil.rmtree(table, ignore_errors=True)
-            for folder in missing:
-                if folder.is_dir() and not any(folder.iterdir()):
-                    folder.rmdir()
-    return f"{config.lake}: {rows} rows written, read back, and a second writer refused"
+        store.delete_folder(table)
+        for folder in missing:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+    return f"{config.lake}: {rows} rows written, read back, and a second writer refused{races}"
+
+
+def _races(folder: str) -> str:
+    """Several writers create one object at the same moment, round after round; one of them may win.
+
+    Some stores look first and write then, or take no notice of the condition: two commits of one version would both be
+    acknowledged, and one of them would be gone.
+    """
+    store = store_of(folder)
+
+    def create(place: str, writer: int, start: threading.Barrier) -> bool:
+        start.wait(_RACE_SECONDS)
+        return store.create(place, str(writer).encode())
+
+    with ThreadPoolExecutor(_RACERS) as pool:
+        for number in range(_RACES):
+            place, start = f"{folder}/{number}", threading.Barrier(_RACERS)
+            winners = sum(pool.map(lambda writer: create(place, writer, start), range(_RACERS)))  # noqa: B023
+            if winners != 1:
+                raise AssertionError(
+                    f"{winners} of {_RACERS} writers created one object of the store at the same moment: it does not "
+                    "enforce If-None-Match, and commits would be lost. Take a store that does"
+                )
+    return f", and of {_RACERS} writers at the same moment one won, {_RACES} times"
 
 
 def _login(config: Config) -> str:
@@ -244,10 +277,15 @@ def _topic(servers: str) -> Iterator[str]:
 
 
 def _spark(config: Config, servers: str, topic: str, folder: Path) -> str:
-    jars = ",".join(str(jar) for jar in ensure_spark(config.cache))
-    command = [sys.executable, "-c", _SPARK_PROOF, jars, str(folder / "table"), servers, topic, client_file_of(servers)]
-    environment = {**os.environ, "JAVA_HOME": str(java_home()), "PYTHONPATH": str(airflow.REPOSITORY / "include")}
-    run = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
+    table = f"{config.lake}/_kappa/doctor-{uuid.uuid4().hex}" if is_remote(config.lake) else str(folder / "table")
+    command = [sys.executable, "-c", _SPARK_PROOF, table, servers, topic, client_file_of(servers)]
+    environment = {**os.environ, **config.to_env(), "PYTHONPATH": str(airflow.REPOSITORY / "include")}
+    try:
+        run = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=180, check=False
+        )
+    finally:
+        store_of(table).delete_folder(table)
     if run.returncode:
         raise RuntimeError("\n".join(run.stderr.splitlines()[-5:]))
     return f"{run.stdout.splitlines()[-1]}: the record went from Kafka into a Delta table"

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kappa import properties
 from kappa.config import Servers
 from kappa.kafka import client_file
 
@@ -79,7 +80,7 @@ def write_client_file(path: Path, authority: Path, user: str, password: str) -> 
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority),
     }
-    write_private(path, client_file.written(settings))
+    write_private(path, properties.written(settings))
 
 
 def broker_settings(data_dir: Path) -> str:

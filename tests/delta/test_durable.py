@@ -10,7 +10,7 @@ from support.power_cut import Disk
 
 from kappa import clock
 from kappa.delta import append_log, queries, tables
-from kappa.delta.fsync import sync_commits
+from kappa.delta.log_entries import sync_commits
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow

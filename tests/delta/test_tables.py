@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from support.table_changes import COLUMNS, changes, rows
 
 from kappa.delta import queries, table_files, tables
-from kappa.delta.fsync import entry_of
+from kappa.delta.log_entries import entry_of
 from kappa.errors import ConflictError, DisagreementError
 from kappa.slices.state import newest
 from kappa.topology.ddl import columns_of
@@ -50,7 +50,7 @@ def test_a_key_with_too_many_digits_for_log_statistics_is_found(tmp_path: Path, 
     row = {"_seq": 1, "k": value, "a b.c": "x", "n": Decimal("1.10"), "s": {"d": 10**37 + 1}, "b": True}
     tables.append(path, pa.Table.from_pylist([row], schema=tables.schema_of(path)), 1)
     assert queries.query(path, 1, where=f"k = CAST('{value:f}' AS {kind})").num_rows == 1
-    (entry,) = [line for line in entry_of(path, 1).read_text().splitlines() if '"add"' in line]
+    (entry,) = [line for line in Path(entry_of(path, 1)).read_text().splitlines() if '"add"' in line]
     assert set(json.loads(json.loads(entry)["add"]["stats"])["minValues"]) == {"_seq", "a b.c", "n"}
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kappa.config import Config, Servers
 from kappa.errors import ConfigError
-from kappa.kafka.client_file import for_librdkafka, for_spark, login, properties, tool_options, written
+from kappa.kafka.client_file import for_librdkafka, for_spark, login, tool_options
+from kappa.properties import written
 from kappa.spark.jars import java_home
 from kappa_local import logins
 
@@ -41,29 +40,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
     logins.make(folder)
     return folder / "logins"
-
-
-@given(st.dictionaries(st.from_regex(r"[a-z.]{1,9}", fullmatch=True), st.text(st.characters(codec="ascii"))))
-def test_written_properties_are_read_back(settings: dict[str, str]) -> None:
-    printable = {name: "".join(c for c in value if c.isprintable()) for name, value in settings.items()}
-    assert properties(written(printable)) == printable
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a = b", {"a": "b"}),
-        ("a:b=c", {"a": "b=c"}),
-        ("a b", {"a": "b"}),
-        ("a", {"a": ""}),
-        ("! no\n  # no\n\na=1", {"a": "1"}),
-        ("a=1,\\\n   2", {"a": "1,2"}),
-        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
-        (r"a\:b=\u0041\=", {"a:b": "A="}),
-    ],
-)
-def test_a_file_is_read_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
-    assert properties(text) == expected
 
 
 def test_scram_settings_have_other_names_in_python(tmp_path: Path) -> None:

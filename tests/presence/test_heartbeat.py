@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from kappa.delta.fsync import replace_text
 from kappa.presence import heartbeat
 from kappa.presence.heartbeat import Heartbeat
+from kappa.store.local import LocalStore
 
 
 def test_a_process_is_identified_by_its_id_and_its_start() -> None:
@@ -88,23 +88,23 @@ def test_a_heartbeat_survives_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     assert last is not None and last.state == "stopped" and list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("call", ["write_text", "replace"])
+@pytest.mark.parametrize("call", ["write_bytes", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.ESTALE, errno.ENOENT])
 def test_a_failed_replacement_leaves_only_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
 ) -> None:
     file = tmp_path / "told.json"
-    replace_text(file, "old")
+    LocalStore().put(str(file), b"old")
     was = getattr(Path, call)
 
     def refused(path: Path, *arguments: Any) -> None:
-        if call == "write_text":
+        if call == "write_bytes":
             was(path, *arguments)  # some of it is there
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match=os.strerror(code)):
         patch.setattr(Path, call, refused)
-        replace_text(file, "new")
+        LocalStore().put(str(file), b"new")
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
 
 
@@ -117,13 +117,13 @@ def test_a_heartbeat_overwrites_the_last_one_on_a_full_disk(tmp_path: Path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full)
+        patch.setattr(Path, "write_bytes", full)
         for message in ("short", "no room on the disk of the lake: it goes on when there is some", "short"):
             heartbeat.write(path, replace(beat, message=message))
             assert heartbeat.read(path) == replace(beat, message=message)
     assert [file.name for file in tmp_path.iterdir()] == ["heartbeat.json"]
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
-        patch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+        patch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
         heartbeat.write(path, beat)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kappa.delta import fsync as durable
+from kappa.delta import log_entries
+from kappa.store import local
 
 
 class PowerCutError(SystemExit):
@@ -37,7 +38,8 @@ class Disk:
             else:
                 self.files[path] = path.read_bytes()
 
-        monkeypatch.setattr(durable, "fsync", fsync)
+        for module in (local, log_entries):
+            monkeypatch.setattr(module, "fsync", fsync)
 
     def settle(self) -> None:
         """All that is there now is on the disk, as after some quiet seconds."""

@@ -10,7 +10,6 @@ import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +23,7 @@ from kappa.offsets.coverage import ArchiveFacts, Chunk, archive_facts, carried, 
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
+from kappa.store.stores import store_of
 from kappa.topology import Source
 from kappa.topology.schemas.wire_schemas import WriterSchemas
 from kappa.wire.batches import Aside
@@ -290,7 +290,9 @@ class Archives:
 
 def archived_topics(lake: str) -> tuple[str, ...]:
     """Topics that have an archive in a lake, sorted."""
-    return tuple(sorted(folder.parent.name for folder in Path(lake).glob("_archive/*/ledger") if folder.is_dir()))
+    archives = f"{lake}/_archive"
+    store = store_of(archives)
+    return tuple(topic for topic in store.folders(archives) if "ledger" in store.folders(f"{archives}/{topic}"))
 
 
 def _spans(

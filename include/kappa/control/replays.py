@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from kappa import clock
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.plans.planning import survey
-from kappa.delta.fsync import replace_text
 from kappa.driver.processes.process import with_driver
 from kappa.errors import RefusedError, UnknownEpochError
 from kappa.kafka.broker import Broker
@@ -27,6 +25,7 @@ from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, ToEarliest
 from kappa.slices.topics import turns
 from kappa.slices.topics.turns import last_live_marker
+from kappa.store.stores import store_of
 
 
 def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = ()) -> ReplayPlan:
@@ -100,14 +99,15 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> Act[
 
 def _files(config: Config, plan: ReplayPlan) -> tuple[Effect, Effect]:
     """The code and the plan of an epoch, in the lake before the record that names them."""
-    file = Path(plan_file(config.lake, plan.id))
+    file = plan_file(config.lake, plan.id)
 
     def store_code() -> None:
         _check_code(plan, code_store.store(config.lake, config.topologies, plan.topology))
 
     def write_plan() -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(file, plan.to_json())
+        files = store_of(file)
+        files.make_folder(file.rpartition("/")[0])
+        files.put(file, plan.to_json().encode())
 
     return (
         Effect(what=f"store code {plan.code[:12]} of {plan.topology}", values={"code": plan.code}, make=store_code),

@@ -10,11 +10,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from kappa.delta import table_files, tables
-from kappa.delta.fsync import entry_of
+from kappa.delta.access import open_table
+from kappa.delta.log_entries import actions_of
+from kappa.store.stores import store_of
 
 #: Begins the ``userMetadata`` of all commits of Kappa that belong to no slice.
 OWN = "kappa."
@@ -74,15 +75,6 @@ def commits_after(path: str, version: int) -> Iterator[Commit]:
         yield _commit(version, actions)
 
 
-def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a commit of a table (Delta's protocol, "Delta Log Entries"); None where there is no file of it."""
-    try:
-        text = entry_of(path, version).read_text()
-    except FileNotFoundError:
-        return None
-    return [json.loads(line) for line in text.splitlines() if line]
-
-
 def foreign(commits: Sequence[Commit]) -> list[Commit]:
     """The commits that change rows, were not made by Kappa, and are not undone by a later commit of Kappa."""
     undone: set[int] = set()
@@ -104,7 +96,7 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
     Raises:
         LedgerError: it cannot be undone: files are gone, or Kappa has built on what was changed.
     """
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import CommitProperties
     from deltalake.transaction import AddAction, RemoveAction
 
     from kappa.errors import LedgerError
@@ -132,14 +124,16 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
                 version=commit.version,
             )
         target = target - old | new
-    missing = sorted(name for name in target - present if not Path(path, name).is_file())
+    store = store_of(path)
+    files_back = {name: store.head(f"{path}/{name}") for name in sorted(target - present)}
+    missing = [name for name, file in files_back.items() if file is None]
     if missing:
         raise LedgerError(
             f"{len(missing)} files of {path} are gone that versions {sorted(bad)} removed, such as {missing[0]}.",
             path=path,
             missing=missing,
         )
-    table = DeltaTable(path)
+    table = open_table(path)
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     actions: list[Any] = [
         RemoveAction(name, True, now_ms, files[name].get("size"), {}) for name in sorted(present - target)
@@ -151,21 +145,21 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
             partition_values={},
             data_change=True,
             stats=files[name].get("stats") or "{}",
-            modification_time=int(Path(path, name).stat().st_mtime * 1000),
+            modification_time=int(file.modified.timestamp() * 1000),
         )
-        for name in sorted(target - present)
+        for name, file in files_back.items()
+        if file is not None
     ]
     message = RESTORED + ",".join(map(str, sorted(bad)))
     properties = CommitProperties(custom_metadata={"userMetadata": message}, max_commit_retries=0)
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
-    return DeltaTable(path).version()
+    return open_table(path).version()
 
 
 def _files(path: str, version: int) -> Iterator[dict[str, Any]]:
     """Data files as of a version, as the log has them; of their statistics those that upkeep needs."""
-    from deltalake import DeltaTable
 
-    for file in table_files.files_of(DeltaTable(path, version=version)).to_pylist():
+    for file in table_files.files_of(open_table(path, version=version)).to_pylist():
         stats: dict[str, Any] = {"numRecords": file["num_records"]}
         if file.get("min._seq") is not None and file.get("max._seq") is not None:
             stats |= {"minValues": {"_seq": file["min._seq"]}, "maxValues": {"_seq": file["max._seq"]}}

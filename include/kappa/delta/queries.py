@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, QueryBuilder
     from pyspark.sql import DataFrame, SparkSession
 
+from kappa.delta.access import open_table
 from kappa.delta.table_files import files_of
 from kappa.delta.tables import SEQ, declared_schema
 
@@ -41,9 +42,8 @@ def rows_in_order(
     but for the sort, of which the engine keeps one copy.
     """
     import pyarrow as pa
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path, version=delta_version)
+    table = open_table(path, version=delta_version)
     schema = declared_schema(table)
     sql = f"SELECT {_listed(schema.names)} FROM t WHERE _seq = {seq}"
     is_ordered = bool(order) and set(order) <= set(schema.names)
@@ -94,9 +94,8 @@ class Changes:
 
     def newest(self) -> pa.Table:
         """The newest change per key, as the changes' table has it, without its slice."""
-        from deltalake import DeltaTable
 
-        delta_table = DeltaTable(self.path, version=self.delta_version)
+        delta_table = open_table(self.path, version=self.delta_version)
         names = [name for name in declared_schema(delta_table).names if name != SEQ.name]
         return _cast(
             _run(f"WITH {self._newest()} SELECT {_listed(names)} FROM _changes_newest", _changes=delta_table),
@@ -148,9 +147,8 @@ def query(
         over: changes that are not in the table yet.
         without: columns that the rows do not have; SQL that names one is refused by the engine.
     """
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path, version=delta_version)
+    table = open_table(path, version=delta_version)
     relations, source = _source(table, over, without)
     sql = f"SELECT {select} FROM {source}"
     sql += f" WHERE {where}" if where else ""
@@ -165,11 +163,10 @@ def counted(path: str, delta_version: int, column: str, *, where: str) -> list[t
     Args:
         where: SQL condition.
     """
-    from deltalake import DeltaTable
 
     name = quoted_name(column)
     sql = f"SELECT {name} AS value, COUNT(*) AS rows FROM t WHERE {where} GROUP BY {name} ORDER BY rows DESC, value"
-    groups = _run(sql, t=DeltaTable(path, version=delta_version)).to_pylist()
+    groups = _run(sql, t=open_table(path, version=delta_version)).to_pylist()
     return [(row["value"], row["rows"]) for row in groups]
 
 
@@ -178,9 +175,8 @@ def small(path: str, delta_version: int) -> tuple[pa.Table, str] | None:
 
     Rows and bytes are those that its log states: nothing is read of a table that is not small.
     """
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path, version=delta_version)
+    table = open_table(path, version=delta_version)
     files = files_of(table)
     if files.num_rows and (
         sum(files["num_records"].to_pylist()) > SMALL_ROWS or sum(files["size_bytes"].to_pylist()) > SMALL_BYTES
@@ -203,9 +199,8 @@ def chunks(
 ) -> Iterator[pa.Table]:
     """Rows of a table as of a version, unordered, about this many at a time: memory does not grow with the table."""
     import pyarrow as pa
-    from deltalake import DeltaTable
 
-    relations, source = _source(DeltaTable(path, version=delta_version), over)
+    relations, source = _source(open_table(path, version=delta_version), over)
     batches: list[pa.RecordBatch] = []
     sql = f"SELECT {_listed(columns)} FROM {source}" + (f" WHERE {where}" if where else "")
     for batch in _builder(relations).execute(sql):
@@ -232,9 +227,8 @@ def batches(
     The first batch is read already: what is not there is an error here, and not in the middle of another engine.
     """
     import pyarrow as pa
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path, version=delta_version)
+    table = open_table(path, version=delta_version)
     declared = declared_schema(table)
     names = [name for name in declared.names if name not in without] if columns is None else columns
     schema = pa.schema([declared.field(name) for name in names])
@@ -253,13 +247,12 @@ def batches(
 
 def _source(table: DeltaTable, over: Changes | None, without: Sequence[str] = ()) -> tuple[dict[str, DeltaTable], str]:
     """Relations by name, and the SQL of the rows that a query is made of: a relation ``t``."""
-    from deltalake import DeltaTable
 
     if over is None and not without:
         return {"t": table}, "t"
     relations = {"_table": table}
     if over is not None:
-        relations["_changes"] = DeltaTable(over.path, version=over.delta_version)
+        relations["_changes"] = open_table(over.path, version=over.delta_version)
     return relations, f"{relation(table, over, without)} AS t"
 
 
@@ -327,9 +320,8 @@ def files(path: str) -> pa.Table | None:
         table; or where Spark would take the path for a pattern.
     """
     import pyarrow as pa
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path)
+    table = open_table(path)
     if table.protocol().min_reader_version > 1 or _PATTERN.search(path):
         return None
     actions = pa.table(table.get_add_actions(flatten=True))
@@ -344,10 +336,9 @@ def read_files(session: SparkSession, path: str, names: Sequence[str]) -> DataFr
 
     Delta's own reader would look for the files with jobs of Spark, at each reading anew.
     """
-    from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromJson(json.loads(DeltaTable(path).schema().to_json()))
+    schema = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
     if not names:
         return session.createDataFrame([], schema)
     reader = session.read.schema(schema).option("basePath", path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kappa.delta.commits import actions_of
+from kappa.delta.log_entries import actions_of
 from kappa.delta.tables import APP
 
 #: How far back from a version the commit of a slice is looked for: upkeep may lie between the two.

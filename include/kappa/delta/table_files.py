@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kappa.delta.access import open_table
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -16,9 +18,8 @@ def count(path: str, delta_version: int) -> int:
 
 def rows_and_bytes(path: str, delta_version: int) -> tuple[int, int]:
     """Rows of a table as of a version and the size of its files in bytes, both from its log."""
-    from deltalake import DeltaTable
 
-    files = files_of(DeltaTable(path, version=delta_version))
+    files = files_of(open_table(path, version=delta_version))
     if not files.num_rows:
         return 0, 0
     return sum(files["num_records"].to_pylist()), sum(files["size_bytes"].to_pylist())
@@ -26,11 +27,10 @@ def rows_and_bytes(path: str, delta_version: int) -> tuple[int, int]:
 
 def size_bytes(path: str, delta_version: int) -> int:
     """Size of the files of a table as of a version, from its log; 0 where there is no such table."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        files = files_of(DeltaTable(path, version=delta_version))
+        files = files_of(open_table(path, version=delta_version))
     except TableNotFoundError:
         return 0
     return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0

@@ -13,8 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kappa.delta.fsync import entry_of
+from kappa.delta.access import create_table, is_table, open_table, write
+from kappa.delta.log_entries import entry_of
+from kappa.delta.tail_table import TailTable, tail_of
 from kappa.errors import ConflictError, DisagreementError
+from kappa.store.address import is_remote
+from kappa.store.stores import store_of
 from kappa.topology.ddl import Column, delta_schema, quote
 
 if TYPE_CHECKING:
@@ -32,9 +36,8 @@ def declared_schema(table: DeltaTable) -> pa.Schema:
 
 def schema_of(path: str) -> pa.Schema:
     """The columns of a table, as Arrow has them."""
-    from deltalake import DeltaTable
 
-    return declared_schema(DeltaTable(path))
+    return declared_schema(open_table(path))
 
 
 #: Log entries go when they are this old and no commit needs them (:mod:`kappa.delta.vacuum`); Delta itself asks for the
@@ -88,13 +91,12 @@ def create(
     configuration: Mapping[str, str] | None = None,
 ) -> None:
     """Create a Delta table unless it is there."""
-    from deltalake import DeltaTable, Schema
+    from deltalake import Schema
 
-    DeltaTable.create(
+    create_table(
         path,
         Schema.from_json(delta_schema(columns)),
-        mode="ignore",
-        partition_by=list(partition_by) or None,
+        partition_by=partition_by,
         configuration={**CONFIGURATION, **_statistics(columns, partition_by), **(configuration or {})},
     )
 
@@ -123,16 +125,14 @@ def _is_wide(delta: Any) -> bool:
 
 def exists(path: str) -> bool:
     """Whether a Delta table is there."""
-    from deltalake import DeltaTable
 
-    return bool(DeltaTable.is_deltatable(path))
+    return is_table(path)
 
 
 def version(path: str) -> int:
     """Newest Delta version of a table."""
-    from deltalake import DeltaTable
 
-    return DeltaTable(path).version()
+    return open_table(path).version()
 
 
 def version_after(path: str, since: int) -> int:
@@ -140,32 +140,33 @@ def version_after(path: str, since: int) -> int:
 
     Only the entries of these commits are looked for, by name: opening a table takes a small slice ten times as long.
     """
-    newest = since
-    while entry_of(path, newest + 1).exists():
+    if is_remote(path):
+        tail = tail_of(path)
+        tail.advance()
+        return max(since, tail.version)
+    newest, store = since, store_of(path)
+    while store.head(entry_of(path, newest + 1)) is not None:
         newest += 1
     return version(path) if newest == since else newest  # entries of long ago are gone
 
 
 def merged(path: str) -> tuple[int, int | None]:
     """Newest Delta version of a table, and the last slice that it holds; None where it never got any changes."""
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path)
+    table = open_table(path)
     return table.version(), table.transaction_version(APP)
 
 
 def is_written(path: str, seq: int) -> bool:
     """Whether the rows of a slice, or of a later one, are in a table."""
-    from deltalake import DeltaTable
 
-    return _is_written(DeltaTable(path), seq)
+    return _is_written(open_table(path), seq)
 
 
 def has_commit_of(path: str, user_metadata: str) -> bool:
     """Whether one of the last commits of a table was written with this user metadata."""
-    from deltalake import DeltaTable
 
-    return any(entry.get("userMetadata") == user_metadata for entry in DeltaTable(path).history(16))
+    return any(entry.get("userMetadata") == user_metadata for entry in open_table(path).history(16))
 
 
 def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool:
@@ -183,16 +184,30 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
         ConflictError: another process wrote to the table at the same time.
         DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
     """
-    from deltalake import DeltaTable, write_deltalake
-
-    table = DeltaTable(path)
+    if is_remote(path) and _append_to_tail(tail_of(path), rows, seq, plan):
+        return True
+    table = open_table(path)
     if _is_written(table, seq, plan):
         return False
     with _alone(path, seq):
         if rows.num_rows:
-            write_deltalake(table, _conform(rows, table), mode="append", commit_properties=_transaction(seq, plan))
+            write(table, _conform(rows, table), _transaction(seq, plan))
         else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
             _write_nothing(table, seq, plan)
+    return True
+
+
+def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None) -> bool:
+    """Append by two requests, where the slice is the first of its number and the table has no partitions."""
+    if tail.partition_by:
+        return False
+    tail.advance()
+    last = tail.transaction(APP)
+    if last is not None and last >= seq:
+        return False
+    message = None if plan is None else _commit_message(seq, plan)
+    own_rows = rows.select(tail.columns.names).cast(tail.columns)
+    tail.append(own_rows, {APP: seq}, user_metadata=message)
     return True
 
 
@@ -208,10 +223,9 @@ def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, 
     Raises:
         DisagreementError: as :func:`append`.
     """
-    from deltalake import DeltaTable
 
     if plan is not None:
-        if _is_written(DeltaTable(path), seq, plan):
+        if _is_written(open_table(path), seq, plan):
             return
         options["userMetadata"] = _commit_message(seq, plan)
     _writer(rows, seq, "append").options(**options).save(path)
@@ -232,14 +246,12 @@ def replace_where(path: str, rows: pa.RecordBatchReader, where: str, seq: int, p
         ConflictError: another process wrote to the table at the same time.
         DisagreementError: as :func:`append`.
     """
-    from deltalake import DeltaTable, write_deltalake
-
-    table = DeltaTable(path)
+    table = open_table(path)
     if _is_written(table, seq, plan):
         return
     properties = _transaction(seq, plan)
     with _alone(path, seq):
-        write_deltalake(table, rows, mode="overwrite", predicate=where, commit_properties=properties)
+        write(table, rows, properties, mode="overwrite", predicate=where)
 
 
 def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
@@ -253,9 +265,8 @@ def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
     Raises:
         DisagreementError: as :func:`append`.
     """
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path)
+    table = open_table(path)
     if _is_written(table, seq, plan):
         table.restore(delta_version, commit_properties=upkeep_commit(SEALED))
     else:
@@ -268,9 +279,8 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
     Raises:
         ConflictError: another process wrote to the table at the same time.
     """
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path)
+    table = open_table(path)
     if _is_written(table, seq) or not changes.num_rows:
         return
     names = [column.name for column in columns]
@@ -305,13 +315,11 @@ def overwrite(path: str, rows: pa.Table, seq: int) -> int | None:
     Raises:
         ConflictError: another process wrote to the table at the same time.
     """
-    from deltalake import DeltaTable, write_deltalake
-
-    table = DeltaTable(path)
+    table = open_table(path)
     if _is_written(table, seq):
         return None
     with _alone(path, seq):
-        write_deltalake(table, _conform(rows, table), mode="overwrite", commit_properties=_transaction(seq))
+        write(table, _conform(rows, table), _transaction(seq), mode="overwrite")
     return table.version()
 
 
@@ -326,9 +334,8 @@ def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") 
     Raises:
         DisagreementError: as :func:`append`.
     """
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path)
+    table = open_table(path)
     if _is_written(table, seq, plan):
         table.delete(f"{column} = {seq}", commit_properties=upkeep_commit(SEALED))
         return
@@ -336,11 +343,7 @@ def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") 
 
 
 def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None) -> None:
-    from deltalake import write_deltalake
-
-    write_deltalake(
-        table, declared_schema(table).empty_table(), mode="append", commit_properties=_transaction(seq, plan)
-    )
+    write(table, declared_schema(table).empty_table(), _transaction(seq, plan))
 
 
 @contextmanager

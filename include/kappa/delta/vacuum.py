@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kappa.delta import table_files, tables
+from kappa.delta.access import open_table
 from kappa.faults import crash_point
 
 if TYPE_CHECKING:
@@ -34,9 +35,8 @@ def compact(path: str, target_bytes: int | None = None) -> None:
         target_bytes: size from which on a file is not small: it is never written again. None leaves that to
             ``deltalake``.
     """
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path)
+    table = open_table(path)
     sizes = table_files.files_of(table)["size_bytes"].to_pylist()
     if sum(1 for size in sizes if target_bytes is None or size < target_bytes) > COMPACT_AFTER:
         table.optimize.compact(target_size=target_bytes, commit_properties=tables.upkeep_commit(COMPACTED))
@@ -47,9 +47,8 @@ def forget_before(path: str, seq: int) -> None:
 
     Idempotent; readers of older Delta versions keep them.
     """
-    from deltalake import DeltaTable
 
-    table = DeltaTable(path)
+    table = open_table(path)
     files = table_files.files_of(table)
     if not files.num_rows:
         return
@@ -80,11 +79,10 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
     Returns:
         Number of files that were removed.
     """
-    from deltalake import DeltaTable
     from deltalake.fs import DeltaStorageHandler
     from pyarrow import fs
 
-    table = DeltaTable(path)
+    table = open_table(path)
     # In this order: a writer that takes over from here on knows only files of this version, of kept ones, and new ones.
     versions = sorted({*keep(), table.version()})
     folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))

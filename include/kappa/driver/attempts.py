@@ -38,6 +38,7 @@ from kappa.slices.run import EpochRun
 from kappa.slices.topics import turns
 from kappa.slices.topics.sending import is_sent
 from kappa.spark.error_classes import error_class
+from kappa.store.outages import is_outage
 
 #: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several
 #: attempts, of which each may cost a JVM.
@@ -181,8 +182,9 @@ class Attempts:
         what = f"{type(error).__name__}: {headline(error)}"
         if isinstance(error, ConflictError):
             return self._wait("conflict", error, 0.2)
-        if is_full(error):  # no attempt: the same slice goes on when there is room
-            return self._wait("disk full", error, 1.0)
+        outside = "disk full" if is_full(error) else "lake unreachable" if is_outage(error) else ""
+        if outside:  # no attempt: the same slice goes on when there is room, or an answer
+            return self._wait(outside, error, 1.0)
         is_there = engines.is_kafka_there()
         if isinstance(error, Transient) or not is_there:
             state = epoch.ledger.state()

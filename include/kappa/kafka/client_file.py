@@ -12,10 +12,10 @@ from __future__ import annotations
 import difflib
 import re
 import ssl
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from kappa import properties
 from kappa.config import client_file_of
 from kappa.errors import ConfigError
 
@@ -107,24 +107,7 @@ def read(path: str) -> dict[str, str]:
             "without ':', '{' and '}'.",
             path=path,
         )
-    try:
-        mode = stat.S_IMODE(Path(path).stat().st_mode)
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise ConfigError(
-            f"{SETTING} names {path}, which cannot be read on this host: {reason}. Put the file there, or correct "
-            f"the path: ls -l {path}",
-            path=path,
-        ) from error
-    if mode & 0o027:
-        raise ConfigError(
-            f"{path} has mode {mode:04o}: other users can read or write it, and it holds Kafka's secrets. Run: "
-            f"chmod 600 {path}",
-            path=path,
-            mode=mode,
-        )
-    settings = properties(text)
+    settings = properties.read_secret(path, SETTING, "Kafka's secrets")
     _check_settings(settings, path)
     return settings
 
@@ -154,32 +137,6 @@ def _check_settings(settings: Mapping[str, str], path: str) -> None:
         _check_choice(settings, "sasl.mechanism", _MECHANISMS, path)
 
 
-def properties(text: str) -> dict[str, str]:
-    """Text as ``java.util.Properties`` reads it.
-
-    Examples:
-        >>> properties("a=1\\n# a comment\\nb : two \\\\\\n  lines")
-        {'a': '1', 'b': 'two lines'}
-    """
-    settings: dict[str, str] = {}
-    lines = iter(re.split(r"\r\n|\n|\r", text))
-    for first in lines:
-        line = first.lstrip(" \t\f")
-        if not line or line[0] in "#!":
-            continue
-        while re.search(r"(?<!\\)(?:\\\\)*\\$", line):
-            line = line[:-1] + next(lines, "").lstrip(" \t\f")
-        split = re.match(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*(.*)", line, re.DOTALL)
-        assert split is not None
-        settings[_unescaped(split[1])] = _unescaped(split[2])
-    return settings
-
-
-def written(settings: Mapping[str, str]) -> str:
-    """The text of a properties file; :func:`properties` gives the settings back."""
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
-
-
 def login(module: str, options: Mapping[str, str]) -> str:
     """The value of ``sasl.jaas.config`` for a login module of Kafka, by its class name without the package."""
     package = "org.apache.kafka.common.security"
@@ -190,21 +147,6 @@ def login(module: str, options: Mapping[str, str]) -> str:
 
 def _quoted(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _escaped(text: str) -> str:
-    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
-    shown = "".join(escapes.get(c, c) for c in text)
-    return f"\\{shown}" if shown.startswith(" ") else shown
-
-
-def _unescaped(text: str) -> str:
-    meaning = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
-
-    def character(match: re.Match[str]) -> str:
-        return chr(int(match[1], 16)) if match[1] else meaning.get(match[2], match[2])
-
-    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
 
 
 def _check_choice(settings: Mapping[str, str], key: str, choices: tuple[str, ...], path: str) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 import structlog
 
 from kappa.config import Config
-from kappa.delta.fsync import replace_text
 from kappa.errors import NewerFormatError
 from kappa.names import EpochPaths
 from kappa.presence.watchdog import Line
@@ -25,6 +24,7 @@ from kappa.record.events import Event
 from kappa.record.moves import rollbacks
 from kappa.replay import stored
 from kappa.replay.proof.verdict import DiffReport, Verdict
+from kappa.store.stores import store_of
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
@@ -255,12 +255,13 @@ class Notices:
 
     def _bookmark(self) -> int | None:
         """Number of the last event whose notice was answered; None before the first driver."""
-        try:
-            values = json.loads(Path(self._paths.notices).read_text())
-        except FileNotFoundError:
+        content = store_of(self._paths.notices).get(self._paths.notices)
+        if content is None:
             return None
+        values = json.loads(content)
         stored.check_format(values.get("format"), FORMAT, what="file of notices", where=self._paths.notices)
         return int(values["told"])
 
     def _set_bookmark(self, n: int) -> None:
-        replace_text(Path(self._paths.notices), json.dumps({"format": FORMAT, "told": n}))
+        path = self._paths.notices
+        store_of(path).put(path, json.dumps({"format": FORMAT, "told": n}).encode())

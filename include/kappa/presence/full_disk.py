@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+
+from kappa.errors import causes
 
 #: The system's numbers for a full disk, or a user's full quota of one.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -15,14 +16,5 @@ def is_full(error: BaseException) -> bool:
     """Whether an error, or one of its causes, is a full disk."""
     return any(
         (isinstance(one, OSError) and one.errno in NO_SPACE) or any(word in str(one) for word in _WORDS)
-        for one in _chain(error)
+        for one in causes(error)
     )
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    ids: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in ids:
-        ids.add(id(one))
-        yield one
-        one = one.__cause__ or one.__context__

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from kappa import clock
-from kappa.delta.fsync import replace_text
 from kappa.errors import NewerFormatError, first_line
 from kappa.presence.full_disk import is_full
 from kappa.presence.watchdog import Line, Watchdog
 from kappa.replay import stored
+from kappa.store.address import is_remote
+from kappa.store.stores import store_of
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
@@ -98,10 +99,11 @@ def read(path: str) -> Heartbeat | None:
 
 def _values(path: str) -> dict[str, Any] | None:
     for _ in range(_LOOKS):  # one that is written in place may be seen half written
-        try:
-            values: dict[str, Any] = json.loads(Path(path).read_text())
-        except FileNotFoundError:
+        content = store_of(path).get(path)
+        if content is None:
             return None
+        try:
+            values: dict[str, Any] = json.loads(content)
         except ValueError:
             continue
         return values
@@ -118,13 +120,13 @@ def write(path: str, beat: Heartbeat) -> None:
         OSError: it cannot be written; no other file is left.
     """
     values = {"format": FORMAT, **asdict(beat), "at": beat.at.isoformat()}
-    text = json.dumps(values)
+    text = json.dumps(values).encode()
     try:
-        replace_text(Path(path), text)
+        store_of(path).put(path, text)
     except OSError as error:
         if not is_full(error):
             raise
-        _overwrite(path, text.encode())
+        _overwrite(path, text)
 
 
 def _overwrite(path: str, text: bytes) -> None:
@@ -248,7 +250,9 @@ class Beating:
             current = read(self._path)
         except NewerFormatError:
             return False
-        return current is None or current.writer == self._beat.writer
+        if current is None:  # a disk has no folder for the next one either where the epoch was removed
+            return not is_remote(self._path)
+        return current.writer == self._beat.writer
 
     def _write(self) -> None:
         """Write it, if it can be written now."""
@@ -310,7 +314,7 @@ def at_work(folder: str, writer: str, code: str, seconds: float) -> Iterator[Non
         code: content hash of the code that runs.
         seconds: pause between two heartbeats.
     """
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    store_of(folder).make_folder(folder)
     beating = Beating(f"{folder}/heartbeat.json", this_process(writer, code), seconds, lambda: True)
     try:
         yield

@@ -12,17 +12,14 @@ import io
 import os
 import shutil
 import tempfile
-import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyarrow import fs
-
-from kappa.delta.fsync import fsync
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.names import code_file
+from kappa.store.stores import store_of
 from kappa.topology import registry
 from kappa.topology.code_zip import digest, zipped
 
@@ -56,17 +53,13 @@ def store(lake: str, folder: Path, topology: str, *, platform: Path = _INSTALLED
     """
     content = _content(folder, topology, platform)
     code = digest(content)
-    filesystem, path = _open(lake, code)
-    if not _is_stored(filesystem, path, code):
-        filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        temporary = f"{path}.{uuid.uuid4().hex}.tmp"  # by threads, and by hosts that share the lake
-        with filesystem.open_output_stream(temporary) as stream:
-            stream.write(zipped(content))
-        if isinstance(filesystem, fs.LocalFileSystem):
-            fsync(Path(temporary))
-        filesystem.move(temporary, path)
-    elif isinstance(filesystem, fs.LocalFileSystem):
-        _touch(Path(path))
+    path = code_file(lake, code)
+    files, data = store_of(path), zipped(content)
+    if _is_stored(files.get(path), code):
+        files.refresh(path, data)
+    else:
+        files.make_folder(path.rpartition("/")[0])
+        files.put(path, data, is_durable=True)
     return code
 
 
@@ -113,12 +106,10 @@ def check(lake: str, code: str) -> None:
 
 def _stored(lake: str, code: str) -> dict[str, bytes]:
     """Stored code by file name, checked against its hash."""
-    filesystem, path = _open(lake, code)
     place = code_file(lake, code)
-    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+    data = store_of(place).get(place)
+    if data is None:
         raise CodeError(f"Code {code} is not in the lake ({place}).", code=code)
-    with filesystem.open_input_file(path) as stream:
-        data = stream.read()
     content = _unzipped(data)
     other = None if content is None else digest(content)
     if content is None or other != code:
@@ -134,11 +125,8 @@ def _stored(lake: str, code: str) -> dict[str, bytes]:
     return content
 
 
-def _is_stored(filesystem: fs.FileSystem, path: str, code: str) -> bool:
-    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
-        return False
-    with filesystem.open_input_file(path) as stream:
-        content = _unzipped(stream.read())
+def _is_stored(data: bytes | None, code: str) -> bool:
+    content = None if data is None else _unzipped(data)
     return content is not None and digest(content) == code
 
 
@@ -161,14 +149,6 @@ def _is_unpacked(target: Path, code: str) -> bool:
     except OSError:
         return False
     return digest(content) == code
-
-
-def _open(lake: str, code: str) -> tuple[fs.FileSystem, str]:
-    place = code_file(lake, code)
-    if "://" in place:
-        filesystem, path = fs.FileSystem.from_uri(place)
-        return filesystem, path
-    return fs.LocalFileSystem(), str(Path(place).absolute())
 
 
 def _touch(path: Path) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from kappa.errors import LedgerError
+from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,15 +20,12 @@ def keep(folder: str, name: str, rows: Sequence[Mapping[str, Any]], schema: pa.S
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist(list(rows), schema=schema)
-    if "://" in folder:
-        pq.write_table(table, f"{folder}/{name}.parquet", compression="zstd")
-        return
-    Path(folder).mkdir(exist_ok=True)  # the epoch's folder is there, or the epoch was removed
-    with Path(folder, f"{name}.parquet").open("xb") as file:
-        pq.write_table(table, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
+    content = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), content, compression="zstd")
+    store, path = store_of(folder), f"{folder}/{name}.parquet"
+    store.make_folder(folder)
+    if not store.create(path, content.getvalue()):
+        raise LedgerError(f"{path} is there with other rows.", path=path)
 
 
 def read(folder: str, name: str) -> list[dict[str, Any]]:
@@ -35,11 +36,14 @@ def read(folder: str, name: str) -> list[dict[str, Any]]:
 
 def table(folder: str, name: str) -> pa.Table:
     """The same in Arrow, for callers that need only some of them."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    place = f"{folder}/{name}.parquet"
-    rows = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
-    return rows.sort_by("n")
+    path = f"{folder}/{name}.parquet"
+    content = store_of(folder).get(path)
+    if content is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return pq.ParquetFile(pa.BufferReader(content)).read().sort_by("n")
 
 
 def of_kind(rows: pa.Table, kind: str) -> pa.Table:

@@ -7,17 +7,13 @@ is never replaced: where the registry has another one later, the lake is right.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from pyarrow import fs
-
-from kappa.delta.fsync import fsync
 from kappa.errors import SchemaRefusedError
 from kappa.names import schemas_of
 from kappa.replay import stored
+from kappa.store.stores import store_of
 from kappa.topology.schemas.wire_schemas import WriterSchema
 
 FORMAT = 1
@@ -55,9 +51,11 @@ def load(lake: str, topic: str) -> dict[int, StoredSchema]:
     Raises:
         NewerFormatError: newer code wrote one in a format that this code does not read.
     """
-    filesystem, folder = _open(schemas_of(lake, topic))
-    listed = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    schemas = (from_json(_read(filesystem, item.path), item.path) for item in listed if item.path.endswith(".json"))
+    folder = schemas_of(lake, topic)
+    store = store_of(folder)
+    paths = [file.path for file in store.files(folder) if file.name.endswith(".json")]
+    contents = ((store.get(path), path) for path in paths)
+    schemas = (from_json(content.decode(), path) for content, path in contents if content is not None)
     return {one.id: one for one in schemas}
 
 
@@ -67,25 +65,18 @@ def store(lake: str, topic: str, schema: StoredSchema) -> None:
     Raises:
         SchemaRefusedError: another schema is stored under its id.
     """
-    filesystem, folder = _open(schemas_of(lake, topic))
+    folder = schemas_of(lake, topic)
     path = f"{folder}/{schema.id}.json"
-    if filesystem.get_file_info(path).type != fs.FileType.NotFound:
-        earlier = from_json(_read(filesystem, path), path)
+    files = store_of(path)
+    content = files.get(path)
+    if content is not None:
+        earlier = from_json(content.decode(), path)
         if earlier.kind != UNKNOWN and not is_same(earlier.schema, schema.schema):
             raise other_schema(topic, schema.id)
         if earlier.kind != UNKNOWN and (earlier.subject or not schema.subject):
             return
-    filesystem.create_dir(folder, recursive=True)
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with filesystem.open_output_stream(temporary) as stream:
-        stream.write(to_json(schema).encode())
-    is_local = isinstance(filesystem, fs.LocalFileSystem)
-    if is_local:
-        fsync(Path(temporary))
-    filesystem.move(temporary, path)
-    if is_local:
-        for parent in (Path(folder), *Path(folder).parents[:3]):
-            fsync(parent)
+    files.make_folder(folder)
+    files.put(path, to_json(schema).encode(), is_durable=True)
 
 
 def to_json(schema: StoredSchema) -> str:
@@ -140,15 +131,3 @@ def _content(schema: WriterSchema) -> list[object]:
         except ValueError:
             content.append(text.strip())
     return content
-
-
-def _read(filesystem: fs.FileSystem, path: str) -> str:
-    with filesystem.open_input_file(path) as stream:
-        return bytes(stream.read()).decode()
-
-
-def _open(place: str) -> tuple[fs.FileSystem, str]:
-    if "://" in place:
-        filesystem, path = fs.FileSystem.from_uri(place)
-        return filesystem, path
-    return fs.LocalFileSystem(), str(Path(place).absolute())

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kappa.delta.access import open_table
 from kappa.delta.queries import quoted_name, relation
 from kappa.errors import KappaError, LakeUnreachableError, UnknownTableError, UsageError, first_line
 from kappa.names import EpochPaths
@@ -199,16 +200,16 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
         LakeUnreachableError: files are not there any more.
     """
     import pyarrow as pa
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import QueryBuilder
 
     builder, sources = QueryBuilder(), {}
     for number, (name, parts) in enumerate(contents.items()):
         base, changes = f"{checked.own}_{number}", f"{checked.own}_{number}_changes"
-        table = DeltaTable(parts.path, version=parts.version)
+        table = open_table(parts.path, version=parts.version)
         builder.register(base, table)
         over = changes_over(parts)
         if over is not None:
-            builder.register(changes, DeltaTable(over.path, version=over.delta_version))
+            builder.register(changes, open_table(over.path, version=over.delta_version))
         sources[name] = relation(table, over, parts.hidden, base=base, changes=changes)
     try:
         results = builder.execute(checked.text(sources))

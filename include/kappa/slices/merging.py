@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa import clock
 from kappa.delta import table_files, tables
-from kappa.delta.fsync import may_have_moved
+from kappa.delta.log_entries import may_have_moved
 from kappa.delta.retention import is_first_after
 from kappa.faults import crash_point
 from kappa.record import merge_on_read as contents

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.delta import tables
-from kappa.delta.fsync import content_hash, sync_commits
+from kappa.delta.log_entries import content_hash, sync_commits
 from kappa.errors import DataLossError
 from kappa.names import EpochPaths
 from kappa.record.ledger_rows import LedgerRow

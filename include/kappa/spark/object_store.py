@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kappa.errors import ConfigError
+from kappa.store.options import check_access, is_true
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,6 @@ _NAMES = (
     "aws_allow_http",
     "aws_virtual_hosted_style_request",
 )
-_TRUE = ("1", "true", "on", "yes", "y")
 #: That of a store with an address of its own, as ``object_store`` has it.
 _REGION = "us-east-1"
 #: Hadoop's own, with the token of a service account, by which pods of Kubernetes log in, before the host's role.
@@ -81,6 +81,7 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str]) 
         return {}
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     access = {**_access(variables), **_access(options)}
+    check_access(access)
     s3a = {**_address(lake, access), **_credentials(access)}
     return {
         # Made anew after each commit by a file that is copied and deleted: a dozen requests, half of them dear ones.
@@ -142,10 +143,6 @@ def _access(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _is_true(value: str) -> bool:
-    return value.strip().lower() in _TRUE
-
-
 def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
     region = access.get("aws_region")
     address = {"endpoint.region": region} if region else {}
@@ -153,19 +150,7 @@ def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
     if endpoint is None:
         return address
     parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ConfigError(
-            f"The store's address {endpoint!r} is not a URL. Write aws_endpoint_url as https://host or https://host:port.",
-            value=endpoint,
-        )
-    is_plain = parts.scheme == "http"
-    if is_plain and not _is_true(access.get("aws_allow_http", "")):
-        raise ConfigError(
-            f"The store's address {endpoint} is not encrypted, which deltalake refuses unless that is allowed. "
-            "Take https, or set aws_allow_http=true for a store on this host.",
-            value=endpoint,
-        )
-    is_virtual = _is_true(access.get("aws_virtual_hosted_style_request", ""))
+    is_virtual = is_true(access.get("aws_virtual_hosted_style_request", ""))
     # There object_store wants the bucket in the host's name; Hadoop puts it there itself.
     host = parts.netloc.removeprefix(f"{urlsplit(lake).netloc}.") if is_virtual else parts.netloc
     return {
@@ -173,19 +158,12 @@ def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
         **address,
         "endpoint": f"{parts.scheme}://{host}{parts.path}",
         "path.style.access": str(not is_virtual).lower(),
-        "connection.ssl.enabled": str(not is_plain).lower(),
+        "connection.ssl.enabled": str(parts.scheme == "https").lower(),
     }
 
 
 def _credentials(access: Mapping[str, str]) -> dict[str, str]:
     key, secret = access.get("aws_access_key_id"), access.get("aws_secret_access_key")
-    if (key is None) != (secret is None):
-        here, absent = ("aws_access_key_id", "aws_secret_access_key")[:: -1 if key is None else 1]
-        raise ConfigError(
-            f"The lake's options have {here}, but no {absent}: one says nothing without the other. Set both, or "
-            "neither where the host or the pod has a role.",
-            name=absent,
-        )
     if key is None or secret is None:
         return {"aws.credentials.provider": ",".join(_PROVIDERS)}
     token = access.get("aws_session_token")

@@ -68,7 +68,14 @@ def _ensure_log_store(cache: Path) -> Path:
 def _compiled(source: Path, libraries: list[Path], compiler: Path) -> dict[str, bytes]:
     """Classes by their names in a jar."""
     with tempfile.TemporaryDirectory(prefix="kappa-java-") as classes:
-        command = [find_java(), "-jar", compiler, *_OPTIONS, "-cp", os.pathsep.join(map(str, libraries))]
+        command: list[str | Path] = [
+            find_java(),
+            "-jar",
+            compiler,
+            *_OPTIONS,
+            "-cp",
+            os.pathsep.join(map(str, libraries)),
+        ]
         run = subprocess.run([*command, "-d", classes, source], capture_output=True, text=True, check=False)
         if run.returncode:
             raise ConfigError(

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.spark import class_data, unix_sockets
+from kappa.spark import class_data, object_store, unix_sockets
 from kappa.spark.gateway import start_jvm
 from kappa.spark.jars import ensure_spark, java_home
+from kappa.spark.object_store import is_s3
+from kappa.spark.s3_jars import ensure_s3
 from kappa.spark.shipping import shipped
+from kappa.store.options import options_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,6 +118,8 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     jars = ensure_spark(config.cache)
+    if is_s3(config.lake):
+        jars = sorted([*jars, *ensure_s3(config.cache)])
     options = settings(config, jars)
     if local_cores(config.spark_master) is not None:  # on a cluster the class path is another
         options[JAVA_OPTIONS] = class_data.reading(options.get(JAVA_OPTIONS, ""), config.cache, jars)
@@ -123,6 +128,7 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     for key, value in options.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    object_store.check_session(session, config.lake)
     if local_cores(config.spark_master) is None:
         session.sparkContext.addPyFile(str(shipped(_SOURCE_ROOT / "kappa", config.home / "shipped")))
     elif unix_sockets.ENABLED not in config.spark_conf:
@@ -273,7 +279,8 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
         if cores <= FEW_CORES:
             memory = config.spark_conf.get("spark.driver.memory", options["spark.driver.memory"])
             options[JAVA_OPTIONS] = serial_collector(memory)
-    return {**options, **config.spark_conf}
+    store = object_store.settings(config.lake, options_of(config.lake), os.environ)
+    return {**options, **store, **config.spark_conf}
 
 
 def serial_collector(memory: str) -> str:

@@ -10,14 +10,11 @@ docs/decisions/differences-are-written-before-the-pointer-moves.md.
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict, dataclass
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.delta import tables
-from kappa.delta.fsync import fsync, replace_text
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.record.ledger_rows import LedgerRow
@@ -25,6 +22,7 @@ from kappa.record.ledger_state import BegunState
 from kappa.record.merge_on_read import frame_at, read_table
 from kappa.replay import stored
 from kappa.slices.run import EpochRun
+from kappa.store.stores import store_of
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.verify.values import equal
@@ -95,8 +93,8 @@ def compare(run: EpochRun, live: ComparedSide, table: Table) -> KeyComparison:
     if last_comparison(own, live, table) == comparison:
         return comparison
     run.ledger.check_claim(run.writer)
-    root = Path(own.paths.key_comparisons(table.name))
-    folder = str(root / comparison.folder)
+    root = own.paths.key_comparisons(table.name)
+    folder = f"{root}/{comparison.folder}"
     tables.create(
         folder,
         [Column(name=c.name, type=c.type, nullable=True, delta=c.delta) for c in table.columns if c.name in table.key],
@@ -104,27 +102,28 @@ def compare(run: EpochRun, live: ComparedSide, table: Table) -> KeyComparison:
     candidates = candidate_keys(run, live, table)
     after, before = (among(_rows(run, side, table), candidates, table) for side in (own, live))
     tables.append_frame(folder, differing(after, before, table).select(*quoted(table.key)), 1)
-    replace_text(root / _LAST, json.dumps({"format": FORMAT, **asdict(comparison)}))
-    fsync(root / _LAST)
+    store = store_of(root)
+    store.put(f"{root}/{_LAST}", json.dumps({"format": FORMAT, **asdict(comparison)}).encode(), is_durable=True)
     crash_point("reconcile.compared", own.committed.seq)
-    for path in root.iterdir():
-        if path.is_dir() and path.name != comparison.folder:
-            shutil.rmtree(path, ignore_errors=True)
+    for name in store.folders(root):
+        if name != comparison.folder:
+            store.delete_folder(f"{root}/{name}")
     return comparison
 
 
 def last_comparison(own: ComparedSide, live: ComparedSide, table: Table) -> KeyComparison | None:
     """The last comparison, if it was with this live epoch and all changes of both sides since are still there."""
-    file = Path(own.paths.key_comparisons(table.name), _LAST)
-    if not file.exists():
+    root = own.paths.key_comparisons(table.name)
+    content = store_of(root).get(f"{root}/{_LAST}")
+    if content is None:
         return None
     try:
-        values = json.loads(file.read_text())
+        values = json.loads(content)
     except ValueError:  # a power loss took the end of it
         return None
-    stored.check_format(values.get("format"), FORMAT, what="comparison", where=str(file))
+    stored.check_format(values.get("format"), FORMAT, what="comparison", where=f"{root}/{_LAST}")
     last = stored.read(KeyComparison, values)
-    folder = str(file.with_name(last.folder))
+    folder = f"{root}/{last.folder}"
     is_usable = (
         last.live_epoch == live.paths.epoch
         and own.has_changes_since(last.own_seq, table)
@@ -141,8 +140,8 @@ def candidate_keys(run: EpochRun, live: ComparedSide, table: Table) -> DataFrame
     last = last_comparison(own, live, table)
     if last is None:
         return None
-    folder = Path(own.paths.key_comparisons(table.name), last.folder)
-    keys = run.engines.session.read.format("delta").load(str(folder)).select(*quoted(table.key))
+    folder = f"{own.paths.key_comparisons(table.name)}/{last.folder}"
+    keys = run.engines.session.read.format("delta").load(folder).select(*quoted(table.key))
     for side, seq in ((own, last.own_seq), (live, last.live_seq)):
         version = side.committed.delta_versions.get(f"changes/{table.name}")
         if version is None:
@@ -193,7 +192,8 @@ def among(rows: DataFrame, keys: DataFrame | None, table: Table) -> DataFrame:
 
 def forget(paths: EpochPaths) -> None:
     """Remove all comparisons of an epoch. Idempotent."""
-    shutil.rmtree(Path(paths.key_comparisons("x")).parent, ignore_errors=True)
+    folder = paths.key_comparisons("x").rpartition("/")[0]
+    store_of(folder).delete_folder(folder)
 
 
 def _own_side(run: EpochRun) -> ComparedSide:

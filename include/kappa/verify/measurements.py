@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from kappa.delta import table_files
@@ -20,6 +18,7 @@ from kappa.record.slice_runs import Run
 from kappa.replay.estimates import Measured, comparison
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
+from kappa.store.stores import store_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,22 +111,9 @@ def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = No
 
 def disk_bytes(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
     """Bytes of an epoch in the lake: of its folder, or where that is remote of its tables' files at these versions."""
-    root = Path(paths.root)
-    if not root.is_dir():
-        return _size_of(paths, delta_versions)
-    second = Path(paths.recomputed("any").lake).parent  # goes when the epoch has been replayed
-    total = 0
-    for folder, folders, files in os.walk(root):  # passes over folders that go meanwhile
-        folders[:] = [name for name in folders if Path(folder, name) != second]
-        total += sum(_size(Path(folder, name)) for name in files)
-    return total
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:  # its driver beats and looks after files during the count
-        return 0
+    second = paths.recomputed("any").lake.rpartition("/")[0]  # goes when the epoch has been replayed
+    sizes = [file.size for file in store_of(paths.root).files(paths.root) if not file.path.startswith(f"{second}/")]
+    return sum(sizes) if sizes else _size_of(paths, delta_versions)
 
 
 def _measured_of(epoch: EpochRecord) -> Measured | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +13,15 @@ from urllib.parse import unquote
 
 from kappa.delta import commits as delta
 from kappa.delta import queries, table_files, tables
-from kappa.delta.fsync import content_hash
+from kappa.delta.access import open_table
+from kappa.delta.log_entries import content_hash
 from kappa.errors import first_line
 from kappa.names import EpochPaths
 from kappa.record.foreign_writes import described
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import LedgerState
 from kappa.slices.places import FILES
+from kappa.store.stores import store_of
 
 #: Rows of dead letters that are looked at together.
 _ROWS = 100_000
@@ -190,7 +193,8 @@ class _Count:
 
 def _first_in_log(path: str) -> int:
     """The oldest version from which on no commit is missing in a table's log."""
-    versions = sorted((int(f.stem) for f in Path(path, "_delta_log").glob("*.json") if f.stem.isdigit()), reverse=True)
+    names = (file.name.removesuffix(".json") for file in store_of(path).files(f"{path}/_delta_log"))
+    versions = sorted((int(name) for name in names if name.isdigit()), reverse=True)
     first = versions[0]
     for version in versions[1:]:
         if version != first - 1:
@@ -218,18 +222,19 @@ def _recorded_hashes(ledger: Ledger, files: Mapping[str, Sequence[str]]) -> dict
 def _files(path: str, versions: list[int]) -> tuple[list[str], list[str]]:
     """Names of the files of some versions that are as in the log, and the problems of the others."""
     import pyarrow.parquet as pq
-    from deltalake import DeltaTable
 
     expected = {
         file["path"]: (file["num_records"], file["size_bytes"])
         for version in versions
-        for file in table_files.files_of(DeltaTable(path, version=version)).to_pylist()
+        for file in table_files.files_of(open_table(path, version=version)).to_pylist()
     }
     good, bad = [], []
+    store = store_of(path)
     for name, (rows, size) in expected.items():
-        file = Path(path, unquote(name))
+        file = f"{path}/{unquote(name)}"
         try:
-            length, count = file.stat().st_size, pq.read_metadata(file).num_rows
+            with store.open(file) as content:
+                length, count = content.seek(0, os.SEEK_END), pq.read_metadata(content).num_rows
         except FileNotFoundError:
             bad.append(f"data file {name} is gone, with {rows} rows.")
         except Exception as error:  # bytes may be damaged in any way

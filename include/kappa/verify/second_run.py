@@ -6,7 +6,6 @@ there; a run that is never resumed is removed with the epoch, or by ``kappa hous
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +32,7 @@ from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.protocol import finish_slice, run_slice
 from kappa.slices.run import Engines, EpochRun, Scratch, Sent
 from kappa.slices.seeding import SeedSource, seed
+from kappa.store.stores import store_of
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask
 
@@ -183,7 +183,8 @@ def rows_of(run: EpochRun, row: LedgerRow, member: Table | Append) -> DataFrame:
 
 def discard(paths: EpochPaths, name: str) -> None:
     """Remove a run's folder. Idempotent; a crash leaves some of it."""
-    shutil.rmtree(paths.recomputed(name).lake, ignore_errors=True)
+    folder = paths.recomputed(name).lake
+    store_of(folder).delete_folder(folder)
 
 
 class SecondRun:

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.peers.kafka_streams import compiled
 
 from kappa.kafka.broker import Broker
-from kappa.kafka.client_file import written
+from kappa.properties import written
 from kappa.spark.jars import find_java
 
 PROGRAM = Path(__file__).parent / "Operators.java"

@@ -27,6 +27,7 @@ from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.rules.log import is_in_seconds
 from kappa.replay.span import ReplaySpan, span_of
 from kappa.replay.topic_retention import FoldFacts, RetentionFacts, RetentionProbe
+from kappa.store.address import is_remote
 
 #: Where in the span of a partition records are looked at: what is due first, and whether a slow replay is overtaken
 #: later on.
@@ -219,7 +220,7 @@ def _growth(
 
 def _free_bytes(lake: str) -> int | None:
     """Free bytes where the lake is, or will be; None for an object store."""
-    if "://" in lake:
+    if is_remote(lake):
         return None
     there = next((folder for folder in (Path(lake), *Path(lake).parents) if folder.exists()), None)
     return None if there is None else shutil.disk_usage(there).free

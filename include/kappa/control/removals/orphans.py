@@ -7,9 +7,7 @@ only memory, and ``kappa rebuild`` the way out.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -24,10 +22,13 @@ from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge,
 from kappa.errors import ConflictError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
-from kappa.names import EpochPaths, code_file, epoch_word, plan_file
+from kappa.names import EpochPaths, code_file, epoch_word, plan_file, query_checkpoints
 from kappa.presence import heartbeat
 from kappa.record.epoch_record import TopologyRecord
 from kappa.replay.stages import Stage
+from kappa.store.local import LocalStore
+from kappa.store.store import StoredFile
+from kappa.store.stores import store_of
 
 #: Files younger than this stay: plan and code are written before the record that names them.
 GRACE = timedelta(hours=1)
@@ -68,13 +69,15 @@ def find(
             put(kind, name, judge.fate_of_topic(own[name]), None)
         elif _is_named(name):
             put(kind, name, judge.fate_of_name(name), None)
-    for folder, topology, number in _epoch_folders(config):
-        put("epoch folder", str(folder), judge.fate(topology, number), _size(folder))
-    for file in sorted(config.home.joinpath("logs").glob("*.log")):
+    for folder, topology, number in _epoch_folders(config.lake):
+        fate = judge.fate(topology, number)
+        if fate.reason:
+            put("epoch folder", folder, fate, _size(folder))
+    for file in _sorted_files(f"{config.home}/logs"):
         match = _LOG.fullmatch(file.name)
         fate = judge.fate(match[1], int(match[2])) if match else Fate(is_over=False)
-        if fate.is_over and _is_old(file, now):
-            put("log", str(file), fate, _size(file))
+        if fate.is_over and _is_old([file], now):
+            put("log", file.path, fate, file.size)
     leftovers += _checkpoints(config, records, now)
     leftovers += _recomputations(config, records, now)
     if records:  # without a record nothing tells what is referred to
@@ -102,10 +105,11 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> Act[
             removed.append(item)
 
     def local(item: Leftover) -> None:
+        store = store_of(item.name)
         if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
-            shutil.rmtree(item.name, ignore_errors=True)
+            store.delete_folder(item.name)
             removed.append(item)
-        elif discard(Path(item.name), now):
+        elif store.discard(item.name, now - GRACE):
             removed.append(item)
 
     named = [item for item in items if item.kind == "topic"]
@@ -147,27 +151,6 @@ def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
     return [name for name in names if form.fullmatch(name)]
 
 
-def discard(path: Path, now: datetime) -> bool:
-    """Remove a file or folder that is older than the grace period; whether it is gone.
-
-    Moved aside first, then looked at again: a process that needs the same content at that moment either touched it
-    before, and it is put back, or finds it missing and writes it anew.
-    """
-    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        return True
-    if not _is_old(aside, now) and not path.exists():
-        aside.rename(path)
-        return False
-    if aside.is_dir():
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        aside.unlink(missing_ok=True)
-    return True
-
-
 def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
     """Content hashes of all code that ran an epoch which has not ended, or whose driver has not."""
     codes = set()
@@ -196,11 +179,15 @@ def _own_topics(records: Mapping[str, TopologyRecord]) -> dict[str, list[tuple[s
     return owners
 
 
-def _epoch_folders(config: Config) -> Iterator[tuple[Path, str, int]]:
-    for folder in sorted(Path(config.lake).glob("[a-z]*/e*")):
-        match = EPOCH_NAME.fullmatch(folder.name)
-        if match and folder.is_dir() and folder.name == epoch_word(int(match[1])):
-            yield folder, folder.parent.name, int(match[1])
+def _epoch_folders(lake: str) -> Iterator[tuple[str, str, int]]:
+    store = store_of(lake)
+    for topology in store.folders(lake):
+        if not "a" <= topology[:1] <= "z":
+            continue
+        for name in store.folders(f"{lake}/{topology}"):
+            match = EPOCH_NAME.fullmatch(name)
+            if match and name == epoch_word(int(match[1])):
+                yield f"{lake}/{topology}/{name}", topology, int(match[1])
 
 
 def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
@@ -208,14 +195,19 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: dat
     for record in records.values():
         for epoch in record.epochs.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
-            beat = heartbeat.read(paths.heartbeat)
-            if epoch.stage.is_ended or is_at_work(config, paths) or (beat is not None and now - beat.at < GRACE):
+            root = query_checkpoints(config.home, paths)
+            starts = store_of(root).folders(root)
+            if not starts or is_at_work(config, paths):
                 continue
-            for folder in sorted(Path(paths.query_checkpoint("x")).parent.glob("*")):
-                if _is_old(folder, now):
+            beat = heartbeat.read(paths.heartbeat)
+            if beat is not None and now - beat.at < GRACE:
+                continue
+            for start in starts:
+                folder = f"{root}/{start}"
+                if _is_old(_with_folder(folder), now):
                     yield Leftover(
                         kind="query checkpoint",
-                        name=str(folder),
+                        name=folder,
                         size_bytes=_size(folder),
                         reason=f"of a start of epoch {epoch.epoch} of {record.topology} that ended",
                     )
@@ -230,17 +222,19 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
                 continue
             backfill_folders = {event.detail["folder"] for event in epoch.backfills}
             is_building = epoch.stage in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
-            for folder in sorted(Path(paths.recomputed("x").lake).parent.glob("*")):
-                if folder.name in backfill_folders:  # its rows wait for the live epoch's driver
+            root = paths.recomputed("x").lake.rpartition("/")[0]
+            for name in store_of(root).folders(root):
+                if name in backfill_folders:  # its rows wait for the live epoch's driver
                     continue
-                if not all(_is_old(path, now) for path in (folder, *folder.rglob("*"))):
+                folder = f"{root}/{name}"
+                if not _is_old(_with_folder(folder), now):
                     continue
                 # A backfill has a process of its own, which beats in its folder; it may wait for hours for cores.
-                workers = (paths.recomputed(folder.name), *([paths] if is_building else []))
+                workers = (paths.recomputed(name), *([paths] if is_building else []))
                 if not any(is_at_work(config, worker) for worker in workers):
                     yield Leftover(
                         kind="recomputation",
-                        name=str(folder),
+                        name=folder,
                         size_bytes=_size(folder),
                         reason=f"a second run or backfill of epoch {epoch.epoch} of {record.topology} that was not "
                         "finished",
@@ -260,19 +254,22 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime)
         ("plan", plan_file(config.lake, "*"), plans),
         ("code", code_file(config.lake, "*"), codes),
     ):
-        # A process that died while it wrote a file, or moved one aside, leaves it under a longer name.
-        for file in sorted(Path(pattern).parent.glob(f"{Path(pattern).name}*")):
-            if file.name.split(".")[0] not in used and _is_old(file, now):
-                yield Leftover(kind=kind, name=str(file), reason="no epoch refers to it", size_bytes=_size(file))
-            elif file.suffix == ".tmp" and _is_old(file, now):
-                yield Leftover(
-                    kind=kind, name=str(file), reason="it was not written to its end", size_bytes=_size(file)
-                )
+        for file in _sorted_files(pattern.rpartition("/")[0]):
+            if not _is_old([file], now):
+                continue
+            if file.name.split(".")[0] not in used:
+                yield Leftover(kind=kind, name=file.path, reason="no epoch refers to it", size_bytes=file.size)
+            elif file.name.endswith(".tmp"):  # a process died while it wrote the file, or moved it aside
+                yield Leftover(kind=kind, name=file.path, reason="it was not written to its end", size_bytes=file.size)
     in_use = _running_from(config.home / "code")
     for folder in sorted(config.home.joinpath("code").glob("*")):
-        if folder.name not in codes | in_use and _is_old(folder, now):
+        of_folder = LocalStore().head(str(folder))
+        if folder.name not in codes | in_use and of_folder is not None and _is_old([of_folder], now):
             yield Leftover(
-                kind="extracted code", name=str(folder), reason="no epoch refers to it", size_bytes=_size(folder)
+                kind="extracted code",
+                name=str(folder),
+                reason="no epoch refers to it",
+                size_bytes=folder.stat().st_size if folder.is_file() else _size(str(folder)),
             )
 
 
@@ -286,19 +283,20 @@ def _running_from(folder: Path) -> set[str]:
     return names
 
 
-def _is_old(path: Path, now: datetime) -> bool:
-    try:
-        return now.timestamp() - path.stat().st_mtime > GRACE.total_seconds()
-    except FileNotFoundError:
-        return False
+def _sorted_files(folder: str) -> list[StoredFile]:
+    return sorted(store_of(folder).files(folder), key=lambda file: file.path)
 
 
-def _size(path: Path) -> int:
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    total = 0
-    for file in files:
-        try:
-            total += file.stat().st_size
-        except FileNotFoundError:  # a driver or another housekeeping removed it
-            continue
-    return total
+def _with_folder(folder: str) -> list[StoredFile]:
+    """The files of a folder, and on a disk itself: one that was just made is not old."""
+    itself = store_of(folder).head(folder)
+    return [*_sorted_files(folder), *([itself] if itself is not None else [])]
+
+
+def _is_old(files: Iterable[StoredFile], now: datetime) -> bool:
+    """Whether none of some files was written lately, by the store's clock."""
+    return all(now - file.modified > GRACE for file in files)
+
+
+def _size(folder: str) -> int:
+    return sum(file.size for file in store_of(folder).files(folder))

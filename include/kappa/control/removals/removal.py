@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from kappa import clock
 from kappa.acts import Act, Effect, act
@@ -19,7 +17,7 @@ from kappa.driver.processes.process import driver_end
 from kappa.errors import IllegalTransitionError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
-from kappa.names import EpochPaths, code_file, plan_file
+from kappa.names import EpochPaths, code_file, plan_file, query_checkpoints
 from kappa.record.chains import check_removal
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Epochs, Now
@@ -29,6 +27,8 @@ from kappa.replay.stages import Stage
 from kappa.slices.topics import ownership
 from kappa.slices.topics.turns import last_live_marker
 from kappa.slices.topics.versioned_topics import needed_topics
+from kappa.store.local import LocalStore
+from kappa.store.stores import store_of
 
 
 @act
@@ -195,13 +195,15 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
         crash_point("removal.broker")
 
     def folder() -> None:
-        shutil.rmtree(paths.root, ignore_errors=True)
+        store_of(paths.root).delete_folder(paths.root)
+        LocalStore().delete_folder(query_checkpoints(config.home, paths))
         crash_point("removal.folder")
 
     def files() -> None:
-        Path(plan).unlink(missing_ok=True)
+        store = store_of(plan)
+        store.delete(plan)
         for code in target().codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
-            Path(code_file(config.lake, code)).unlink(missing_ok=True)
+            store.delete(code_file(config.lake, code))
 
     def unless_needed(remove: Callable[[], None]) -> Callable[[], None]:
         return lambda: remove() if target().stage.is_ended else None

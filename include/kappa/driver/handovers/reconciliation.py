@@ -8,11 +8,9 @@ earlier: :mod:`kappa.verify.key_comparison`.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.delta import queries, tables
@@ -26,6 +24,7 @@ from kappa.replay.rules.topic import has_same_key
 from kappa.slices.run import EpochRun
 from kappa.slices.topics.registered_topics import encoder_of
 from kappa.slices.topics.sending import marker
+from kappa.store.stores import store_of
 from kappa.topology import Table, Topic, Topology
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.shapes import Shape
@@ -228,7 +227,8 @@ def forget(paths: EpochPaths) -> None:
 
     Idempotent.
     """
-    shutil.rmtree(Path(paths.reconciled("x")).parent, ignore_errors=True)
+    folder = paths.reconciled("x").rpartition("/")[0]
+    store_of(folder).delete_folder(folder)
     key_comparison.forget(paths)
 
 

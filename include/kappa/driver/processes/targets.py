@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from kappa.config import Config
-from kappa.delta.fsync import replace_text
 from kappa.driver.processes.process import wanted_drivers
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat
+from kappa.store.stores import store_of
 
 
 def targets(config: Config) -> list[dict[str, Any]]:
@@ -33,4 +33,4 @@ def write_targets(config: Config, file: Path) -> None:
     if file.is_file() and file.read_text() == text:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(file, text)
+    store_of(str(file)).put(str(file), text.encode())

@@ -1,61 +1,45 @@
-"""Commits of Delta tables on a local disk, made durable: what the next line of a protocol needs outlives a power loss.
+"""Entries of a Delta table's log, by their names: what each says, and their way to the disk.
 
-Delta's writers leave new files to the page cache. An object store has them when it has answered, and needs none of
-this.
+Delta's writers leave new files to the page cache, and what the next line of a protocol needs has to outlive a power
+loss. An object store has them when it has answered.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
+
+from kappa.store.address import is_remote
+from kappa.store.local import fsync
+from kappa.store.stores import store_of
 
 #: 128 bits tell two files apart, and 1 GB takes a second.
 _HASH = partial(hashlib.blake2b, digest_size=16)
 
 
-def fsync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def replace_text(file: Path, text: str) -> None:
-    """Replace a file in one step: readers get the old text or the new one. Its folder must exist. It is not synced.
-
-    Raises:
-        OSError: it cannot be written; the old text stays, and nothing else is left.
-    """
-    temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        temporary.write_text(text)
-        temporary.replace(file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-
-
-def entry_of(path: str | Path, version: int) -> Path:
+def entry_of(path: str, version: int) -> str:
     """The file that the commit of a version makes in a Delta table's log (Delta's protocol, "Delta Log Entries")."""
-    return Path(path, "_delta_log", f"{version:020}.json")
+    return f"{path}/_delta_log/{version:020}.json"
 
 
-def may_have_moved(path: str | Path, version: int) -> bool:
+def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
+    """The actions of a commit of a table; None where there is no file of it."""
+    content = store_of(path).get(entry_of(path, version))
+    return None if content is None else [json.loads(line) for line in content.decode().splitlines() if line]
+
+
+def may_have_moved(path: str, version: int) -> bool:
     """Whether a Delta table may have got a commit since a version, by two names in its log: opening it takes longer.
 
-    Where the version's own entry is gone, later ones may be gone as well; on an object store none is seen.
+    Where the version's own entry is gone, later ones may be gone as well.
     """
-    return entry_of(path, version + 1).exists() or not entry_of(path, version).exists()
+    store = store_of(path)
+    return store.head(entry_of(path, version + 1)) is not None or store.head(entry_of(path, version)) is None
 
 
 def sync_commits(table: str, versions: range) -> dict[str, Path]:
@@ -66,11 +50,11 @@ def sync_commits(table: str, versions: range) -> dict[str, Path]:
     Returns:
         The data files that the commits added, by their names in the table; none of a table on an object store.
     """
-    if "://" in table and not table.startswith("file://"):
+    if is_remote(table):
         return {}
-    root = Path(unquote(table.removeprefix("file://")) if table.startswith("file://") else table)
+    root = Path(table)
     log = root / "_delta_log"
-    entries = [entry for version in versions if (entry := entry_of(root, version)).exists()]
+    entries = [entry for version in versions if (entry := Path(entry_of(table, version))).exists()]
     if not entries:
         return {}
     files = [path for entry in entries for path in _added(root, entry) if path.exists()]

@@ -1,0 +1,127 @@
+"""How Delta tables are reached without a JVM: every call of ``deltalake`` that takes a path is here.
+
+On an object store each has the lake's options (:mod:`kappa.store.options`), and retries of its own: by default
+``deltalake`` tries for three minutes before it says that nothing answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from kappa.errors import LakeRefusedError, LakeUnreachableError
+from kappa.store import outages
+from kappa.store.address import is_remote
+from kappa.store.options import options_of, retries_of
+from kappa.store.stores import store_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+
+#: What makes a folder the log of a table (Delta's protocol, "Delta Log Entries" and "Checkpoints").
+_ENTRY = re.compile(r"\d{20}\.(?:json|checkpoint(?:\..+)?\.parquet)")
+
+
+def open_table(path: str, version: int | None = None) -> DeltaTable:
+    """A table as of a version, or as of now.
+
+    Raises:
+        TableNotFoundError: of ``deltalake``: there is none.
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
+    from deltalake import DeltaTable
+
+    with answers(path):
+        return DeltaTable(path, version=version, storage_options=storage_options(path))
+
+
+def is_table(path: str) -> bool:
+    """Whether a Delta table is there.
+
+    By the names in its log: ``deltalake`` stops all threads of the process while it waits for them.
+
+    Raises:
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
+    return any(_ENTRY.fullmatch(file.name) for file in store_of(path).files(f"{path}/_delta_log"))
+
+
+def create_table(
+    path: str, schema: Any, *, partition_by: Sequence[str] = (), configuration: Mapping[str, str] | None = None
+) -> None:
+    """Create a table unless it is there.
+
+    Raises:
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
+    from deltalake import DeltaTable
+
+    with answers(path):
+        DeltaTable.create(
+            path,
+            schema,
+            mode="ignore",
+            partition_by=list(partition_by) or None,
+            configuration=dict(configuration or {}),
+            storage_options=storage_options(path),
+        )
+
+
+def write(
+    table: DeltaTable,
+    rows: pa.Table | pa.RecordBatchReader,
+    commit: CommitProperties,
+    *,
+    mode: Literal["append", "overwrite"] = "append",
+    schema_mode: Literal["merge", "overwrite"] | None = None,
+    predicate: str | None = None,
+) -> None:
+    """Write rows in one commit.
+
+    Args:
+        table: the table; it is at the new version then.
+        rows: the rows.
+        commit: what the commit says of itself.
+        mode: ``overwrite`` replaces all rows, or those that meet the predicate.
+        schema_mode: ``merge`` adds columns that the table lacks.
+        predicate: SQL condition.
+
+    Raises:
+        CommitFailedError: of ``deltalake``: another writer was first, or the answer to this one was lost.
+        LakeUnreachableError: the object store does not answer.
+        LakeRefusedError: it refuses.
+    """
+    from deltalake import write_deltalake
+
+    with answers(table.table_uri):
+        if mode == "append":
+            write_deltalake(table, rows, mode="append", schema_mode=schema_mode, commit_properties=commit)
+        else:
+            write_deltalake(
+                table, rows, mode="overwrite", schema_mode=schema_mode, predicate=predicate, commit_properties=commit
+            )
+
+
+def storage_options(path: str) -> dict[str, str] | None:
+    """The options of ``deltalake`` for a path; None for a local one."""
+    return {**retries_of(path).storage_options(), **options_of(path)} if is_remote(path) else None
+
+
+@contextmanager
+def answers(path: str) -> Iterator[None]:
+    """As :func:`kappa.store.outages.answers`, for calls of ``deltalake``: a conflict stays what it is."""
+    from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+    try:
+        with outages.answers(path):
+            yield
+    except (LakeUnreachableError, LakeRefusedError) as error:
+        if isinstance(error.__cause__, (CommitFailedError, TableNotFoundError)):
+            raise error.__cause__ from None
+        raise

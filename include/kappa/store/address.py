@@ -1,0 +1,115 @@
+"""The address of a lake: a path of this host's file system, or a URL of an object store."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from kappa.errors import ConfigError
+
+_SETTING = "KAPPA_LAKE"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+#: Other spellings of the same store, as Hadoop has them.
+_S3 = ("s3", "s3a", "s3n")
+#: Stores that deltalake and Spark reach, and on which no test of Kappa ran.
+_UNTRIED = {
+    "gs": "Google Cloud Storage",
+    "abfs": "Azure Data Lake Storage",
+    "abfss": "Azure Data Lake Storage",
+    "az": "Azure Blob Storage",
+    "adl": "Azure Data Lake Storage",
+    "hdfs": "HDFS",
+}
+#: What deltalake takes for a part of a URL, or for another path, instead of a part of a name.
+_NO_PATH = re.compile(r"[\[\]^|\\*{}\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
+#: https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+#: Characters of keys that every client sends and signs alike (AWS: "Object key naming guidelines").
+_PREFIX = re.compile(r"[A-Za-z0-9!_.'()-]+(?:/[A-Za-z0-9!_.'()-]+)*")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path in the lake is on an object store."""
+    return "://" in path and not path.startswith("file://")
+
+
+def lake_address(text: str) -> str:
+    """The one spelling of a lake's address: an absolute path, or ``s3://bucket/prefix``.
+
+    Raises:
+        ConfigError: it is not an address of a lake.
+
+    Examples:
+        >>> lake_address("s3a://lakes/orders/")
+        's3://lakes/orders'
+        >>> lake_address("file:///srv/lake")
+        '/srv/lake'
+    """
+    match = _SCHEME.fullmatch(text)
+    if match is None:
+        return _local(str(Path(text).absolute()))
+    scheme, rest = match[1].lower(), match[2]
+    if scheme == "file" and not rest.startswith("/"):
+        raise ConfigError(
+            f"The lake {text} names a host: after file:// a path begins with a slash of its own. Set {_SETTING} to the "
+            "absolute path, or to s3://bucket/prefix.",
+            name="lake",
+            value=text,
+        )
+    if scheme == "file":
+        return _local(str(Path(unquote(rest)).absolute()))
+    if scheme in _S3:
+        return _s3(text, rest)
+    if scheme in _UNTRIED:
+        raise ConfigError(
+            f"The lake {text} is on {_UNTRIED[scheme]}, on which Kappa was never run: two writers could overwrite "
+            f"each other's commits there. Set {_SETTING} to a local path, or to s3://bucket/prefix.",
+            name="lake",
+            value=text,
+        )
+    raise ConfigError(
+        f"The lake {text} has the scheme {scheme!r}, which is not one that Kappa knows. Set {_SETTING} to a local "
+        "path, or to s3://bucket/prefix.",
+        name="lake",
+        value=text,
+    )
+
+
+def bucket_and_key(url: str) -> tuple[str, str]:
+    """The bucket of an address on S3, and the key within it; empty for the bucket itself."""
+    bucket, _, key = url.partition("://")[2].partition("/")
+    return bucket, key
+
+
+def _s3(text: str, rest: str) -> str:
+    bucket, _, prefix = rest.rstrip("/").partition("/")
+    is_plain = _PREFIX.fullmatch(prefix) and not {".", ".."} & set(prefix.split("/"))
+    if not _BUCKET.fullmatch(bucket) or (prefix and not is_plain):
+        raise ConfigError(
+            f"The lake {text!r} is not an address on S3: a bucket of 3 to 63 lower-case letters, digits, dots and "
+            f"hyphens, and a prefix of letters, digits and any of ! - _ . ' ( ). Set {_SETTING} to s3://bucket/prefix.",
+            name="lake",
+            value=text,
+        )
+    if not prefix:
+        raise ConfigError(
+            f"The lake {text!r} is a whole bucket. Give the lake a prefix of its own, so that other data and another "
+            f"lake fit beside it: {_SETTING}=s3://{bucket}/lake",
+            name="lake",
+            value=text,
+        )
+    return f"s3://{bucket}/{prefix}"
+
+
+def _local(path: str) -> str:
+    wrong = _NO_PATH.search(path)
+    if wrong:
+        raise ConfigError(
+            f"The lake {path!r} has {wrong[0]!r} in its path, which Delta's libraries do not take for a part of a "
+            f"name. Move it, or set {_SETTING} to a path without any of [ ] {{ }} * ^ | \\, control characters, and "
+            "% before two hexadecimal digits.",
+            name="lake",
+            value=path,
+        )
+    return path

@@ -1,0 +1,148 @@
+"""Files of a lake on a disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from kappa.store.store import StoredFile
+
+#: A new file's folder may be new, and so may those above it: from a topic's folder up to the lake.
+_NEW_FOLDERS = 3
+
+
+class LocalStore:
+    """A disk, or a file system that all hosts mount; see :class:`kappa.store.store.Store`."""
+
+    def get(self, path: str) -> bytes | None:
+        """See :class:`~kappa.store.store.Store`."""
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def head(self, path: str) -> StoredFile | None:
+        """See :class:`~kappa.store.store.Store`."""
+        try:
+            stat = Path(path).stat()
+        except FileNotFoundError:
+            return None
+        return StoredFile(path=path, size=stat.st_size, modified=datetime.fromtimestamp(stat.st_mtime, UTC))
+
+    def open(self, path: str) -> IO[bytes]:
+        """See :class:`~kappa.store.store.Store`."""
+        return Path(path).open("rb")
+
+    def put(self, path: str, data: bytes, *, is_durable: bool = False) -> None:
+        """See :class:`~kappa.store.store.Store`. Where it fails the old content stays, and nothing else is left."""
+        file = Path(path)
+        temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            temporary.write_bytes(data)
+            if is_durable:
+                fsync(temporary)
+            temporary.replace(file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        if is_durable:
+            _sync_folders(file)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See :class:`~kappa.store.store.Store`."""
+        file = Path(path)
+        temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            temporary.write_bytes(data)
+            fsync(temporary)
+            os.link(temporary, file)
+        except FileExistsError:
+            return file.read_bytes() == data
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        _sync_folders(file)
+        return True
+
+    def make_folder(self, path: str) -> None:
+        """See :class:`~kappa.store.store.Store`."""
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+    def refresh(self, path: str, data: bytes) -> None:
+        """See :class:`~kappa.store.store.Store`."""
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            self.put(path, data, is_durable=True)
+
+    def files(self, folder: str) -> Iterator[StoredFile]:
+        """See :class:`~kappa.store.store.Store`. What goes during the walk is passed over."""
+        for root, _, names in os.walk(folder, onerror=_raise_unless_gone):
+            for name in names:
+                file = self.head(f"{root}/{name}")
+                if file is not None:
+                    yield file
+
+    def folders(self, folder: str) -> list[str]:
+        """See :class:`~kappa.store.store.Store`."""
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def delete(self, path: str) -> None:
+        """See :class:`~kappa.store.store.Store`."""
+        Path(path).unlink(missing_ok=True)
+
+    def delete_folder(self, path: str) -> None:
+        """See :class:`~kappa.store.store.Store`."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    def discard(self, path: str, before: datetime) -> bool:
+        """See :class:`~kappa.store.store.Store`.
+
+        Moved aside first, then looked at again: a process that needs the same content at that moment either refreshed
+        it before, and it is put back, or finds it missing and writes it anew.
+        """
+        file = Path(path)
+        aside = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+        try:
+            file.rename(aside)
+        except FileNotFoundError:
+            return True
+        moved = self.head(str(aside))
+        if moved is not None and moved.modified >= before and not file.exists():
+            aside.rename(file)
+            return False
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
+        return True
+
+
+def fsync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_folders(file: Path) -> None:
+    for folder in (file.parent, *file.parent.parents[:_NEW_FOLDERS]):
+        fsync(folder)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error

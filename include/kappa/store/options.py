@@ -1,0 +1,134 @@
+"""What a process needs to reach an object store: its address, keys and region, in the names of ``object_store``.
+
+deltalake and obstore are built on that library and take the same names. They also read the variables ``AWS_*`` of the
+environment; the file goes over them.
+
+Names: https://docs.rs/object_store/latest/object_store/aws/enum.AmazonS3ConfigKey.html
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from kappa import properties
+from kappa.errors import ConfigError
+from kappa.store.address import is_remote
+from kappa.store.retries import Retries
+
+SETTING = "KAPPA_LAKE_CLIENT_FILE"
+
+#: Name of an option -> the variable of the environment that says the same.
+NAMES = {
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "aws_region": "AWS_REGION",
+    "aws_endpoint_url": "AWS_ENDPOINT_URL",
+    "aws_allow_http": "AWS_ALLOW_HTTP",
+    "aws_virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+}
+
+_TRUE = ("1", "true", "on", "yes", "y")
+RETRIES = Retries()
+#: Lake -> the file that its processes read, and their retries.
+_lakes: dict[str, tuple[str, Retries]] = {}
+
+
+def declare(lake: str, file: str, retries: Retries = RETRIES) -> None:
+    """Say which file has the options of a lake, empty for none, and how long its calls wait for an answer."""
+    if is_remote(lake):
+        _lakes[lake] = (file, retries)
+
+
+def options_of(path: str) -> dict[str, str]:
+    """The options for a path in a lake; empty for a local one, and where the environment alone says them.
+
+    The file is read with each call: a new one counts from the next request on.
+
+    Raises:
+        ConfigError: the file is missing, has an unknown name, or other users may read it; or the environment and the
+            file together are such as :func:`check_access` refuses.
+    """
+    if not is_remote(path):
+        return {}
+    file, _ = _declared(path)
+    options = read(file) if file else {}
+    check_access(with_environment(options))
+    return options
+
+
+def retries_of(path: str) -> Retries:
+    """How long calls wait for the store of a path in a lake."""
+    return _declared(path)[1]
+
+
+def read(file: str) -> dict[str, str]:
+    """The options in a file; an empty one counts as absent.
+
+    Raises:
+        ConfigError: the file is missing, has an unknown name, or other users may read it.
+    """
+    if not file.startswith("/"):
+        raise ConfigError(
+            f"{SETTING}={file!r} is not a path that each process reads alike. Set it to an absolute path.", path=file
+        )
+    options = properties.read_secret(file, SETTING, "the lake's secrets")
+    for name in options:
+        if name not in NAMES:
+            near = difflib.get_close_matches(name.lower(), NAMES, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(NAMES)}."
+            raise ConfigError(f"{file} has the unknown setting {name}.{hint} Correct it, or remove the line.", key=name)
+    return {name: value for name, value in options.items() if value}
+
+
+def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options, and those that the environment has beside them."""
+    env = os.environ if environ is None else environ
+    others = {name: env[variable] for name, variable in NAMES.items() if env.get(variable)}
+    return {**others, **options}
+
+
+def check_access(options: Mapping[str, str]) -> None:
+    """Hold that options, with what the environment has beside them, are complete.
+
+    Raises:
+        ConfigError: a half of a key is missing, or the address is one that no client takes.
+    """
+    halves = ("aws_access_key_id", "aws_secret_access_key")
+    missing = [name for name in halves if not options.get(name)]
+    if len(missing) == 1:
+        here = next(name for name in halves if name not in missing)
+        raise ConfigError(
+            f"The lake's options have {here}, but no {missing[0]}: one says nothing without the other. Set both, or "
+            "neither where the host or the pod has a role.",
+            name=missing[0],
+        )
+    endpoint = options.get("aws_endpoint_url")
+    if not endpoint:
+        return
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigError(
+            f"The store's address {endpoint!r} is not a URL. Write aws_endpoint_url as https://host or https://host:port.",
+            value=endpoint,
+        )
+    if parts.scheme == "http" and not is_true(options.get("aws_allow_http", "")):
+        raise ConfigError(
+            f"The store's address {endpoint} is not encrypted, which deltalake refuses unless that is allowed. "
+            "Take https, or set aws_allow_http=true for a store on this host.",
+            value=endpoint,
+        )
+
+
+def is_true(value: str) -> bool:
+    """Whether an option is on, as ``object_store`` reads it."""
+    return value.strip().lower() in _TRUE
+
+
+def _declared(path: str) -> tuple[str, Retries]:
+    """The file and the retries of the lake of a path: of the innermost, where one is in a folder of another."""
+    lakes = [lake for lake in list(_lakes) if path == lake or path.startswith(f"{lake}/")]
+    return _lakes[max(lakes, key=len)] if lakes else ("", RETRIES)

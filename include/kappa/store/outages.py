@@ -1,0 +1,96 @@
+"""Errors of an object store that does not answer, or refuses, from whichever library they come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kappa.errors import KappaError, LakeRefusedError, LakeUnreachableError, causes
+from kappa.store.address import is_remote
+from kappa.store.options import SETTING
+
+#: A message of object_store, of Hadoop's S3A or of the AWS SDK at all.
+_OF_A_STORE = re.compile(r"S3 error|Error performing [A-Z]+ https?://|software\.amazon\.awssdk|s3a?://|fs\.s3a")
+#: Their words for a request that got no answer, or one that asks to wait.
+_UNANSWERED = re.compile(
+    r"Generic S3 error|error sending request|operation timed out|Max(?:imum)? retries|"
+    r"\b(?:500 Internal Server Error|502 Bad Gateway|503 Service Unavailable|504 Gateway Timeout|SlowDown)\b|"
+    r"AWSServiceIOException|AWSStatus500Exception|AWSServiceThrottledException|AWSApiCallTimeoutException|"
+    r"ApiCallAttemptTimeoutException|SdkClientException: Unable to execute HTTP request|"
+    r"fs\.s3a\.\S* .*(?:Connection refused|Read timed out|timed out)"
+)
+#: Their words for a refusal, with the codes of S3: to wait for it helps nobody. A number alone may be part of a path.
+_REFUSED = re.compile(
+    r"(?i:status code):?\s+40[13]\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationHeaderMalformed|"
+    r"ExpiredToken|InvalidToken|PermanentRedirect|incorrectly configured region|NoSuchBucket|"
+    r"XAdminUserNotFound"  # versitygw's, with 404, for a key that it has not heard of
+)
+#: Where object_store asks for the keys of a host's role, which it does when there are no others.
+_OF_A_ROLE = re.compile(r"https?://[^/\s]+/latest/(?:api/token|meta-data)")
+#: Colours and arrows with which deltalake lays its errors out in lines, and what obstore adds for its developers.
+_LAYOUT = re.compile(r"\x1b\[\d*m|\u21b3|Debug source:.*", re.DOTALL)
+_LONGEST = 600
+
+
+@contextmanager
+def answers(path: str) -> Iterator[None]:
+    """Within, the errors of an object store are those of Kappa; those of a disk stay as they are.
+
+    Raises:
+        LakeUnreachableError: the store does not answer.
+        LakeRefusedError: it refuses.
+    """
+    try:
+        yield
+    except KappaError:
+        raise
+    except Exception as error:  # each library has several classes for one and the same
+        if is_remote(path) and is_refusal(error):
+            raise LakeRefusedError(
+                f"The store refuses {path}: {_reason(error)}. Check the keys and the policy of the bucket: kappa "
+                "doctor",
+                path=path,
+            ) from error
+        if is_remote(path) and is_outage(error):
+            raise LakeUnreachableError(
+                f"The store does not answer for {path}: {_reason(error)}. {_advice(error)}", path=path
+            ) from error
+        raise
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether an error, or one of its causes, is a store that does not answer."""
+    errors = causes(error)
+    if any(isinstance(one, LakeUnreachableError) for one in errors):
+        return True
+    return any(_has_words(one, _UNANSWERED) for one in errors) and not is_refusal(error)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error, or one of its causes, is a store that answers no."""
+    return any(isinstance(one, LakeRefusedError) or _has_words(one, _REFUSED) for one in causes(error))
+
+
+def _has_words(error: BaseException, words: re.Pattern[str]) -> bool:
+    """Whether an error is one of these libraries', and has such words."""
+    text = _text(error)
+    return bool(_OF_A_STORE.search(text) and words.search(text))
+
+
+def _text(error: BaseException) -> str:
+    return _LAYOUT.sub("", str(error))
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return " ".join(_text(error).split())[:_LONGEST].rstrip(" .:")
+
+
+def _advice(error: BaseException) -> str:
+    if _OF_A_ROLE.search(_text(error)):
+        return (
+            f"There are no keys, and this host has no role that gives some: set them in the file of {SETTING}, or as "
+            "AWS_* in the environment."
+        )
+    return "Look at its address and the network: kappa doctor"

@@ -1,0 +1,216 @@
+"""Files of a lake on S3, by obstore.
+
+Creating what must not be there is the only fence: no rename, and no replacement on a condition.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import IO, TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.errors import LakeUnreachableError
+from kappa.store.address import bucket_and_key
+from kappa.store.options import is_true, options_of, retries_of, with_environment
+from kappa.store.outages import answers, is_refusal
+from kappa.store.retries import Retries
+from kappa.store.store import StoredFile
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+#: Size of a reading: the footer of a Parquet file is in one.
+_RANGE_BYTES = 64 << 10
+#: How often an unclear answer to :meth:`ObjectStore.create` is settled by the same call again.
+_CREATIONS = 5
+#: A file of this age is written anew by :meth:`ObjectStore.refresh`: well before housekeeping may take it.
+_FRESH = timedelta(hours=1)
+#: The folder of a Delta table's log, which goes last: until then the table is whole, or in pieces that say so.
+_LOG = "/_delta_log/"
+
+
+class ObjectStore:
+    """A bucket on S3; see :class:`kappa.store.store.Store`."""
+
+    def get(self, path: str) -> bytes | None:
+        """See :class:`~kappa.store.store.Store`."""
+        import obstore
+
+        store, key = _opened(path)
+        with answers(path):
+            try:
+                return bytes(obstore.get(store, key).bytes())
+            except FileNotFoundError as error:
+                if is_refusal(error):  # what is not there is the bucket, or the user
+                    raise
+                return None
+
+    def head(self, path: str) -> StoredFile | None:
+        """See :class:`~kappa.store.store.Store`."""
+        import obstore
+
+        store, key = _opened(path)
+        with answers(path):
+            try:
+                meta = obstore.head(store, key)
+            except FileNotFoundError:
+                return None
+        return StoredFile(path=path, size=meta["size"], modified=meta["last_modified"].astimezone(UTC))
+
+    def open(self, path: str) -> IO[bytes]:
+        """See :class:`~kappa.store.store.Store`. Each reading is one request for a range of at least 64 KiB."""
+        file = self.head(path)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return io.BufferedReader(_Ranges(file), _RANGE_BYTES)
+
+    def put(self, path: str, data: bytes, *, is_durable: bool = False) -> None:
+        """See :class:`~kappa.store.store.Store`. An object that is acknowledged is durable."""
+        import obstore
+
+        store, key = _opened(path)
+        with answers(path):
+            obstore.put(store, key, data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See :class:`~kappa.store.store.Store`.
+
+        After an answer that was lost a missing object may still be on its way: the same bytes are sent again until the
+        store says yes, or shows what is there.
+        """
+        import obstore
+
+        store, key = _opened(path)
+        with answers(path):
+            for attempt in range(_CREATIONS):
+                try:
+                    obstore.put(store, key, data, mode="create")
+                    return True
+                except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+                    present = self.get(path)
+                    if present is not None:
+                        return present == data
+                except obstore.exceptions.GenericError:
+                    if attempt == _CREATIONS - 1:
+                        raise
+        raise LakeUnreachableError(f"{path} is refused as present and then missing, {_CREATIONS} times.", path=path)
+
+    def make_folder(self, path: str) -> None:
+        """See :class:`~kappa.store.store.Store`. There are none."""
+
+    def refresh(self, path: str, data: bytes) -> None:
+        """See :class:`~kappa.store.store.Store`."""
+        present = self.head(path)
+        if present is None or clock.now() - present.modified > _FRESH:
+            self.put(path, data)
+
+    def files(self, folder: str) -> Iterator[StoredFile]:
+        """See :class:`~kappa.store.store.Store`."""
+        import obstore
+
+        store, prefix = _opened(folder)
+        bucket = folder.removesuffix(prefix)
+        with answers(folder):
+            for chunk in obstore.list(store, prefix=f"{prefix.rstrip('/')}/"):
+                for meta in chunk:
+                    yield StoredFile(
+                        path=f"{bucket}{meta['path']}",
+                        size=meta["size"],
+                        modified=meta["last_modified"].astimezone(UTC),
+                    )
+
+    def folders(self, folder: str) -> list[str]:
+        """See :class:`~kappa.store.store.Store`."""
+        import obstore
+
+        store, prefix = _opened(folder)
+        with answers(folder):
+            listed = obstore.list_with_delimiter(store, prefix=f"{prefix.rstrip('/')}/")
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in listed["common_prefixes"])
+
+    def delete(self, path: str) -> None:
+        """See :class:`~kappa.store.store.Store`."""
+        self._delete(path, [path])
+
+    def delete_folder(self, path: str) -> None:
+        """See :class:`~kappa.store.store.Store`. Entries of Delta logs go last, the newest first."""
+        paths = [file.path for file in self.files(path)]
+        entries = sorted((one for one in paths if _LOG in one), reverse=True)
+        self._delete(path, [one for one in paths if _LOG not in one])
+        self._delete(path, entries)
+
+    def discard(self, path: str, before: datetime) -> bool:
+        """See :class:`~kappa.store.store.Store`."""
+        present = self.head(path)
+        if present is not None and present.modified >= before:
+            return False
+        self.delete(path)
+        return True
+
+    def _delete(self, path: str, paths: list[str]) -> None:
+        import obstore
+
+        if not paths:
+            return
+        store, _ = _opened(path)
+        with answers(path):
+            obstore.delete(store, [bucket_and_key(one)[1] for one in paths])
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file that is read in ranges."""
+
+    def __init__(self, file: StoredFile) -> None:
+        super().__init__()
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        import obstore
+
+        end = min(self._at + len(buffer), self._file.size)
+        if self._at >= end:
+            return 0
+        store, key = _opened(self._file.path)
+        with answers(self._file.path):
+            content = bytes(obstore.get_range(store, key, start=self._at, end=end))
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+def _opened(path: str) -> tuple[S3Store, str]:
+    """The client of a path's bucket, and the key."""
+    bucket, key = bucket_and_key(path)
+    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), retries_of(path)), key
+
+
+@lru_cache(maxsize=16)
+def _client(bucket: str, options: tuple[tuple[str, str], ...], retries: Retries) -> S3Store:
+    """A client, with the pool of its connections: one per bucket, options and retries."""
+    from obstore.store import S3Store
+
+    config = dict(options)
+    is_plain = is_true(config.get("aws_allow_http", ""))
+    return S3Store(
+        bucket,
+        config={name: value for name, value in config.items() if name != "aws_allow_http"},  # type: ignore[arg-type]
+        client_options={**retries.client_options(), **({"allow_http": True} if is_plain else {})},  # type: ignore[arg-type]
+        retry_config=retries.retry_config(),  # type: ignore[arg-type]
+    )

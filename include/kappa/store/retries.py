@@ -1,0 +1,45 @@
+"""How long a call waits for an object store before it says that the store does not answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retries:
+    """How often and for how long a request is tried, by obstore and by ``deltalake`` alike.
+
+    Attributes:
+        retries: how often it is sent again.
+        retry_for: for how long it is: shorter than a heartbeat may be late.
+        answer: how long an answer may take.
+        connection: how long a connection may take.
+    """
+
+    retries: int = 5
+    retry_for: timedelta = timedelta(seconds=10)
+    answer: timedelta = timedelta(seconds=30)
+    connection: timedelta = timedelta(seconds=5)
+
+    def retry_config(self) -> dict[str, Any]:
+        """Retries, as obstore takes them."""
+        return {"max_retries": self.retries, "retry_timeout": self.retry_for}
+
+    def client_options(self) -> dict[str, Any]:
+        """Answers and connections, as obstore takes them."""
+        return {"timeout": self.answer, "connect_timeout": self.connection}
+
+    def storage_options(self) -> dict[str, str]:
+        """All of it, as ``deltalake`` takes it."""
+        return {
+            "max_retries": str(self.retries),
+            "retry_timeout": _text(self.retry_for),
+            "timeout": _text(self.answer),
+            "connect_timeout": _text(self.connection),
+        }
+
+
+def _text(span: timedelta) -> str:
+    return f"{span // timedelta(milliseconds=1)}ms"

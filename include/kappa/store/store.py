@@ -1,0 +1,91 @@
+"""What a store of small files offers, on a disk or on an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import IO, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """A file of the lake.
+
+    Attributes:
+        path: where it is.
+        size: its bytes.
+        modified: when it was written, by the store's clock.
+    """
+
+    path: str
+    size: int
+    modified: datetime
+
+    @property
+    def name(self) -> str:
+        """Its last part."""
+        return self.path.rpartition("/")[2]
+
+
+class Store(Protocol):
+    """Where files of the lake are. Paths are whole: those of :mod:`kappa.names`.
+
+    What is not there is None, an empty listing, or nothing to remove. Any other failure is an ``OSError`` on a disk,
+    and on an object store an error of ``errors``: it is unreachable, or refuses.
+    """
+
+    def get(self, path: str) -> bytes | None:
+        """The content of a file; None where there is none."""
+
+    def head(self, path: str) -> StoredFile | None:
+        """Size and age of a file; None where there is none."""
+
+    def open(self, path: str) -> IO[bytes]:
+        """A file to read in pieces.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    def put(self, path: str, data: bytes, *, is_durable: bool = False) -> None:
+        """Replace a file in one step: readers get the old content or the new one.
+
+        On a disk its folder must be there: what was removed is not brought back by a late writer.
+
+        Args:
+            path: the file.
+            data: its content.
+            is_durable: it outlives a power loss; on an object store it always does.
+
+        Raises:
+            FileNotFoundError: its folder is gone.
+        """
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a durable file that must not be there; whether it holds this content now, by this call or before.
+
+        Raises:
+            FileNotFoundError: on a disk, its folder is gone.
+        """
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder for files, where the store has such."""
+
+    def refresh(self, path: str, data: bytes) -> None:
+        """Give a file of this content a fresh age, so that housekeeping leaves it alone; written where it is gone."""
+
+    def files(self, folder: str) -> Iterator[StoredFile]:
+        """All files below a folder, in no order."""
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder, sorted."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it. A crash leaves some of it; call it again."""
+
+    def discard(self, path: str, before: datetime) -> bool:
+        """Remove a file, or on a disk a folder, that was written before a time; whether it is gone."""

@@ -1,0 +1,150 @@
+"""Addresses of lakes: one spelling for each, and what is not one is refused by its name, with what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.config import Config
+from kappa.errors import ConfigError
+from kappa.store.address import bucket_and_key, is_remote, lake_address
+
+#: What a key may be made of.
+PARTS = st.from_regex(r"[A-Za-z0-9!_.'()-]{1,9}", fullmatch=True).filter(lambda part: part not in (".", ".."))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://lakes/orders",
+        "s3://lakes/orders/",
+        "s3://lakes/orders//",
+        "s3a://lakes/orders",
+        "s3n://lakes/orders/",
+        "S3://lakes/orders",
+        "S3A://lakes/orders",
+    ],
+)
+def test_every_spelling_of_a_lake_on_s3_is_one(text: str) -> None:
+    assert lake_address(text) == "s3://lakes/orders"
+    assert Config.from_env({"KAPPA_LAKE": text}).lake == "s3://lakes/orders"
+
+
+@pytest.mark.parametrize(
+    ("text", "lake"),
+    [
+        ("/srv/lake", "/srv/lake"),
+        ("/srv/lake/", "/srv/lake"),
+        ("/srv//lake", "/srv/lake"),
+        ("file:///srv/lake", "/srv/lake"),
+        ("FILE:///srv/lake/", "/srv/lake"),
+        ("file:///srv/my%20lake", "/srv/my lake"),
+        ("file:///srv/j%C3%BCrgen", "/srv/jürgen"),
+    ],
+)
+def test_every_spelling_of_a_path_is_one(text: str, lake: str) -> None:
+    assert lake_address(text) == lake
+
+
+def test_a_relative_path_is_below_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert lake_address("data/lake") == f"{tmp_path}/data/lake"
+    assert lake_address("s3") == f"{tmp_path}/s3"
+
+
+@pytest.mark.parametrize("prefix", ["a", "team/orders", "A.b_c-d!'(1)", "..a", "a../b", "_kappa"])
+def test_a_prefix_may_have_several_parts_and_plain_characters(prefix: str) -> None:
+    assert lake_address(f"s3://lakes/{prefix}/") == f"s3://lakes/{prefix}"
+
+
+@pytest.mark.parametrize("bucket", ["abc", "a" * 63, "my-lake.v2", "1ake"])
+def test_a_bucket_may_be_named_as_s3_says(bucket: str) -> None:
+    assert lake_address(f"s3://{bucket}/a") == f"s3://{bucket}/a"
+
+
+@given(st.sampled_from(["s3", "s3a", "S3n"]), st.lists(PARTS, min_size=1, max_size=4))
+def test_an_address_is_its_own_only_spelling(scheme: str, parts: list[str]) -> None:
+    lake = lake_address(f"{scheme}://lakes/{'/'.join(parts)}/")
+    assert lake_address(lake) == lake
+    assert bucket_and_key(lake) == ("lakes", "/".join(parts))
+    assert is_remote(lake)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("gs://lakes/orders", "Google Cloud Storage"),
+        ("abfss://c@account.dfs.core.windows.net/orders", "Azure Data Lake Storage"),
+        ("ABFS://c@account.dfs.core.windows.net/orders", "Azure Data Lake Storage"),
+        ("az://lakes/orders", "Azure Blob Storage"),
+        ("adl://account/orders", "Azure Data Lake Storage"),
+        ("hdfs://namenode:8020/lake", "HDFS"),
+    ],
+)
+def test_a_store_that_was_never_tried_is_refused_by_its_name(text: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf" is on {name}, .*overwrite each other's commits.* Set KAPPA_LAKE to") as e:
+        lake_address(text)
+    assert e.value.data == {"name": "lake", "value": text}
+
+
+@pytest.mark.parametrize(
+    "text", ["http://store/lake", "https://store/lake", "ftp://host/lake", "memory://lake", "x://"]
+)
+def test_another_scheme_is_refused_by_its_name(text: str) -> None:
+    scheme = text.partition(":")[0]
+    with pytest.raises(ConfigError, match=rf"scheme '{scheme}', .* Set KAPPA_LAKE to a local path, or to s3://"):
+        lake_address(text)
+
+
+@pytest.mark.parametrize("text", ["s3://lakes", "s3://lakes/", "s3a://lakes//"])
+def test_a_whole_bucket_is_refused_with_a_prefix_to_take(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is a whole bucket\. .*KAPPA_LAKE=s3://lakes/lake$"):
+        lake_address(text)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *("", "/", "/orders", "ab/orders", f"{'a' * 64}/orders", "Lakes/orders", "-lakes/orders", "my_lakes/orders"),
+        *("lakes//orders", "lakes/a//b", "lakes/./a", "lakes/a/..", "lakes/..", "key:secret@lakes/orders"),
+        *("lakes/my lake", "lakes/jürgen", "lakes/a%20b", "lakes/a=1", "lakes/a*", "lakes/a?versionId=1", "lakes/a#b"),
+        *("lakes/a+b", "lakes/a:b", "lakes/a\n", "lakes\n/a", "lakes/a\\b", "lakes/a&b", "lakes/a~", "lakes/@a"),
+    ],
+)
+def test_what_not_every_client_takes_alike_is_refused(rest: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not an address on S3: .* Set KAPPA_LAKE to s3://bucket/prefix\.$"):
+        lake_address(f"s3://{rest}")
+
+
+@pytest.mark.parametrize("text", ["/data/a%20b", "file:///data/a%5Bb", "file:///data/a%2520b", "a|b"])
+def test_a_path_that_delta_would_misread_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"Delta's libraries .* Move it, or set KAPPA_LAKE to a path without"):
+        lake_address(text)
+
+
+@pytest.mark.parametrize("text", ["file://srv/lake", "file://localhost/srv/lake", "file://"])
+def test_a_file_of_another_host_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"names a host: .* Set KAPPA_LAKE to the absolute path"):
+        lake_address(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("s3://lakes/orders", True),
+        ("s3://lakes/orders/a/_e0001", True),
+        ("/srv/lake", False),
+        ("/srv/s3:/lake", False),
+        ("file:///srv/lake", False),
+    ],
+)
+def test_a_path_on_an_object_store_is_told_from_one_on_a_disk(path: str, expected: bool) -> None:
+    assert is_remote(path) is expected
+
+
+def test_a_path_on_s3_has_a_bucket_and_a_key() -> None:
+    assert bucket_and_key("s3://lakes/orders/a.b/_e0001") == ("lakes", "orders/a.b/_e0001")
+    assert bucket_and_key("s3://lakes") == ("lakes", "")

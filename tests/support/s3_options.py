@@ -1,0 +1,40 @@
+"""A lake on an S3 server of the tests, reached as every process of Kappa reaches one: by a file with options."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from kappa import properties
+from kappa.store import options
+from kappa.store.retries import Retries
+from support.s3_server import S3Server
+
+#: Of tests in which nothing answers: each request is sent once.
+HASTE = Retries(retries=0)
+
+
+@contextlib.contextmanager
+def lake_on(server: S3Server, folder: Path, *, retries: Retries = HASTE) -> Iterator[str]:
+    """Within, the address of an empty lake whose options file is in a folder of this host.
+
+    Args:
+        server: the server, or a proxy's; its bucket is the lake's alone.
+        folder: where the file is.
+        retries: how long a call waits for an answer.
+    """
+    lake = f"{server.url}/lake"
+    options.declare(lake, str(write_options(server, folder / "lake.properties")), retries)
+    try:
+        yield lake
+    finally:
+        options.declare(lake, "")
+
+
+def write_options(server: S3Server, file: Path, mode: int = 0o600, **others: str) -> Path:
+    """Write a server's options, and others over them, into a file that counts from the next request on."""
+    temporary = file.with_suffix(".new")
+    temporary.write_text(properties.written(server.options | others))
+    temporary.chmod(mode)
+    return temporary.replace(file)
