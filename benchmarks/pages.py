@@ -14,7 +14,7 @@ from datetime import timedelta
 from statistics import quantiles
 
 import psutil
-from tests.support.page_lake import CANDIDATE, Told, report, steady
+from tests.support.page_lake import CANDIDATE, TopologyStory, report, steady
 
 from benchmarks.queries import server
 from benchmarks.result import Figure
@@ -63,9 +63,10 @@ def measure(site: Site) -> list[Figure]:
     ]
 
 
-def _topology(site: Site, number: int) -> Told:
+def _topology(site: Site, number: int) -> TopologyStory:
     """A live epoch with its share of the slices, the last ones of now; each second topology has a candidate too."""
-    topology = Told(config=site.config, name=f"shop.topology{number}", topic=f"topic-{number}", partitions=PARTITIONS)
+    name, topic = f"shop.topology{number}", f"topic-{number}"
+    topology = TopologyStory(config=site.config, name=name, topic=topic, partitions=PARTITIONS)
     now, day = clock.now(), timedelta(days=1)
     topology.begin(1, now - day)
     topology.move(1, None, 0, now - day)

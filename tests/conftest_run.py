@@ -79,7 +79,7 @@ class Run:
         self.seconds: Counter[tuple[str, str]] = Counter()
         self.by_kind: Counter[tuple[tuple[str, str], str]] = Counter()
         self.notes: list[tuple[str, str]] = []
-        self.wanted: set[str] = set()
+        self.tests: set[str] = set()
         self.begun: dict[str, float] = {}
         self.ended: set[str] = set()
         self.failed: list[str] = []
@@ -151,11 +151,11 @@ class Run:
     # What happened
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.wanted |= {item.nodeid for item in session.items}
+        self.tests |= {item.nodeid for item in session.items}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        self.wanted |= set(ids)
+        self.tests |= set(ids)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodeready(self, node: Any) -> None:
@@ -195,7 +195,7 @@ class Run:
             lines += [
                 f"covered {self.by_kind[kind, 'passed']}, failed {self.by_kind[kind, 'failed']}, of {n}: "
                 f"{'::'.join(kind)}"
-                for kind, n in sorted(Counter(map(_test, self.wanted)).items())
+                for kind, n in sorted(Counter(map(_test, self.tests)).items())
             ]
         deaths = Counter(value for key, value in self.notes if key == "death")
         if deaths:
@@ -226,7 +226,7 @@ class Run:
 
     def _give_up(self, why: str) -> None:
         me = psutil.Process()
-        rest = sorted(self.wanted - self.ended)
+        rest = sorted(self.tests - self.ended)
         running = [name for name in rest if name in self.begun]
         print(f"\n\nThe run {why}.", file=self.stderr)
         faulthandler.dump_traceback(file=self.stderr, all_threads=True)
@@ -241,7 +241,7 @@ class Run:
         for name in rest:
             if name not in self.begun:
                 print(f"  not begun: {name}", file=self.stderr)
-        print(f"The run {why}: {len(rest)} of {len(self.wanted)} tests are left.", file=self.stderr)
+        print(f"The run {why}: {len(rest)} of {len(self.tests)} tests are left.", file=self.stderr)
         for name in running:
             print(f"  running for {time.monotonic() - self.begun[name]:.0f} s: {name}", file=self.stderr)
         for name in self.failed:
@@ -310,6 +310,6 @@ def _limit(item: pytest.Item) -> float | None:
 
 
 if __name__ == "__main__":
-    found = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "durations.json"
-    DURATIONS.write_text(found.read_text())
-    print(f"{DURATIONS} is what {found} says")
+    timings = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "durations.json"
+    DURATIONS.write_text(timings.read_text())
+    print(f"{DURATIONS} is what {timings} says")

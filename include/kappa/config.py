@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from kappa.errors import ConfigError
 from kappa.store import options
-from kappa.store.address import lake_address
+from kappa.store.address import is_remote, lake_address
 
 PREFIX = "KAPPA_"
 
@@ -116,8 +116,9 @@ class Config:
             in](security.md#one-file-for-every-client): TLS, SASL. Each process reads it on its own host. Empty where
             brokers ask for no login.
         lake_client_file: a properties file with which every process reaches a lake on S3: the store's [address, keys
-            and region](lake-on-s3.md#the-store). Each process reads it on its own host, and a new one counts from the
-            next request on. Empty where the variables `AWS_*` of the environment say it, or the host's own role does.
+            and region](lake-on-s3.md#the-store). Each process reads it on its own host; Spark and open tables keep the
+            [keys](lake-on-s3.md#new-keys) with which they began. Empty where the variables `AWS_*` of the environment
+            say it, or the host's own role does.
         launcher: `here` starts drivers on this host; `elsewhere` leaves that to `kappa drivers` on another host, for
             schedulers that run none.
         approvals_from: `airflow` counts [approvals](security.md#approvals) by a login of Airflow only, for teams.
@@ -178,6 +179,11 @@ class Config:
     def beat_seconds(self) -> float:
         """Time between two heartbeats: a few may be late before a driver counts as dead."""
         return self.heartbeat_seconds or self.stale_seconds / 7
+
+    @property
+    def idle_seconds(self) -> float:
+        """Pause between two looks at the record while there is nothing to do: an object store charges for each."""
+        return 2.0 if is_remote(self.lake) else 0.2
 
     @property
     def slow_seconds(self) -> float:

@@ -79,25 +79,25 @@ def no_connection(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What Airflow was told to ask."""
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Questions that Airflow was told to ask."""
     from airflow.providers.standard.operators import hitl
 
-    questions: list[dict[str, Any]] = []
-    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **question: questions.append(question))
-    return questions
+    details: list[dict[str, Any]] = []
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **detail: details.append(detail))
+    return details
 
 
 @pytest.fixture
-def said() -> Iterator[list[Any]]:
+def logs() -> Iterator[list[Any]]:
     """What was logged."""
-    with capture_logs() as logs:
-        yield logs
+    with capture_logs() as entries:
+        yield entries
 
 
 @pytest.fixture
-def verified(control: Any, config: Config) -> Any:
-    """Of two topologies epoch 1 is live and epoch 2 verified."""
+def candidates(control: Any, config: Config) -> Any:
+    """The control of two topologies: of each, epoch 1 is live and epoch 2 is verified."""
     with control.changed(config) as now:
         for name in BOTH:
             now["live"][name] = 1

@@ -35,7 +35,7 @@ REPORT = DiffReport(
     outputs=(OutputDiff(name="notes", rows_live=4, rows_candidate=4),),
 )
 BACKFILL = {"from": "2026-01-01T00:00:00+00:00", "to": "2026-01-02T00:00:00+00:00"}
-KNOWN = {
+DETAILS = {
     "planned": {"plan": PLAN, "plan_id": "p"},
     "verified": {"verdict": "differs", "report": REPORT.to_json()},
     "backfilled": {**BACKFILL, "seq": 8, "offsets": {}, "outputs": {"notes": {"rows": 3, "before": 2, "same": False}}},
@@ -50,12 +50,12 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def began(config: Config, topology: str = "demo.a") -> None:
-    tell(config, topology, 1, *FIRST, known={**KNOWN, "moved": {"from": None, "at": {}, "seq": 4}})
+    tell(config, topology, 1, *FIRST, by_event={**DETAILS, "moved": {"from": None, "at": {}, "seq": 4}})
 
 
 def moved(config: Config, epoch: int, replaces: int) -> None:
-    said = {"from": replaces, "at": {"events": {"0": 9}}, "seq": 7}
-    tell(config, "demo.a", epoch, "moved", known={"moved": said})
+    detail = {"from": replaces, "at": {"events": {"0": 9}}, "seq": 7}
+    tell(config, "demo.a", epoch, "moved", by_event={"moved": detail})
 
 
 class Airflow:
@@ -86,15 +86,15 @@ class Airflow:
         return added
 
 
-def told(events: list[Any]) -> list[tuple[str, str, int]]:
+def summaries(events: list[Any]) -> list[tuple[str, str, int]]:
     return [(event.asset, event.extra["move"], event.extra["n"]) for event in events]
 
 
 def test_a_cutover_says_epoch_offsets_and_difference_and_a_way_back_is_a_rollback(lake: Config) -> None:
     began(lake)
-    tell(lake, "demo.a", 2, *SECOND, known=KNOWN)
+    tell(lake, "demo.a", 2, *SECOND, by_event=DETAILS)
     moved(lake, 2, 1)
-    tell(lake, "demo.a", 1, "recalled", "caught_up", known={})
+    tell(lake, "demo.a", 1, "recalled", "caught_up", by_event={})
     moved(lake, 1, 2)
     first, second, back = (
         [a for a in announcements(Epochs(lake.lake).events(), after=0) if a.n == n] for n in (4, 11, 14)
@@ -124,7 +124,7 @@ def test_a_cutover_says_epoch_offsets_and_difference_and_a_way_back_is_a_rollbac
 
 def test_a_backfill_is_announced_for_the_outputs_whose_rows_it_replaced(lake: Config) -> None:
     began(lake)
-    tell(lake, "demo.a", 1, "backfilled", known={"backfilled": {**KNOWN["backfilled"], "backfill": 5}})
+    tell(lake, "demo.a", 1, "backfilled", by_event={"backfilled": {**DETAILS["backfilled"], "backfill": 5}})
     (one,) = announcements(Epochs(lake.lake).events(), after=4)
     assert (one.table, one.extra["move"], one.extra["from"]) == ("notes", "backfill", BACKFILL["from"])
     assert one.extra["difference"] == {"rows": 3, "before": 2, "same": False}
@@ -132,14 +132,14 @@ def test_a_backfill_is_announced_for_the_outputs_whose_rows_it_replaced(lake: Co
 
 def test_the_first_run_announces_what_is_live_and_later_ones_what_is_new(lake: Config) -> None:
     began(lake)
-    tell(lake, "demo.a", 2, *SECOND, known=KNOWN)
+    tell(lake, "demo.a", 2, *SECOND, by_event=DETAILS)
     moved(lake, 2, 1)
     airflow = Airflow()
     first = [("kappa/demo.a/balances", "cutover", 11), ("kappa/demo.a/notes", "cutover", 11)]
-    assert told(airflow.run()) == first
+    assert summaries(airflow.run()) == first
     assert airflow.run() == []
     began(lake, "demo.b")
-    assert told(airflow.run()) == [("kappa/demo.b/balances", "cutover", 15), ("kappa/demo.b/notes", "cutover", 15)]
+    assert summaries(airflow.run()) == [("kappa/demo.b/balances", "cutover", 15), ("kappa/demo.b/notes", "cutover", 15)]
 
 
 def test_a_task_that_dies_before_it_is_a_success_loses_and_repeats_nothing(lake: Config) -> None:
@@ -148,7 +148,7 @@ def test_a_task_that_dies_before_it_is_a_success_loses_and_repeats_nothing(lake:
     began(lake)
     began(lake, "demo.b")
     lost = airflow.run(dies=True)
-    assert told(airflow.run()) == told(lost) and len(lost) == 4
+    assert summaries(airflow.run()) == summaries(lost) and len(lost) == 4
     assert airflow.run() == [] and airflow.state[BOOKMARK]["n"] == 8
 
 
@@ -207,18 +207,20 @@ def test_a_bookmark_of_earlier_code_is_a_number_and_counts(lake: Config) -> None
     assert len(airflow.run()) == 4, "no record that ends before it is the one that it is of"
 
 
-async def _first(found: AsyncIterator[Any]) -> Any:
-    return (await anext(found)).payload
+async def _first(events: AsyncIterator[Any]) -> Any:
+    return (await anext(events)).payload
 
 
 def test_the_watcher_tells_where_the_record_stands_when_it_begins_and_when_that_changes(lake: Config) -> None:
     async def scenario() -> None:
-        found = MovesTrigger(poll_seconds=0.01).run()
-        assert await _first(found) == {"up_to": 0}
-        next_one = asyncio.ensure_future(_first(found))
+        events = MovesTrigger(poll_seconds=0.01).run()
+        assert await _first(events) == {"up_to": 0}
+        next_one = asyncio.ensure_future(_first(events))
         # Stages of an epoch change nothing for readers: nothing is told of them.
-        await asyncio.to_thread(tell, lake, "demo.a", 1, *FIRST[:3], known=KNOWN)
-        await asyncio.to_thread(tell, lake, "demo.a", 1, "moved", known={"moved": {"from": None, "at": {}, "seq": 4}})
+        await asyncio.to_thread(tell, lake, "demo.a", 1, *FIRST[:3], by_event=DETAILS)
+        await asyncio.to_thread(
+            tell, lake, "demo.a", 1, "moved", by_event={"moved": {"from": None, "at": {}, "seq": 4}}
+        )
         assert await next_one == {"up_to": 4}
         path, arguments = MovesTrigger(poll_seconds=3).serialize()
         assert await _first(MovesTrigger(**arguments).run()) == {"up_to": 4} and path.endswith(".MovesTrigger")

@@ -34,7 +34,7 @@ from kappa_airflow.approvals import Approve
 from kappa_airflow.replays.replay import CutOver
 from kappa_airflow.replays.reports import ReportLink, Verify
 
-pytestmark = pytest.mark.usefixtures("no_connection", "asked")
+pytestmark = pytest.mark.usefixtures("no_connection", "questions")
 
 
 def approve(members: Members = ONE, **how: Any) -> Approve:
@@ -50,12 +50,12 @@ def cut_over(run: Any, members: Members, answer: Any) -> None:
     CutOver(task_id="cut_over", members=members, answer=answer).execute(run)
 
 
-def shown(control: Any, config: Config, members: Members) -> dict[str, Any]:
+def terms_of(control: Any, config: Config, members: Members) -> dict[str, Any]:
     """What a question of these epochs shows."""
     return {name: control.approval_terms(config, name, 2).to_dict() for name in names_of(members)}
 
 
-def test_a_verification_is_logged_and_returned(verified: Any, said: Logs) -> None:
+def test_a_verification_is_logged_and_returned(candidates: Any, logs: Logs) -> None:
     task = Verify(task_id="verified", members=ONE)
     verification = task.execute(context())
     assert (verification["verdict"], verification["live"], verification["epoch"]) == ("differs", 1, 2)
@@ -65,8 +65,8 @@ def test_a_verification_is_logged_and_returned(verified: Any, said: Logs) -> Non
         == "table counts: 9 rows live, 10 rows in the candidate; 1 keys added, 0 removed, 2 changed"
     )
     assert verification["report"] == ReportLink().get_link(task, ti_key=None) == "/kappa/topologies/demo.replayed/2"  # type: ignore[arg-type]
-    assert "1 added, 0 removed, 2 changed" in lines(said, "info") and "/kappa/topologies/demo.replayed/2" in lines(
-        said, "info"
+    assert "1 added, 0 removed, 2 changed" in lines(logs, "info") and "/kappa/topologies/demo.replayed/2" in lines(
+        logs, "info"
     )
 
 
@@ -75,19 +75,19 @@ def test_the_link_of_a_question_about_several_opens_the_page_of_all() -> None:
 
 
 def test_a_failed_verification_fails_its_task_after_its_report_was_logged(
-    verified: Any, config: Config, said: Logs
+    candidates: Any, config: Config, logs: Logs
 ) -> None:
-    change(verified, config, 2, verdict="failed")
+    change(candidates, config, 2, verdict="failed")
     with pytest.raises(AirflowFailException, match="failed its checks"):
         Verify(task_id="verified", members=ONE).execute(context())
-    assert "1 is not 2" in lines(said, "warning")
+    assert "1 is not 2" in lines(logs, "warning")
 
 
 def test_the_question_names_epochs_code_verdict_difference_and_offsets(
-    verified: Any, asked: list[Any], members: Members
+    candidates: Any, questions: list[Any], members: Members
 ) -> None:
     ask(run_of(members), members)
-    (question,) = asked
+    (question,) = questions
     assert question["subject"] == (
         "Move readers of demo.replayed from epoch 1 to epoch 2?"
         if members == ONE
@@ -107,7 +107,7 @@ def test_the_question_names_epochs_code_verdict_difference_and_offsets(
 
 
 def test_a_question_is_on_record_for_its_notice_before_it_is_asked_and_once(
-    verified: Any, config: Config, monkeypatch: pytest.MonkeyPatch, members: Members
+    candidates: Any, config: Config, monkeypatch: pytest.MonkeyPatch, members: Members
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:8080")
     run = run_of(members)
@@ -118,50 +118,52 @@ def test_a_question_is_on_record_for_its_notice_before_it_is_asked_and_once(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(hitl, "upsert_hitl_detail", killed)
         approve(members).execute(run)
-    for each in entries(verified, config, members):
+    for each in entries(candidates, config, members):
         ((terms, nth, needed, link),) = each["asked"]
         assert (terms["epoch"], terms["verdict"], nth, needed) == (2, "differs", 1, 1)
         assert link.startswith("http://127.0.0.1:8080/dags/replay__demo/runs/run-1/tasks/approve/required_actions")
     ask(run, members)
-    assert [len(each["asked"]) for each in entries(verified, config, members)] == [1] * len(members)
+    assert [len(each["asked"]) for each in entries(candidates, config, members)] == [1] * len(members)
 
 
 def test_where_airflow_has_no_address_the_notice_has_no_link(
-    verified: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+    candidates: Any, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "")
     ask(run_of(ONE))
-    assert entry(verified, config)["asked"][0][3] == ""
+    assert entry(candidates, config)["asked"][0][3] == ""
 
 
 def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
-    verified: Any, config: Config, members: Members
+    candidates: Any, config: Config, members: Members
 ) -> None:
     run = run_of(members)
     ask(run, members)
     outcome = approve(members).execute_complete(run, answer("Approve"))
-    assert outcome == {"answer": "approved", "by": "airflow:ann", "shown": shown(verified, config, members)}
-    for each in entries(verified, config, members):
+    assert outcome == {"answer": "approved", "by": "airflow:ann", "shown": terms_of(candidates, config, members)}
+    for each in entries(candidates, config, members):
         assert [by for by, _ in each["approvals"]] == ["airflow:ann"]
     with pytest.raises(TaskDeferred):
         cut_over(run, members, outcome)
-    assert entry(verified, config)["handover"] == dict.fromkeys(names_of(members), 2)
-    assert handed_over(verified, config) == {TOPOLOGY: 2, OTHER: 1} | dict.fromkeys(names_of(members), 2)
+    assert entry(candidates, config)["handover"] == dict.fromkeys(names_of(members), 2)
+    assert handed_over(candidates, config) == {TOPOLOGY: 2, OTHER: 1} | dict.fromkeys(names_of(members), 2)
     assert approve(members).execute(run) == {"answer": "live already"}
 
 
 def test_an_approval_that_is_on_record_is_not_asked_for_again(
-    verified: Any, config: Config, said: Logs, asked: list[Any], members: Members
+    candidates: Any, config: Config, logs: Logs, questions: list[Any], members: Members
 ) -> None:
     for name in names_of(members):
-        verified.approve(config, verified.approval_terms(config, name, 2), actor="ann", reason="on the command line")
+        candidates.approve(
+            config, candidates.approval_terms(config, name, 2), actor="ann", reason="on the command line"
+        )
     outcome = approve(members).execute(run_of(members))
-    assert outcome == {"answer": "approved", "by": "ann", "shown": shown(verified, config, members)}
-    assert asked == [] and "Approved already, by ann: epoch 2 of demo.replayed" in lines(said, "info")
+    assert outcome == {"answer": "approved", "by": "ann", "shown": terms_of(candidates, config, members)}
+    assert questions == [] and "Approved already, by ann: epoch 2 of demo.replayed" in lines(logs, "info")
 
 
-def test_an_approval_of_one_of_several_does_not_answer_for_the_other(verified: Any, config: Config) -> None:
-    verified.approve(config, verified.approval_terms(config, TOPOLOGY, 2), actor="ann", reason="")
+def test_an_approval_of_one_of_several_does_not_answer_for_the_other(candidates: Any, config: Config) -> None:
+    candidates.approve(config, candidates.approval_terms(config, TOPOLOGY, 2), actor="ann", reason="")
     ask(run_of(SEVERAL), SEVERAL)
 
 
@@ -173,63 +175,65 @@ def test_an_approval_of_one_of_several_does_not_answer_for_the_other(verified: A
     ],
 )
 def test_an_approval_of_what_has_changed_since_fails(
-    verified: Any, config: Config, members: Members, after: dict[str, Any], words: str
+    candidates: Any, config: Config, members: Members, after: dict[str, Any], words: str
 ) -> None:
     last = names_of(members)[-1]
     run = run_of(members)
     ask(run, members)
-    with verified.changed(config) as now:
+    with candidates.changed(config) as now:
         now.update(after)
         if "live" in after:
             now["live"] = {**now["live"], last: None}
     with pytest.raises(AirflowFailException, match=f"{last}: {words}"):
         approve(members).execute_complete(run, answer("Approve"))
-    assert not any("approvals" in each for each in entries(verified, config, members))
+    assert not any("approvals" in each for each in entries(candidates, config, members))
 
 
 def test_an_answer_to_a_question_of_which_nothing_is_kept_approves_nothing(
-    verified: Any, config: Config, members: Members
+    candidates: Any, config: Config, members: Members
 ) -> None:
     run = run_of(members)
     ask(run, members)
     run["task_state_store"].clear()
     with pytest.raises(AirflowFailException, match=r"not known any more what the question showed.*Clear this task"):
         approve(members).execute_complete(run, answer("Approve"))
-    assert not any("approvals" in each for each in entries(verified, config, members))
+    assert not any("approvals" in each for each in entries(candidates, config, members))
     outcome = approve(members).execute_complete(run, answer("Reject"))
     assert outcome["answer"] == "rejected", "that changes no reader"
 
 
-def test_an_answer_to_a_question_about_something_else_approves_nothing(verified: Any, config: Config) -> None:
+def test_an_answer_to_a_question_about_something_else_approves_nothing(candidates: Any, config: Config) -> None:
     run = run_of(SEVERAL)
     ask(run, SEVERAL)
     terms = run["task_state_store"]["kappa_terms"]
     run["task_state_store"]["kappa_terms"] = {TOPOLOGY: terms[TOPOLOGY]}
     with pytest.raises(AirflowFailException, match=f"about epoch 2 of {TOPOLOGY}, which is not what would be moved"):
         approve(SEVERAL).execute_complete(run, answer("Approve"))
-    assert not any("approvals" in each for each in entries(verified, config, SEVERAL))
+    assert not any("approvals" in each for each in entries(candidates, config, SEVERAL))
 
 
-def test_readers_are_moved_from_the_epoch_that_was_shown_only(verified: Any, config: Config, members: Members) -> None:
+def test_readers_are_moved_from_the_epoch_that_was_shown_only(
+    candidates: Any, config: Config, members: Members
+) -> None:
     run, last = run_of(members), names_of(members)[-1]
     ask(run, members)
     outcome = approve(members).execute_complete(run, answer("Approve"))
-    with verified.changed(config) as now:
+    with candidates.changed(config) as now:
         now["live"][last] = 7
     with pytest.raises(AirflowFailException, match=f"The live epoch of {last} is 7, 1 was expected"):
         cut_over(run, members, outcome)
-    assert not any("handover" in each for each in entries(verified, config, members))
+    assert not any("handover" in each for each in entries(candidates, config, members))
 
 
-def test_an_approval_of_something_else_is_asked_for_again(verified: Any, config: Config) -> None:
-    verified.approve(config, verified.approval_terms(config, TOPOLOGY, 2), actor="ann", reason="")
-    with verified.changed(config) as now:
+def test_an_approval_of_something_else_is_asked_for_again(candidates: Any, config: Config) -> None:
+    candidates.approve(config, candidates.approval_terms(config, TOPOLOGY, 2), actor="ann", reason="")
+    with candidates.changed(config) as now:
         now["report"] = "r2"
     ask(run_of(ONE))
 
 
 def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
-    verified: Any, config: Config, asked: list[Any], members: Members
+    candidates: Any, config: Config, questions: list[Any], members: Members
 ) -> None:
     last = names_of(members)[-1]
     file = config.topologies / f"{last.partition('.')[2]}.py"
@@ -239,7 +243,7 @@ def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
     first = approve(members).execute_complete(run, answer("Approve"))
     second = {"nth": 2, "before": first}
     ask(run, members, **second)
-    assert [question["subject"].partition("?")[2] for question in asked] == [" Approval 1 of 2", " Approval 2 of 2"]
+    assert [question["subject"].partition("?")[2] for question in questions] == [" Approval 1 of 2", " Approval 2 of 2"]
     with pytest.raises(AirflowFailException, match=f"ann approved epoch 2 of {last} already, and 2 people have to"):
         approve(members, **second).execute_complete(run, answer("Approve"))
     assert approve(members, **second).execute_complete(run, answer("Approve", "bob"))["answer"] == "approved"
@@ -247,76 +251,78 @@ def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
     assert outcome == {
         "answer": "approved",
         "by": "airflow:ann and airflow:bob",
-        "shown": shown(verified, config, members),
+        "shown": terms_of(candidates, config, members),
     }
 
 
-def test_after_a_rejection_the_second_person_is_not_asked(verified: Any, asked: list[Any], members: Members) -> None:
+def test_after_a_rejection_the_second_person_is_not_asked(
+    candidates: Any, questions: list[Any], members: Members
+) -> None:
     no = {"answer": "rejected", "by": "airflow:ann"}
     assert approve(members, nth=2, before=no).execute(run_of(members)) == no
-    assert asked == []
+    assert questions == []
 
 
 @pytest.mark.parametrize(("user", "who"), [("ann", "airflow:ann"), (None, "no answer within 24 hours")])
 def test_one_rejection_is_on_record_of_all_and_says_what_stays_and_how_to_go_on(
-    verified: Any, config: Config, said: Logs, members: Members, user: str | None, who: str
+    candidates: Any, config: Config, logs: Logs, members: Members, user: str | None, who: str
 ) -> None:
     run = run_of(members)
     ask(run, members)
     outcome = approve(members).execute_complete(run, answer("Reject", user))
     assert outcome == {"answer": "rejected", "by": who}
-    assert [each["rejected"] for each in entries(verified, config, members)] == [f"rejected by {who}"] * len(members)
-    assert f"Rejected: {who}. Readers stay where they are." in lines(said, "warning")
-    assert "kept for 72 hours. Clear this task" in lines(said, "warning")
+    assert [each["rejected"] for each in entries(candidates, config, members)] == [f"rejected by {who}"] * len(members)
+    assert f"Rejected: {who}. Readers stay where they are." in lines(logs, "warning")
+    assert "kept for 72 hours. Clear this task" in lines(logs, "warning")
     with pytest.raises(AirflowSkipException):
         cut_over(run, members, outcome)
-    assert f"It was rejected ({who}): readers stay where they are." in lines(said, "warning")
-    assert not any("handover" in each for each in entries(verified, config, members))
+    assert f"It was rejected ({who}): readers stay where they are." in lines(logs, "warning")
+    assert not any("handover" in each for each in entries(candidates, config, members))
 
 
 @pytest.mark.parametrize("is_on_record", [True, False])
 def test_a_retry_after_a_rejection_asks_nothing_and_a_cleared_task_asks_anew(
-    verified: Any, config: Config, asked: list[Any], members: Members, is_on_record: bool
+    candidates: Any, config: Config, questions: list[Any], members: Members, is_on_record: bool
 ) -> None:
     run, last = run_of(members), names_of(members)[-1]
     ask(run, members)
     approve(members).execute_complete(run, answer("Reject"))
     if not is_on_record:  # the worker was lost before it got so far
-        with verified.changed(config) as now:
+        with candidates.changed(config) as now:
             del now["epochs"][f"{last}/2"]["rejected"]
     assert approve(members).execute(run) == {"answer": "rejected", "by": "airflow:ann"}
-    assert entry(verified, config, last)["rejected"] == "rejected by airflow:ann"
-    assert len(asked) == 1
+    assert entry(candidates, config, last)["rejected"] == "rejected by airflow:ann"
+    assert len(questions) == 1
     run["ti"].max_tries = 7  # as clearing does
     ask(run, members)
-    assert not any("rejected" in each for each in entries(verified, config, members)) and len(asked) == 2
+    assert not any("rejected" in each for each in entries(candidates, config, members)) and len(questions) == 2
 
 
 def test_a_rejected_epoch_is_taken_up_again_and_asked_about_anew(
-    verified: Any, config: Config, said: Logs, asked: list[Any], members: Members
+    candidates: Any, config: Config, logs: Logs, questions: list[Any], members: Members
 ) -> None:
     last = names_of(members)[-1]
-    with verified.changed(config) as now:
+    with candidates.changed(config) as now:
         now["epochs"][f"{last}/2"]["rejected"] = "rejected by ann"
     ask(run_of(members), members)
-    assert "rejected" not in entry(verified, config, last) and len(asked) == 1
-    assert f"Epoch 2 of {last} was rejected by ann. It is taken up again." in lines(said, "info")
+    assert "rejected" not in entry(candidates, config, last) and len(questions) == 1
+    assert f"Epoch 2 of {last} was rejected by ann. It is taken up again." in lines(logs, "info")
 
 
 @pytest.mark.parametrize(
     ("then", "words"), [("cut_over", "move readers without asking"), ("keep", "keep it up to date")]
 )
 def test_where_the_form_does_not_ask_nothing_is_asked_and_the_log_says_so(
-    verified: Any, said: Logs, asked: list[Any], members: Members, then: str, words: str
+    candidates: Any, logs: Logs, questions: list[Any], members: Members, then: str, words: str
 ) -> None:
     assert approve(members).execute(run_of(members, then=then)) == {"answer": "not asked"}
-    assert asked == [] and words in lines(said, "info")
+    assert questions == [] and words in lines(logs, "info")
 
 
 def test_of_epochs_that_are_live_nothing_is_asked(
-    verified: Any, config: Config, said: Logs, asked: list[Any], members: Members
+    candidates: Any, config: Config, logs: Logs, questions: list[Any], members: Members
 ) -> None:
-    with verified.changed(config) as now:
+    with candidates.changed(config) as now:
         now["live"] = dict.fromkeys(BOTH, 2)
     assert approve(members).execute(run_of(members)) == {"answer": "live already"}
-    assert asked == [] and "live already" in lines(said, "info")
+    assert questions == [] and "live already" in lines(logs, "info")

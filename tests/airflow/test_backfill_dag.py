@@ -27,21 +27,21 @@ FIRST, LAST = pendulum.datetime(2026, 11, 1), pendulum.datetime(2026, 11, 7)
 
 def runs(*, catchup: bool) -> list[DataInterval]:
     """The intervals that the timetable gives between two days."""
-    timetable, found = BackfillTimetable("@daily", timezone="UTC"), list[DataInterval]()
+    timetable, intervals = BackfillTimetable("@daily", timezone="UTC"), list[DataInterval]()
     restriction = TimeRestriction(earliest=FIRST, latest=LAST, catchup=catchup)
     while True:
         info = timetable.next_dagrun_info(
-            last_automated_data_interval=found[-1] if found else None, restriction=restriction
+            last_automated_data_interval=intervals[-1] if intervals else None, restriction=restriction
         )
         if info is None:
-            return found
+            return intervals
         assert info.data_interval is not None
-        found.append(info.data_interval)
+        intervals.append(info.data_interval)
 
 
 def test_a_backfill_has_a_run_for_each_day_and_the_scheduler_none() -> None:
-    found = runs(catchup=True)
-    assert [(item.start.day, item.end.day) for item in found] == [(day, day + 1) for day in range(1, 8)]
+    intervals = runs(catchup=True)
+    assert [(item.start.day, item.end.day) for item in intervals] == [(day, day + 1) for day in range(1, 8)]
     assert runs(catchup=False) == []
 
 
@@ -75,17 +75,17 @@ print(timetable.next_dagrun_info(last_automated_data_interval=None, restriction=
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Auckland", "Africa/Cairo"])
 def test_no_day_is_left_out_or_made_twice_whatever_the_default_zone_of_airflow(zone: str) -> None:
     environment = {**os.environ, "AIRFLOW__CORE__DEFAULT_TIMEZONE": zone}
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", IN_ANOTHER_ZONE], env=environment, capture_output=True, text=True, check=True
     )
-    *found, triggered, between = done.stdout.splitlines()[-5:]
+    *lines, triggered, between = run.stdout.splitlines()[-5:]
 
     def days(month: int, first: int, last: int) -> str:
         begin = datetime(2026, month, first, tzinfo=UTC)
         each = [begin + timedelta(days=n) for n in range(last - first + 1)]
         return " ".join(f"{day:%m-%d %H}-{day + timedelta(days=1):%m-%d %H}" for day in each)
 
-    assert found == [days(3, 27, 31), days(10, 23, 27), days(11, 7, 7)]
+    assert lines == [days(3, 27, 31), days(10, 23, 27), days(11, 7, 7)]
     assert triggered.startswith("2026-11-06")
     assert between.startswith("2026-11-08"), "a time of its own stays what it is"
 
@@ -99,33 +99,33 @@ def test_the_timetable_comes_back_from_its_stored_form() -> None:
 
 def test_a_run_without_a_data_interval_fails_and_names_the_command() -> None:
     task = BackfillInterval(task_id="backfill", topology="demo.t")
-    given: Any = {
+    context: Any = {
         "dag": SimpleNamespace(dag_id="backfill__demo.t"),
         "run_id": "r",
         "data_interval_start": None,
         "params": {},
     }
     with pytest.raises(AirflowFailException, match=r"airflow backfill create --dag-id backfill__demo.t"):
-        task.execute(given)
+        task.execute(context)
 
 
 def test_what_is_done_is_said_again_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfill, "SAYS_EVERY_SECONDS", 0.05)
-    said: list[str] = []
-    with saying(lambda text, *values: said.append(text % values)) as say:
+    lines: list[str] = []
+    with saying(lambda text, *values: lines.append(text % values)) as say:
         say("computed 5 of 9 offsets")
         deadline = time.monotonic() + 30
-        while said.count("computed 5 of 9 offsets ...") < 2 and time.monotonic() < deadline:
+        while lines.count("computed 5 of 9 offsets ...") < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
-    count = len(said)
-    assert said[0] == "computed 5 of 9 offsets" and said.count("computed 5 of 9 offsets ...") >= 2
+    count = len(lines)
+    assert lines[0] == "computed 5 of 9 offsets" and lines.count("computed 5 of 9 offsets ...") >= 2
     time.sleep(0.2)
-    assert len(said) == count
+    assert len(lines) == count
 
 
 def test_an_interval_is_what_airflow_hands_over_in_times_of_python() -> None:
-    given: Any = {"data_interval_start": FIRST, "data_interval_end": LAST}
-    begin, end = backfill._interval(given)
+    context: Any = {"data_interval_start": FIRST, "data_interval_end": LAST}
+    begin, end = backfill._interval(context)
     assert {type(begin), type(end)} == {datetime} and (begin, end) == (FIRST, LAST)
 
 

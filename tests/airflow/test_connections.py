@@ -51,15 +51,15 @@ SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
 
 def test_a_login_to_kafka_becomes_a_file_for_its_owner_alone(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
     kafka(monkeypatch, host="broker", port=9093, login="kappa", password='s"3', extra=SCRAM)
-    found = config_with_spark("nowhere", config)
-    assert (found.bootstrap_servers, found.kafka_client_file) == (
+    kafka_config = config_with_spark("nowhere", config)
+    assert (kafka_config.bootstrap_servers, kafka_config.kafka_client_file) == (
         "broker:9093",
         str(config.home / "kafka-client.properties"),
     )
-    assert stat.S_IMODE(Path(found.kafka_client_file).stat().st_mode) == 0o600
-    assert for_librdkafka(found.bootstrap_servers)["sasl.password"] == 's"3'
-    for seen in (repr(found), json.dumps(found.to_env()), str(for_spark(found.bootstrap_servers))):
-        assert 's"3' not in seen and "s\\" not in seen
+    assert stat.S_IMODE(Path(kafka_config.kafka_client_file).stat().st_mode) == 0o600
+    assert for_librdkafka(kafka_config.bootstrap_servers)["sasl.password"] == 's"3'
+    for text in (repr(kafka_config), json.dumps(kafka_config.to_env()), str(for_spark(kafka_config.bootstrap_servers))):
+        assert 's"3' not in text and "s\\" not in text
 
 
 def test_a_login_that_changed_replaces_the_file(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
@@ -68,9 +68,9 @@ def test_a_login_that_changed_replaces_the_file(monkeypatch: pytest.MonkeyPatch,
     before = first.stat()
     assert Path(config_with_spark("nowhere", config).kafka_client_file).stat() == before
     kafka(monkeypatch, login="me", password="new", extra={**SCRAM, "sasl.mechanism": "PLAIN"})
-    found = config_with_spark("nowhere", config)
-    assert found.bootstrap_servers == config.bootstrap_servers
-    assert for_librdkafka(found.bootstrap_servers)["sasl.password"] == "new"
+    kafka_config = config_with_spark("nowhere", config)
+    assert kafka_config.bootstrap_servers == config.bootstrap_servers
+    assert for_librdkafka(kafka_config.bootstrap_servers)["sasl.password"] == "new"
     assert list(config.home.glob("kafka-client*")) == [first]
 
 
@@ -97,9 +97,9 @@ def test_a_connection_that_makes_no_login_leaves_the_file_that_drivers_read(
 ) -> None:
     kafka(monkeypatch, login="kappa", password="good", extra=SCRAM)
     file = Path(config_with_spark("nowhere", config).kafka_client_file)
-    before, seen = file.read_text(), file.stat()
+    before, status = file.read_text(), file.stat()
     kafka(monkeypatch, login="kappa", password="good", extra=extra)
     with pytest.raises(ConfigError, match=r"Airflow's connection kappa_kafka"):
         config_with_spark("nowhere", config)
-    assert (file.read_text(), file.stat()) == (before, seen)
+    assert (file.read_text(), file.stat()) == (before, status)
     assert list(config.home.iterdir()) == [file]

@@ -23,9 +23,9 @@ import sys, time
 from airflow.dag_processing.dagbag import DagBag
 import airflow.sdk, airflow.triggers.base, airflow.sdk.definitions.param, airflow.sdk.bases.operator
 airflow.sdk.DAG, airflow.sdk.chain, airflow.sdk.Param, airflow.sdk.BaseOperator
-begun = time.perf_counter()
+start = time.perf_counter()
 bag = DagBag(sys.argv[1])
-seconds = time.perf_counter() - begun
+seconds = time.perf_counter() - start
 heavy = {"pyspark", "deltalake", "confluent_kafka", "pyarrow", "pandas", "kappa.control"} & set(sys.modules)
 facts = {
     dag.dag_id: dict(
@@ -76,7 +76,7 @@ def test_a_dag_costs_no_more_to_parse_where_many_topologies_are_declared(
     (alone / "one.py").write_text((REPOSITORY / "include" / "topologies" / "retail_shipments.py").read_text())
     one, many = parsed(tmp_path, KAPPA_TOPOLOGIES=str(alone)), shipped
     assert len(many["dags"]) > 8 * len(one["dags"])
-    each = [found["seconds"] / len(found["dags"]) for found in (one, many)]
+    each = [bag["seconds"] / len(bag["dags"]) for bag in (one, many)]
     assert each[1] < 2 * each[0]
 
 
@@ -85,9 +85,9 @@ def test_each_declared_topology_has_its_dags_and_a_broken_file_takes_none_down(t
     folder.mkdir()
     (folder / "good.py").write_text("Topology(name='demo.good', version='1')")
     (folder / "broken.py").write_text("def")
-    found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
+    bag = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
     verbs = ("abort", "backfill", "cutover", "rebuild", "replay", "rollback", "stream")
-    assert (found["errors"], found["dags"]) == (
+    assert (bag["errors"], bag["dags"]) == (
         {},
         sorted(["announcements", "housekeeping", *(f"{verb}__demo.good" for verb in verbs)]),
     )
@@ -136,20 +136,20 @@ def test_joint_dags_are_there_where_there_is_something_to_join(shipped: dict[str
 
 
 def test_every_dag_is_made_by_the_factory(shipped: dict[str, Any]) -> None:
-    found = shipped["facts"]
+    facts = shipped["facts"]
     pools = {"stream": "kappa_streams", "backfill": "kappa_backfills"}
     assert set(pools.values()) < {pool.name for pool in POOLS}
-    for dag_id, dag in found.items():
+    for dag_id, dag in facts.items():
         verb, _, topology = dag_id.partition("__")
         assert dag["tags"] == sorted({"kappa", verb, topology} - {""}), dag_id
         assert dag["owner"] == "kappa" and dag["limit"] > 0, dag_id
         assert dag["pools"] == [pools.get(verb, "kappa_replays")], dag_id
         assert dag["fails"] == ([] if verb == "stream" else dag["tasks"]), dag_id
         assert not topology or f"```text\n{topology} version" in dag["doc"], dag_id
-    stream = found["stream__retail.loyalty"]
+    stream = facts["stream__retail.loyalty"]
     assert (stream["paused"], stream["types"]) == (True, ["scheduled"])
     assert "└─-> output notifications\n     └─-> topic  loyalty" in stream["doc"]
-    assert found["replay__retail.loyalty"]["paused"] is False and "start" in found["replay__retail.loyalty"]["fields"]
+    assert facts["replay__retail.loyalty"]["paused"] is False and "start" in facts["replay__retail.loyalty"]["fields"]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ def test_the_fake_control_has_the_functions_and_values_of_the_real_one() -> None
         "housekeeping",
         "clean",
     ):
-        known, faked = (list(signature(getattr(module, name)).parameters) for module in (control, fake))
-        assert faked == known, name
+        real, faked = (list(signature(getattr(module, name)).parameters) for module in (control, fake))
+        assert faked == real, name
     for name in ("DriverStatus", "Progress"):
-        known, faked = (set(getattr(module, name).__dataclass_fields__) for module in (control, fake))
-        assert faked <= known, name
+        real, faked = (set(getattr(module, name).__dataclass_fields__) for module in (control, fake))
+        assert faked <= real, name
         assert hasattr(getattr(control, name), "is_running" if name == "DriverStatus" else "message")

@@ -53,8 +53,8 @@ def test_the_form_opens_without_errors_and_stars_only_what_is_chosen_from_a_list
 
 
 def test_the_form_names_the_code_that_would_run_and_where_it_is_seen_what_is_live() -> None:
-    said = FORM["start"].schema["description_md"]
-    assert "version 2 of counts.py" in said and "(/kappa/topologies/demo.counts)" in said
+    description = FORM["start"].schema["description_md"]
+    assert "version 2 of counts.py" in description and "(/kappa/topologies/demo.counts)" in description
 
 
 def test_of_several_topologies_a_form_names_them_and_has_what_means_the_same_in_each() -> None:
@@ -110,8 +110,8 @@ def test_a_filled_form_is_a_request(filled: dict[str, Any], start: object) -> No
 
 
 def test_thresholds_are_lines_and_blank_ones_do_not_count() -> None:
-    made = request(thresholds=["rewards.keys_removed=0", " ", "rewards.drift.Points=0.1"]).thresholds
-    assert [t.limits for t in made] == [{"rewards.keys_removed": 0}, {"rewards.drift.Points": 0.1}]
+    thresholds = request(thresholds=["rewards.keys_removed=0", " ", "rewards.drift.Points=0.1"]).thresholds
+    assert [t.limits for t in thresholds] == [{"rewards.keys_removed": 0}, {"rewards.drift.Points": 0.1}]
     assert request(thresholds=None).thresholds == ()
 
 
@@ -121,7 +121,7 @@ def test_the_seed_may_be_left_to_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("filled", "said"),
+    ("filled", "message"),
     [
         ({"time": "2026-03-01T00:00Z"}, r"takes no further field, and the form has 'time' \(Time\)"),
         ({"start": "to_datetime"}, r"needs 'time' \(Time\)"),
@@ -146,8 +146,8 @@ def test_the_seed_may_be_left_to_the_start() -> None:
         ({"thresholds": ["rewards.key_removed=0"]}, "Did you mean 'keys_removed'"),
     ],
 )
-def test_a_form_that_says_too_little_or_too_much_is_refused(filled: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_form_that_says_too_little_or_too_much_is_refused(filled: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         request(**filled)
 
 

@@ -35,7 +35,7 @@ from kappa_airflow.moves import Abort, BringBack, ChooseCandidate, ChooseCandida
 from kappa_airflow.questions import Confirm
 from kappa_airflow.replays.replay import CutOver
 
-pytestmark = pytest.mark.usefixtures("no_connection", "asked")
+pytestmark = pytest.mark.usefixtures("no_connection", "questions")
 
 LIVE_BEFORE: Members = [{"topology": TOPOLOGY, "epoch": 1}]
 
@@ -47,7 +47,7 @@ def move(names: list[str], **filled: Any) -> Any:
     return {**context(), "params": {**form, **topologies, **filled}, "dag": SimpleNamespace(params=form)}
 
 
-def chosen(kind: Any, names: list[str] | None = None, **filled: Any) -> tuple[Members, Pushed]:
+def choose(kind: Any, names: list[str] | None = None, **filled: Any) -> tuple[Members, Pushed]:
     names, pushed = names or [TOPOLOGY], Pushed()
     task = kind(task_id="choose", topologies=declared(*names))
     return task.execute({**move(names, **filled), "ti": pushed}), pushed
@@ -79,51 +79,51 @@ def live_is(control: Any, config: Config, epoch: int, name: str = TOPOLOGY) -> N
 # The choice
 
 
-def test_a_way_back_says_what_would_change(verified: Any, config: Config) -> None:
-    change(verified, config, 1, stage="RETIRED")
-    with verified.changed(config) as now:
+def test_a_way_back_says_what_would_change(candidates: Any, config: Config) -> None:
+    change(candidates, config, 1, stage="RETIRED")
+    with candidates.changed(config) as now:
         now["live"][TOPOLOGY] = 2
-        now["epochs"][f"{TOPOLOGY}/3"] = verified._epoch("VERIFIED", "a third plan")
-    choice, pushed = chosen(ChoosePrevious)
+        now["epochs"][f"{TOPOLOGY}/3"] = candidates._epoch("VERIFIED", "a third plan")
+    choice, pushed = choose(ChoosePrevious)
     assert choice == LIVE_BEFORE
     assert "go back from epoch 2 to epoch 1" in pushed["lines"][0] and "code c0dec0dec0de" in pushed["lines"][0]
     with pytest.raises(AirflowFailException, match="is live: readers have it already"):
-        chosen(ChoosePrevious, epoch=2)
+        choose(ChoosePrevious, epoch=2)
     with pytest.raises(AirflowFailException, match=r"Field 'epoch' is 3, .* was not live.* Kept for a way back: 1\."):
-        chosen(ChoosePrevious, epoch=3)
+        choose(ChoosePrevious, epoch=3)
 
 
 def test_the_epoch_that_waits_is_the_candidate_or_the_one_that_was_rejected_last(
-    verified: Any, config: Config, members: Members
+    candidates: Any, config: Config, members: Members
 ) -> None:
     names = names_of(members)
-    choice, pushed = chosen(ChooseCandidate, names)
+    choice, pushed = choose(ChooseCandidate, names)
     assert choice == members
     for name, line in zip(names, pushed["lines"], strict=True):
         assert f"Epoch 2 of {name} is PLANNED; live is epoch 1." in line, "the fake records no stages"
-    with verified.changed(config) as now:
+    with candidates.changed(config) as now:
         now["epochs"][f"{names[-1]}/2"].update(rejected="rejected by ann", wanted=False)
-    assert chosen(ChooseCandidate, names)[0] == members
-    change(verified, config, 2, rejected="rejected by ann", wanted=False)
-    assert "removed for good" in chosen(ChooseCandidateToAbort)[1]["lines"][1]
+    assert choose(ChooseCandidate, names)[0] == members
+    change(candidates, config, 2, rejected="rejected by ann", wanted=False)
+    assert "removed for good" in choose(ChooseCandidateToAbort)[1]["lines"][1]
 
 
 def test_without_an_epoch_that_waits_it_is_said_what_builds_one(
-    verified: Any, config: Config, members: Members
+    candidates: Any, config: Config, members: Members
 ) -> None:
     *_, last = names = names_of(members)
-    with verified.changed(config) as now:
+    with candidates.changed(config) as now:
         now["epochs"][f"{last}/2"]["stage"] = "ABORTED"
     with pytest.raises(AirflowFailException, match=f"No epoch of {last} waits .* DAG replay__{last} builds one"):
-        chosen(ChooseCandidate, names)
+        choose(ChooseCandidate, names)
 
 
-def test_a_form_of_several_that_names_one_is_refused(verified: Any) -> None:
+def test_a_form_of_several_that_names_one_is_refused(candidates: Any) -> None:
     with pytest.raises(AirflowFailException, match="name two or more"):
-        chosen(ChooseCandidate, BOTH, topologies=[OTHER])
+        choose(ChooseCandidate, BOTH, topologies=[OTHER])
 
 
-def test_a_key_that_the_form_of_a_move_does_not_have_is_refused(verified: Any, members: Members) -> None:
+def test_a_key_that_the_form_of_a_move_does_not_have_is_refused(candidates: Any, members: Members) -> None:
     run = move(names_of(members))
     run["dag_run"].conf = {"seed": "empty"}
     with pytest.raises(AirflowFailException, match="no field 'seed'"):
@@ -134,59 +134,62 @@ def test_a_key_that_the_form_of_a_move_does_not_have_is_refused(verified: Any, m
 
 
 def test_a_move_is_asked_for_with_its_lines_and_a_rejection_changes_nothing(
-    verified: Any, config: Config, said: Logs, asked: list[Any], members: Members
+    candidates: Any, config: Config, logs: Logs, questions: list[Any], members: Members
 ) -> None:
     with pytest.raises(TaskAwaitingInput):
         confirm(members, what="Go back?").execute(context())
-    assert (asked[0]["subject"], "- this" in asked[0]["body"], "- that" in asked[0]["body"]) == ("Go back?", True, True)
+    question = questions[0]
+    assert (question["subject"], "- this" in question["body"], "- that" in question["body"]) == ("Go back?", True, True)
     outcome = confirm(members).execute_complete(context(), answer("Reject"))
-    assert "Rejected: airflow:ann. Nothing was changed." in lines(said, "warning")
-    before = verified.world(config)
+    assert "Rejected: airflow:ann. Nothing was changed." in lines(logs, "warning")
+    before = candidates.world(config)
     for kind in (BringBack, Abort):
         with pytest.raises(AirflowSkipException):
             kind(task_id="do", members=members, answer=outcome).execute(context())
-    assert verified.world(config) == before
-    assert "It was rejected (airflow:ann): nothing was changed." in lines(said, "warning")
+    assert candidates.world(config) == before
+    assert "It was rejected (airflow:ann): nothing was changed." in lines(logs, "warning")
 
 
-def test_a_question_is_not_asked_once_its_lines_are_untrue(verified: Any, config: Config, asked: list[Any]) -> None:
-    change(verified, config, 1, stage="RETIRED")
-    live_is(verified, config, 2)
-    _, pushed = chosen(ChoosePrevious)
+def test_a_question_is_not_asked_once_its_lines_are_untrue(
+    candidates: Any, config: Config, questions: list[Any]
+) -> None:
+    change(candidates, config, 1, stage="RETIRED")
+    live_is(candidates, config, 2)
+    _, pushed = choose(ChoosePrevious)
     with pytest.raises(TaskAwaitingInput):
         confirm(LIVE_BEFORE, shown=pushed["shown"]).execute(context())
-    live_is(verified, config, 3)
+    live_is(candidates, config, 3)
     with pytest.raises(AirflowFailException, match=r"the live epoch was 2 and is 3.*Clear the task before this one"):
         confirm(LIVE_BEFORE, shown=pushed["shown"]).execute(context())
-    assert len(asked) == 1
+    assert len(questions) == 1
 
 
 def test_an_answer_to_what_was_shown_yesterday_moves_and_removes_nothing_today(
-    verified: Any, config: Config, members: Members
+    candidates: Any, config: Config, members: Members
 ) -> None:
     run, last = context(), names_of(members)[-1]
     with pytest.raises(TaskAwaitingInput):
         confirm(members).execute(run)
-    live_is(verified, config, 3, last)
+    live_is(candidates, config, 3, last)
     with pytest.raises(AirflowFailException, match=r"the live epoch was 1 and is 3\. Nothing was changed\."):
         confirm(members).execute_complete(run, answer("Approve"))
-    assert not any(each.get("recalled") for each in entries(verified, config, members))
+    assert not any(each.get("recalled") for each in entries(candidates, config, members))
 
 
 def test_between_an_answer_and_the_task_that_acts_nothing_may_change_either(
-    verified: Any, config: Config, members: Members
+    candidates: Any, config: Config, members: Members
 ) -> None:
     yes = confirmed(members)
-    live_is(verified, config, 3, names_of(members)[-1])
-    before = verified.world(config)
+    live_is(candidates, config, 3, names_of(members)[-1])
+    before = candidates.world(config)
     for kind, those in ((BringBack, members), (Abort, members[-1:])):
         with pytest.raises(AirflowFailException, match="the live epoch was 1 and is 3"):
             kind(task_id="do", members=those, answer=yes).execute(context())
-    assert verified.world(config) == before
+    assert candidates.world(config) == before
 
 
 def test_an_answer_that_does_not_say_what_was_shown_changes_nothing(
-    verified: Any, config: Config, members: Members
+    candidates: Any, config: Config, members: Members
 ) -> None:
     run = context()
     with pytest.raises(TaskAwaitingInput):
@@ -194,35 +197,37 @@ def test_an_answer_that_does_not_say_what_was_shown_changes_nothing(
     run["task_state_store"].clear()
     with pytest.raises(AirflowFailException, match="not known any more what the question showed"):
         confirm(members).execute_complete(run, answer("Approve"))
-    before = verified.world(config)
+    before = candidates.world(config)
     for kind in (BringBack, Abort):
         with pytest.raises(AirflowFailException, match="does not say what was shown"):
             kind(task_id="do", members=members, answer={"answer": "approved", "by": "a"}).execute(context())
-    assert verified.world(config) == before
+    assert candidates.world(config) == before
 
 
 # The change
 
 
 def test_a_confirmed_abort_removes_the_candidate_and_a_live_epoch_is_refused(
-    verified: Any, config: Config, said: Logs
+    candidates: Any, config: Config, logs: Logs
 ) -> None:
     yes = confirmed(ONE)
     assert (yes["answer"], yes["by"], yes["shown"][TOPOLOGY]["live"]) == ("approved", "airflow:ann", 1)
     for _ in range(2):  # the second time nothing is left to do
         assert Abort(task_id="abort", members=ONE, answer=yes).execute(context()) == ONE
-    assert entry(verified, config)["stage"] == "ABORTED" and "Epoch 2 of demo.replayed is gone." in lines(said, "info")
+    assert entry(candidates, config)["stage"] == "ABORTED" and "Epoch 2 of demo.replayed is gone." in lines(
+        logs, "info"
+    )
     yes = confirmed(LIVE_BEFORE)
     with pytest.raises(AirflowFailException, match="is live: it cannot be aborted"):
         Abort(task_id="abort", members=LIVE_BEFORE, answer=yes).execute(context())
 
 
-def test_a_confirmed_way_back_brings_all_back_or_none(verified: Any, config: Config, members: Members) -> None:
+def test_a_confirmed_way_back_brings_all_back_or_none(candidates: Any, config: Config, members: Members) -> None:
     *_, last = names = names_of(members)
     with pytest.raises(TaskDeferred):
         cut_over(members, {"answer": "not asked"}, then="cut_over")
-    handed_over(verified, config)
-    outcome, pushed = chosen(ChoosePrevious, names)
+    handed_over(candidates, config)
+    outcome, pushed = choose(ChoosePrevious, names)
     assert outcome == [{"topology": name, "epoch": 1} for name in names]
     assert sum("go back from epoch 2 to epoch 1" in line for line in pushed["lines"]) == len(members)
     run, ask = move(names), confirm(outcome, lines=pushed["lines"], shown=pushed["shown"])
@@ -230,30 +235,30 @@ def test_a_confirmed_way_back_brings_all_back_or_none(verified: Any, config: Con
         ask.execute(run)
     yes = ask.execute_complete(run, answer("Approve"))
     back = BringBack(task_id="bring_back", members=outcome, answer=yes)
-    before = verified.world(config)
-    live_is(verified, config, 7, last)
+    before = candidates.world(config)
+    live_is(candidates, config, 7, last)
     with pytest.raises(AirflowFailException, match="the live epoch was 2 and is 7"):
         ask.execute_complete(run, answer("Approve"))
     with pytest.raises(AirflowFailException, match="the live epoch was 2 and is 7"):
         back.execute(run)
-    assert not any(each.get("recalled") for each in entries(verified, config, outcome))
-    with verified.changed(config) as now:
+    assert not any(each.get("recalled") for each in entries(candidates, config, outcome))
+    with candidates.changed(config) as now:
         now.update(before)
     for _ in range(2):  # the second time they are on their way
         assert back.execute(run) == outcome
-    assert all(each["recalled"] for each in entries(verified, config, outcome))
+    assert all(each["recalled"] for each in entries(candidates, config, outcome))
     with pytest.raises(TaskDeferred):
         cut_over(outcome, yes)
-    assert handed_over(verified, config) == {TOPOLOGY: 1, OTHER: 1}
+    assert handed_over(candidates, config) == {TOPOLOGY: 1, OTHER: 1}
 
 
 def test_a_way_back_from_an_epoch_that_was_not_shown_is_refused(
-    verified: Any, config: Config, members: Members
+    candidates: Any, config: Config, members: Members
 ) -> None:
     last = names_of(members)[-1]
     yes = confirmed(members)
     BringBack(task_id="bring_back", members=members, answer=yes).execute(context())
-    live_is(verified, config, 3, last)
+    live_is(candidates, config, 3, last)
     with pytest.raises(AirflowFailException, match=f"The live epoch of {last} is 3, 1 was expected"):
         cut_over(members, yes, then="cut_over")
 
@@ -261,27 +266,27 @@ def test_a_way_back_from_an_epoch_that_was_not_shown_is_refused(
 # Of several topologies
 
 
-def test_where_the_form_says_keep_all_stay(verified: Any, config: Config, said: Logs) -> None:
+def test_where_the_form_says_keep_all_stay(candidates: Any, config: Config, logs: Logs) -> None:
     with pytest.raises(AirflowSkipException):
         cut_over(SEVERAL, {"answer": "not asked"}, then="keep")
-    assert "DAG joint_cutover moves readers later" in lines(said, "warning")
-    assert not any("handover" in each for each in entries(verified, config, SEVERAL))
+    assert "DAG joint_cutover moves readers later" in lines(logs, "warning")
+    assert not any("handover" in each for each in entries(candidates, config, SEVERAL))
 
 
-def test_a_move_that_one_of_them_is_not_ready_for_moves_none(verified: Any, config: Config) -> None:
-    with verified.changed(config) as now:
+def test_a_move_that_one_of_them_is_not_ready_for_moves_none(candidates: Any, config: Config) -> None:
+    with candidates.changed(config) as now:
         now["epochs"][f"{OTHER}/2"]["stage"] = "REPLAYED"
     with pytest.raises(AirflowFailException, match="nothing was changed"):
         cut_over(SEVERAL, {"answer": "not asked"}, then="cut_over")
-    assert handed_over(verified, config) == {TOPOLOGY: 1, OTHER: 1}
+    assert handed_over(candidates, config) == {TOPOLOGY: 1, OTHER: 1}
 
 
 def test_a_move_is_asked_for_again_until_it_is_made(
-    verified: Any, monkeypatch: pytest.MonkeyPatch, members: Members
+    candidates: Any, monkeypatch: pytest.MonkeyPatch, members: Members
 ) -> None:
-    asked_for: list[Any] = []
+    moves: list[Any] = []
     monkeypatch.setattr(
-        verified, "cut_over_together", lambda _, members, **how: asked_for.append((members, how["reason"]))
+        candidates, "cut_over_together", lambda _, members, **how: moves.append((members, how["reason"]))
     )
     task = CutOver(task_id="cut_over", members=members, answer={"answer": "not asked"})
     run = run_of(members, then="cut_over", reason="tariff")
@@ -292,11 +297,11 @@ def test_a_move_is_asked_for_again_until_it_is_made(
     for kind in ("late", "dead"):
         with pytest.raises(TaskDeferred):
             task.resume(run, {"event": kind, "restarts": 0, "message": ""})
-    assert asked_for == [(dict.fromkeys(names_of(members), 2), "tariff")] * 2
+    assert moves == [(dict.fromkeys(names_of(members), 2), "tariff")] * 2
 
 
-def test_a_cleared_cutover_does_not_undo_a_later_rollback_of_one_of_them(verified: Any, config: Config) -> None:
-    with verified.changed(config) as now:
+def test_a_cleared_cutover_does_not_undo_a_later_rollback_of_one_of_them(candidates: Any, config: Config) -> None:
+    with candidates.changed(config) as now:
         now["epochs"][f"{OTHER}/2"]["stage"] = "RETIRED"
     with pytest.raises(AirflowFailException, match=f"Epoch 2 of {OTHER} was live and is retired since"):
         cut_over(SEVERAL, {"answer": "not asked"})

@@ -22,19 +22,18 @@ pytestmark = pytest.mark.usefixtures("no_connection")
 FORM = opened(rebuild_form())
 
 
-def run(**form: Any) -> Any:
-    given = context()
-    run = SimpleNamespace(triggering_user_name="ann", conf=form)
-    return {**given, "params": {**FORM, **form}, "dag": SimpleNamespace(params=FORM), "dag_run": run}
+def new_run(**form: Any) -> Any:
+    dag_run = SimpleNamespace(triggering_user_name="ann", conf=form)
+    return {**context(), "params": {**FORM, **form}, "dag": SimpleNamespace(params=FORM), "dag_run": dag_run}
 
 
-def planned(given: Any) -> str:
-    return PlanRebuild(task_id="plan", topology=TOPOLOGY).execute(given)
+def planned(run: Any) -> str:
+    return PlanRebuild(task_id="plan", topology=TOPOLOGY).execute(run)
 
 
-def start(given: Any, plan: str, answer: str = "approved") -> int:
-    found = {"answer": answer, "by": "airflow:ann", "shown": {"plan": ReplayPlan.from_json(plan).id}}
-    return int(StartRebuild(task_id="start", plan=plan, answer=found).execute(given)["epoch"])
+def start(run: Any, plan: str, answer: str = "approved") -> int:
+    decision = {"answer": answer, "by": "airflow:ann", "shown": {"plan": ReplayPlan.from_json(plan).id}}
+    return int(StartRebuild(task_id="start", plan=plan, answer=decision).execute(run)["epoch"])
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def lost(control: Any, config: Config) -> Any:
 
 def test_without_a_marker_there_is_nothing_to_rebuild_from(control: Any) -> None:
     with pytest.raises(AirflowFailException, match="left a marker"):
-        planned(run())
+        planned(new_run())
 
 
 def test_beside_a_live_epoch_a_rebuild_is_a_candidate_and_nothing_is_asked_or_ended(lost: Any, config: Config) -> None:
@@ -55,10 +54,10 @@ def test_beside_a_live_epoch_a_rebuild_is_a_candidate_and_nothing_is_asked_or_en
     change(lost, config, 1, stage="CUT_OVER")
     with lost.changed(config) as now:
         now["live"][TOPOLOGY] = 1
-    plan = planned(given := run())
-    asked = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(given)
-    assert asked["answer"] == "approved"
-    assert start({**given, "task_state_store": Store()}, plan) == 2
+    plan = planned(run := new_run())
+    decision = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(run)
+    assert decision["answer"] == "approved"
+    assert start({**run, "task_state_store": Store()}, plan) == 2
     assert "superseded" not in lost.world(config)
 
 
@@ -66,38 +65,38 @@ def test_where_the_lake_was_lost_it_asks_and_a_rejection_changes_nothing(
     lost: Any, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, _: f"{self.subject} {self.body}")
-    plan = planned(given := run())
-    said = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(given)
-    assert f"Take {TOPOLOGY} over in this lake?" in said and "is ended for good" in said
+    plan = planned(run := new_run())
+    question = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(run)
+    assert f"Take {TOPOLOGY} over in this lake?" in question and "is ended for good" in question
     with capture_logs() as logs, pytest.raises(AirflowSkipException):
-        start(given, plan, "rejected")
+        start(run, plan, "rejected")
     assert "It was rejected (airflow:ann): nothing was changed." in str(logs)
     assert lost.world(config)["epochs"] == {} and "superseded" not in lost.world(config)
 
 
 def test_the_other_epoch_is_ended_before_the_last_plan_which_a_further_try_keeps(lost: Any, config: Config) -> None:
-    plan = planned(run())
-    given = run()
-    assert start(given, plan) == 1
-    kept = ReplayPlan.from_json(given["task_state_store"]["kappa_plan"])
+    plan = planned(new_run())
+    run = new_run()
+    assert start(run, plan) == 1
+    last_plan = ReplayPlan.from_json(run["task_state_store"]["kappa_plan"])
     (superseded,) = lost.world(config)["superseded"]
-    assert superseded == [TOPOLOGY, kept.seed_epoch, 1]
-    assert start(given, plan) == 1
+    assert superseded == [TOPOLOGY, last_plan.seed_epoch, 1]
+    assert start(run, plan) == 1
     assert len(lost.world(config)["superseded"]) == 1 and list(lost.world(config)["epochs"]) == [f"{TOPOLOGY}/1"]
 
 
 def test_an_epoch_is_ended_for_the_plan_and_the_lake_that_were_shown_only(lost: Any, config: Config) -> None:
-    plan = planned(run())
+    plan = planned(new_run())
     yes = {"answer": "approved", "by": "airflow:ann"}
     for other in (yes, {**yes, "shown": {"plan": "another"}}):
         with pytest.raises(AirflowFailException, match="not the one that was confirmed"):
-            StartRebuild(task_id="start", plan=plan, answer=other).execute(run())
+            StartRebuild(task_id="start", plan=plan, answer=other).execute(new_run())
     started(context())
     change(lost, config, 1, stage="CUT_OVER")
     with lost.changed(config) as now:
         now["live"][TOPOLOGY] = 1
     with pytest.raises(AirflowFailException, match=r"epoch 1 is live in this lake\. Nothing was ended"):
-        start(run(), plan)
+        start(new_run(), plan)
     assert "superseded" not in lost.world(config)
 
 
@@ -110,12 +109,12 @@ def test_housekeeping_says_what_it_found_and_removes_it_unless_it_only_looks(
     monkeypatch.setattr(housekeeping, "config_with_spark", lambda _: config)
     with control.changed(config) as now:
         now["left"] = ["a.log", "b.log"]
-    given = run()
+    run = new_run()
     form = opened(housekeeping_form())
-    given["dag"].params = form
+    run["dag"].params = form
     with capture_logs() as logs:
-        found = RemoveLeftovers(task_id="remove").execute({**given, "params": {**form, "remove": remove}})
+        counts = RemoveLeftovers(task_id="remove").execute({**run, "params": {**form, "remove": remove}})
     assert control.world(config)["left"] == left
     removed = 2 if remove else 0
-    assert found == {"found": 2, "removed": removed, "bytes": removed * 2_000_000}
+    assert counts == {"found": 2, "removed": removed, "bytes": removed * 2_000_000}
     assert "kappa.other.e0001.markers" in str(logs) and "no record knows it" in str(logs)

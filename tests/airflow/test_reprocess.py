@@ -25,7 +25,7 @@ from kappa_airflow.replays.reprocess import AUTHOR, Conclude, PlanReprocess, Sta
 
 pytestmark = pytest.mark.usefixtures("no_connection")
 
-FOUND = {
+VERIFICATION = {
     "epoch": 2,
     "live": 1,
     "verdict": "same",
@@ -44,25 +44,25 @@ def live(control: Any, config: Config) -> Any:
     return control
 
 
-def planned(given: Any, **arguments: Any) -> str:
-    return PlanReprocess(task_id="plan", topology=TOPOLOGY, **arguments).execute(given)
+def planned(run: Any, **arguments: Any) -> str:
+    return PlanReprocess(task_id="plan", topology=TOPOLOGY, **arguments).execute(run)
 
 
-def begun(given: Any) -> int:
-    return int(StartReprocess(task_id="start", plan=planned(given)).execute(given)["epoch"])
+def build(run: Any) -> int:
+    return int(StartReprocess(task_id="start", plan=planned(run)).execute(run)["epoch"])
 
 
 def test_a_run_builds_a_candidate_in_the_name_of_the_schedule_once(live: Any, config: Config) -> None:
-    given = context()
-    assert begun(given) == begun(given) == 2
+    run = context()
+    assert build(run) == build(run) == 2
     assert live.world(config)["epochs"][f"{TOPOLOGY}/2"]["actor"] == AUTHOR
-    assert "scheduled reprocessing, run run-1, airflow:ann" in ReplayPlan.from_json(planned(given)).request.reason
+    assert "scheduled reprocessing, run run-1, airflow:ann" in ReplayPlan.from_json(planned(run)).request.reason
 
 
 def test_the_next_run_replaces_what_the_run_before_left(live: Any, config: Config) -> None:
-    assert begun(context()) == 2
+    assert build(context()) == 2
     with capture_logs() as logs:
-        assert begun({**context(), "run_id": "run-2"}) == 3
+        assert build({**context(), "run_id": "run-2"}) == 3
     assert live.world(config)["epochs"][f"{TOPOLOGY}/2"]["stage"] == "ABORTED"
     assert "Epoch 2 of the run before is removed" in str(logs)
 
@@ -91,35 +91,35 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setattr(tasks, "config_with_spark", lambda _: config)
     epochs = Epochs(config.lake)
     for number, names in ((1, FIRST), (2, SECOND)):
-        tell(config, TOPOLOGY, number, names[0], known={}, plan_id="p", actor="test" if number == 1 else AUTHOR)
-        tell(config, TOPOLOGY, number, *names[1:], known={"verified": {"verdict": "differs", "report": "{}"}})
+        tell(config, TOPOLOGY, number, names[0], by_event={}, plan_id="p", actor="test" if number == 1 else AUTHOR)
+        tell(config, TOPOLOGY, number, *names[1:], by_event={"verified": {"verdict": "differs", "report": "{}"}})
     assert epochs.record(TOPOLOGY).candidate_epoch() == 2
     return config
 
 
-def left_alone(config: Config, said: str) -> None:
+def left_alone(config: Config, reason: str) -> None:
     """Neither the next run nor the end of this one removes a candidate, and what is said of it is why."""
     before = Epochs(config.lake).events()
     with capture_logs() as logs, pytest.raises(AirflowSkipException):
         planned(context())
-    assert said in str(logs) and "left alone" in str(logs)
+    assert reason in str(logs) and "left alone" in str(logs)
     with capture_logs() as logs:
         assert conclude() == "same"
-    assert said in str(logs) and "It stays." in str(logs)
+    assert reason in str(logs) and "It stays." in str(logs)
     assert Epochs(config.lake).events() == before
 
 
 @pytest.mark.parametrize("move", MOVES)
 def test_a_candidate_of_the_schedule_that_a_person_is_moving_is_left_alone(real: Config, move: str) -> None:
-    events, said = MOVES[move]
-    tell(real, TOPOLOGY, 2, *events, known={"asked": {"until": "9999-12-31T00:00:00+00:00"}})
-    left_alone(real, said)
+    events, reason = MOVES[move]
+    tell(real, TOPOLOGY, 2, *events, by_event={"asked": {"until": "9999-12-31T00:00:00+00:00"}})
+    left_alone(real, reason)
 
 
 def test_a_rollback_to_an_epoch_of_the_schedule_is_left_alone(real: Config) -> None:
-    tell(real, TOPOLOGY, 2, "moved", known={"moved": {"from": 1}})
-    tell(real, TOPOLOGY, 3, *SECOND, "moved", known={"moved": {"from": 2}})
-    tell(real, TOPOLOGY, 2, "recalled", known={})
+    tell(real, TOPOLOGY, 2, "moved", by_event={"moved": {"from": 1}})
+    tell(real, TOPOLOGY, 3, *SECOND, "moved", by_event={"moved": {"from": 2}})
+    tell(real, TOPOLOGY, 2, "recalled", by_event={})
     left_alone(real, "is being brought back, as test asked")
 
 
@@ -128,10 +128,10 @@ def test_a_candidate_that_somebody_approves_at_that_moment_is_left_alone(
 ) -> None:
     looked = reprocess.being_moved
 
-    def late(known: Any, epoch: int) -> str:
-        found = looked(known, epoch)
-        tell(real, TOPOLOGY, 2, "approved", known={})
-        return found
+    def late(record: Any, epoch: int) -> str:
+        reason = looked(record, epoch)
+        tell(real, TOPOLOGY, 2, "approved", by_event={})
+        return reason
 
     monkeypatch.setattr(reprocess, "being_moved", late)
     with capture_logs() as logs, pytest.raises(AirflowSkipException):
@@ -144,7 +144,7 @@ def test_a_candidate_that_somebody_approves_at_that_moment_is_left_alone(
     "events", [("asked",), ("reopened", "rejected")], ids=["whose question is over", "that was rejected"]
 )
 def test_what_nobody_is_moving_any_more_is_removed(real: Config, events: tuple[str, ...]) -> None:
-    tell(real, TOPOLOGY, 2, *events, known={"asked": {"until": "2026-01-01T00:00:00+00:00"}})
+    tell(real, TOPOLOGY, 2, *events, by_event={"asked": {"until": "2026-01-01T00:00:00+00:00"}})
     assert being_moved(Epochs(real.lake).record(TOPOLOGY), 2) == ""
 
 
@@ -160,32 +160,32 @@ def test_without_a_live_epoch_there_is_nothing_to_compare_with(control: Any, con
 def test_a_scheduled_replay_starts_at_the_beginning_or_at_a_savepoint(
     live: Any, monkeypatch: pytest.MonkeyPatch, savepoint: str, start: object
 ) -> None:
-    asked = []
+    starts = []
 
     def plan(_: Config, request: Any) -> Any:
-        asked.append(request.start)
+        starts.append(request.start)
         raise TopologyError("enough")
 
     monkeypatch.setattr(live, "plan", plan)
     with pytest.raises(AirflowFailException, match="enough"):
         planned(context(), savepoint=savepoint)
-    assert asked == [start]
+    assert starts == [start]
 
 
-def conclude(**found: Any) -> Any:
-    return Conclude(task_id="conclude", topology=TOPOLOGY, verification={**FOUND, **found}).execute(context())
+def conclude(**values: Any) -> Any:
+    return Conclude(task_id="conclude", topology=TOPOLOGY, verification={**VERIFICATION, **values}).execute(context())
 
 
 def test_what_is_the_same_is_dropped_and_its_report_kept(live: Any, config: Config) -> None:
-    begun(context())
+    build(context())
     with capture_logs() as logs:
         assert conclude() == conclude() == "same"
     assert live.world(config)["epochs"][f"{TOPOLOGY}/2"]["stage"] == "ABORTED"
-    assert "is the same as live epoch" in str(logs) and FOUND["report"] in str(logs)
+    assert "is the same as live epoch" in str(logs) and VERIFICATION["report"] in str(logs)
 
 
 def test_what_differs_fails_the_run_and_stays(live: Any, config: Config) -> None:
-    begun(context())
+    build(context())
     with (
         capture_logs() as logs,
         pytest.raises(
@@ -234,9 +234,9 @@ def test_a_schedule_is_read_from_the_file_and_a_wrong_one_takes_no_dag_down(tmp_
         {"cron": "0 3 * * *", "zone": ""},
         {"cron": "never", "savepoint": "s"},
     ]
-    found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
-    assert found["errors"] == {}
-    assert [name for name in found["dags"] if "reprocess" in name] == [  # type: ignore[attr-defined]
+    bag = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
+    assert bag["errors"] == {}
+    assert [name for name in bag["dags"] if "reprocess" in name] == [  # type: ignore[attr-defined]
         "reprocess__demo.good",
         "reprocess__demo.local",
     ]

@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
-from support.page_lake import CANDIDATE, Told, report, steady
+from support.page_lake import CANDIDATE, TopologyStory, report, steady
 
 from kappa import clock
 from kappa.config import Config
@@ -43,11 +43,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
         monkeypatch.setenv(f"KAPPA_{name}", str(value))
     config = Config.from_env()
     Path(config.lake).mkdir()
-    told, now = Told(config=config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
-    told.begin(1, now)
-    told.move(1, None, 0, now)
-    told.ledger(1, steady(now, 3))
-    told.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    story, now = TopologyStory(config=config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
+    story.begin(1, now)
+    story.move(1, None, 0, now)
+    story.ledger(1, steady(now, 3))
+    story.begin(2, now, live=1, stages=CANDIDATE, report=report())
     return TestClient(Starlette(routes=[Mount("/kappa", app=Pages())]), follow_redirects=False)
 
 
@@ -93,11 +93,11 @@ def test_buttons_lead_to_the_dags_on_the_same_server(site: TestClient) -> None:
 def test_the_plugin_puts_the_pages_into_airflows_navigation() -> None:
     from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 
-    found = importlib.util.spec_from_file_location("kappa_plugin_here", PLUGIN)
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("kappa_plugin_here", PLUGIN)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     (view,) = module.KappaPlugin.external_views
-    shown = ExternalViewResponse.model_validate(view)
+    response = ExternalViewResponse.model_validate(view)
     (app,) = module.KappaPlugin.fastapi_apps
-    assert shown.destination == "nav" and shown.nav_top_level and shown.href == f"{app['url_prefix']}/"
+    assert response.destination == "nav" and response.nav_top_level and response.href == f"{app['url_prefix']}/"

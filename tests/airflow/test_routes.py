@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
-from support.page_lake import CANDIDATE, Told, report
+from support.page_lake import CANDIDATE, TopologyStory, report
 from support.web_site import Site
 
 from kappa import clock
@@ -29,13 +29,13 @@ def table() -> dict[str, dict[str, str]]:
     """Route -> caller -> what it gets."""
     lines = DOC.read_text().partition("| route |")[2].splitlines()
     callers = [cell.strip() for cell in lines[0].strip("| ").split("|")]
-    found = {}
+    rows = {}
     for line in lines[2:]:
         if not line.startswith("|"):
             break
         route, *cells = (cell.strip() for cell in line.strip("| ").split(" | "))
-        found[route.strip("`")] = dict(zip(callers, cells, strict=True))
-    return found
+        rows[route.strip("`")] = dict(zip(callers, cells, strict=True))
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
     site = Site(tmp_path_factory.mktemp("routes"), declared)
     site.epoch.put({"card": "C1", "Tier": SECRET})
-    told, now = Told(config=site.config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
-    told.begin(2, now, live=1, stages=CANDIDATE, report=report(NAME))
+    story, now = TopologyStory(config=site.config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
+    story.begin(2, now, live=1, stages=CANDIDATE, report=report(NAME))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in site.config.to_env().items():
             patch.setenv(name, value)
@@ -83,9 +83,9 @@ def asking(app: Any, monkeypatch: pytest.MonkeyPatch) -> TestClient:
 
 
 def routes(app: Any) -> list[APIRoute]:
-    found = [route for route in app.routes if isinstance(route, APIRoute)]
-    assert len(found) == len(app.routes), "a route of another kind asks for no rights"
-    return found
+    api_routes = [route for route in app.routes if isinstance(route, APIRoute)]
+    assert len(api_routes) == len(app.routes), "a route of another kind asks for no rights"
+    return api_routes
 
 
 def got(asking: TestClient, route: str, role: str) -> str:
@@ -93,18 +93,18 @@ def got(asking: TestClient, route: str, role: str) -> str:
     path = re.sub(r"\{(\w+)(:path)?\}", lambda name: VALUES.get(name[1], "nothing/here"), route)
     headers = {} if role == "no login" else {"x-role": role}
     answer = asking.get(path, headers={**headers, "accept": "application/json"})
-    said = answer.text
+    text = answer.text
     if answer.status_code == 401:
         browser = asking.get(path, headers={**headers, "accept": "text/html"})
         return "401, login" if browser.status_code == 303 else str(browser.status_code)
     if answer.status_code != 200:
-        assert SECRET not in said
+        assert SECRET not in text
         return str(answer.status_code)
-    if SECRET in said:
+    if SECRET in text:
         return "all"
-    if "ithheld" in said and NAME in said + path:
+    if "ithheld" in text and NAME in text + path:
         return "without masked"
-    return "all" if NAME in said or route in OF_NO_TOPOLOGY or path.endswith("/C1") else "empty"
+    return "all" if NAME in text or route in OF_NO_TOPOLOGY or path.endswith("/C1") else "empty"
 
 
 def test_every_route_has_a_row_and_every_row_a_route(app: Any) -> None:
@@ -114,8 +114,8 @@ def test_every_route_has_a_row_and_every_row_a_route(app: Any) -> None:
 
 @pytest.mark.parametrize("route", table())
 def test_a_route_gives_each_caller_what_its_row_says(asking: TestClient, route: str) -> None:
-    wanted = table()[route]
-    assert {role: got(asking, route, role) for role in wanted} == wanted
+    row = table()[route]
+    assert {role: got(asking, route, role) for role in row} == row
 
 
 @pytest.mark.parametrize(("role", "may"), [(None, False), ("viewer", False), ("user", True), ("op", True)])
@@ -127,10 +127,10 @@ def test_what_changes_something_is_a_dag_which_a_viewer_may_not_trigger(role: st
     user = SimpleAuthManagerUser(username="ann", role=role)
     for method, entity in (("POST", DagAccessEntity.RUN), ("PUT", DagAccessEntity.HITL_DETAIL)):
         details = DagDetails(id=f"replay__{NAME}")
-        found = SimpleAuthManager().is_authorized_dag(
+        is_allowed = SimpleAuthManager().is_authorized_dag(
             method=method,  # type: ignore[arg-type]
             access_entity=entity,
             details=details,
             user=user,
         )
-        assert found is may, entity
+        assert is_allowed is may, entity

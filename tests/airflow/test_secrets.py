@@ -32,21 +32,21 @@ def test_no_xcom_trigger_state_log_template_or_file_of_a_replay_has_it(
     extra = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
     connection = {"conn_type": "generic", "host": "b", "port": 1, "login": "kappa", "password": SECRET, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_KAPPA_KAFKA", json.dumps(connection))
-    given = context()
+    run = context()
     plan = PlanReplay(task_id="plan", topology=TOPOLOGY)
-    planned = plan.execute(given)
+    planned = plan.execute(run)
     start = StartReplay(task_id="start", plan=planned)
-    member = start.execute(given)
+    member = start.execute(run)
     stage = AwaitStage(task_id="wait", members=member, stage="VERIFIED")
     watch = WatchStream(task_id="watch", topology=TOPOLOGY)
-    deferred = [deferral(task.execute, given) for task in (stage, watch)]
+    deferred = [deferral(task.execute, run) for task in (stage, watch)]
 
     tasks = (plan, start, stage, watch)
     templates = [getattr(task, field, None) for task in tasks for field in task.template_fields]
-    shown = [planned, member, given["task_state_store"], templates, config.to_env()]
-    shown += [(found.trigger.serialize(), found.kwargs) for found in deferred]
-    shown += [caplog.text, capfd.readouterr()]
-    assert SECRET not in repr(shown)
+    places = [planned, member, run["task_state_store"], templates, config.to_env()]
+    places += [(each.trigger.serialize(), each.kwargs) for each in deferred]
+    places += [caplog.text, capfd.readouterr()]
+    assert SECRET not in repr(places)
 
     file = config.home / "kafka-client.properties"
     folder = Path(config.lake).parent

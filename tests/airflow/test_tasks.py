@@ -23,17 +23,17 @@ def world(control: Any, config: Config) -> Callable[[], Any]:
     return lambda: control.world(config)
 
 
-def watch(given: Any, **arguments: Any) -> TaskDeferred:
+def watch(run: Any, **arguments: Any) -> TaskDeferred:
     with pytest.raises(TaskDeferred) as deferred:
-        WatchStream(task_id="watch", topology=TOPOLOGY, **arguments).execute(given)
+        WatchStream(task_id="watch", topology=TOPOLOGY, **arguments).execute(run)
     return deferred.value
 
 
-def resume(given: Any, **event: Any) -> TaskDeferred:
-    until = watch(given).kwargs
+def resume(run: Any, **event: Any) -> TaskDeferred:
+    until = watch(run).kwargs
     with pytest.raises(TaskDeferred) as deferred:
         WatchStream(task_id="watch", topology=TOPOLOGY).resume(
-            given, {"epoch": 1, "restarts": 0, "message": "", **event}, **(until or {})
+            run, {"epoch": 1, "restarts": 0, "message": "", **event}, **(until or {})
         )
     return deferred.value
 
@@ -68,15 +68,15 @@ def test_which_driver_is_watched_is_kept_before_it_is_started(
 ) -> None:
     watch(context())
     change(control, config, 1, state="dead")
-    given = context()
+    run = context()
 
     def ensure_driver(*_: Any) -> Any:
-        assert given["task_state_store"]["kappa_driver"]["epoch"] == 1
+        assert run["task_state_store"]["kappa_driver"]["epoch"] == 1
         raise LakeUnreachableError("killed here")
 
     monkeypatch.setattr(control, "ensure_driver", ensure_driver)
     with pytest.raises(LakeUnreachableError):
-        WatchStream(task_id="watch", topology=TOPOLOGY).execute(given)
+        WatchStream(task_id="watch", topology=TOPOLOGY).execute(run)
 
 
 def test_a_driver_that_was_stopped_on_request_is_watched_and_not_started(
@@ -137,20 +137,20 @@ def test_a_watch_is_tried_again_with_growing_pauses_whatever_fails() -> None:
 
 @pytest.mark.usefixtures("control")
 def test_a_plan_is_made_once_a_run(world: Callable[[], Any]) -> None:
-    given = context()
-    first = planned(given)
-    started(given)
-    assert planned(given) == first
+    run = context()
+    first = planned(run)
+    started(run)
+    assert planned(run) == first
     assert ReplayPlan.from_json(first).request.actor == "airflow:ann"
     assert list(world()["epochs"]) == [f"{TOPOLOGY}/1"]
 
 
 @pytest.mark.usefixtures("control")
 def test_a_refused_plan_fails_without_a_retry_and_says_why() -> None:
-    given = context(start="to_datetime", time="2031-01-01T00:00:00Z")
+    run = context(start="to_datetime", time="2031-01-01T00:00:00Z")
     with pytest.raises(AirflowFailException, match="events"):
-        planned(given)
-    assert not given["task_state_store"]
+        planned(run)
+    assert not run["task_state_store"]
 
 
 @pytest.mark.usefixtures("control")
@@ -170,19 +170,19 @@ def test_a_run_names_its_topologies_and_one_alone_has_dags_of_its_own() -> None:
 
 def test_the_plan_of_one_of_several_is_that_of_their_form(control: Any) -> None:
     control.start(control.Config.from_env(), TOPOLOGY, actor="ann")
-    given = context(topologies=BOTH, reason="tariff")
-    plan = ReplayPlan.from_json(planned(given))
+    run = context(topologies=BOTH, reason="tariff")
+    plan = ReplayPlan.from_json(planned(run))
     assert (plan.topology, plan.request.reason, plan.request.actor) == (TOPOLOGY, "tariff", "airflow:ann")
-    assert started(given) == 2
+    assert started(run) == 2
 
 
 def test_a_topology_that_would_read_the_live_epoch_of_another_one_of_them_is_refused(control: Any) -> None:
     control.start(control.Config.from_env(), TOPOLOGY, actor="ann")
-    given = context(topologies=BOTH)
+    run = context(topologies=BOTH)
     bound = {"events": Binding(topology=OTHER, epoch=1, topic="kept.e0001")}
-    plan = replace(ReplayPlan.from_json(planned(given)), bound=bound, id="").to_json()
+    plan = replace(ReplayPlan.from_json(planned(run)), bound=bound, id="").to_json()
     with pytest.raises(AirflowFailException, match=rf"{TOPOLOGY} reads a topic of {OTHER}.*--upstream {OTHER}=EPOCH"):
-        StartReplay(task_id="start", plan=plan).execute(given)
+        StartReplay(task_id="start", plan=plan).execute(run)
 
 
 def test_a_lake_that_does_not_answer_is_left_to_the_retries(control: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +195,8 @@ def test_a_lake_that_does_not_answer_is_left_to_the_retries(control: Any, monkey
 
 
 def test_starting_a_plan_twice_gives_the_same_epoch(world: Callable[[], Any], control: Any) -> None:
-    given = context()
-    assert started(given) == started(given) == 1
+    run = context()
+    assert started(run) == started(run) == 1
     assert len(world()["epochs"]) == 1
 
 
@@ -238,8 +238,8 @@ def test_an_epoch_that_will_not_arrive_fails_its_task_for_good(kind: str) -> Non
         stage_task("SEEDED").resume(context(), {"event": kind, "epoch": 1, "restarts": 0, "message": "why"})
 
 
-def cut_over(given: Any) -> None:
-    CutOver(task_id="cut_over", members=FIRST).execute(given)
+def cut_over(run: Any) -> None:
+    CutOver(task_id="cut_over", members=FIRST).execute(run)
 
 
 def test_where_the_form_says_keep_there_is_no_cutover(control: Any, config: Config) -> None:

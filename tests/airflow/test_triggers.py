@@ -100,8 +100,8 @@ def test_a_slow_driver_is_warned_of_once(world: Callable[..., None]) -> None:
     world(e1={"state": "slow"})
     with capture_logs() as logs:
         assert first_event(stream())["event"] == "ended"
-    said = [entry["event"] % entry.get("positional_args", ()) for entry in logs if entry["log_level"] == "warning"]
-    assert [line for line in said if "is slow" in line] == [f"Driver of {TOPOLOGY} epoch 1 is slow: "]
+    warnings = [entry["event"] % entry.get("positional_args", ()) for entry in logs if entry["log_level"] == "warning"]
+    assert [line for line in warnings if "is slow" in line] == [f"Driver of {TOPOLOGY} epoch 1 is slow: "]
 
 
 def test_a_stuck_driver_is_reported_at_once(world: Callable[..., None]) -> None:
@@ -183,9 +183,9 @@ def test_the_event_loop_is_free_while_a_trigger_looks(
 ) -> None:
     import threading
 
-    seen = []
+    threads = []
     real = control.progress
-    monkeypatch.setattr(control, "progress", lambda *a: (seen.append(threading.current_thread()), real(*a))[1])
+    monkeypatch.setattr(control, "progress", lambda *a: (threads.append(threading.current_thread()), real(*a))[1])
     world(e2={"stage": "SEEDED"})
     first_event(stage("SEEDED"))
-    assert seen and threading.main_thread() not in seen
+    assert threads and threading.main_thread() not in threads

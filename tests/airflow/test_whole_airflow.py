@@ -129,7 +129,7 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     watched(stack, f"stream__{topology}")
     stack.unpause(f"stream__{topology}", paused=True)
     run = stack.trigger(dag_id, {**FORM, "then": "ask"})
-    question = stack.asked(dag_id, run, "approve")
+    question = stack.question(dag_id, run, "approve")
     assert (
         question["subject"] == f"Move readers of {topology} from epoch 1 to epoch 2?"
         and "**differs**" in question["body"]
@@ -148,7 +148,7 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     assert "It was rejected (airflow:admin)" in stack.task_log(dag_id, run, "cut_over")
 
     run = stack.trigger(later, {})
-    stack.asked(later, run, "approve")
+    stack.question(later, run, "approve")
     taken_up = f"Epoch 2 of {topology} was rejected by airflow:admin. It is taken up again."
     assert taken_up in stack.task_log(later, run, "approve")
     stack.respond(later, run, "approve", "Approve")
@@ -156,7 +156,7 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     assert fakes(stack)["live"][topology] == 2
 
     run = stack.trigger(f"rollback__{topology}", {"reason": "back"})
-    question = stack.asked(f"rollback__{topology}", run, "confirm")
+    question = stack.question(f"rollback__{topology}", run, "confirm")
     assert f"Readers of {topology} go back from epoch 2 to epoch 1." in question["body"]
     stack.respond(f"rollback__{topology}", run, "confirm", "Approve")
     assert stack.finish(f"rollback__{topology}", run) == "success"
@@ -176,7 +176,7 @@ def test_several_topologies_are_replayed_asked_about_once_and_moved_and_brought_
     assert not [key for key in fakes(stack)["epochs"] if key.startswith("demo.joint_") and key.endswith("/2")]
 
     run = stack.trigger("joint_replay", {"topologies": names, "reason": "tariff"})
-    question = stack.asked("joint_replay", run, "approve")
+    question = stack.question("joint_replay", run, "approve")
     assert question["subject"] == "Move readers of demo.joint_a and demo.joint_b together?"
     for name in names:
         assert f"Readers of **{name}** are moved from epoch **1** to epoch **2**" in question["body"]
@@ -184,9 +184,9 @@ def test_several_topologies_are_replayed_asked_about_once_and_moved_and_brought_
             "/tasks/approve/required_actions?map_index=-1"
         )
     instances = stack.call("GET", f"/dags/joint_replay/dagRuns/{run}/taskInstances?limit=100")["task_instances"]
-    shown = [(one["task_id"], one["rendered_map_index"]) for one in instances if one["map_index"] >= 0]
+    pairs = [(one["task_id"], one["rendered_map_index"]) for one in instances if one["map_index"] >= 0]
     tasks = ("plan", "start", "rewound", "seeded", "replayed", "caught_up", "verified")
-    assert sorted(shown) == sorted((task, name) for task in tasks for name in names)
+    assert sorted(pairs) == sorted((task, name) for task in tasks for name in names)
     stack.kill("scheduler")
     stack.respond("joint_replay", run, "approve", "Approve")
     stack.start_component("scheduler")
@@ -195,7 +195,7 @@ def test_several_topologies_are_replayed_asked_about_once_and_moved_and_brought_
     assert fakes(stack)["epochs"]["demo.joint_a/2"]["together"] == dict.fromkeys(names, 2)
 
     run = stack.trigger("joint_rollback", {"topologies": names, "reason": "the tariff was wrong"})
-    question = stack.asked("joint_rollback", run, "confirm")
+    question = stack.question("joint_rollback", run, "confirm")
     assert all(f"Readers of {name} go back from epoch 2 to epoch 1." in question["body"] for name in names)
     stack.respond("joint_rollback", run, "confirm", "Approve")
     assert stack.finish("joint_rollback", run) == "success"
@@ -220,10 +220,10 @@ def test_housekeeping_runs_and_a_stream_takes_no_run_by_hand(stack: AirflowStack
 
 def announced(stack: AirflowStack) -> list[tuple[str, str]]:
     """Which move each asset event of the balances is about, oldest first."""
-    found = stack.call("GET", "/assets/events?limit=100&name_pattern=demo.announced")["asset_events"]
+    events = stack.call("GET", "/assets/events?limit=100&name_pattern=demo.announced")["asset_events"]
     return [
         (event["extra"]["id"], event["extra"]["table"])
-        for event in found
+        for event in events
         if event["extra"].get("topology") == "demo.announced"
     ]
 
@@ -233,23 +233,23 @@ def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_di
         return [run["state"] for run in stack.runs(dag_id)]
 
     def has(*moves: str) -> None:
-        wanted = [(move, table) for move in moves for table in ("balances", "notes")]
+        pairs = [(move, table) for move in moves for table in ("balances", "notes")]
         wait_for(
-            lambda: sorted(announced(stack)) == sorted(wanted),
+            lambda: sorted(announced(stack)) == sorted(pairs),
             PATIENCE,
             f"{moves} are announced",
             lambda: str(announced(stack)),
         )
 
-    def make(epoch: int, *names: str, **said: Any) -> None:
+    def make(epoch: int, *names: str, **move: Any) -> None:
         """What `kappa cutover` in a terminal leaves on record."""
         plan = json.dumps({"tables": ["balances"], "appends": ["notes"]})
-        known = {
+        details = {
             "planned": {"plan": plan},
             "verified": {"verdict": "same"},
-            "moved": {"at": {"events": {"0": 9}}, **said},
+            "moved": {"at": {"events": {"0": 9}}, **move},
         }
-        tell(stack.config, "demo.announced", epoch, *names, known=known)
+        tell(stack.config, "demo.announced", epoch, *names, by_event=details)
 
     stack.await_dag("downstream")
     wait_for(lambda: "success" in runs("announcements"), PATIENCE, "the watcher woke its DAG once")
@@ -267,11 +267,13 @@ def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_di
     wait_for(lambda: set(runs("announcements")) == {"success"}, PATIENCE, "every run ended well")
     has("demo.announced/4", "demo.announced/11")
 
-    def told() -> list[int]:
-        said = "".join(stack.task_log("downstream", run["dag_run_id"], "told") for run in stack.runs("downstream"))
-        return [said.count(f"told demo.announced/{n} cutover at {{'events': {{'0': 9}}}}") for n in (4, 11)]
+    def mentions() -> list[int]:
+        log = "".join(stack.task_log("downstream", run["dag_run_id"], "log_moves") for run in stack.runs("downstream"))
+        return [log.count(f"told demo.announced/{n} cutover at {{'events': {{'0': 9}}}}") for n in (4, 11)]
 
-    wait_for(lambda: told() == [1, 1], PATIENCE, "the DAG downstream was told once of each move", lambda: str(told()))
+    wait_for(
+        lambda: mentions() == [1, 1], PATIENCE, "the DAG downstream was told once of each move", lambda: str(mentions())
+    )
 
 
 def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: AirflowStack) -> None:

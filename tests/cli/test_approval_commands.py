@@ -30,7 +30,7 @@ REPORT = DiffReport(
     at=Offsets({"pos": {0: 9}}),
     tables=(TableDiff(name="balances", rows_live=1, rows_candidate=2, keys_added=1),),
 )
-KNOWN = {
+DETAILS = {
     "planned": {"plan_id": "p"},
     "verified": {"verdict": "differs", "report": REPORT.to_json()},
     "moved": {"from": None},
@@ -46,8 +46,8 @@ def config(tmp_path: Path) -> Config:
     (folder / "ab.py").write_text("Topology(name='a.b', version='2', approvals=2)")
     words = {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_TOPOLOGIES": str(folder)}
     config = Config.from_env(words)
-    tell(config, "a.b", 1, *FIRST, known=KNOWN)
-    tell(config, "a.b", 2, *SECOND, known=KNOWN)
+    tell(config, "a.b", 1, *FIRST, by_event=DETAILS)
+    tell(config, "a.b", 2, *SECOND, by_event=DETAILS)
     return config
 
 
@@ -61,11 +61,11 @@ def run(config: Config, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_a_look_shows_the_difference_and_changes_nothing(run: Run, config: Config) -> None:
-    found = run("approve", "a.b")
-    assert found.exit_code == 0, found.output
-    assert "Epoch 2 of a.b would replace epoch 1." in found.output and "table balances" in found.output
-    assert "Would approve epoch 2 of a.b." in found.output
-    assert "kappa approve a.b --execute" in found.output
+    result = run("approve", "a.b")
+    assert result.exit_code == 0, result.output
+    assert "Epoch 2 of a.b would replace epoch 1." in result.output and "table balances" in result.output
+    assert "Would approve epoch 2 of a.b." in result.output
+    assert "kappa approve a.b --execute" in result.output
     assert Epochs(config.lake).record("a.b").epoch(2).approvals == ()
 
 
@@ -82,8 +82,8 @@ def test_two_people_approve_and_each_is_told_what_is_missing(run: Run) -> None:
 def test_a_variable_of_the_environment_makes_nobody_a_second_person(run: Run, config: Config) -> None:
     names = ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER")
     for name in names:
-        found = run("approve", "a.b", "2", "--execute", **{name: f"bob-by-{name}".lower()})
-        assert "is approved by ann." in found.output and "1 more has to" in found.output
+        result = run("approve", "a.b", "2", "--execute", **{name: f"bob-by-{name}".lower()})
+        assert "is approved by ann." in result.output and "1 more has to" in result.output
     assert [event.actor for event in Epochs(config.lake).record("a.b").epoch(2).approvals] == ["ann"]
 
 
@@ -105,28 +105,28 @@ def test_where_only_logins_of_airflow_count_it_is_said_before_anything_is_writte
 
 
 def test_what_changed_since_it_was_shown_is_refused(run: Run, config: Config) -> None:
-    shown = json.loads(run("approve", "a.b", "--json").output)
+    look = json.loads(run("approve", "a.b", "--json").output)
     events = [{"topology": "a.b", "epoch": 2, "event": "approved"}]
-    assert shown == {
+    assert look == {
         "executed": False,
         "topology": "a.b",
         "epoch": 2,
-        "shown": shown["shown"],
+        "shown": look["shown"],
         "approved_by": [],
         "missing": 2,
         "effects": [{"effect": "approve epoch 2 of a.b", "events": events}],
     }
     other = run("approve", "a.b", "--shown", "000000000000", "--execute")
-    assert isinstance(other.exception, MoveRefusedError) and f"is {shown['shown']} now" in str(other.exception)
-    done = json.loads(run("approve", "a.b", "--shown", shown["shown"], "--execute", "--json").output)
-    assert (done["approved_by"], done["missing"]) == (["ann"], 1)
+    assert isinstance(other.exception, MoveRefusedError) and f"is {look['shown']} now" in str(other.exception)
+    answer = json.loads(run("approve", "a.b", "--shown", look["shown"], "--execute", "--json").output)
+    assert (answer["approved_by"], answer["missing"]) == (["ann"], 1)
 
 
 def test_a_rejection_is_a_dry_run_first_and_says_how_to_take_it_back(run: Run, config: Config) -> None:
     assert "Would reject epoch 2 of a.b and stop its driver." in run("reject", "a.b", "2").output
     assert Epochs(config.lake).record("a.b").epoch(2).rejected is None
-    done = run("reject", "a.b", "2", "--reason", "wrong sums", "--execute")
-    assert "kept for 72 hours" in done.output and "kappa start a.b --epoch 2 --execute" in done.output
+    result = run("reject", "a.b", "2", "--reason", "wrong sums", "--execute")
+    assert "kept for 72 hours" in result.output and "kappa start a.b --epoch 2 --execute" in result.output
     rejected = Epochs(config.lake).record("a.b").epoch(2).rejected
     assert rejected is not None and (rejected.actor, rejected.reason) == ("ann", "wrong sums")
     assert isinstance(run("approve", "a.b").exception, UnknownEpochError)

@@ -21,13 +21,13 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_without_an_archive_it_says_how_to_begin_one(lake: str) -> None:
-    done = CliRunner().invoke(app, ["archive", "status"])
-    assert (done.exit_code, "kappa archive start <topic> --execute" in done.output) == (0, True)
+    result = CliRunner().invoke(app, ["archive", "status"])
+    assert (result.exit_code, "kappa archive start <topic> --execute" in result.output) == (0, True)
 
 
 def test_a_topic_without_an_archive_is_an_error_of_its_own(lake: str) -> None:
-    done = CliRunner().invoke(app, ["archive", "status", "pos"])
-    assert isinstance(done.exception, UnknownArchiveError)
+    result = CliRunner().invoke(app, ["archive", "status", "pos"])
+    assert isinstance(result.exception, UnknownArchiveError)
 
 
 def test_a_stop_is_a_dry_run_first_and_takes_the_claim_only_once(lake: str) -> None:

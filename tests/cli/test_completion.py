@@ -11,9 +11,9 @@ from support.topologies import FOLDER
 
 def complete(line: str, tmp_path: Path, **environ: str) -> tuple[list[str], list[str]]:
     """What bash is told to show behind a line, and what of long imports that took."""
-    asked = {"_KAPPA_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    variables = {"_KAPPA_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     settings = {"KAPPA_HOME": str(tmp_path), "KAPPA_TOPOLOGIES": str(FOLDER), **environ}
-    ran = run(**settings, **asked)
+    ran = run(**settings, **variables)
     assert ran.code == 0
     return ran.output.split(), ran.imported
 

@@ -13,7 +13,7 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.rules.step import step_not_inspected
 from kappa.verify import inspection
 
-FOUND = (step_not_inspected("ValueError: no rows"),)
+FINDINGS = (step_not_inspected("ValueError: no rows"),)
 
 
 class Planned(Exception):
@@ -27,29 +27,29 @@ class Planned(Exception):
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Topologies whose step somebody had Spark look at."""
-    seen: list[str] = []
+    topologies: list[str] = []
 
     def look(_: Any, topology: str) -> tuple[Any, ...]:
-        seen.append(topology)
-        return FOUND
+        topologies.append(topology)
+        return FINDINGS
 
     def plan(_: Any, request: ReplayRequest, *, step: tuple[Any, ...] = ()) -> Any:
         raise Planned(request, step)
 
     monkeypatch.setattr(inspection, "inspect_deployed", look)
     monkeypatch.setattr(control, "plan", plan)
-    return seen
+    return topologies
 
 
 @pytest.mark.parametrize("command", ["plan", "replay"])
 def test_a_second_run_is_asked_for_and_what_threatens_it_is_looked_for(looked_at: list[str], command: str) -> None:
-    found = CliRunner().invoke(app, [command, "a.b", "--determinism"]).exception
-    assert isinstance(found, Planned)
-    assert (found.request.determinism, found.step, looked_at) == (True, FOUND, ["a.b"])
+    error = CliRunner().invoke(app, [command, "a.b", "--determinism"]).exception
+    assert isinstance(error, Planned)
+    assert (error.request.determinism, error.step, looked_at) == (True, FINDINGS, ["a.b"])
 
 
 @pytest.mark.parametrize("command", ["plan", "replay"])
 def test_without_it_nobody_starts_spark(looked_at: list[str], command: str) -> None:
-    found = CliRunner().invoke(app, [command, "a.b"]).exception
-    assert isinstance(found, Planned)
-    assert (found.request.determinism, found.step, looked_at) == (False, (), [])
+    error = CliRunner().invoke(app, [command, "a.b"]).exception
+    assert isinstance(error, Planned)
+    assert (error.request.determinism, error.step, looked_at) == (False, (), [])

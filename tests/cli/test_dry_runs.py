@@ -56,8 +56,8 @@ Run = Callable[..., "Answer"]
 class Answer:
     """What a command printed, its exit code, and the error that it ended with."""
 
-    def __init__(self, said: str, code: int, error: BaseException | None) -> None:
-        self.said, self.error = said, error
+    def __init__(self, output: str, code: int, error: BaseException | None) -> None:
+        self.output, self.error = output, error
         self.code = error.exit_code if isinstance(error, KappaError) else code
 
 
@@ -80,15 +80,15 @@ def run(config: Config, tmp_path: Path) -> Run:
     """Runs a command, and holds that one without --execute changed no file."""
 
     def files() -> dict[str, bytes]:
-        found = (file for file in tmp_path.rglob("*") if file.is_file() and file.parent.name != "__pycache__")
-        return {str(file): file.read_bytes() for file in found}
+        paths = (file for file in tmp_path.rglob("*") if file.is_file() and file.parent.name != "__pycache__")
+        return {str(file): file.read_bytes() for file in paths}
 
     def invoke(*words: str) -> Answer:
         before = files()
-        found = CliRunner().invoke(app, list(words), env=config.to_env())
+        result = CliRunner().invoke(app, list(words), env=config.to_env())
         if "--execute" not in words:
             assert files() == before
-        return Answer(found.output, found.exit_code, found.exception)
+        return Answer(result.output, result.exit_code, result.exception)
 
     return invoke
 
@@ -114,14 +114,14 @@ def run(config: Config, tmp_path: Path) -> Run:
 )
 def test_a_dry_run_refuses_what_the_real_run_refuses(run: Run, words: str, error: type[KappaError]) -> None:
     dry, real = run(*words.split()), run(*words.split(), "--execute")
-    assert isinstance(dry.error, error), dry.said
+    assert isinstance(dry.error, error), dry.output
     assert (str(dry.error), dry.code) == (str(real.error), real.code)
     assert dry.code != 0
-    assert "Would" not in dry.said
+    assert "Would" not in dry.output
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "command"),
+    ("words", "line", "command"),
     [
         ("cutover a.b", "Would hand over a.b from epoch 1 to epoch 2.", "kappa cutover a.b --execute"),
         (
@@ -134,38 +134,39 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(run: Run, words: str, error
         ("stop a.b --epoch 2", "Would stop the driver of epoch 2 of a.b.", "kappa stop a.b --epoch 2 --execute"),
     ],
 )
-def test_a_dry_run_says_what_the_record_would_get(run: Run, words: str, said: str, command: str) -> None:
-    found = run(*words.split())
-    assert found.code == 0, found.error
-    assert said in found.said
-    assert f"To do it: {command}" in found.said
+def test_a_dry_run_says_what_the_record_would_get(run: Run, words: str, line: str, command: str) -> None:
+    answer = run(*words.split())
+    assert answer.code == 0, answer.error
+    assert line in answer.output
+    assert f"To do it: {command}" in answer.output
 
 
 def test_a_dry_run_says_every_effect_in_order(run: Run, config: Config) -> None:
     lake = f"{config.lake}/a.b/e0002"
-    assert [line for line in run("abort", "a.b", "2").said.splitlines() if line.startswith("Would")] == [
+    assert [line for line in run("abort", "a.b", "2").output.splitlines() if line.startswith("Would")] == [
         "Would abort epoch 2 of a.b.",
         "Would wait until the driver of epoch 2 of a.b has ended, if it runs; end its process after 30 s.",
+        "Would seal the ledger of epoch 2 of a.b, if there is one, against a driver that wakes up late.",
         "Would delete the topics and the group of epoch 2 of a.b, if this lake made them.",
         f"Would remove the folder {lake}.",
         f"Would remove the plan {config.lake}/_kappa/plans/p.json, and code of epoch 2 that no other epoch has.",
     ]
-    shown = json.loads(run("cutover", "a.b", "--json").said)
-    (handover,) = shown["effects"]
-    assert (shown["executed"], handover["effect"]) == (False, "hand over a.b from epoch 1 to epoch 2")
+    plan = json.loads(run("cutover", "a.b", "--json").output)
+    (handover,) = plan["effects"]
+    assert (plan["executed"], handover["effect"]) == (False, "hand over a.b from epoch 1 to epoch 2")
     assert handover["events"] == [{"topology": "a.b", "epoch": 2, "event": "handover"}]
 
 
 def test_what_is_so_already_is_nothing_to_do(run: Run) -> None:
-    assert "Nothing to do: a.b to epoch 1" in run("cutover", "a.b", "--epoch", "1").said
+    assert "Nothing to do: a.b to epoch 1" in run("cutover", "a.b", "--epoch", "1").output
     assert run("stop", "a.b", "--execute").code == 0
-    assert "Nothing to do: the driver is stopped" in run("stop", "a.b").said
+    assert "Nothing to do: the driver is stopped" in run("stop", "a.b").output
 
 
 def test_a_pending_handover_to_another_epoch_refuses(run: Run, config: Config) -> None:
     row = Event(topology="a.b", epoch=2, event="handover", at=datetime.now(UTC), actor="ada", detail={"from": 1})
     Epochs(config.lake).change(row.topology, lambda _: [row])
-    assert "Nothing to do" in run("cutover", "a.b").said
+    assert "Nothing to do" in run("cutover", "a.b").output
     third = Event(topology="a.b", epoch=3, event="planned", at=datetime.now(UTC), actor="ada", detail={"code": "c"})
     Epochs(config.lake).change(third.topology, lambda _: [third])
     assert isinstance(run("cutover", "a.b", "--epoch", "3").error, MoveRefusedError)
@@ -194,38 +195,38 @@ class TestWithABroker:
     @pytest.mark.parametrize("words", ["start dry.run", "replay dry.run", "replay nope", "start nope"])
     def test_a_plan_that_is_refused_is_refused_without_execute_too(self, run: Run, words: str) -> None:
         dry, real = run(*words.split()), run(*words.split(), "--execute")
-        assert isinstance(dry.error, RefusedError), dry.said
+        assert isinstance(dry.error, RefusedError), dry.output
         assert (str(dry.error), dry.code) == (str(real.error), real.code)
-        assert "Would" not in dry.said.replace("Would build epoch", "", 0)
+        assert "Would" not in dry.output.replace("Would build epoch", "", 0)
 
     def test_a_first_start_says_what_it_builds(self, run: Run, kafka: Broker) -> None:
         kafka.create_topic("dry.none", 1)
         try:
-            found = run("start", "dry.run")
+            start = run("start", "dry.run")
             replay = run("replay", "dry.run", "--slice-records", "7", "--reason", "an old bug")
             offsets = run("offsets", "--group", "dry.readers", "--topic", "dry.none:0", "--to-earliest")
         finally:
             kafka.delete_topics(["dry.none"])
         again = "To do it: kappa replay dry.run --slice-records 7 --reason 'an old bug' --execute"
-        assert again in replay.said, replay.error
+        assert again in replay.output, replay.error
         again = "To do it: kappa offsets --group dry.readers --topic dry.none:0 --to-earliest --execute"
-        assert again in offsets.said, offsets.error
-        assert found.code == 0, found.error
-        assert "Would build epoch 1 from the beginning of its topics and make it live." in found.said
+        assert again in offsets.output, offsets.error
+        assert start.code == 0, start.error
+        assert "Would build epoch 1 from the beginning of its topics and make it live." in start.output
 
     def test_topics_are_created_once_and_never_changed(self, run: Run, kafka: Broker) -> None:
-        asked = ["topics", "create", "dry.made", "--partitions", "2", "--retention", "P30D"]
-        assert "Would create dry.made with 2 partitions, retention P30D." in run(*asked).said
+        words = ["topics", "create", "dry.made", "--partitions", "2", "--retention", "P30D"]
+        assert "Would create dry.made with 2 partitions, retention P30D." in run(*words).output
         assert "dry.made" not in kafka.topics()
         try:
-            assert "Created dry.made with 2 partitions" in run(*asked, "--execute").said
+            assert "Created dry.made with 2 partitions" in run(*words, "--execute").output
             assert kafka.topic_configs(["dry.made"])["dry.made"]["retention.ms"] == str(30 * 24 * 3600 * 1000)
-            assert "Nothing to do: dry.made exists." in run(*asked, "--execute").said
+            assert "Nothing to do: dry.made exists." in run(*words, "--execute").output
             for other in (["--partitions", "3"], ["--retention", "forever"], ["--config", "cleanup.policy=compact"]):
-                refused = run(*asked, *other, "--execute")
+                refused = run(*words, *other, "--execute")
                 assert "exists with" in str(refused.error)
             assert kafka.partitions("dry.made") == 2
-            listed = next(line for line in run("topics", "list").said.splitlines() if line.startswith("dry.made"))
+            listed = next(line for line in run("topics", "list").output.splitlines() if line.startswith("dry.made"))
             assert listed.split() == ["dry.made", "2", "0", "delete", "P30D", "-", "-"]
         finally:
             kafka.delete_topics(["dry.made"])
@@ -246,21 +247,21 @@ class TestWithABroker:
         (config.topologies / "sends.py").write_text(SENDS)
         kafka.create_topic("all.there", 1, {"retention.ms": "86400000"})
         needed = ["all.read", "all.sent", "dry.none"]
-        asked = ["topics", "create", "--all", "--partitions", "2"]
+        words = ["topics", "create", "--all", "--partitions", "2"]
         try:
-            dry = run(*asked)
-            would = [line for line in dry.said.splitlines() if line.startswith("Would")]
+            dry = run(*words)
+            would = [line for line in dry.output.splitlines() if line.startswith("Would")]
             assert would == [f"Would create {name} with 2 partitions, retention forever." for name in needed], dry.error
             assert not set(kafka.topics()) & set(needed)
-            assert "Created all.sent with 2 partitions" in run(*asked, "--execute").said
-            made = {name for name in kafka.topics() if name.startswith(("all.", "dry."))}
-            assert made == {"all.there", *needed}, "a versioned topic is made for each epoch"
+            assert "Created all.sent with 2 partitions" in run(*words, "--execute").output
+            names = {name for name in kafka.topics() if name.startswith(("all.", "dry."))}
+            assert names == {"all.there", *needed}, "a versioned topic is made for each epoch"
             assert kafka.topic_configs(["all.there"])["all.there"]["retention.ms"] == "86400000"
-            assert "every topic of a topology exists" in run(*asked, "--execute").said
+            assert "every topic of a topology exists" in run(*words, "--execute").output
         finally:
             kafka.delete_topics(["all.there", *needed])
         (config.topologies / "broken.py").write_text("from kappa import Nothing\n")
-        assert "broken.py" in str(run(*asked, "--execute").error)
+        assert "broken.py" in str(run(*words, "--execute").error)
         assert not set(kafka.topics()) & set(needed)
 
     @pytest.mark.parametrize("words", ["", "x --all"])

@@ -36,24 +36,25 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_a_deployed_topology_is_drawn_as_text_or_json(run: Run) -> None:
-    found = run("a.b")
-    assert found.exit_code == 0, found.exception
-    assert found.stdout.startswith("a.b version 1\n\nsource in"), "what its file prints goes to standard error"
+    result = run("a.b")
+    assert result.exit_code == 0, result.exception
+    assert result.stdout.startswith("a.b version 1\n\nsource in"), "what its file prints goes to standard error"
     assert '"kind": "step"' in run("a.b", "--json").stdout
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(run: Run) -> None:
-    found = run("a.bb")
-    assert isinstance(found.exception, UnknownTopologyError) and "Did you mean 'a.b'?" in str(found.exception)
+    result = run("a.bb")
+    assert isinstance(result.exception, UnknownTopologyError) and "Did you mean 'a.b'?" in str(result.exception)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["plans/none.json"], "There is no file plans/none.json."), (["README"], "This is not a plan")]
+    ("words", "message"),
+    [(["plans/none.json"], "There is no file plans/none.json."), (["README"], "This is not a plan")],
 )
-def test_what_cannot_be_explained_is_refused(run: Run, tmp_path: Path, words: list[str], said: str) -> None:
+def test_what_cannot_be_explained_is_refused(run: Run, tmp_path: Path, words: list[str], message: str) -> None:
     (tmp_path / "README").write_text("no plan")
-    found = run(*words)
-    assert isinstance(found.exception, UsageError) and said in str(found.exception)
+    result = run(*words)
+    assert isinstance(result.exception, UsageError) and message in str(result.exception)
 
 
 def test_a_name_that_is_also_a_file_is_the_topology(run: Run, tmp_path: Path) -> None:

@@ -23,6 +23,6 @@ def test_help_imports_no_engine(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [["topologies"], ["history", "sums"]])
 def test_a_look_at_the_record_imports_neither_spark_nor_pandas(tmp_path: Path, words: list[str]) -> None:
     site = Site(tmp_path)
-    code, found = imported(*words, **site.config.to_env())
-    assert code == 0 and "deltalake" in found
-    assert set(found) <= {"numpy", "pyarrow", "deltalake", "confluent_kafka"}, found
+    code, modules = imported(*words, **site.config.to_env())
+    assert code == 0 and "deltalake" in modules
+    assert set(modules) <= {"numpy", "pyarrow", "deltalake", "confluent_kafka"}, modules

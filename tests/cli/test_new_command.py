@@ -25,8 +25,8 @@ def run(folder: Path, *words: str) -> Result:
 
 
 def test_a_dry_run_names_both_files_and_writes_none(folder: Path, tmp_path: Path) -> None:
-    found = run(folder, "retail.refunds", "--shape", "running-total")
-    assert found.output.splitlines() == [
+    result = run(folder, "retail.refunds", "--shape", "running-total")
+    assert result.output.splitlines() == [
         "Would write tests/topologies/test_retail_refunds.py.",
         "Would write include/topologies/retail_refunds.py.",
         "Nothing was changed. To do it: kappa new retail.refunds --shape running-total --execute",
@@ -35,8 +35,8 @@ def test_a_dry_run_names_both_files_and_writes_none(folder: Path, tmp_path: Path
 
 
 def test_it_writes_both_files_and_says_how_to_run_the_test(folder: Path, tmp_path: Path) -> None:
-    found = run(folder, "retail.refunds", "--shape", "stateless", "--execute")
-    assert found.output.splitlines() == [
+    result = run(folder, "retail.refunds", "--shape", "stateless", "--execute")
+    assert result.output.splitlines() == [
         "Wrote include/topologies/retail_refunds.py and tests/topologies/test_retail_refunds.py.",
         "Run its test: python -m pytest tests/topologies/test_retail_refunds.py",
     ]
@@ -53,8 +53,8 @@ def test_another_folder_of_tests_is_named_again_in_the_dry_run(folder: Path, tmp
 
 
 def test_tests_of_another_folder_lie_beside_it(tmp_path: Path) -> None:
-    found = run(tmp_path / "mine", "a.b", "--shape", "join", "--execute")
-    assert found.exit_code == 0
+    result = run(tmp_path / "mine", "a.b", "--shape", "join", "--execute")
+    assert result.exit_code == 0
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.py")) == [
         "mine/a_b.py",
         "tests/test_a_b.py",
@@ -66,24 +66,24 @@ def test_no_file_is_overwritten_with_or_without_execute(folder: Path, tmp_path: 
     (tmp_path / there).parent.mkdir(parents=True)
     (tmp_path / there).write_text("mine")
     for words in ([], ["--execute"]):
-        found = run(folder, "a.b", "--shape", "join", *words)
-        assert isinstance(found.exception, RefusedError)
-        assert str(found.exception).startswith(f"No file is overwritten, and there is {there}.")
+        result = run(folder, "a.b", "--shape", "join", *words)
+        assert isinstance(result.exception, RefusedError)
+        assert str(result.exception).startswith(f"No file is overwritten, and there is {there}.")
     assert [path.read_text() for path in tmp_path.rglob("*.py")] == ["mine"]
 
 
 def test_a_name_that_another_file_declares_is_refused(folder: Path) -> None:
     run(folder, "a.b", "--shape", "join", "--execute")
     (folder / "a_b.py").rename(folder / "other.py")
-    found = run(folder, "a.b", "--shape", "join", "--tests", "elsewhere")
-    assert isinstance(found.exception, RefusedError)
-    assert "include/topologies/other.py declares topology 'a.b' already" in str(found.exception)
+    result = run(folder, "a.b", "--shape", "join", "--tests", "elsewhere")
+    assert isinstance(result.exception, RefusedError)
+    assert "include/topologies/other.py declares topology 'a.b' already" in str(result.exception)
 
 
 def test_a_name_or_a_folder_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
     assert isinstance(run(folder, "Refunds", "--shape", "join").exception, TopologyError)
     assert run(folder, "a.b", "--shape", "round").exit_code == 2
     (tmp_path / "file").write_text("")
-    found = run(folder, "a.b", "--shape", "join", "--tests", "file/tests", "--execute")
-    assert isinstance(found.exception, UsageError) and "cannot be written" in str(found.exception)
+    result = run(folder, "a.b", "--shape", "join", "--tests", "file/tests", "--execute")
+    assert isinstance(result.exception, UsageError) and "cannot be written" in str(result.exception)
     assert not list(tmp_path.rglob("*.py"))

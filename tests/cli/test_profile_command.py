@@ -57,30 +57,30 @@ def test_lines_are_shown_with_median_and_share(config: Config) -> None:
         {"effects": 2.0, "send": 1.0, "apply": 0.0, "commit": 0.0},
         {"effects": 4.0, "send": 1.0, "apply": 0.0, "commit": 0.0},
     )
-    found = profile(config, NAME, slices=2)
-    assert [one.seq for one in found.slices] == [3, 4]
-    assert (found.lines["effects"].middle, found.lines["send"].share) == (3.0, 0.25)
-    assert found.records_per_second == 250
-    shown = run("--slices", "2").stdout.splitlines()
-    assert shown[0] == f"{NAME} epoch 1, slices 3 to 4: 2,000 records, 250 records/s"
-    assert [line.split()[0] for line in shown[1:]] == ["line", "between", "effects", "send", "apply", "commit"]
-    assert shown[3].split() == ["effects", "3.000", "3.900", "75", "%"]
+    report = profile(config, NAME, slices=2)
+    assert [one.seq for one in report.slices] == [3, 4]
+    assert (report.lines["effects"].middle, report.lines["send"].share) == (3.0, 0.25)
+    assert report.records_per_second == 250
+    lines = run("--slices", "2").stdout.splitlines()
+    assert lines[0] == f"{NAME} epoch 1, slices 3 to 4: 2,000 records, 250 records/s"
+    assert [line.split()[0] for line in lines[1:]] == ["line", "between", "effects", "send", "apply", "commit"]
+    assert lines[3].split() == ["effects", "3.000", "3.900", "75", "%"]
 
 
 def test_a_line_that_a_dead_driver_did_is_left_out(config: Config) -> None:
     timed(config, {"apply": 0.5, "commit": 0.5})
-    found = profile(config, NAME, slices=1)
-    assert list(found.lines) == ["between", "apply", "commit"]
+    report = profile(config, NAME, slices=1)
+    assert list(report.lines) == ["between", "apply", "commit"]
     assert json.loads(run("--slices", "1", "--json").stdout)["slices"][0]["lines"] == {"apply": 0.5, "commit": 0.5}
 
 
 def test_slices_that_the_protocol_makes_are_timed_and_status_tells_of_the_last(config: Config) -> None:
     further_slices(config, 2)
-    found = profile(config, NAME).slices
-    assert [one.seq for one in found] == [1, 2, 3, 4]
-    assert all(one.lines["commit"] > 0 for one in found)
-    said = CliRunner().invoke(app, ["status", NAME]).stdout
-    assert f"{NAME} epoch 1, slice 4 of 3 records: commit 0." in said
+    slices = profile(config, NAME).slices
+    assert [one.seq for one in slices] == [1, 2, 3, 4]
+    assert all(one.lines["commit"] > 0 for one in slices)
+    status = CliRunner().invoke(app, ["status", NAME]).stdout
+    assert f"{NAME} epoch 1, slice 4 of 3 records: commit 0." in status
 
 
 def test_slices_of_earlier_drivers_are_no_part_of_it(config: Config) -> None:

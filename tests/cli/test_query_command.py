@@ -47,17 +47,17 @@ def served(tmp_path: Path) -> Any:
 
 
 def test_a_condition_and_an_order_choose_rows(served: Any) -> None:
-    said = served("sums", "--where", "total > 1 -- all of them", "--order-by", "total DESC").output
-    assert [line.split()[0] for line in said.splitlines()[1:3]] == ["b", "a"]
+    output = served("sums", "--where", "total > 1 -- all of them", "--order-by", "total DESC").output
+    assert [line.split()[0] for line in output.splitlines()[1:3]] == ["b", "a"]
 
 
 @pytest.mark.parametrize(
     "where", ["totl = 3", "total = ", "1=1 UNION ALL SELECT * FROM t", "total > 'x' AND nope(total)", "( )"]
 )
 def test_a_condition_that_the_engine_cannot_take_is_an_error_in_words(served: Any, where: str) -> None:
-    found = served("sums", "--where", where)
-    assert isinstance(found.exception, UsageError), found.exception
-    assert where in str(found.exception)
+    result = served("sums", "--where", where)
+    assert isinstance(result.exception, UsageError), result.exception
+    assert where in str(result.exception)
 
 
 def test_an_unknown_table_is_named_before_the_engine_is_asked(served: Any) -> None:
@@ -89,8 +89,8 @@ def test_lag_says_what_waits_behind_an_open_transaction(kafka: Broker, topic: To
             producer.produce(name, str(number).encode())
         assert producer.flush(30) == 0
         assert kafka.stable_offsets([name]) == Offsets({name: {0: 0}})
-        said = CliRunner().invoke(app, ["lag", "held.back"], env=config.to_env()).output
+        output = CliRunner().invoke(app, ["lag", "held.back"], env=config.to_env()).output
     finally:
         producer.abort_transaction()
-    assert "0 offsets behind the stable end" in said
-    assert "12 more offsets wait behind an open transaction" in said
+    assert "0 offsets behind the stable end" in output
+    assert "12 more offsets wait behind an open transaction" in output

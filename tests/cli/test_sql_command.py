@@ -37,8 +37,8 @@ def test_rows_are_shown_with_the_epochs_and_slices_that_they_are_of() -> None:
 
 
 def test_json_has_the_snapshots_and_each_value_in_its_json_form() -> None:
-    found = json.loads(sql(REWARDS, "--json", "--seq", "retail.loyalty=1").output, parse_float=str)
-    assert found == {
+    answer = json.loads(sql(REWARDS, "--json", "--seq", "retail.loyalty=1").output, parse_float=str)
+    assert answer == {
         "snapshots": {"retail.loyalty": {"epoch": 1, "seq": 1, "position": {"pos": {"0": 1}}}},
         "rows": [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": "2.0000"}],
     }
@@ -63,38 +63,38 @@ def test_a_table_ends_after_a_screenful_and_says_so() -> None:
 
 
 def test_csv_and_json_hold_one_batch_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    written, held = io.StringIO(), []
+    output, held = io.StringIO(), []
     real = serving.answer
 
     def watched(*arguments: Any, **named: Any) -> Any:
-        found = real(*arguments, **named)
+        answer = real(*arguments, **named)
 
         def batches() -> Any:
-            for batch in found.batches:
-                held.append(written.tell())
+            for batch in answer.batches:
+                held.append(output.tell())
                 yield batch
 
         import pyarrow as pa
 
-        reader = pa.RecordBatchReader.from_batches(found.batches.schema, batches())
-        return serving.Answer(snapshots=found.snapshots, batches=reader)
+        reader = pa.RecordBatchReader.from_batches(answer.batches.schema, batches())
+        return serving.Answer(snapshots=answer.snapshots, batches=reader)
 
     monkeypatch.setattr(serving, "answer", watched)
     for words in (("--format", "csv"), ("--json",)):
-        written.seek(0)
+        output.seek(0)
         held.clear()
         with monkeypatch.context() as patch:
-            patch.setattr("sys.stdout", written)
+            patch.setattr("sys.stdout", output)
             app(["sql", MANY, *words], standalone_mode=False)
         assert len(held) > 5 and all(before < after for before, after in pairwise(held))
 
 
-@pytest.mark.parametrize("given", ["retail.loyalty", "=1", "retail.loyalty=", "retail.loyalty=-1", "retail.loyalty=x"])
+@pytest.mark.parametrize("value", ["retail.loyalty", "=1", "retail.loyalty=", "retail.loyalty=-1", "retail.loyalty=x"])
 @pytest.mark.parametrize("option", ["--seq", "--epoch"])
-def test_a_number_without_its_topology_is_refused(option: str, given: str) -> None:
-    found = sql(REWARDS, option, given)
-    assert isinstance(found.exception, UsageError), found.exception
-    assert str(found.exception).endswith(f"{option} retail.loyalty=7")
+def test_a_number_without_its_topology_is_refused(option: str, value: str) -> None:
+    result = sql(REWARDS, option, value)
+    assert isinstance(result.exception, UsageError), result.exception
+    assert str(result.exception).endswith(f"{option} retail.loyalty=7")
 
 
 def test_what_cannot_be_written_or_read_is_an_error_in_words() -> None:

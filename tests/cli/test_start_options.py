@@ -29,20 +29,20 @@ from kappa.replay.starts import (
 
 def started(*words: str, of: Any = replay_start) -> Any:
     """What a command with these options was called with."""
-    seen: list[Any] = []
+    calls: list[Any] = []
     app = typer.Typer()
 
     @app.command()
     @of
     def command(start: Start, name: str = "x") -> None:
         """Take a start."""
-        seen.append((start, name))
+        calls.append((start, name))
 
     result = typer.testing.CliRunner().invoke(app, list(words))
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
-    return seen[0]
+    return calls[0]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_file_is_read_and_its_name_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--to-earliest", "--shift-by", "0"], "--to-earliest and --shift-by exclude each other"),
         (["--to-datetime", "yesterday"], "is not a time"),
@@ -92,8 +92,8 @@ def test_a_file_is_read_and_its_name_kept(tmp_path: Path) -> None:
         (["--to-offset", "pos"], "names no offset"),
     ],
 )
-def test_options_that_say_too_much_or_nothing_are_refused(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_options_that_say_too_much_or_nothing_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         started(*words)
 
 

@@ -87,8 +87,8 @@ def cut_over(config: Config, epoch: int = 2, **how: Any) -> None:
 def test_an_approved_epoch_goes_live_with_its_approval_on_record(config: Config) -> None:
     approval.approve(config, shown(config), actor="airflow:ann", reason="looks right")
     approval.approve(config, shown(config), actor="airflow:bob", reason="again")
-    found = record(config).epoch(2)
-    assert found.stage is Stage.APPROVED and found.approved is not None and found.approved.actor == "airflow:ann"
+    epoch = record(config).epoch(2)
+    assert epoch.stage is Stage.APPROVED and epoch.approved is not None and epoch.approved.actor == "airflow:ann"
     cut_over(config, is_approval_required=True)
     handover = record(config).handover
     assert handover is not None and handover.detail["approved"]["by"] == "airflow:ann"
@@ -97,11 +97,11 @@ def test_an_approved_epoch_goes_live_with_its_approval_on_record(config: Config)
 def test_the_certificate_names_the_approver_and_survives_as_json(config: Config) -> None:
     approval.approve(config, shown(config), actor="airflow:ann", reason="looks right")
     put(config, 2, ("moved",))
-    found = certificate_of(config.lake, replace(record(config), moves=()))
-    assert found.approved == {}
-    made = Certificate.from_json(replace(found, approved={2: "airflow:ann at noon"}).to_json())
-    assert made.approved == {2: "airflow:ann at noon"}
-    assert "  epoch 2 was approved by airflow:ann at noon" in made.render()
+    certificate = certificate_of(config.lake, replace(record(config), moves=()))
+    assert certificate.approved == {}
+    copy = Certificate.from_json(replace(certificate, approved={2: "airflow:ann at noon"}).to_json())
+    assert copy.approved == {2: "airflow:ann at noon"}
+    assert "  epoch 2 was approved by airflow:ann at noon" in copy.render()
 
 
 def test_a_required_approval_that_is_missing_refuses_the_cutover(config: Config) -> None:
@@ -134,8 +134,8 @@ def test_two_people_are_two_people(config: Config) -> None:
     handover = record(config).handover
     assert handover is not None and handover.detail["approved"]["by"] == "ann and airflow:bob"
     put(config, 2, ("moved",))
-    said = certificate_of(config.lake, replace(record(config), moves=())).approved
-    assert said == {}
+    approvals = certificate_of(config.lake, replace(record(config), moves=())).approved
+    assert approvals == {}
     assert [event.actor for event in record(config).epoch(2).approvals] == ["ann", "airflow:bob"]
 
 
@@ -204,10 +204,10 @@ def test_where_lake_or_drivers_are_not_this_hosts_own_only_logins_of_airflow_cou
 def test_a_lake_on_a_file_system_of_others_is_not_this_hosts_own(
     config: Config, monkeypatch: pytest.MonkeyPatch, kind: str, lake: str, is_shared: bool
 ) -> None:
-    known = record(config)
+    topology = record(config)
     parts = [SimpleNamespace(mountpoint="/", fstype="ext4"), SimpleNamespace(mountpoint=config.lake, fstype=kind)]
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: parts)
-    why = approvers.elsewhere(replace(config, lake=lake or config.lake), known)
+    why = approvers.elsewhere(replace(config, lake=lake or config.lake), topology)
     assert ("is not this host's own" in why) is is_shared
 
 
@@ -250,15 +250,15 @@ def test_what_changed_since_is_approved_anew(config: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"report": "0123"}, "the report was 0123"),
         ({"code": "another"}, "the code was another and is c2"),
         ({"live": 7}, "the live epoch was 7 and is 1"),
     ],
 )
-def test_an_approval_of_something_else_is_refused(config: Config, other: dict[str, Any], said: str) -> None:
-    with pytest.raises(MoveRefusedError, match=said):
+def test_an_approval_of_something_else_is_refused(config: Config, other: dict[str, Any], message: str) -> None:
+    with pytest.raises(MoveRefusedError, match=message):
         approval.approve(config, replace(shown(config), **other), actor="ann", reason="")
     assert record(config).epoch(2).stage is Stage.VERIFIED
 
@@ -308,8 +308,8 @@ def test_a_rejected_epoch_has_no_driver_is_no_candidate_and_does_not_go_live(con
     approval.approve(config, shown(config), actor="ann", reason="")
     approval.reject(config, "a.b", 2, actor="bob", reason="wrong sums")
     approval.reject(config, "a.b", 2, actor="eve", reason="twice")
-    known = record(config)
-    assert known.candidate is None and not known.epoch(2).is_wanted and known.epoch(2).approved is None
+    topology = record(config)
+    assert topology.candidate is None and not topology.epoch(2).is_wanted and topology.epoch(2).approved is None
     assert control.wanted_drivers(config) == [("a.b", 1)]
     for act in (lambda: cut_over(config), lambda: cutover.cut_over_together(config, {"a.b": 2}, actor="x", reason="y")):
         with pytest.raises(
@@ -342,5 +342,5 @@ def test_what_was_rejected_long_ago_is_left_over(config: Config) -> None:
     approval.reject(config, "a.b", 2, actor="bob", reason="wrong sums")
     now = datetime.now(UTC)
     assert approval.expired(config, [record(config)], now) == []
-    (found,) = approval.expired(config, [record(config)], now + timedelta(hours=config.rejected_hours, seconds=1))
-    assert (found.kind, found.name) == (approval.REJECTED, "a.b 2") and "kept for 72 hours" in found.reason
+    (leftover,) = approval.expired(config, [record(config)], now + timedelta(hours=config.rejected_hours, seconds=1))
+    assert (leftover.kind, leftover.name) == (approval.REJECTED, "a.b 2") and "kept for 72 hours" in leftover.reason

@@ -61,8 +61,8 @@ def commit(seq: int, *times: int | None, topic: str = "ticks") -> LedgerRow:
     )
 
 
-def numbers(found: IntervalSpan) -> tuple[int | None, int | None]:
-    return (found.since and found.since.seq, found.until and found.until.seq)
+def numbers(interval: IntervalSpan) -> tuple[int | None, int | None]:
+    return (interval.since and interval.since.seq, interval.until and interval.until.seq)
 
 
 #: Of rows from 10 to 12 seconds, made from records up to 5 seconds from them.
@@ -106,9 +106,9 @@ class Epoch:
                 self.add("upgrade", "new", detail=detail)
             state = self.ledger.state()
             if is_due(state, rolled_every):
-                kept = sorted(row.seq for row in state.readable if row.seq >= seq - 20 and row.seq % 5 == 0)
-                gone = {"readable_from": seq - 3, "savepoints": kept, "merges": {}, "recent_from": 0, "forgotten": {}}
-                self.add("maintain", "old", detail=gone)
+                savepoints = sorted(row.seq for row in state.readable if row.seq >= seq - 20 and row.seq % 5 == 0)
+                gone = {"readable_from": seq - 3, "merges": {}, "recent_from": 0, "forgotten": {}}
+                self.add("maintain", "old", detail={**gone, "savepoints": savepoints})
                 rolled = rolled_up(self.ledger.state(), writer="w", code="old", at=T0)
                 if rolled is not None:
                     self.ledger.roll_up(rolled)
@@ -127,28 +127,28 @@ class Epoch:
 
     def day(self, number: int, reach_hours: int = 1) -> IntervalSpan:
         begin = number * 24 * self.HOUR
-        wanted = [edges(GRACES, begin, begin + 24 * self.HOUR, reach_hours * self.HOUR)]
+        interval = [edges(GRACES, begin, begin + 24 * self.HOUR, reach_hours * self.HOUR)]
         state = self.ledger.state()
         assert state.rolled is not None
         past, upto = self.ledger.past_commits(), state.rolled.detail["seq"]
-        return span(state.commits, wanted, past=past, rolled_up_to=upto)
+        return span(state.commits, interval, past=past, rolled_up_to=upto)
 
 
 @pytest.fixture(scope="module")
 def rolled(tmp_path_factory: pytest.TempPathFactory) -> Epoch:
     """Fifteen days, rolled up a few times; other code from the sixth on."""
-    made = Epoch(tmp_path_factory.mktemp("rolled"), 15 * Epoch.A_DAY, upgraded_at=5 * Epoch.A_DAY)
-    assert len(list(made.ledger.past_commits())) > 2
-    return made
+    epoch = Epoch(tmp_path_factory.mktemp("rolled"), 15 * Epoch.A_DAY, upgraded_at=5 * Epoch.A_DAY)
+    assert len(list(epoch.ledger.past_commits())) > 2
+    return epoch
 
 
 def test_a_day_of_an_epoch_that_was_rolled_up_reads_what_it_needs_however_long_ago(rolled: Epoch) -> None:
     assert len(rolled.ledger.state().commits) < 30
     for number in range(14):
-        found = rolled.day(number)
-        assert found.since is not None and found.until is not None
+        interval = rolled.day(number)
+        assert interval.since is not None and interval.until is not None
         begin = number * rolled.A_DAY
-        assert (found.since.seq, found.until.seq) == (max(0, begin - 1), begin + rolled.A_DAY + 1), number
+        assert (interval.since.seq, interval.until.seq) == (max(0, begin - 1), begin + rolled.A_DAY + 1), number
 
 
 def test_code_that_read_the_interval_is_seen_after_its_slices_were_rolled_up(rolled: Epoch) -> None:
@@ -207,7 +207,7 @@ def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
         Append(name="bare", schema="id STRING"),
         Append(name="pairs", of=pairs.rows, time="at"),
     ]
-    made = Topology(
+    topology = Topology(
         name="a.b",
         version="1",
         sources=[ticks, paid, Source(topic="plain", schema="id STRING")],
@@ -215,8 +215,8 @@ def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
         outputs=outputs,
         step=lambda _: {},
     )
-    found = member_of(made, outputs[0], tables[:1], ("plain", "ticks"))
-    assert found == SpannedMember(
+    member = member_of(topology, outputs[0], tables[:1], ("plain", "ticks"))
+    assert member == SpannedMember(
         name="windows",
         time="window_start",
         reach_ms=7_200_000,
@@ -225,28 +225,28 @@ def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
         tables=("open",),
         is_bounded=True,
     )
-    assert member_of(made, outputs[1], tables[:1], ("ticks",)) is None
-    found = member_of(made, outputs[2], tables[1:], ("ticks",))
+    assert member_of(topology, outputs[1], tables[:1], ("ticks",)) is None
+    member = member_of(topology, outputs[2], tables[1:], ("ticks",))
     # Two tables of one join reach once.
-    assert found is not None and (found.time, found.reach_ms, found.grids) == ("at", 300_000, ())
+    assert member is not None and (member.time, member.reach_ms, member.grids) == ("at", 300_000, ())
     # A window of what was joined reaches further.
-    assert (found := member_of(made, outputs[0], tables, ("ticks",))) is not None and found.reach_ms == 7_500_000
+    assert (member := member_of(topology, outputs[0], tables, ("ticks",))) is not None and member.reach_ms == 7_500_000
 
 
 def test_what_was_computed_names_records_of_outputs_and_keys_of_tables() -> None:
     def compared(kind: Any, sample: dict[str, str]) -> str:
         counts = {"rows": 2, "rows_again": 3, "hash": "a", "hash_again": "b", "columns": ("counted",)}
-        found = Twice(name="hours", kind=kind, samples=(sample,), **counts)
-        (line,) = Computed(writer="w", rows={}, compared=(found,)).render()
+        twice = Twice(name="hours", kind=kind, samples=(sample,), **counts)
+        (line,) = Computed(writer="w", rows={}, compared=(twice,)).render()
         return line
 
-    said = "  hours: 3 rows, the live epoch has 2 others. Columns that differ: counted. For example "
-    assert compared("output", {"record": "pos[0] at 7"}) == f"{said}pos[0] at 7."
-    assert compared("table", {"id": "a", "window_start": "2026-01-01"}) == f"{said}a/2026-01-01."
+    line = "  hours: 3 rows, the live epoch has 2 others. Columns that differ: counted. For example "
+    assert compared("output", {"record": "pos[0] at 7"}) == f"{line}pos[0] at 7."
+    assert compared("table", {"id": "a", "window_start": "2026-01-01"}) == f"{line}a/2026-01-01."
 
 
 def test_changed_parameters_of_time_and_of_state_are_told() -> None:
-    def made(grace: str, size: str) -> tuple[Topology, SpannedMember]:
+    def definition(grace: str, size: str) -> tuple[Topology, SpannedMember]:
         ticks = Source(topic="ticks", schema="id STRING", grace=grace)
         window = tumbling_window(ticks, key="id", size=size, aggregates=SUMMARY_OF_ID, table="open")
         output = Append(name="windows", of=window.final)
@@ -255,7 +255,7 @@ def test_changed_parameters_of_time_and_of_state_are_told() -> None:
         assert member is not None
         return topology, member
 
-    (before, _), (after, member) = made("1 second", "1 hour"), made("2 seconds", "2 hours")
+    (before, _), (after, member) = definition("1 second", "1 hour"), definition("2 seconds", "2 hours")
     assert changed(before, before, [member]) == []
     grace, table = changed(before, after, [member])
     assert "grace of source 'ticks' was '1 second' and is '2 seconds'" in grace
@@ -294,13 +294,13 @@ class History:
     def commits(self) -> list[LedgerRow]:
         return [row for row, _, _ in self.states]
 
-    def again(self, found: Whole, chance: random.Random) -> TopologyDriver:
+    def again(self, whole: Whole, chance: random.Random) -> TopologyDriver:
         """What lies between two commits, in other slices; with no state from before unless the history keeps it."""
         driver = self._fresh()
-        state, tables = self.states[found.since.seq][1:]
+        state, tables = self.states[whole.since.seq][1:]
         driver._offsets, driver._times, driver._stream_times = copy.deepcopy(state)
         driver._tables = dict(tables) if self.is_seeded else {}
-        inputs = [one for batch in self.slices[found.since.seq : found.until.seq] for one in batch]
+        inputs = [one for batch in self.slices[whole.since.seq : whole.until.seq] for one in batch]
         cuts = sorted(chance.randint(0, len(inputs)) for _ in range(2))
         for first, last in zip([0, *cuts], [*cuts, len(inputs)], strict=True):
             driver.pipe(inputs[first:last])
@@ -311,21 +311,21 @@ class History:
 
     def _state(self, seq: int) -> tuple[LedgerRow, Any, dict[str, Any]]:
         driver = self.driver
-        kept = copy.deepcopy((driver._offsets, driver._times, driver._stream_times))
+        state = copy.deepcopy((driver._offsets, driver._times, driver._stream_times))
         ranges = [
             OffsetRange(topic=topic, partition=p, start=driver._offsets[topic, p], end=driver._offsets[topic, p])
             for topic, count in self.partitions.items()
             for p in range(count)
         ]
-        row = LedgerRow(kind="commit", seq=seq, writer="w", at=T0, ranges=tuple(ranges), stream_times=kept[2])
-        return row, kept, dict(driver._tables)
+        row = LedgerRow(kind="commit", seq=seq, writer="w", at=T0, ranges=tuple(ranges), stream_times=state[2])
+        return row, state, dict(driver._tables)
 
 
 def rows_in(driver: TopologyDriver, member: SpannedMember, begin_ms: int, end_ms: int) -> list[Any]:
     """Rows of an interval, with where they come from."""
-    found = driver.rows_in_order(member.name)
-    times = [ms(row[member.time]) if isinstance(row[member.time], datetime) else row[member.time] for row in found]
-    return sorted((row for row, at in zip(found, times, strict=True) if begin_ms <= at < end_ms), key=repr)
+    rows = driver.rows_in_order(member.name)
+    times = [ms(row[member.time]) if isinstance(row[member.time], datetime) else row[member.time] for row in rows]
+    return sorted((row for row, at in zip(rows, times, strict=True) if begin_ms <= at < end_ms), key=repr)
 
 
 def held(
@@ -338,16 +338,16 @@ def held(
     rows = apart = 0
     read = {topic for member in members for topic in member.sources}
     graces = {s.topic: s.grace_ms for s in history.topology.sources if s.topic in read and s.grace_ms is not None}
-    found = []
+    spans = []
     for begin_ms, end_ms in [(first, last) for first in times for last in times if first < last]:
         whole = whole_of(
             span(history.commits, [edges(graces, begin_ms, end_ms, member.reach_ms) for member in members])
         )
         if whole is not None and any(rows_in(history.driver, member, begin_ms, end_ms) for member in members):
-            found.append((begin_ms, end_ms, whole))
+            spans.append((begin_ms, end_ms, whole))
     # Those first that leave out what comes before and what comes after.
-    found.sort(key=lambda one: ((one[2].since.seq == 0) + (one[2].until.seq == len(history.slices)), chance.random()))
-    for begin_ms, end_ms, whole in found[:intervals]:
+    spans.sort(key=lambda one: ((one[2].since.seq == 0) + (one[2].until.seq == len(history.slices)), chance.random()))
+    for begin_ms, end_ms, whole in spans[:intervals]:
         again = history.again(whole, chance)
         for member in members:
             expected = rows_in(history.driver, member, begin_ms, end_ms)
@@ -357,9 +357,10 @@ def held(
     return rows, apart
 
 
-def whole_of(found: IntervalSpan) -> Whole | None:
+def whole_of(interval: IntervalSpan) -> Whole | None:
     """What holds all of them; None where one is refused."""
-    return None if found.since is None or found.until is None else Whole(since=found.since, until=found.until)
+    since, until = interval.since, interval.until
+    return None if since is None or until is None else Whole(since=since, until=until)
 
 
 def windows_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 90) -> tuple[int, int]:
@@ -371,8 +372,8 @@ def windows_held(spark: SparkSession, seed: int, *, slices: int = 6, records: in
     }
     topology = led(spark, operators, grace="1 second").topology
     batches = oracle_windows.history(seed, slices=slices, records=records)
-    given = [[one.input for one in batch] for batch in batches]
-    history = History(topology=topology, session=spark, partitions={oracle_windows.TOPIC: 2}, slices=given)
+    inputs = [[one.input for one in batch] for batch in batches]
+    history = History(topology=topology, session=spark, partitions={oracle_windows.TOPIC: 2}, slices=inputs)
     outputs = [append for append in topology.appends if append.name.endswith("_final")]
     tables = {f"{table.name}_final": [table] for table in topology.tables}
     members = [member_of(topology, one, tables[one.name], [oracle_windows.TOPIC]) for one in outputs]
@@ -395,8 +396,8 @@ def joins_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int 
     behind = chance.choice(["orders", "payments", ""])
     logs = oracle_joins.logs(chance, list(graces), records=records)
     batches = [*oracle_joins.arrivals(chance, logs, slices=slices, behind=behind), oracle_joins.closing(graces)]
-    given = [[one.input for one in batch] for batch in batches]
-    history = History(topology=topology, session=spark, partitions=dict.fromkeys(graces, 2), slices=given)
+    inputs = [[one.input for one in batch] for batch in batches]
+    history = History(topology=topology, session=spark, partitions=dict.fromkeys(graces, 2), slices=inputs)
     member = member_of(topology, output, topology.tables, list(graces))
     assert member is not None
     return held(history, [member], range(0, 20_000, 500), chance)
@@ -426,11 +427,11 @@ def versions_held(
     logs = oracle_joins.logs(chance, list(graces), records=records)
     behind = "returns" if is_shared else ""
     batches = [*oracle_joins.arrivals(chance, logs, slices=slices, behind=behind), oracle_joins.closing(graces)]
-    given = [[one.input for one in batch] for batch in batches]
+    inputs = [[one.input for one in batch] for batch in batches]
     partitions = dict.fromkeys(graces, 2)
-    history = History(topology=topology, session=spark, partitions=partitions, slices=given, is_seeded=True)
-    kept = [topology.table(name) for name in ("waiting", "versions")]
-    member = member_of(topology, output, kept, ["orders", "prices"])
+    history = History(topology=topology, session=spark, partitions=partitions, slices=inputs, is_seeded=True)
+    tables = [topology.table(name) for name in ("waiting", "versions")]
+    member = member_of(topology, output, tables, ["orders", "prices"])
     assert member is not None and not member.is_bounded and member.reach_ms == 0
     return held(history, [member], range(0, 20_000, 500), chance)
 

@@ -41,12 +41,12 @@ def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | No
     start = zero if reads is None else Offsets({own(reads): {0: 0}})
     roots = {"start": zero, "origin": zero} if bound else {}
     plan = empty_plan(topology, epoch, start, bound=bound, roots=roots)
-    known = {
+    by_event = {
         "planned": {"plan_id": plan.id, "start": start.to_json(), "plan": plan.to_json()},
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": {"pos": {"0": 9}}},
     }
-    epoch_record.tell(config, topology, epoch, *names, known=known, **{"code": CODE, **detail})
+    epoch_record.tell(config, topology, epoch, *names, by_event=by_event, **{"code": CODE, **detail})
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def both(config: Config) -> None:
 
 
 def ledger(config: Config, topology: str, epoch: int) -> Ledger:
-    found = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger)
-    if not found.exists():
-        found.create()
-        found.claim("w", CODE, LedgerState())
-    return found
+    epoch_ledger = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger)
+    if not epoch_ledger.exists():
+        epoch_ledger.create()
+        epoch_ledger.claim("w", CODE, LedgerState())
+    return epoch_ledger
 
 
 def commit(config: Config, topology: str, epoch: int, seq: int, end: int, **detail: Any) -> None:
@@ -87,7 +87,7 @@ def commit(config: Config, topology: str, epoch: int, seq: int, end: int, **deta
     )
 
 
-def told(config: Config, epoch: int, *slices: tuple[int, int]) -> None:
+def commit_slices(config: Config, epoch: int, *slices: tuple[int, int]) -> None:
     """What an epoch of ``a`` has told: (root offset, end of its versioned topic) of each slice."""
     commit(config, "a", epoch, 0, 0, sent={own(epoch): {"0": 0}})
     ledger(config, "a", epoch).append(
@@ -161,18 +161,18 @@ def test_a_plan_is_held_against_the_record_again_when_it_is_put_there(config: Co
 
 
 def test_commits_of_an_earlier_platform_say_no_ends_and_a_baseline_tells_a_seed(config: Config) -> None:
-    told(config, 1, (5, 4))
-    found = list(sent_ends_of(ledger(config, "a", 1).state(), [own(1)]))
-    assert [(one.standing, one.ends[own(1), 0]) for one in found] == [(root(5), 4), (root(0), 0)]
+    commit_slices(config, 1, (5, 4))
+    ends = list(sent_ends_of(ledger(config, "a", 1).state(), [own(1)]))
+    assert [(one.standing, one.ends[own(1), 0]) for one in ends] == [(root(5), 4), (root(0), 0)]
     commit(config, "a", 2, 0, 0)
     commit(config, "a", 2, 1, 5)
     commit(config, "a", 2, 2, 9, sent={own(2): {"0": 7}})
-    found = list(sent_ends_of(ledger(config, "a", 2).state(), [own(2)]))
-    assert [(one.standing, one.ends[own(2), 0]) for one in found] == [(root(9), 7)]
+    ends = list(sent_ends_of(ledger(config, "a", 2).state(), [own(2)]))
+    assert [(one.standing, one.ends[own(2), 0]) for one in ends] == [(root(9), 7)]
 
 
 def test_slices_end_where_the_upstream_stood_those_of_a_candidate_where_the_live_did(config: Config) -> None:
-    told(config, 2, (5, 4), (9, 7), (12, 7), (20, 30))
+    commit_slices(config, 2, (5, 4), (9, 7), (12, 7), (20, 30))
     commit(config, "b", 2, 0, 0, roots=root(0).as_dict())
     here, none = state(config, 2), Offsets()
     reader = upstreams(config, 2)
@@ -195,7 +195,7 @@ def test_slices_end_where_the_upstream_stood_those_of_a_candidate_where_the_live
 
 
 def test_who_reads_yields_where_its_upstream_did_and_not_before(config: Config) -> None:
-    told(config, 1, (5, 4), (9, 7))
+    commit_slices(config, 1, (5, 4), (9, 7))
     commit(config, "b", 1, 0, 4, roots=root(5).as_dict())
     both(config)
     pending = {name: Epochs(config.lake).record(name).handover for name in "ab"}
@@ -215,30 +215,31 @@ def test_who_reads_yields_where_its_upstream_did_and_not_before(config: Config) 
 def in_place(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old epochs have yielded, new ones stand there with a baseline, and drivers beat."""
     for epoch in (1, 2):
-        told(config, epoch, (9, 7))
+        commit_slices(config, epoch, (9, 7))
         commit(config, "b", epoch, 0, 7, roots=root(9).as_dict())
     at = events(config)[-1].at
     ledger(config, "b", 2).append(LedgerRow(kind="baseline", seq=0, writer="w", at=at))
     for name in "ab":
-        asked = Epochs(config.lake).record(name).handover
-        assert asked is not None
-        joint_handover.Group(config=config, epochs=Epochs(config.lake)).meet(asked, root(9))
-        ledger(config, name, 1).append(LedgerRow(kind="yield", seq=1, writer="w", at=at, detail={"handover": asked.n}))
+        handover = Epochs(config.lake).record(name).handover
+        assert handover is not None
+        joint_handover.Group(config=config, epochs=Epochs(config.lake)).meet(handover, root(9))
+        row = LedgerRow(kind="yield", seq=1, writer="w", at=at, detail={"handover": handover.n})
+        ledger(config, name, 1).append(row)
     monkeypatch.setattr(joint_handover.liveness, "look", lambda *_: Sign(beat=None, state="alive"))
-    monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
+    monkeypatch.setattr(joint_handover, "attested", lambda certificate, *_: certificate)  # there is no Kafka here
 
 
 def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both(config)
-    asked = Epochs(config.lake).record("a").handover
-    assert asked is not None
+    handover = Epochs(config.lake).record("a").handover
+    assert handover is not None
     tell(config, "c", 1, *FIRST, reads=1)  # it went live meanwhile
     in_place(config, monkeypatch)
     group = joint_handover.Group(config=config, epochs=Epochs(config.lake))
-    assert group.missing(asked) == ""
-    assert not group.move(asked)
+    assert group.missing(handover) == ""
+    assert not group.move(handover)
     ends = [e for e in events(config) if e.event == "withdrawn"]
     assert len(ends) == 2 and "Live epoch 1 of 'c' reads epoch 1 of 'a', which would stop" in ends[0].reason
     assert [Epochs(config.lake).record(name).live for name in "ab"] == [1, 1]
@@ -246,11 +247,11 @@ def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
 
 def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, int, int]) -> None:
     """Slices of ``b`` after its seed: (end in its upstream's topic, place in the root topic, records read)."""
-    found, before, at = ledger(config, "b", epoch), 0, events(config)[-1].at
+    epoch_ledger, before, at = ledger(config, "b", epoch), 0, events(config)[-1].at
     for seq, (end, place, rows) in enumerate([(0, 0, 0), *slices]):
         ranges = (OffsetRange(topic=own(epoch), partition=0, start=before, end=end),)
-        kept: Any = {"sends": sends if seq else "held", "rows_read": rows, "rows_parsed": rows}
-        found.append(
+        columns: Any = {"sends": sends if seq else "held", "rows_read": rows, "rows_parsed": rows}
+        epoch_ledger.append(
             LedgerRow(
                 kind="commit",
                 seq=seq,
@@ -258,7 +259,7 @@ def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, 
                 at=at,
                 ranges=ranges,
                 detail={"roots": root(place).as_dict()},
-                **kept,
+                **columns,
             )
         )
         before = end
@@ -270,11 +271,11 @@ def test_a_certificate_is_in_root_offsets_and_holds_the_topics_that_were_read_to
     chained = Epochs(config.lake).record("b")
     # Twenty records of the other topology were made of nine of the root topic; one slice read nothing.
     chained_commits(config, 1, "live", (20, 9, 20), (20, 12, 0), (25, 15, 5))
-    found = certificate_of(config.lake, chained)
-    assert [problem for problem in found.problems if "sent while" not in problem] == [
+    certificate = certificate_of(config.lake, chained)
+    assert [problem for problem in certificate.problems if "sent while" not in problem] == [
         "pos[0] 0..9: sent, but the live epoch has not committed it."
     ]  # this record has it go live at 9
-    assert found.at == root(15) and [proof.topic for proof in found.partitions] == ["pos"]
+    assert certificate.at == root(15) and [proof.topic for proof in certificate.partitions] == ["pos"]
     rows = ledger(config, "b", 1)
     ranges = (OffsetRange(topic=own(1), partition=0, start=26, end=30),)
     detail = {"roots": root(18).as_dict()}

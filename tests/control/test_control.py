@@ -62,8 +62,8 @@ def test_a_failed_verdict_is_accepted_for_a_reason_only(config: Config, reason: 
 
 def test_an_accepted_verdict_is_on_record_with_who_and_why(config: Config) -> None:
     control.cut_over(config, "a.b", 2, actor="ada", reason="the four keys were duplicates", accept_verdict=True)
-    (asked,) = [e for e in control.chronicle(config, "a.b") if e.event == "handover"]
-    assert (asked.actor, asked.reason, asked.verdict) == ("ada", "the four keys were duplicates", "failed")
+    (handover,) = [e for e in control.chronicle(config, "a.b") if e.event == "handover"]
+    assert (handover.actor, handover.reason, handover.verdict) == ("ada", "the four keys were duplicates", "failed")
 
 
 def test_without_a_failed_verdict_nothing_is_accepted(config: Config) -> None:

@@ -26,19 +26,19 @@ HANGS = "while True: pass"
 
 
 def folder_of(base: Path, **files: str) -> Path:
-    made = base / "topologies"
-    made.mkdir()
+    folder = base / "topologies"
+    folder.mkdir()
     for name, text in files.items():
-        (made / f"{name}.py").write_text(text)
-    return made
+        (folder / f"{name}.py").write_text(text)
+    return folder
 
 
 def test_a_topology_is_described_as_its_file_defines_it(tmp_path: Path) -> None:
     good, broken = deployed(folder_of(tmp_path, good=GOOD.format(name="a.good")))
     assert broken == {}
-    (found,) = good.values()
-    assert (found.name, found.version) == ("a.good", "3")
-    assert (found.sources, found.tables, found.outputs) == (("in",), ("kept",), ("rows", "out"))
+    (description,) = good.values()
+    assert (description.name, description.version) == ("a.good", "3")
+    assert (description.sources, description.tables, description.outputs) == (("in",), ("kept",), ("rows", "out"))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_the_command_names_the_bad_file_and_lists_the_others(tmp_path: Path) -> 
         [sys.executable, "-m", "kappa", "topologies", "--json"], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    said = json.loads(done.stdout)
-    assert [row["name"] for row in said["topologies"]] == ["a.first"]
-    assert list(said["broken"]) == [str(folder / "b.py")]
+    listing = json.loads(done.stdout)
+    assert [row["name"] for row in listing["topologies"]] == ["a.first"]
+    assert list(listing["broken"]) == [str(folder / "b.py")]

@@ -86,12 +86,12 @@ Run = Callable[..., tuple[int, str]]
 def test_each_verb_sets_the_group_and_a_dry_run_does_not(
     kafka: Broker, run: Run, pos: str, group: str, words: list[str], after: tuple[int, int]
 ) -> None:
-    asked = ["--group", group, *(word.replace("POS", pos) for word in words)]
-    code, said = run(*asked)
-    assert (code, kafka.group_offsets(group)) == (0, Offsets({pos: {0: 5, 1: 6}})), said
-    assert "Nothing was changed" in said
-    code, said = run(*asked, "--execute")
-    assert (code, kafka.group_offsets(group)) == (0, Offsets({pos: dict(enumerate(after))})), said
+    arguments = ["--group", group, *(word.replace("POS", pos) for word in words)]
+    code, output = run(*arguments)
+    assert (code, kafka.group_offsets(group)) == (0, Offsets({pos: {0: 5, 1: 6}})), output
+    assert "Nothing was changed" in output
+    code, output = run(*arguments, "--execute")
+    assert (code, kafka.group_offsets(group)) == (0, Offsets({pos: dict(enumerate(after))})), output
 
 
 def test_an_empty_group_is_a_usage_error(run: Run) -> None:
@@ -118,10 +118,10 @@ def test_an_empty_group_is_a_usage_error(run: Run) -> None:
 def test_what_cannot_be_done_as_asked_is_refused_and_the_group_stays(
     kafka: Broker, run: Run, pos: str, group: str, words: list[str], code: str
 ) -> None:
-    status, said = run("--group", group, *(word.replace("POS", pos) for word in words), "--execute", "--json")
-    found = json.loads(said)
-    assert (status, found["executed"]) == (1, False)
-    assert code in [finding["code"] for finding in found["findings"] if finding["severity"] == "refuse"]
+    status, output = run("--group", group, *(word.replace("POS", pos) for word in words), "--execute", "--json")
+    answer = json.loads(output)
+    assert (status, answer["executed"]) == (1, False)
+    assert code in [finding["code"] for finding in answer["findings"] if finding["severity"] == "refuse"]
     assert kafka.group_offsets(group) == Offsets({pos: {0: 5, 1: 6}})
 
 
@@ -129,16 +129,16 @@ def test_what_cannot_be_done_as_asked_is_refused_and_the_group_stays(
 def test_a_group_without_offsets_is_not_counted_from_and_not_made(
     kafka: Broker, run: Run, pos: str, verb: list[str]
 ) -> None:
-    status, said = run("--group", f"{pos}.nobody", "--topic", pos, *verb, "--execute")
-    assert (status, "[group-without-offset]" in said) == (1, True)
+    status, output = run("--group", f"{pos}.nobody", "--topic", pos, *verb, "--execute")
+    assert (status, "[group-without-offset]" in output) == (1, True)
     assert kafka.groups(f"{pos}.nobody") == ()
 
 
 def test_a_new_group_is_made_and_said_to_be_new(kafka: Broker, run: Run, pos: str) -> None:
     name = f"{pos}.new"
     try:
-        status, said = run("--group", name, "--topic", pos, "--to-earliest", "--execute")
-        assert (status, "[group-is-new]" in said) == (0, True)
+        status, output = run("--group", name, "--topic", pos, "--to-earliest", "--execute")
+        assert (status, "[group-is-new]" in output) == (0, True)
         assert kafka.group_offsets(name) == Offsets({pos: {0: LOW, 1: 0}})
     finally:
         kafka.delete_group(name)
@@ -148,8 +148,8 @@ def test_a_group_of_an_epoch_is_left_to_its_ledger(kafka: Broker, run: Run, pos:
     name = f"kappa.{pos}.e0001"
     kafka.set_group_offsets(name, Offsets({pos: {0: 5, 1: 6}}))
     try:
-        status, said = run("--group", name, "--topic", pos, "--to-latest", "--execute")
-        assert (status, f"`kappa replay {pos}`" in said, "[group-of-epoch]" in said) == (1, True, True)
+        status, output = run("--group", name, "--topic", pos, "--to-latest", "--execute")
+        assert (status, f"`kappa replay {pos}`" in output, "[group-of-epoch]" in output) == (1, True, True)
         assert kafka.group_offsets(name) == Offsets({pos: {0: 5, 1: 6}})
         assert run("--group", name)[0] == 0, "looking is free"
     finally:
@@ -165,8 +165,8 @@ def test_a_group_with_members_is_refused_and_stays(kafka: Broker, run: Run, pos:
             member.poll(0.05)
             assert time.monotonic() < deadline
         assert kafka.group_members(group) == 1
-        status, said = run("--group", group, "--topic", pos, "--to-latest", "--execute")
-        assert (status, "[group-has-members]" in said) == (1, True)
+        status, output = run("--group", group, "--topic", pos, "--to-latest", "--execute")
+        assert (status, "[group-has-members]" in output) == (1, True)
         assert kafka.group_offsets(group) == Offsets({pos: {0: 5, 1: 6}})
     finally:
         member.close()
@@ -186,8 +186,8 @@ def test_a_group_is_shown_and_its_file_sets_it_again(
     assert "topic" in run("--group", group, "--export", str(file))[1]
     assert file.read_text() == f"{pos},0,5\n{pos},1,6\n"
     kafka.set_group_offsets(group, Offsets({pos: {0: 9, 1: 9}}))
-    status, said = run("--group", group, "--from-file", str(file), "--execute")
-    assert (status, kafka.group_offsets(group)) == (0, Offsets({pos: {0: 5, 1: 6}})), said
+    status, output = run("--group", group, "--from-file", str(file), "--execute")
+    assert (status, kafka.group_offsets(group)) == (0, Offsets({pos: {0: 5, 1: 6}})), output
 
 
 def test_what_retention_removed_is_no_lag(kafka: Broker, pos: str, group: str) -> None:
@@ -202,11 +202,11 @@ def test_a_group_that_is_not_there_is_named(run: Run, pos: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [(["--execute"], "Say where to"), (["--topic", "pos"], "--topic selects"), (["--to-latest"], "No partition")],
 )
-def test_a_call_that_says_half_is_wrong(run: Run, pos: str, words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_call_that_says_half_is_wrong(run: Run, pos: str, words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         run("--group", f"{pos}.g", *words)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.control.removals.leftovers import Inventory
+from kappa.control.removals.leftovers import Inventory, Present
 from kappa.control.removals.orphans import GRACE, find, remove, topics_of
 from kappa.driver.processes.launcher import log_file
 from kappa.names import EpochPaths, code_file, plan_file, query_checkpoints
@@ -41,7 +41,7 @@ BUILT = ("planned", "rewound", "seeded", *PROOF, "moved")
 STAGES = {"live": BUILT, "dropped": BUILT, "candidate": BUILT[:2], "aborted": (*BUILT[:2], "aborted")}
 #: Epochs of topology ``a.b``, in the order in which they were; 2 is on no record.
 EPOCHS = {1: "live", 3: "aborted", 4: "dropped", 5: "dropped", 6: "live", 7: "candidate"}
-KEPT, GONE = (1, 6, 7), (2, 3, 4, 5)
+CURRENT, GONE = (1, 6, 7), (2, 3, 4, 5)
 
 
 def history(config: Config, epochs: dict[int, str], topology: str = "a.b") -> None:
@@ -72,6 +72,11 @@ def config(tmp_path: Path, lake: Path) -> Config:
     return Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
 
 
+def present(after: timedelta = timedelta(0)) -> Present:
+    """The time after a while."""
+    return Present(host=clock.now() + after, lake=clock.now() + after)
+
+
 def look(
     config: Config,
     *names: str,
@@ -83,8 +88,8 @@ def look(
     records = {name: epochs.record(name) for name in epochs.topologies()}
     kinds = [("topic" if name.count(".") > 3 else "group", name) for name in names]
     lake = epochs.lake_id() if records else ""
-    made = lake if maker == "this" else maker
-    return find(config, kinds, records, lambda _: last_sender, lambda *_: made, lake, clock.now() + after)
+    owner = lake if maker == "this" else maker
+    return find(config, kinds, records, lambda _: last_sender, lambda *_: owner, lake, present(after))
 
 
 def paths(config: Config, number: int, topology: str = "a.b") -> EpochPaths:
@@ -98,8 +103,8 @@ def write(path: str | Path, text: str = "0123456789") -> Path:
     return file
 
 
-def names_of(found: Inventory) -> set[str]:
-    return {Path(item.name).name for item in found.leftovers}
+def names_of(inventory: Inventory) -> set[str]:
+    return {Path(item.name).name for item in inventory.leftovers}
 
 
 OLD = GRACE + timedelta(seconds=60)
@@ -107,13 +112,13 @@ YOUNG = GRACE - timedelta(seconds=60)
 
 
 def test_epoch_folders_of_epochs_that_ended_or_are_on_no_record_are_left_over(config: Config) -> None:
-    for number in (*KEPT, *GONE):
+    for number in (*CURRENT, *GONE):
         write(f"{paths(config, number).root}/tables/t/part")
-    found = look(config).leftovers
-    assert [(item.kind, item.name, item.size_bytes) for item in found] == [
+    leftovers = look(config).leftovers
+    assert [(item.kind, item.name, item.size_bytes) for item in leftovers] == [
         ("epoch folder", paths(config, number).root, 10) for number in GONE
     ]
-    assert [item.reason for item in found] == [
+    assert [item.reason for item in leftovers] == [
         "epoch 2 of a.b is not on record",
         "epoch 3 of a.b is ABORTED",
         "epoch 4 of a.b is DROPPED",
@@ -124,12 +129,13 @@ def test_epoch_folders_of_epochs_that_ended_or_are_on_no_record_are_left_over(co
 def test_topics_and_groups_likewise(config: Config) -> None:
     names = [
         name
-        for n in (*KEPT, *GONE)
+        for n in (*CURRENT, *GONE)
         for name in (f"kappa.a.b.e{n:04d}", f"kappa.a.b.e{n:04d}.markers", f"kappa.a.b.e{n:04d}.t.changelog")
     ]
-    found = look(config, *names)
-    assert {item.name for item in found.leftovers} == {name for name in names if any(f"e{n:04d}" in name for n in GONE)}
-    assert found.lookalikes == ()
+    inventory = look(config, *names)
+    gone = {name for name in names if any(f"e{n:04d}" in name for n in GONE)}
+    assert {item.name for item in inventory.leftovers} == gone
+    assert inventory.lookalikes == ()
 
 
 @pytest.mark.parametrize(
@@ -141,10 +147,10 @@ def test_names_that_are_none_of_an_epoch_are_nobodys_business(config: Config, na
 
 def test_of_a_topology_without_a_record_everything_stays_and_the_way_out_is_named(config: Config) -> None:
     write(f"{paths(config, 1, 'lost').root}/ledger/x")
-    found = look(config, "kappa.lost.e0001", "kappa.lost.e0001.t.changelog")
-    assert found.leftovers == ()
-    assert {item.kind for item in found.lookalikes} == {"epoch folder", "group", "topic"}
-    assert all("kappa rebuild lost --from-changelog" in item.reason for item in found.lookalikes)
+    inventory = look(config, "kappa.lost.e0001", "kappa.lost.e0001.t.changelog")
+    assert inventory.leftovers == ()
+    assert {item.kind for item in inventory.lookalikes} == {"epoch folder", "group", "topic"}
+    assert all("kappa rebuild lost --from-changelog" in item.reason for item in inventory.lookalikes)
 
 
 def test_a_lake_without_any_record_has_no_leftovers(tmp_path: Path) -> None:
@@ -157,11 +163,11 @@ def test_a_lake_without_any_record_has_no_leftovers(tmp_path: Path) -> None:
 def test_what_another_lake_made_stays_on_the_broker_and_is_named(config: Config, maker: str | None) -> None:
     """Epoch 2 of another lake: on no record, below the newest, without a heartbeat; another one has sent further."""
     names = ["kappa.a.b.e0002", "kappa.a.b.e0002.markers", "kappa.a.b.e0002.t.changelog"]
-    found = look(config, *names, last_sender=6, maker=maker)
-    assert found.leftovers == ()
-    assert {item.name for item in found.lookalikes} == set(names)
-    said = "nothing says that this lake made it" if maker is None else f"of another lake (lake {maker} took its names)"
-    assert all(said in item.reason for item in found.lookalikes)
+    inventory = look(config, *names, last_sender=6, maker=maker)
+    assert inventory.leftovers == ()
+    assert {item.name for item in inventory.lookalikes} == set(names)
+    why = "nothing says that this lake made it" if maker is None else f"of another lake (lake {maker} took its names)"
+    assert all(why in item.reason for item in inventory.lookalikes)
     aborted = look(config, "kappa.a.b.e0003.markers", maker=maker)
     assert bool(aborted.leftovers) == (maker is None), "a number may be on record in both"
 
@@ -178,10 +184,10 @@ def test_an_unknown_epoch_stays_while_no_epoch_is_live_that_could_stand_for_it(t
 
 
 def test_an_unknown_epoch_stays_that_has_sent_furthest_or_is_newer_than_the_record(config: Config) -> None:
-    found = look(config, "kappa.a.b.e0002.markers", "kappa.a.b.e0008.markers", last_sender=2)
-    assert found.leftovers == ()
-    assert ["sent furthest" in item.reason for item in found.lookalikes] == [True, False]
-    assert "newer than any" in found.lookalikes[1].reason
+    inventory = look(config, "kappa.a.b.e0002.markers", "kappa.a.b.e0008.markers", last_sender=2)
+    assert inventory.leftovers == ()
+    assert ["sent furthest" in item.reason for item in inventory.lookalikes] == [True, False]
+    assert "newer than any" in inventory.lookalikes[1].reason
 
 
 def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Config) -> None:
@@ -204,7 +210,7 @@ def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Confi
 
 
 def test_topics_of_an_epoch_are_its_changelogs_and_markers_and_none_of_a_like_name(config: Config) -> None:
-    mine = ["kappa.a.e0001.markers", "kappa.a.e0001.t.changelog", "kappa.a.e0001.e0002.changelog"]
+    topics = ["kappa.a.e0001.markers", "kappa.a.e0001.t.changelog", "kappa.a.e0001.e0002.changelog"]
     others = [
         "kappa.a.e0001.e0001.markers",
         "kappa.a.e0001.e0001.t.changelog",
@@ -214,7 +220,7 @@ def test_topics_of_an_epoch_are_its_changelogs_and_markers_and_none_of_a_like_na
         "kappa.a.e0001.notes",
         "kappa.a.e0001.b.c.changelog",
     ]
-    assert topics_of(paths(config, 1, "a"), [*others, *mine]) == mine
+    assert topics_of(paths(config, 1, "a"), [*others, *topics]) == topics
 
 
 def test_a_name_that_can_be_read_in_two_ways_goes_only_when_it_may_go_either_way(config: Config) -> None:
@@ -231,8 +237,8 @@ def test_what_a_driver_works_on_stays_until_it_has_ended(config: Config, number:
     Path(paths(config, number).root).mkdir(parents=True)
     heartbeat.write(paths(config, number).heartbeat, beat)
     group = f"kappa.a.b.e{number:04d}"
-    found = look(config, group)
-    assert found.leftovers == () and {item.kind for item in found.lookalikes} == {"epoch folder", "group"}
+    inventory = look(config, group)
+    assert inventory.leftovers == () and {item.kind for item in inventory.lookalikes} == {"epoch folder", "group"}
     heartbeat.write(paths(config, number).heartbeat, replace(beat, state="stopped"))
     assert {item.kind for item in look(config, group).leftovers} == {"epoch folder", "group"}
 
@@ -245,8 +251,8 @@ def test_plans_and_code_that_no_epoch_refers_to_go_after_a_while(config: Config)
         write(code_file(config.lake, name))
         write(config.home / "code" / name / "include" / "x.py")
     assert look(config, after=YOUNG).leftovers == ()
-    found = look(config, after=OLD)
-    assert sorted((item.kind, Path(item.name).name) for item in found.leftovers) == [
+    inventory = look(config, after=OLD)
+    assert sorted((item.kind, Path(item.name).name) for item in inventory.leftovers) == [
         *(("code", f"{name}.zip") for name in ("code3", "code4", "stranger")),
         *(("extracted code", name) for name in ("code3", "code4", "stranger")),
         *(("plan", f"{name}.json") for name in ("plan3", "plan4")),
@@ -273,7 +279,7 @@ def test_code_that_a_process_runs_from_stays(config: Config) -> None:
 
 
 def test_logs_of_epochs_that_are_gone_go_after_a_while_and_other_logs_stay(config: Config) -> None:
-    for number in (*KEPT, *GONE):
+    for number in (*CURRENT, *GONE):
         write(log_file(config, "a.b", number))
     write(config.home / "logs" / "kafka.log"), write(log_file(config, "lost", 1))
     assert look(config, after=YOUNG).leftovers == ()
@@ -291,7 +297,7 @@ def test_query_checkpoints_of_starts_that_ended_go_and_those_of_a_driver_stay(co
 
 
 def everything(config: Config) -> None:
-    for number in (*KEPT, *GONE):
+    for number in (*CURRENT, *GONE):
         write(f"{paths(config, number).root}/ledger_/x"), write(plan_file(config.lake, f"plan{number}"))
         write(code_file(config.lake, f"code{number}")), write(log_file(config, "a.b", number))
 
@@ -303,14 +309,14 @@ def files(config: Config) -> set[str]:
 def test_what_was_found_is_removed_nothing_else_and_again_there_is_nothing(config: Config) -> None:
     before = files(config)
     everything(config)
-    found = look(config, after=OLD)
-    now = clock.now() + OLD
-    assert set(remove(config, found.leftovers, now)) == set(found.leftovers)
+    inventory = look(config, after=OLD)
+    now = present(OLD)
+    assert set(remove(config, inventory.leftovers, now)) == set(inventory.leftovers)
     left = files(config) - before
-    assert len(left) == 4 * len(KEPT)
-    assert all(re.search(rf"(e000|plan|code)[{''.join(map(str, KEPT))}]", name) for name in left)
+    assert len(left) == 4 * len(CURRENT)
+    assert all(re.search(rf"(e000|plan|code)[{''.join(map(str, CURRENT))}]", name) for name in left)
     assert look(config, after=OLD).leftovers == ()
-    remove(config, found.leftovers, now)  # somebody else found the same
+    remove(config, inventory.leftovers, now)  # somebody else found the same
     assert files(config) - before == left
 
 
@@ -349,10 +355,10 @@ def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
 
     from kappa.cli import app
 
-    mine = f"hk{os.getpid()}"
-    history(config, EPOCHS, mine)
+    prefix = f"hk{os.getpid()}"
+    history(config, EPOCHS, prefix)
     source, names = topic(), []
-    for topology in (mine, f"{mine}_lost"):
+    for topology in (prefix, f"{prefix}_lost"):
         for number in EPOCHS:
             at = paths(config, number, topology)
             kafka.create_topic(at.markers, 1)
@@ -360,7 +366,8 @@ def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
             names += [at.markers, at.name]
 
     def there() -> set[str]:
-        return {name for name in (*kafka.topics("kappa."), *kafka.groups("kappa.")) if name.startswith(f"kappa.{mine}")}
+        all_names = (*kafka.topics("kappa."), *kafka.groups("kappa."))
+        return {name for name in all_names if name.startswith(f"kappa.{prefix}")}
 
     environ = {**config.to_env(), "KAPPA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
     config = Config.from_env(environ)
@@ -368,32 +375,32 @@ def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
         assert there() == set(names)
         shown = CliRunner().invoke(app, ["housekeeping"], env=environ)
         assert shown.exit_code == 0 and "Nothing was changed" in shown.output and there() == set(names)
-        found = control.housekeeping(config).leftovers
+        leftovers = control.housekeeping(config).leftovers
         done = json.loads(CliRunner().invoke(app, ["housekeeping", "--execute", "--json"], env=environ).output)
-        ended = {name for name in names if any(name.startswith(f"kappa.{mine}.e{n:04d}") for n in GONE)}
+        ended = {name for name in names if any(name.startswith(f"kappa.{prefix}.e{n:04d}") for n in GONE)}
         assert {item["name"] for item in done["removed"]} >= ended
         assert there() == set(names) - ended
-        assert any(item["name"].startswith(f"kappa.{mine}_lost.") for item in done["kept"])
-        assert control.clean(config, found) == () and control.housekeeping(config).leftovers == ()
+        assert any(item["name"].startswith(f"kappa.{prefix}_lost.") for item in done["kept"])
+        assert control.clean(config, leftovers) == () and control.housekeeping(config).leftovers == ()
     finally:
         kafka.delete_topics(name for name in names if name.endswith(".markers"))
-        for name in kafka.groups(f"kappa.{mine}"):
+        for name in kafka.groups(f"kappa.{prefix}"):
             kafka.delete_group(name)
 
 
 @pytest.mark.broker
 def test_a_candidate_of_another_lake_stays_though_its_number_was_given_up_here(config: Config, kafka: Broker) -> None:
-    mine = f"hk{os.getpid()}b"
-    history(config, EPOCHS, mine)
+    topology = f"hk{os.getpid()}b"
+    history(config, EPOCHS, topology)
     config = replace(config, bootstrap_servers=kafka.bootstrap_servers)
-    at = replace(paths(config, 3, mine), lake="/srv/another")
+    at = replace(paths(config, 3, topology), lake="/srv/another")
     try:
         ownership.claim(kafka, at, "another-lake")  # all that a candidate has there before its first marker
-        found = control.housekeeping(config)
-        assert at.markers not in {item.name for item in found.leftovers}
-        (kept,) = [item for item in found.lookalikes if item.name == at.markers]
-        assert "lake another-lake took its names" in kept.reason
-        control.clean(config, found.leftovers)
+        inventory = control.housekeeping(config)
+        assert at.markers not in {item.name for item in inventory.leftovers}
+        (lookalike,) = [item for item in inventory.lookalikes if item.name == at.markers]
+        assert "lake another-lake took its names" in lookalike.reason
+        control.clean(config, inventory.leftovers)
         assert at.markers in kafka.topics(at.name)
     finally:
         kafka.delete_topics([at.markers])
@@ -403,8 +410,8 @@ def test_a_second_run_that_nobody_came_back_for_goes_and_one_that_is_worked_on_s
     left = {number: paths(config, number).recomputed("replay") for number in (6, 7)}
     files = {number: write(f"{run.ledger}/part.parquet") for number, run in left.items()}
     assert [i for i in look(config).leftovers if i.kind == "recomputation"] == []
-    mine = heartbeat.this_process("me", "c")
-    beat = heartbeat.Beating(paths(config, 7).heartbeat, mine, 60.0, lambda: True)
+    process_beat = heartbeat.this_process("me", "c")
+    beat = heartbeat.Beating(paths(config, 7).heartbeat, process_beat, 60.0, lambda: True)
     try:
         later = look(config, after=GRACE + timedelta(minutes=1)).leftovers
         assert [i.name for i in later if i.kind == "recomputation"] == [left[6].lake]
@@ -415,7 +422,7 @@ def test_a_second_run_that_nobody_came_back_for_goes_and_one_that_is_worked_on_s
             os.utime(path, (0, 0))
     old = [i for i in look(config).leftovers if i.kind == "recomputation"]
     assert [i.name for i in old] == [left[6].lake, left[7].lake]
-    remove(config, old, clock.now())
+    remove(config, old, present())
     assert not any(Path(run.lake).exists() for run in left.values())
     assert Path(paths(config, 6).root).exists()
 
@@ -424,10 +431,10 @@ def test_the_folder_of_a_backfill_stays_until_its_rows_are_replaced(config: Conf
     run = paths(config, 6).recomputed("backfill-1")
     write(f"{run.ledger}/part.parquet")
     epochs = Epochs(config.lake)
-    asked = epochs.add("a.b", 6, "backfill", actor="ada", folder="backfill-1")
+    backfill = epochs.add("a.b", 6, "backfill", actor="ada", folder="backfill-1")
     after = GRACE + timedelta(minutes=1)
     assert [i for i in look(config, after=after).leftovers if i.kind == "recomputation"] == []
-    epochs.add("a.b", 6, "backfill_withdrawn", actor="driver", backfill=asked.n)
+    epochs.add("a.b", 6, "backfill_withdrawn", actor="driver", backfill=backfill.n)
     assert [i.name for i in look(config, after=after).leftovers if i.kind == "recomputation"] == [run.lake]
 
 

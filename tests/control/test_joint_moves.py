@@ -37,12 +37,12 @@ AT = {"pos": {"0": 9}}
 def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) -> None:
     """Put events on record."""
     plan = empty_plan(topology, epoch, Offsets({"pos": {0: 0}}))
-    known = {
+    by_event = {
         "planned": {"plan_id": plan.id, "start": plan.start.to_json(), "plan": plan.to_json()},
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": AT},
     }
-    epoch_record.tell(config, topology, epoch, *names, known=known, **{"code": CODE, **detail})
+    epoch_record.tell(config, topology, epoch, *names, by_event=by_event, **{"code": CODE, **detail})
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def commits(config: Config) -> int:
 
 
 def handover(config: Config, topology: str) -> Event:
-    found = record(config, topology).handover
-    assert found is not None
-    return found
+    event = record(config, topology).handover
+    assert event is not None
+    return event
 
 
 def refused(config: Config, **how: Any) -> str:
@@ -94,9 +94,9 @@ def test_a_handover_for_each_is_appended_in_one_commit_with_the_names_of_all(con
     one, two = handover(config, "a.b"), handover(config, "a.c")
     assert (one.n, two.n) == (before + 1, before + 2) and commits(config) == version + 1
     assert one.at == two.at and one.detail["group"] == two.detail["group"]
-    for asked in (one, two):
-        assert asked.detail["together"] == BOTH and asked.detail["from"] == 1 and asked.detail["keep_old_running"]
-        assert (asked.actor, asked.reason) == ("ada", "together")
+    for event in (one, two):
+        assert event.detail["together"] == BOTH and event.detail["from"] == 1 and event.detail["keep_old_running"]
+        assert (event.actor, event.reason) == ("ada", "together")
     cut_over(config, reason="again")
     assert [e.event for e in events(config)].count("handover") == 2
 
@@ -117,11 +117,11 @@ def test_a_member_that_may_not_move_refuses_all_with_its_reasons_and_changes_not
     tell(config, "a.d", 1, *FIRST)
     tell(config, "a.d", 2, *SECOND)
     control.cut_over(config, "a.d", 2, actor="bob", reason="alone")
-    said = refused(config, members={"a.b": 2, "a.c": 3, "a.d": 2}, replaces={"a.b": 7})
-    assert "nothing was changed" in said
-    assert "The live epoch of 'a.b' is 1, 7 was expected" in said
-    assert "epoch 3 of 'a.c' is CAUGHT_UP" in said
-    assert "bob asked at" in said and "to hand 'a.d' over to epoch 2" in said
+    message = refused(config, members={"a.b": 2, "a.c": 3, "a.d": 2}, replaces={"a.b": 7})
+    assert "nothing was changed" in message
+    assert "The live epoch of 'a.b' is 1, 7 was expected" in message
+    assert "epoch 3 of 'a.c' is CAUGHT_UP" in message
+    assert "bob asked at" in message and "to hand 'a.d' over to epoch 2" in message
 
 
 def test_a_failed_verdict_is_accepted_by_topology_with_the_reason_on_record(config: Config) -> None:
@@ -188,8 +188,8 @@ def test_where_all_yield_is_decided_once_all_old_epochs_stand_and_stays(config: 
     assert one.meet(handover(config, "a.b"), meeting) == meeting  # also when it has come there, and told it anew
     assert one.meet(handover(config, "a.b"), first, is_stuck=True) == first
     assert [e.event for e in events(config)].count("standing") == 2
-    found = record(config, "a.b").standing
-    assert found is not None and found.epoch == 1 and found.detail["at"] == first.as_dict()
+    standing = record(config, "a.b").standing
+    assert standing is not None and standing.epoch == 1 and standing.detail["at"] == first.as_dict()
 
     two.withdraw(handover(config, "a.c"), "too late")
     assert record(config, "a.b").standing is None and record(config, "a.c").handover is None
@@ -226,7 +226,7 @@ def in_place(config: Config, topology: str, monkeypatch: pytest.MonkeyPatch) -> 
     good = certify("a.b", (), {})
     complete = type(good)(**{**vars(good), "complete": True, "problems": ()})
     monkeypatch.setattr(joint_handover, "certificate_of", lambda *_, **__: complete)
-    monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
+    monkeypatch.setattr(joint_handover, "attested", lambda certificate, *_: certificate)  # there is no Kafka here
 
 
 def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
@@ -234,17 +234,17 @@ def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
 ) -> None:
     cut_over(config, keep_old_running=True)
     one, two = (joint_handover.Group(config=config, epochs=Epochs(config.lake)) for _ in range(2))
-    asked = handover(config, "a.b")
-    assert not one.move(asked)
+    first = handover(config, "a.b")
+    assert not one.move(first)
     in_place(config, "a.b", monkeypatch)
-    assert not one.move(asked)
-    assert "live epoch 1 of 'a.c' has not come to a stand" in one.missing(asked)
+    assert not one.move(first)
+    assert "live epoch 1 of 'a.c' has not come to a stand" in one.missing(first)
     in_place(config, "a.c", monkeypatch)
-    assert one.missing(asked) == ""
+    assert one.missing(first) == ""
     before, version = len(events(config)), commits(config)
-    assert one.move(asked)
+    assert one.move(first)
     assert commits(config) == version + 1
-    assert two.move(asked)  # its driver was slower: it finds it done
+    assert two.move(first)  # its driver was slower: it finds it done
     moved = events(config)[before:]
     assert [(e.topology, e.event, e.epoch) for e in moved] == [("a.b", "moved", 2), ("a.c", "moved", 2)]
     for event in moved:
@@ -272,7 +272,7 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
     cut_over(config)
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
-    asked = handover(config, "a.b")
+    event = handover(config, "a.b")
     one, two = (joint_handover.Group(config=config, epochs=Epochs(config.lake)) for _ in range(2))
 
     def meanwhile(_: str) -> None:
@@ -281,15 +281,15 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
             monkeypatch.setattr(removal.ownership, "is_ours", lambda *_: False)  # there is no broker
             control.abort(config, "a.c", 2, actor="eve", reason="wrong")
         else:
-            assert two.move(asked)
+            assert two.move(event)
 
     monkeypatch.setattr(joint_handover, "crash_point", meanwhile)
     if is_aborted:
         with pytest.raises(MoveRefusedError, match=r"'a\.c' epoch 2 aborted by eve at \d\d:\d\d:\d\d: wrong"):
-            one.move(asked)
+            one.move(event)
         assert {record(config, name).live for name in BOTH} == {1}
     else:
-        assert one.move(asked)
+        assert one.move(event)
         assert [e.event for e in events(config)].count("moved") == 4
 
 
@@ -312,15 +312,15 @@ def test_several_are_resolved_by_one_read_of_the_record(config: Config, monkeypa
     cut_over(config)
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
-    asked = handover(config, "a.b")
+    event = handover(config, "a.b")
 
     def meanwhile(path: str) -> Ledger:
-        joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(asked)
+        joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(event)
         return Ledger(path)
 
     monkeypatch.setattr(serving, "Ledger", meanwhile)
-    found = serving.snapshots(config, BOTH)
-    assert {name: one.epoch for name, one in found.items()} == {"a.b": 1, "a.c": 1}
+    snapshots = serving.snapshots(config, BOTH)
+    assert {name: one.epoch for name, one in snapshots.items()} == {"a.b": 1, "a.c": 1}
     assert {name: one.epoch for name, one in serving.snapshots(config, BOTH).items()} == BOTH
     with pytest.raises(UnknownTopologyError, match="has no live epoch"):
         serving.snapshots(config, ["a.b", "a.x"])
@@ -336,14 +336,14 @@ def test_the_command_line_says_what_it_would_do_and_refuses_names_that_make_no_s
     assert "To do it: kappa cutover a.b a.c --execute" in kappa("cutover", "a.b", "a.c").output
     assert "hand over a.b from epoch 1 to epoch 2." in kappa("cutover", "a.b").output
     assert "Abort it first: kappa abort a.b 2" in str(kappa("rollback", "a.b", "a.c").exception)
-    for words, said in (
+    for words, message in (
         (("cutover", "a.b", "a.b"), "a.b is named twice"),
         (("cutover", "a.b", "a.c", "--epoch", "2"), "--epoch 2 is of one topology, and 2 are named"),
         (("rollback", "a.b", "a.c", "--to", "1"), "--to 1 is of one topology"),
         (("cutover", "a.b", "--accept-verdict", "a.x"), "--accept-verdict names a.x; what is cut over is a.b"),
     ):
         answer = kappa(*words)
-        assert isinstance(answer.exception, UsageError) and said in str(answer.exception)
+        assert isinstance(answer.exception, UsageError) and message in str(answer.exception)
 
 
 def test_status_history_and_certificate_show_what_belongs_together(
@@ -365,9 +365,9 @@ def test_status_history_and_certificate_show_what_belongs_together(
     assert "a.b went live together with a.c epoch 2; what is not named" in kappa("rollback", "a.b").output
     assert "went live together" not in kappa("rollback", "a.b", "a.c").output
     assert "went live together" not in kappa("rollback", "a.d").output
-    told = {(e.topology, e.event): e for e in control.chronicle(config) if e.epoch == 2}
-    assert told["a.b", "moved"].together == told["a.b", "handover"].together == {"a.c": 2}
-    assert told["a.c", "moved"].together == {"a.b": 2} and told["a.b", "verified"].together == {}
+    by_event = {(e.topology, e.event): e for e in control.chronicle(config) if e.epoch == 2}
+    assert by_event["a.b", "moved"].together == by_event["a.b", "handover"].together == {"a.c": 2}
+    assert by_event["a.c", "moved"].together == {"a.b": 2} and by_event["a.b", "verified"].together == {}
     shown = kappa("history", "a.b").output.splitlines()
     assert shown[0].endswith("reason    together with")
     assert [line.endswith("a.c epoch 2") for line in shown if " moved " in line] == [False, True]

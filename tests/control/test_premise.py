@@ -25,11 +25,11 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
 
-SAID = {"verified": {"verdict": "differs", "report": "{}"}, "moved": {"from": None}}
+DETAILS = {"verified": {"verdict": "differs", "report": "{}"}, "moved": {"from": None}}
 
 
 def tell(config: Config, epoch: int, *names: str, topology: str = "a.b") -> None:
-    epoch_record.tell(config, topology, epoch, *names, known=SAID, plan_id=f"plan {epoch}")
+    epoch_record.tell(config, topology, epoch, *names, by_event=DETAILS, plan_id=f"plan {epoch}")
 
 
 def record(config: Config, topology: str = "a.b") -> TopologyRecord:
@@ -39,10 +39,10 @@ def record(config: Config, topology: str = "a.b") -> TopologyRecord:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Epoch 2 replaced epoch 1, and epoch 3 is being built."""
-    found = empty_lake(tmp_path, monkeypatch)
-    tell(found, 1, *FIRST)
-    tell(found, 2, *SECOND, "moved")
-    return found
+    lake_config = empty_lake(tmp_path, monkeypatch)
+    tell(lake_config, 1, *FIRST)
+    tell(lake_config, 2, *SECOND, "moved")
+    return lake_config
 
 
 def back(config: Config, premise: Premise) -> int:
@@ -63,8 +63,8 @@ def test_a_way_back_from_another_epoch_than_was_shown_is_refused(config: Config,
     if there_and_back:
         tell(config, 2, "recalled", "caught_up", "moved")
     before = record(config).events
-    said = "readers were moved from epoch 2 and back to it" if there_and_back else "the live epoch was 2 and is 3"
-    with pytest.raises(MoveRefusedError, match=said):
+    message = "readers were moved from epoch 2 and back to it" if there_and_back else "the live epoch was 2 and is 3"
+    with pytest.raises(MoveRefusedError, match=message):
         back(config, premise)
     assert record(config).events == before
 
@@ -79,16 +79,16 @@ CHANGES: dict[str, tuple[Callable[[Config], Any], str]] = {
 def test_an_epoch_that_got_further_than_was_shown_is_not_aborted(config: Config, change: str) -> None:
     tell(config, 3, *SECOND[:3])
     premise = Premise.of(record(config), 3)
-    act, said = CHANGES[change]
+    act, message = CHANGES[change]
     act(config)
-    with pytest.raises(MoveRefusedError, match=said):
+    with pytest.raises(MoveRefusedError, match=message):
         control.abort(config, "a.b", 3, actor="ann", reason="", premise=premise)
     assert not record(config).epoch(3).stage.is_ended
 
 
 def test_an_epoch_that_was_approved_or_is_handed_over_since_is_not_aborted(config: Config) -> None:
     tell(config, 3, *SECOND)
-    for act, said in (
+    for act, message in (
         (
             lambda: control.approve(config, control.approval_terms(config, "a.b", 3), actor="airflow:ann", reason=""),
             "approv",
@@ -97,7 +97,7 @@ def test_an_epoch_that_was_approved_or_is_handed_over_since_is_not_aborted(confi
     ):
         premise = Premise.of(record(config), 3)
         act()
-        with pytest.raises(MoveRefusedError, match=said):
+        with pytest.raises(MoveRefusedError, match=message):
             control.abort(config, "a.b", 3, actor="ann", reason="", premise=premise)
 
 
@@ -124,8 +124,8 @@ def test_a_rejected_epoch_that_is_taken_up_again_while_others_are_removed_stays(
         tell(config, 2, *SECOND, topology=name)
         reject(config, name, 2, actor="bob", reason="")
     config = replace(config, bootstrap_servers=kafka.bootstrap_servers, rejected_hours=1e-9)
-    found = [item for item in control.housekeeping(config).leftovers if item.kind == "rejected epoch"]
-    assert [item.name for item in found] == [f"{name} 2" for name in names]
+    leftovers = [item for item in control.housekeeping(config).leftovers if item.kind == "rejected epoch"]
+    assert [item.name for item in leftovers] == [f"{name} 2" for name in names]
     end = process.await_end
 
     def slow_end(*which: Any) -> None:
@@ -133,6 +133,6 @@ def test_a_rejected_epoch_that_is_taken_up_again_while_others_are_removed_stays(
         reopen(config, names[1], 2, actor="ann", reason="it was right")
 
     monkeypatch.setattr(process, "await_end", slow_end)
-    assert control.clean(config, found) == (found[0],)
+    assert control.clean(config, leftovers) == (leftovers[0],)
     assert [record(config, name).epoch(2).stage for name in names] == [Stage.ABORTED, Stage.VERIFIED]
     assert record(config, names[1]).candidate is not None

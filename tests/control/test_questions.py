@@ -30,11 +30,11 @@ REPORT = {"verdict": "differs", "report": "{}"}
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Epoch 1 is live, epoch 2 verified."""
-    found = empty_lake(tmp_path, monkeypatch)
-    known = {"planned": {"plan_id": "p", "version": "1"}, "verified": REPORT, "moved": {"from": None, "at": {}}}
-    epoch_record.tell(found, NAME, 1, *FIRST, known=known)
-    epoch_record.tell(found, NAME, 2, *SECOND, known=known)
-    return found
+    lake_config = empty_lake(tmp_path, monkeypatch)
+    by_event = {"planned": {"plan_id": "p", "version": "1"}, "verified": REPORT, "moved": {"from": None, "at": {}}}
+    epoch_record.tell(lake_config, NAME, 1, *FIRST, by_event=by_event)
+    epoch_record.tell(lake_config, NAME, 2, *SECOND, by_event=by_event)
+    return lake_config
 
 
 def events(config: Config) -> tuple[Event, ...]:
@@ -46,7 +46,7 @@ def ask(config: Config, **how: Any) -> None:
     control.ask(config, shown, actor="airflow:ann", **{"hours": 24, "link": LINK, **how})
 
 
-def asked(config: Config) -> list[Event]:
+def questions(config: Config) -> list[Event]:
     return [event for event in events(config) if event.event == "asked"]
 
 
@@ -54,16 +54,16 @@ def test_a_question_that_is_asked_again_by_a_try_after_a_killed_one_is_on_record
     ask(config)
     ask(config)
     ask(config, nth=2, needed=2)
-    assert [event.detail["nth"] for event in asked(config)] == [1, 2]
+    assert [event.detail["nth"] for event in questions(config)] == [1, 2]
 
 
 def test_after_a_rejection_it_is_another_question(config: Config) -> None:
     ask(config)
     control.reject(config, NAME, 2, actor="ann", reason="")
-    epoch_record.tell(config, NAME, 2, "reopened", known={})
+    epoch_record.tell(config, NAME, 2, "reopened", by_event={})
     ask(config)
     ask(config)
-    assert len(asked(config)) == 2
+    assert len(questions(config)) == 2
 
 
 def wait(condition: Callable[[], Any]) -> None:
@@ -85,9 +85,9 @@ def test_the_notice_says_what_waits_and_where_to_answer_once_also_after_a_driver
         driver = replace(config, webhook_url=hook.url)
 
         def started() -> Notices:
-            made = Notices(driver, paths)
-            made.open(events(config)[:-1], "lake-1")
-            return made
+            watcher = Notices(driver, paths)
+            watcher.open(events(config)[:-1], "lake-1")
+            return watcher
 
         ask(config)  # and the worker is killed
         first = started()
@@ -102,7 +102,7 @@ def test_the_notice_says_what_waits_and_where_to_answer_once_also_after_a_driver
         wait(lambda: hook.taken)
         second.look(events(config))
         second.close()
-    assert {one["id"] for one in hook.requests} == {f"lake-1/{NAME}/2/APPROVAL/{asked(config)[0].n}"}
+    assert {one["id"] for one in hook.requests} == {f"lake-1/{NAME}/2/APPROVAL/{questions(config)[0].n}"}
     (notice,) = hook.taken
     assert (notice["event"], notice["topology"], notice["epoch"]) == ("APPROVAL", NAME, 2)
     assert (notice["verdict"], notice["link"], notice["command"]) == ("differs", LINK, f"kappa approve {NAME} 2")

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
 from kappa.errors import ConflictError, LedgerError
 from kappa.store.local import LocalStore
@@ -114,13 +115,13 @@ def test_a_writer_frozen_before_removing_files_spares_those_of_its_successor(
     frozen, successor = AppendLog(log.path, SCHEMA), AppendLog(log.path, SCHEMA)
     frozen.refresh()
     frozen.append([{"word": "0"}])
+    handle = open_table(log.path)
     for number in range(1, 6):
         successor.refresh()
         successor.append([{"word": str(number)}])
     for name in ("KEEP_HOURS", "ABANDONED_HOURS"):  # days later
         monkeypatch.setattr(f"kappa.delta.append_log.{name}", 0)
-    assert frozen._table is not None
-    frozen._vacuum(frozen._table)
+    frozen._vacuum(handle)
     assert [row["word"] for row in AppendLog(log.path, SCHEMA).refresh()] == [str(number) for number in range(6)]
 
 
@@ -236,7 +237,7 @@ def test_the_log_is_listed_now_and_then_in_any_case(
     log: AppendLog, looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.refresh()
-    monkeypatch.setattr("kappa.delta.append_log.NEXT_ENTRY_SECONDS", -1.0)
+    monkeypatch.setattr("kappa.delta.log_tables.NEXT_ENTRY_SECONDS", -1.0)
     before = len(looks)
     log.refresh()
     assert len(looks) == before + 1

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kappa.delta import queries, tables
-from kappa.driver.backfill import belongs
+from kappa.driver.replacements.interval_rows import belongs
 from kappa.errors import ConflictError, DisagreementError
 from kappa.offsets.vector import OffsetRange
 from kappa.topology import Append

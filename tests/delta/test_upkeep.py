@@ -99,12 +99,12 @@ def test_a_version_written_after_the_lookup_of_kept_ones_stays_readable(table: s
     for seq in (1, 2):
         tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
 
-    def kept() -> tuple[int, ...]:
+    def kept_versions() -> tuple[int, ...]:
         for seq in (3, 4):
             tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
         return ()
 
-    assert upkeep.vacuum(table, kept, age=timedelta(0), check=lambda: None) == 1
+    assert upkeep.vacuum(table, kept_versions, age=timedelta(0), check=lambda: None) == 1
     for version in (2, 3, 4):
         assert queries.query(table, version).to_pylist() == [{"id": "a", "total": Decimal(f"{version}.00")}]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kappa.drawing import Graph, Kind, graph_of, text
 from kappa.drawing.graph import Box
-from kappa.drawing.lines import width, wrapped
 from kappa.drawing.literals import graph_of_literals
+from kappa.drawing.text import width, wrapped
 from kappa.topology import Append, Slice, Source, Table, Topic, Topology
 from kappa.topology.registry import declared, load
 

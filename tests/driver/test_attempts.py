@@ -30,11 +30,11 @@ def ranges(start: int, end: int) -> tuple[OffsetRange, ...]:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """A ledger with a seed."""
-    found = Ledger(str(tmp_path / "ledger"))
-    found.create()
-    found.claim(WRITER, "code", LedgerState())
-    add(found, "commit", 0, ranges(0, 0))
-    return found
+    new_ledger = Ledger(str(tmp_path / "ledger"))
+    new_ledger.create()
+    new_ledger.claim(WRITER, "code", LedgerState())
+    add(new_ledger, "commit", 0, ranges(0, 0))
+    return new_ledger
 
 
 def add(ledger: Ledger, kind: Any, seq: int, spans: tuple[OffsetRange, ...] = (), **values: Any) -> None:
@@ -57,7 +57,7 @@ def planned(ledger: Ledger) -> tuple[LedgerState, LedgerRow]:
 @pytest.fixture
 def own(ledger: Ledger) -> Any:
     """What a driver works with, as far as attempts look at it."""
-    told: list[tuple[str, dict[str, Any]]] = []
+    reports: list[tuple[str, dict[str, Any]]] = []
     events: list[Event] = []
 
     def put(topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
@@ -74,22 +74,23 @@ def own(ledger: Ledger) -> Any:
         events.append(row)
         return row
 
-    log = SimpleNamespace(**{name: lambda what, **_: told.append((what, {})) for name in ("error", "warning", "info")})
+    levels = ("error", "warning", "info")
+    log = SimpleNamespace(**{name: lambda what, **_: reports.append((what, {})) for name in levels})
     run = SimpleNamespace(ledger=ledger, sent=SimpleNamespace(seq=-1, sender=object()))
     return SimpleNamespace(
         ledger=ledger,
         slice_run=run,
         writer=WRITER,
         log=log,
-        told=told,
-        said=[],
+        reports=reports,
+        messages=[],
         events=events,
         spent=[],
         config=SimpleNamespace(attempts=3),
         topology=SimpleNamespace(name="a.b"),
         paths=SimpleNamespace(epoch=1),
         epochs=SimpleNamespace(add=put),
-        tell=lambda **values: told.append(("beat", values)),
+        tell=lambda **values: reports.append(("beat", values)),
         say=lambda message: None,
         record=lambda: SimpleNamespace(live=1),
         is_spark_dead=lambda: False,
@@ -151,7 +152,7 @@ def test_a_record_that_ends_every_driver_gets_the_epoch_stuck_until_told_to_go_o
     last.give_up(ledger.state())
     assert [(e.event, e.detail["seq"], e.detail["claims"]) for e in own.events] == [("stuck", 1, 3)]
     assert "out of memory?" in own.events[0].reason
-    assert own.told[-1][1]["state"] == "stuck"
+    assert own.reports[-1][1]["state"] == "stuck"
     claim(ledger)
     again = Attempts(own, own, own)
     assert again.next(*planned(ledger), own.events) == "stuck", "a driver that is started by itself waits as well"
@@ -212,7 +213,7 @@ def test_errors_that_pass_do_not_count_and_are_waited_for_longer_and_longer(own:
     outage = [tried.failed(BrokerUnreachableError("away")) for _ in range(8)]
     assert outage == sorted(outage) and outage[-1] == attempts.LONGEST_PAUSE_SECONDS
     assert tried.failures == 0
-    assert {what for what, _ in own.told} == {"conflict", "waiting"}, "none of them in silence"
+    assert {what for what, _ in own.reports} == {"conflict", "waiting"}, "none of them in silence"
     tried.failed(ValueError("bad"))
     assert (tried.failures, own.events) == (1, [])
     tried.succeeded()
@@ -241,8 +242,8 @@ def test_a_full_disk_is_no_attempt_and_the_driver_says_what_it_waits_for(
     ledger: Ledger, own: Any, full: Exception
 ) -> None:
     add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
-    own.say = own.said.append
-    made = Attempts(own, own, own)
+    own.say = own.messages.append
+    tries = Attempts(own, own, own)
     for _ in range(2 * own.config.attempts):
         try:
             try:
@@ -250,17 +251,17 @@ def test_a_full_disk_is_no_attempt_and_the_driver_says_what_it_waits_for(
             except Exception as error:
                 raise RuntimeError("a slice cannot be written") from error
         except RuntimeError as error:
-            assert 0 < made.failed(error) <= attempts.LONGEST_PAUSE_SECONDS
-    assert made.failures == 0 and own.events == []
-    assert made.next(*planned(ledger), []) == "try"
-    assert all(message.startswith("waiting: no room on the disk") for message in own.said)
+            assert 0 < tries.failed(error) <= attempts.LONGEST_PAUSE_SECONDS
+    assert tries.failures == 0 and own.events == []
+    assert tries.next(*planned(ledger), []) == "try"
+    assert all(message.startswith("waiting: no room on the disk") for message in own.messages)
 
 
 @pytest.mark.parametrize("refused", [OSError(28, "No space left on device"), RuntimeError("the lake does not answer")])
 def test_an_epoch_that_cannot_be_put_on_record_as_stuck_is_tried_on(
     ledger: Ledger, own: Any, refused: Exception
 ) -> None:
-    own.say = own.said.append
+    own.say = own.messages.append
     put = own.epochs.add
 
     def add_nothing(*_: Any, **__: Any) -> Event:
@@ -270,7 +271,7 @@ def test_an_epoch_that_cannot_be_put_on_record_as_stuck_is_tried_on(
     own.epochs.add = add_nothing
     for _ in range(own.config.attempts + 2):
         assert attempts.failed(ValueError("wrong")) > 0
-    assert attempts.stuck is None and own.said
+    assert attempts.stuck is None and own.messages
     own.epochs.add = put
     assert attempts.failed(ValueError("wrong")) == 0.0
     assert attempts.stuck is not None and attempts.stuck.reason == "wrong"
@@ -293,7 +294,7 @@ def test_what_cannot_even_be_given_up_gets_the_epoch_stuck_with_its_reason(ledge
     assert seen == ["try", "smaller", "smaller", "smaller", "smaller"]
     (event,) = own.events
     assert (event.event, event.reason) == ("stuck", "Found unmasked nulls for non-nullable field")
-    assert own.told[-1][1] == {"state": "stuck", "message": f"stuck at slice 1: {event.reason}"}
+    assert own.reports[-1][1] == {"state": "stuck", "message": f"stuck at slice 1: {event.reason}"}
     own.epochs.add("a.b", 1, "start", actor="ada")
     assert tried.is_decided(own.events[0], own.events)
     again = []

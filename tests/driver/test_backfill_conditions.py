@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa.driver.backfill import belongs
+from kappa.driver.replacements.interval_rows import belongs
 from kappa.offsets.vector import OffsetRange
 from kappa.topology import Append
 
@@ -23,8 +23,8 @@ def test_rows_belong_by_the_records_that_they_come_from() -> None:
         OffsetRange(topic="pos", partition=0, start=3, end=5),
         OffsetRange(topic="pos", partition=1, start=7, end=7),
     ]
-    found = belongs(PAID, None, BEGIN, END, ranges)
-    assert found == "(_topic = 'pos' AND _partition = 0 AND _offset >= 3 AND _offset < 5)"
+    condition = belongs(PAID, None, BEGIN, END, ranges)
+    assert condition == "(_topic = 'pos' AND _partition = 0 AND _offset >= 3 AND _offset < 5)"
     assert belongs(PAID, None, BEGIN, END, ranges[1:]) == "FALSE"
 
 
@@ -48,5 +48,5 @@ def test_spark_takes_the_same_rows_as_the_engine_that_replaces_them(spark: Spark
     epoch, micro = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
     times = [(at - epoch) // micro + step for at in (begin, end) for step in (-1, 0, 1)]
     frame = spark.createDataFrame([(n,) for n in times], "n BIGINT").selectExpr("n", "timestamp_micros(n) AS at")
-    found = frame.where(belongs(PAID, "at", begin, end, ())).collect()
-    assert sorted(row.n for row in found) == times[1:4]
+    rows = frame.where(belongs(PAID, "at", begin, end, ())).collect()
+    assert sorted(row.n for row in rows) == times[1:4]

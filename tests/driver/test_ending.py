@@ -34,12 +34,12 @@ def config(tmp_path: Path) -> Config:
 
 @contextmanager
 def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    made = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *arguments])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *arguments])
     try:
-        yield made
+        yield child
     finally:
-        made.kill()
-        made.wait()
+        child.kill()
+        child.wait()
 
 
 def write_heartbeat(config: Config, pid: int) -> None:

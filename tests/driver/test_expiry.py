@@ -58,13 +58,13 @@ def world(tmp_path: Path) -> World:
 
 
 def test_a_handover_that_nothing_moves_is_withdrawn_when_the_live_driver_hangs(world: World) -> None:
-    mine = world.seen_by("ada")
+    expiry = world.seen_by("ada")
     record = world.epochs.record("a.b")
-    assert not mine.look(record)
+    assert not expiry.look(record)
     world.now = world.config.handover_seconds
-    assert not mine.look(record)
+    assert not expiry.look(record)
     world.now += 1
-    assert mine.look(record)
+    assert expiry.look(record)
     after = world.epochs.record("a.b")
     assert after.handover is None
     assert (after.events[-1].event, after.events[-1].actor) == ("withdrawn", "ada")
@@ -72,34 +72,34 @@ def test_a_handover_that_nothing_moves_is_withdrawn_when_the_live_driver_hangs(w
     count = len(after.events)
     world.seen_by("bob").look(record)
     world.now += 1000
-    mine.look(record)
+    expiry.look(record)
     assert len(world.epochs.record("a.b").events) == count, "once"
 
 
 @pytest.mark.parametrize("state", ["running", "unconfirmed"])
 def test_a_live_driver_that_gets_on_withdraws_it_itself(world: World, state: str) -> None:
     world.state = state
-    mine = world.seen_by("ada")
-    mine.look(world.epochs.record("a.b"))
+    expiry = world.seen_by("ada")
+    expiry.look(world.epochs.record("a.b"))
     world.now = 10 * world.config.handover_seconds
-    assert not mine.look(world.epochs.record("a.b"))
+    assert not expiry.look(world.epochs.record("a.b"))
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_as_long_as_either_epoch_moves_it_goes_on(world: World, epoch: int) -> None:
-    mine = world.seen_by("ada")
+    expiry = world.seen_by("ada")
     for _ in range(4):
-        assert not mine.look(world.epochs.record("a.b"))
+        assert not expiry.look(world.epochs.record("a.b"))
         world.now += world.config.handover_seconds
         world.commit(epoch)
 
 
 def test_a_move_that_was_made_meanwhile_stays(world: World) -> None:
-    mine, before = world.seen_by("ada"), world.epochs.record("a.b")
-    mine.look(before)
+    expiry, before = world.seen_by("ada"), world.epochs.record("a.b")
+    expiry.look(before)
     assert before.handover is not None
     world.epochs.add("a.b", 2, "moved", actor="driver", handover=before.handover.n)
     world.now = 10 * world.config.handover_seconds
-    mine.look(before)
+    expiry.look(before)
     after = world.epochs.record("a.b")
     assert (after.live, after.events[-1].event) == (2, "moved")

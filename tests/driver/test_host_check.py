@@ -22,9 +22,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return live_lake(tmp_path, monkeypatch)
 
 
-def beat(config: Config, **said: object) -> None:
+def beat(config: Config, **fields: object) -> None:
     path = EpochPaths(lake=config.lake, topology=NAME, epoch=1).heartbeat
-    heartbeat.write(path, replace(heartbeat.this_process("w", "code"), **said))  # type: ignore[arg-type]
+    heartbeat.write(path, replace(heartbeat.this_process("w", "code"), **fields))  # type: ignore[arg-type]
 
 
 def check(config: Config) -> Result:
@@ -34,12 +34,12 @@ def check(config: Config) -> Result:
 @pytest.mark.parametrize("state", ["running", "slow"])
 def test_drivers_that_get_on_are_well(config: Config, state: str) -> None:
     beat(config, state=state)
-    found = check(config)
-    assert (found.exit_code, found.output.strip()) == (0, "Each wanted driver runs.")
+    result = check(config)
+    assert (result.exit_code, result.output.strip()) == (0, "Each wanted driver runs.")
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("fields", "message"),
     [
         (None, f"The driver of epoch 1 of '{NAME}' is not started yet. Look at it: kappa status {NAME}"),
         ({"state": "stopped"}, "is stopped"),
@@ -48,13 +48,13 @@ def test_drivers_that_get_on_are_well(config: Config, state: str) -> None:
     ],
 )
 def test_one_that_does_not_run_or_is_stuck_is_named(
-    config: Config, said: dict[str, object] | None, message: str
+    config: Config, fields: dict[str, object] | None, message: str
 ) -> None:
-    if said is not None:
-        beat(config, **said)
-    found = check(config)
-    assert isinstance(found.exception, DriverNotRunningError) and found.exit_code
-    assert message in str(found.exception)
+    if fields is not None:
+        beat(config, **fields)
+    result = check(config)
+    assert isinstance(result.exception, DriverNotRunningError) and result.exit_code
+    assert message in str(result.exception)
 
 
 def test_one_that_is_not_wanted_is_passed_over(config: Config) -> None:

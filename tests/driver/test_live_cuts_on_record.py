@@ -46,9 +46,9 @@ def test_a_replay_ends_its_slices_where_those_of_the_live_epoch_ended(tmp_path: 
     )
     engines: Any = None  # such a cut asks the record alone
     for begun in (ends[0], ends[5]):
-        cuts, position, found = LiveCuts(epoch, engines), begun, []
+        cuts, position, positions = LiveCuts(epoch, engines), begun, []
         while position != ends[-2]:
             state: Any = SimpleNamespace(position=position, shrunk=None, since_shrunk=0)
             position = cuts.bulk(state, most=2).end
-            found.append(position)
-        assert found == ends[ends.index(begun) + 1 : -1]
+            positions.append(position)
+        assert positions == ends[ends.index(begun) + 1 : -1]

@@ -96,10 +96,10 @@ class Epoch:
 
 @pytest.fixture
 def epoch(tmp_path: Path) -> Epoch:
-    made = Epoch(tmp_path)
+    new_epoch = Epoch(tmp_path)
     for seq in range(100):
-        made.slice(seq)
-    return made
+        new_epoch.slice(seq)
+    return new_epoch
 
 
 def files(path: str) -> int:
@@ -116,9 +116,9 @@ def test_held_commits_stay_readable_and_the_files_of_the_others_go(epoch: Epoch)
     assert [epoch.total(seq) for seq in held] == held
     with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
         queries.query(epoch.paths.table("sums"), 31)
-    kept = [0, 7, 60, 70, 90, *range(94, 100)]
-    assert row.detail["merges"] == {"sums": {"key": ["id"], "kept": [[seq + 1, seq] for seq in kept]}}
-    assert files(epoch.paths.table("sums")) == len(kept), "the commits between them are read from these"
+    merged_seqs = [0, 7, 60, 70, 90, *range(94, 100)]
+    assert row.detail["merges"] == {"sums": {"key": ["id"], "kept": [[seq + 1, seq] for seq in merged_seqs]}}
+    assert files(epoch.paths.table("sums")) == len(merged_seqs), "the commits between them are read from these"
 
 
 def test_small_files_are_merged_and_no_row_changes(epoch: Epoch) -> None:

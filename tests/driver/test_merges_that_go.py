@@ -37,9 +37,9 @@ class Watch:
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    made = Watch()
-    monkeypatch.setattr(clock, "now", made)
-    return made
+    fake = Watch()
+    monkeypatch.setattr(clock, "now", fake)
+    return fake
 
 
 def config_of(base: Path, **settings: Any) -> Config:
@@ -54,8 +54,8 @@ def maintain_as_earlier_code(epoch: Epoch, config: Config, now: Any) -> None:
     row = LedgerRow(kind="maintain", seq=state.seq, writer="me", at=now, detail={"readable_from": 0, "savepoints": []})
     epoch.run.ledger.append(row)
     vacuum.forget_before(epoch.paths.changes("sums"), state.seq)
-    kept = {state.committed.delta_versions["changes/sums"]}
-    vacuum.vacuum(epoch.paths.changes("sums"), lambda: kept, age=timedelta(0), check=lambda: None)
+    versions = {state.committed.delta_versions["changes/sums"]}
+    vacuum.vacuum(epoch.paths.changes("sums"), lambda: versions, age=timedelta(0), check=lambda: None)
 
 
 @pytest.mark.parametrize(("seed", "slices"), [(0, 40), (1, 80), (2, 80), (3, 80)], ids=range(4))
@@ -86,11 +86,11 @@ def test_every_held_commit_reads_as_it_was_whatever_was_merged_and_removed(
             keeps_all = chance.random() < 0.1
             maintain(epoch.run, replace(config, keep_minutes=keep), watch.at, named, keeps_all=keeps_all)
             state = epoch.run.ledger.state()
-            found = {
+            rows = {
                 commit.seq: as_rows(merge_on_read.query(epoch.at(state.resolved(commit)))) for commit in state.readable
             }
-            assert found == {seq: expected.get(seq, {}) for seq in found}
-            assert row.seq in found and (len(found) > 1 or keep == 5.0)
+            assert rows == {seq: expected.get(seq, {}) for seq in rows}
+            assert row.seq in rows and (len(rows) > 1 or keep == 5.0)
 
 
 def test_a_snapshot_finds_its_rows_though_the_merge_that_it_knew_is_gone(tmp_path: Path, watch: Watch) -> None:
@@ -111,8 +111,8 @@ def test_a_snapshot_finds_its_rows_though_the_merge_that_it_knew_is_gone(tmp_pat
     maintain(epoch.run, config, watch.at)
     with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
         queries.query(*snapshot.place("sums"))
-    for found in (snapshot.arrow("sums"), frame.collect().to_arrow(), view.to_arrow_table()):
-        assert as_rows(found) == {("a", 0): 2}
+    for table in (snapshot.arrow("sums"), frame.collect().to_arrow(), view.to_arrow_table()):
+        assert as_rows(table) == {("a", 0): 2}
     connection.close()
     assert as_rows(snapshot.rows("sums")) == {("a", 0): 2}
     assert as_rows(again.rows("sums", "total = 7")) == {("a", 0): 7}

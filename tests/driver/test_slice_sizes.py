@@ -51,8 +51,8 @@ def cut(most: int) -> Cut:
 
 
 def cut_of(log: Any, most: int, *, limit: int = 10 * MEGABYTE, last: Iterable[LedgerRow] = ()) -> int:
-    found = SliceSizes(log, limit).bounded(cut, most, START, list(last))
-    return START.count_to(found.end)
+    slice_cut = SliceSizes(log, limit).bounded(cut, most, START, list(last))
+    return START.count_to(slice_cut.end)
 
 
 def commit(records: int, bytes_read: int | None) -> LedgerRow:
@@ -67,8 +67,8 @@ def test_records_of_a_megabyte_make_small_slices_and_small_ones_large_slices() -
 
 def test_a_slice_is_cut_by_the_records_that_it_has_and_not_by_later_ones() -> None:
     """The first thousand of each partition are small: a look at the whole says less than one at what is left of it."""
-    found = cut_of(Log(lambda offset: 1000 if offset < 1000 else MEGABYTE), 50_000)
-    assert 10 <= found <= 2100
+    records = cut_of(Log(lambda offset: 1000 if offset < 1000 else MEGABYTE), 50_000)
+    assert 10 <= records <= 2100
 
 
 def test_what_cannot_be_too_large_is_not_looked_at() -> None:
@@ -101,8 +101,8 @@ def test_records_that_are_gone_from_the_log_are_not_looked_at() -> None:
 
 def test_a_cut_that_cannot_be_smaller_stays() -> None:
     log = Log(lambda _: MEGABYTE)
-    found = SliceSizes(log, MEGABYTE).bounded(lambda _: cut(100), 50_000, START, [])  # type: ignore[arg-type]
-    assert START.count_to(found.end) == 100
+    slice_cut = SliceSizes(log, MEGABYTE).bounded(lambda _: cut(100), 50_000, START, [])  # type: ignore[arg-type]
+    assert START.count_to(slice_cut.end) == 100
     assert SliceSizes(log, MEGABYTE).bounded(lambda _: None, 50_000, START, []) is None  # type: ignore[arg-type]
 
 

@@ -27,12 +27,12 @@ BEAT = replace(heartbeat.this_process("w", "feed"), message="serving", line="eff
     ],
 )
 def test_a_status_says_how_long_a_driver_is_at_what_it_is_at(changes: dict[str, object], message: str | None) -> None:
-    found = _status("a.b", 1, liveness.Sign(beat=replace(BEAT, **changes), state="alive"))  # type: ignore[arg-type]
+    status = _status("a.b", 1, liveness.Sign(beat=replace(BEAT, **changes), state="alive"))  # type: ignore[arg-type]
     if message is None:
         message = f"{changes['message']}; its log has the stacks. To end it: kill {BEAT.pid} on {BEAT.host}"
-    assert (found.message, found.is_running) == (message, True)
+    assert (status.message, status.is_running) == (message, True)
 
 
 def test_of_a_dead_driver_it_says_what_was_last_said() -> None:
-    found = _status("a.b", 1, liveness.Sign(beat=replace(BEAT, line_seconds=61.4), state="dead"))
-    assert (found.state, found.message) == ("dead", "serving")
+    status = _status("a.b", 1, liveness.Sign(beat=replace(BEAT, line_seconds=61.4), state="dead"))
+    assert (status.state, status.message) == ("dead", "serving")

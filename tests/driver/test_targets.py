@@ -53,12 +53,12 @@ def test_the_file_is_replaced_only_when_the_targets_changed(config: Config, tmp_
 
 
 def test_the_command_shows_the_endpoints_or_how_to_get_one(config: Config) -> None:
-    def said(*words: str) -> str:
+    def output(*words: str) -> str:
         result = CliRunner().invoke(app, ["metrics", *words], env=config.to_env())
         assert result.exit_code == 0, result.output
         return result.output
 
-    assert "KAPPA_METRICS=0" in said()
+    assert "KAPPA_METRICS=0" in output()
     beat(config, "10.0.0.7:9464")
-    assert "http://10.0.0.7:9464/metrics" in said()
-    assert json.loads(said("--json")) == THERE
+    assert "http://10.0.0.7:9464/metrics" in output()
+    assert json.loads(output("--json")) == THERE

@@ -75,7 +75,7 @@ class Person:
 
     def answer(self, dag_id: str, run: str, task: str, option: str) -> str:
         """Wait until a task asks, read the question, click an option; the text of the page."""
-        self.stack.asked(dag_id, run, task, PATIENCE)
+        self.stack.question(dag_id, run, task, PATIENCE)
         self.page.goto(f"{self.url}/dags/{dag_id}/runs/{run}/tasks/{task}/required_actions")
         button = self.page.get_by_role("button", name=option, exact=True)
         button.wait_for(timeout=60_000)

@@ -16,7 +16,7 @@ from support.secured import produce, rights, user
 from kappa import control
 from kappa.config import Config
 from kappa.kafka.broker import Broker
-from kappa.kafka.client_file import properties
+from kappa.properties import parsed as properties
 from kappa.replay.stages import Stage
 from kappa_local import doctor, kafka, logins
 
@@ -94,7 +94,7 @@ def test_a_stream_is_rebuilt_by_a_user_with_the_documented_rights(machine: Rig, 
     control.stop(machine.config, machine.name, actor="test", reason="rebuild")
     machine.await_end(first)
     with machine._launching(""):
-        machine.said("rebuild", machine.name, "--from-changelog", "--execute", "--detach")
+        machine.output_of("rebuild", machine.name, "--from-changelog", "--execute", "--detach")
     second = max(machine.record().epochs)
     machine.await_stage(second, Stage.SEEDED)
     with machine._launching(""):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 import typer.main
 from deltalake import DeltaTable, write_deltalake
-from support.page_lake import CANDIDATE, Told, steady
+from support.page_lake import CANDIDATE, TopologyStory, steady
 from typer.testing import CliRunner
 
 from kappa import clock, control
@@ -124,9 +124,9 @@ class World:
         self.stays()
         assert self.effects == shown
 
-    def story(self, *, stages: tuple[str, ...] = CANDIDATE, **plan: Any) -> Told:
+    def story(self, *, stages: tuple[str, ...] = CANDIDATE, **plan: Any) -> TopologyStory:
         """A live epoch of three slices, and a candidate that was verified."""
-        story, now = Told(config=self.config, name=NAME, partitions=1, topic=TOPIC), clock.now()
+        story, now = TopologyStory(config=self.config, name=NAME, partitions=1, topic=TOPIC), clock.now()
         story.begin(1, now, topic_ids={TOPIC: "id-1"}, **plan)
         story.move(1, None, 0, now)
         story.ledger(1, steady(now, 3))

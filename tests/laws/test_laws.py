@@ -18,8 +18,7 @@ from support.epochs import DEADLINE_SECONDS, Lab, lab, read_all
 import kappa.cli
 from kappa import control, serving
 from kappa.delta import queries, tables
-from kappa.driver.claiming import claim
-from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.driven_epoch import DrivenEpoch, claim
 from kappa.driver.driver import Driver
 from kappa.driver.handovers.handover import Handover
 from kappa.errors import (
@@ -470,8 +469,8 @@ class TestLaw9APlanNeverClamps:
         message = refused(stream, capsys, monkeypatch)
         assert old in message
         assert "Deploy it under a new name" in message
-        assert "was recreated" in stream.said("lag", stream.name)
-        assert orjson.loads(stream.said("lag", stream.name, "--json"))["recreated"][0]["code"] == "recreated-topic"
+        assert "was recreated" in stream.output_of("lag", stream.name)
+        assert orjson.loads(stream.output_of("lag", stream.name, "--json"))["recreated"][0]["code"] == "recreated-topic"
         problems = control.certify(stream.config, stream.name).problems
         assert [problem for problem in problems if "Deploy it under a new name" in problem]
 

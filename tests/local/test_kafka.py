@@ -78,8 +78,8 @@ def test_kafkas_own_tools_see_the_broker_and_a_lookup_creates_no_topic(broker, t
     command = kafka.tool(
         "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap_servers, "--list"
     )
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert [name for name in shown.stdout.split() if name.startswith(existing)] == [existing]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [name for name in listing.stdout.split() if name.startswith(existing)] == [existing]
 
 
 @pytest.mark.broker

@@ -16,9 +16,10 @@ from support.secured import Right, rights, user
 from kappa.config import Config, Servers
 from kappa.errors import BrokerUnreachableError, ConfigError, KappaError
 from kappa.kafka.broker import Broker
-from kappa.kafka.client_file import properties, written
 from kappa.kafka.producer import Sender, append
 from kappa.offsets.vector import Offsets
+from kappa.properties import parsed as properties
+from kappa.properties import written
 from kappa.spark.kafka_source import read_log
 from kappa.spark.live_query import LiveQuery
 from kappa.wire.encoding import Record

@@ -179,13 +179,13 @@ def slice_of(facts: DataFrame, **tables: DataFrame) -> Slice:
 def rows(spark: SparkSession) -> Callable[[str, Values], DataFrame]:
     """Rows of these columns, a record each; those that end with the same number are of one record."""
 
-    def made(columns: str, values: Values) -> DataFrame:
+    def frame_of(columns: str, values: Values) -> DataFrame:
         frame = spark.createDataFrame([(*value[:-1], value[-1]) for value in values], f"{columns}, _offset BIGINT")
         return frame.selectExpr(
             "*", "'facts' AS _topic", "0 AS _partition", "timestamp_millis(_offset) AS _order_timestamp"
         )
 
-    return made
+    return frame_of
 
 
 def of_all(frame: DataFrame, columns: str, aggregates: Mapping[str, Aggregate], **more: Any) -> dict[str, Any]:

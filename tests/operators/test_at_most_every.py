@@ -68,7 +68,7 @@ def assert_paced(spark: SparkSession, seed: int) -> None:
         led(spark, {"paced": paced}, grace="1 second"),
         history,
         {"paced": oracle.at_most_every(history, grace=1000, every=3000)},
-        said=f"seed {seed}",
+        label=f"seed {seed}",
     )
 
 

@@ -187,7 +187,7 @@ def test_calendar_windows_accept_refuse_close_and_keep_like_others(spark: SparkS
             "hops": oracle_windows.windows_of(history, windows_of_grid(three), grace=hour, is_apart=False),
             "paced": oracle_windows.at_boundaries(history, lambda when: next(iter(months(when).values())), grace=hour),
         },
-        said="seed 1",
+        label="seed 1",
     )
 
 

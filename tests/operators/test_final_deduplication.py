@@ -83,7 +83,7 @@ def assert_distinct(spark: SparkSession, seed: int) -> None:
     expected = oracle.distinct(history, grace=2000, within=2000)
     expected.late = [("its time lies before the frontier", *place) for _, *place in expected.late]  # type: ignore[misc]
     assert expected.late and len(expected.final) > 3
-    assert_as_expected(led(spark, grace="2 seconds"), history, {"seen": expected}, said=f"seed {seed}")
+    assert_as_expected(led(spark, grace="2 seconds"), history, {"seen": expected}, label=f"seed {seed}")
 
 
 @pytest.mark.parametrize(

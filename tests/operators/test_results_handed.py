@@ -10,7 +10,7 @@ from support.internal_columns import CASES, HIDING, KEY, facts, topology_of
 
 from kappa import Topology
 from kappa.operators import agg, aggregate, aggregate_table
-from kappa.topology.operator import TableInput
+from kappa.topology.operator_inputs import TableInput
 from kappa.verify.inspection import _without_rows
 
 if TYPE_CHECKING:

@@ -104,7 +104,7 @@ def assert_sessions(spark: SparkSession, seed: int) -> None:
         led(spark, {"sessions": summed}, grace="2 seconds"),
         history,
         {"sessions": oracle.sessions(history, grace=2000, gap=1500)},
-        said=f"seed {seed}",
+        label=f"seed {seed}",
     )
 
 

@@ -79,7 +79,7 @@ def assert_sliding(spark: SparkSession, seed: int) -> None:
         led(spark, {"windows": summed}, grace="2 seconds"),
         history,
         {"windows": oracle.sliding(history, grace=2000, size=1500)},
-        said=f"seed {seed}",
+        label=f"seed {seed}",
     )
 
 

@@ -83,7 +83,7 @@ def test_versions_are_kept_once_until_the_slowest_join_has_passed_them(spark: Sp
     def run(*events: Event) -> None:
         driver.pipe(one.input for one in events)
 
-    def kept(*tables: str) -> list[list[int]]:
+    def values(*tables: str) -> list[list[int]]:
         return [sorted(row["value"] for row in driver.rows(table)) for table in tables]
 
     def rows(number: int) -> list[tuple[int, int | None]]:
@@ -92,16 +92,16 @@ def test_versions_are_kept_once_until_the_slowest_join_has_passed_them(spark: Sp
     first = [event("products", 0, 10), event("products", 10_000, 20), event("products", 30_000, 99, "b")]
     run(*first, event("orders", 15_000, 1), event("orders", 20_000, 2))
     # Nobody has returned anything yet: that holds the versions, and no order.
-    assert kept("versions", "of_orders", "of_returns") == [[10, 20, 99], [20, 99], [10, 20, 99]]
+    assert values("versions", "of_orders", "of_returns") == [[10, 20, 99], [20, 99], [10, 20, 99]]
     assert rows(1) == rows(3) == [(1, 20)]
 
     run(event("returns", 1_000, 3, "b"), event("returns", 5_000, 4), event("returns", 6_000, 5))
     # Orders are at 20,000. Of returns, which are at 6,000, the one of 5,000 finds the first version.
     assert rows(2) == rows(4) == [(3, None), (4, 10)]
-    assert kept("versions", "of_orders", "of_returns") == [[10, 20, 99], [20, 99], [10, 20, 99]]
+    assert values("versions", "of_orders", "of_returns") == [[10, 20, 99], [20, 99], [10, 20, 99]]
 
     run(event("returns", 40_000, 6), event("orders", 40_000, 7), event("products", 50_000, 30))
-    assert kept("versions", "of_orders", "of_returns") == [[20, 30, 99]] * 3
+    assert values("versions", "of_orders", "of_returns") == [[20, 30, 99]] * 3
     assert rows(2) == rows(4) == [(3, None), (4, 10), (5, 10)]
 
 

@@ -164,7 +164,7 @@ def assert_windows(spark: SparkSession, seed: int) -> None:
             "kept": oracle.hopping(history, grace=1000, size=3000, every=3000, keep=4000),
             "hopping": oracle.hopping(history, grace=1000, size=5000, every=2000),
         },
-        said=f"seed {seed}",
+        label=f"seed {seed}",
     )
 
 

@@ -16,7 +16,7 @@ from kappa import control, serving
 from kappa.control import upgrade as upgrading
 from kappa.control.backfills import backfill, backfill_plan
 from kappa.delta import tables
-from kappa.driver import backfill as replacing
+from kappa.driver.replacements import replacement
 from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, TopologyError, UsageError
 from kappa.offsets.vector import joins
 from kappa.record.epochs import Epochs
@@ -213,7 +213,7 @@ def test_a_sent_replacement_that_cannot_be_finished_makes_the_epoch_stuck(
         def no_commit(*_: Any) -> None:
             raise OSError("the ledger's disk is broken")
 
-        patch.setattr(replacing, "commit_slice", no_commit)
+        patch.setattr(replacement, "commit_slice", no_commit)
         request = amounts.ask(amounts.propose(0, 1))
         amounts.wait(lambda: [e for e in amounts.record().events if e.event == "stuck"], "it is given up")
         (stuck,) = [e for e in amounts.record().events if e.event == "stuck"]
@@ -242,16 +242,16 @@ def test_running_totals_are_refused_and_nothing_is_changed(amounts: Amounts) -> 
     assert Epochs(amounts.config.lake).events() == events
 
 
-class Given:
+class OwnSession:
     """A lazily started session that is the tests' own, which has to stay."""
 
     def __init__(self, amounts: Amounts) -> None:
         self.config, self.session = amounts.config, amounts.session
 
-    def __call__(self, **_: Any) -> Given:
+    def __call__(self, **_: Any) -> OwnSession:
         return self
 
-    def __enter__(self) -> Given:
+    def __enter__(self) -> OwnSession:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -262,7 +262,7 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
     from kappa_airflow.backfill import BackfillInterval
     from kappa_airflow.forms import backfill_form
 
-    monkeypatch.setattr("kappa.spark.session.LazySession", Given(amounts))
+    monkeypatch.setattr("kappa.spark.session.LazySession", OwnSession(amounts))
     monkeypatch.setattr("kappa_airflow.tasks.config_with_spark", lambda _: amounts.config)
     run = SimpleNamespace(triggering_user_name="ann", conf=form)
     context: Any = {

@@ -19,7 +19,7 @@ from kappa import control, serving
 from kappa.control import upgrade as upgrading
 from kappa.control.backfills import backfill, backfill_plan
 from kappa.delta import tables
-from kappa.driver import backfill as replacing
+from kappa.driver.replacements import replacement
 from kappa.errors import MoveRefusedError
 from kappa.record.events import Event
 from kappa.replay.stages import Stage
@@ -257,7 +257,7 @@ def test_a_replacement_of_windows_that_fails_every_time_is_undone(
         if point == "backfill.replaced" and tables.is_written(changes, seq):
             raise OSError("disk full")
 
-    monkeypatch.setattr(replacing, "crash_point", fails_afterwards)
+    monkeypatch.setattr(replacement, "crash_point", fails_afterwards)
     (ended,) = quick.ended(quick.ask(0, 1, "hours", "open_hours"))
     assert ended.event == "backfill_withdrawn" and "disk full" in ended.reason
     assert {name: quick.rows(name) for name in before} == before

@@ -18,7 +18,16 @@ from support.joint_topologies import Member
 from support.kafka_streams import Peer, peer
 from support.kafka_streams.cases import CASES, Case, Compared
 from support.kafka_streams.differences import DIFFERENCES
-from support.kafka_streams.histories import BEGIN_MS, PARTITIONS, Record, drawn, given, hold_awkward, is_end, produced
+from support.kafka_streams.histories import (
+    BEGIN_MS,
+    PARTITIONS,
+    Record,
+    drawn,
+    hold_awkward,
+    is_end,
+    produced,
+    records_of,
+)
 
 from kappa import serving
 from kappa.delta import queries
@@ -124,7 +133,7 @@ def test_both_differ_where_the_page_documents_it(what: str, both: Callable[[Case
     difference = DIFFERENCES[what]
     assert Counter(difference.theirs) != Counter(difference.ours)
 
-    sides = both(difference.case, given(difference.records))
+    sides = both(difference.case, records_of(difference.records))
 
     assert sides.theirs == Counter(difference.theirs)
     assert sides.live == Counter(difference.ours)

@@ -58,7 +58,7 @@ def run(campaign: CampaignLab, number: int) -> int:
         newest = {row[one.key]: row for row in one.good}
         for key in list(newest)[:1]:
             where = f"{quoted_name(one.key)} = '{key}'"
-            answer = campaign.said("query", campaign.name, f"newest_{place}", "--where", where, "--json")
+            answer = campaign.output_of("query", campaign.name, f"newest_{place}", "--where", where, "--json")
             assert [row[one.key] for row in json.loads(answer)["rows"]] == [key]
 
     campaign.archive_topics()

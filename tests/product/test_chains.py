@@ -191,7 +191,7 @@ def test_a_chain_sends_each_root_record_once_whichever_driver_is_killed(
         if member in dead:
             await_death(member, 2)
         else:
-            reaper.wanted.pop(f"driver-{member.name}-2", None)
+            reaper.points.pop(f"driver-{member.name}-2", None)
     for member in members:
         reaper.arm(member, 2, "resume")
     for member in dead:

@@ -67,7 +67,7 @@ def evolve(stream: Lab, *, version: int = 2, step: str = STEP, tables: str = BAL
 
 
 #: Readers were told that a column, a type or a key changes.
-TOLD: Any = {"allow": frozenset({"reader-schema-changed"})}
+ALLOWANCE: Any = {"allow": frozenset({"reader-schema-changed"})}
 
 
 def live(stream: Lab) -> int:
@@ -163,7 +163,7 @@ def test_a_dropped_column_is_gone_in_a_replay_and_from_a_savepoint(stream: Lab) 
     evolve(stream, step=step, outputs=MOVES.replace("counted BIGINT, ", ""))
     savepoint = FromSavepoint(seq=stream.ledger(first).state().seq)
     assert "lacks the columns ['counted']: readers of live epoch" in refusal(stream, savepoint)
-    _, report = replayed(stream, savepoint, **TOLD)
+    _, report = replayed(stream, savepoint, **ALLOWANCE)
     assert output(report, "moves").columns_removed == ("counted",)
     rows = queries.query(stream.paths(stream.record().live).output("moves"), None).to_pylist()
     assert [row["id"] for row in rows if "counted" not in row] == [row["id"] for row in rows]
@@ -188,7 +188,7 @@ def test_a_changed_key_is_computed_anew_and_cannot_come_from_a_savepoint(stream:
     )
     assert "key" in refusal(stream, FromSavepoint(seq=stream.ledger(second).state().seq))
     assert "is keyed by ['id'], not by ['initial']" in refusal(stream, ToEarliest())
-    _, report = replayed(stream, ToEarliest(), **TOLD)
+    _, report = replayed(stream, ToEarliest(), **ALLOWANCE)
     assert first < second
     assert table(report, "newest").rows_live is None
     assert "The key of newest was ['initial']: its rows are not compared." in report.notes

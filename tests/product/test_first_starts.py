@@ -34,4 +34,4 @@ def test_a_first_start_is_refused_with_an_option_that_the_command_has(compacted:
     refused = CliRunner().invoke(app, ["start", compacted.name], env=compacted.config.to_env())
     assert refused.exit_code == 1, refused.output
     assert "--allow compacted-source" in " ".join(f"{refused.output} {refused.exception}".split())
-    assert "Would build epoch 1" in compacted.said("start", compacted.name, "--allow", "compacted-source")
+    assert "Would build epoch 1" in compacted.output_of("start", compacted.name, "--allow", "compacted-source")

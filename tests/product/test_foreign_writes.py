@@ -43,8 +43,8 @@ def test_a_foreign_deletion_of_rows_stops_a_stream_until_they_are_restored(strea
     with pytest.raises(RefusedError, match="is running: its next commit may build on what is undone"):
         restore(stream.config, stream.name, actor="ada", reason="back")
     assert stream.stop(live) == []
-    assert "DELETE" in stream.said("restore", stream.name)
-    stream.said("restore", stream.name, "--reason", "it was a mistake", "--execute")
+    assert "DELETE" in stream.output_of("restore", stream.name)
+    stream.output_of("restore", stream.name, "--reason", "it was a mistake", "--execute")
     (restored,) = [event for event in stream.record().events if event.event == "restored"]
     assert list(restored.detail["undone"]) == [place]
     control.start(stream.config, stream.name, actor="ada", reason="restored")
@@ -113,12 +113,12 @@ def test_a_consumer_in_the_group_of_a_candidate_delays_its_rewind_and_is_named(s
     consumer = member(stream, stream.paths(second).name)
     stream.run(second)
 
-    def said() -> str:
+    def message() -> str:
         consumer.poll(0.05)  # or the broker takes it for dead
         return control.driver_status(stream.config, stream.name, second).message
 
-    stream.wait(lambda: "members that are not Kappa's" in said(), "the driver waits")
-    assert "rdkafka" in said(), "the member is named"
+    stream.wait(lambda: "members that are not Kappa's" in message(), "the driver waits")
+    assert "rdkafka" in message(), "the member is named"
     assert stream.record().epoch(second).stage is Stage.PLANNED
     consumer.close()
     stream.await_stage(second, Stage.VERIFIED)

@@ -270,7 +270,7 @@ def test_topologies_move_together_and_send_once_wherever_their_drivers_die(
             for member in dead:
                 await_death(member, 2)
             assert live() == {epoch}
-        reaper.wanted.clear()
+        reaper.points.clear()
         mover = dead[0]
         for point in ("going_live", "resume"):
             reaper.arm(mover, 2, point)

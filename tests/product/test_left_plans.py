@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.epochs import lab
-from support.kills import ROWS, Mortal, told
+from support.kills import ROWS, Mortal, running_totals
 
 from kappa import control, faults
 
@@ -50,7 +50,7 @@ def test_a_planned_slice_is_left_to_the_next_epoch_unless_it_was_sent(
     (yielded,) = [row for row in rows if row.kind == "yield"]
     assert [row.kind for row in rows if row.kind == "abandon"] == ["abandon"] * is_left
     assert (yielded.detail["at"] == at.as_dict()) == is_left
-    sent = told(ROWS, 1)
+    sent = running_totals(ROWS, 1)
     counted = 2 if is_left else 1
     assert sorted(stream.rows(f"{stream.topic}.moves")) == sorted([*sent, ("a", 10 * counted, 42 if is_left else 21)])
     assert stream.balances()["a"] == (11 + 10) * 2

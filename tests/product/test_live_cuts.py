@@ -113,8 +113,8 @@ def test_slice_dependent_results_are_the_same_with_the_cuts_of_the_live_epoch(st
     stream.give_up(seeded)
 
     # By its command.
-    assert "in the slices of the live epoch" in stream.said("plan", stream.name, "--cuts", "live")
+    assert "in the slices of the live epoch" in stream.output_of("plan", stream.name, "--cuts", "live")
     with pytest.raises(UsageError, match="is not one of time, live"):
-        stream.said("plan", stream.name, "--cuts", "equal")
+        stream.output_of("plan", stream.name, "--cuts", "equal")
     with pytest.raises(UsageError, match="of another size"):
-        stream.said("plan", stream.name, "--cuts", "live", "--determinism")
+        stream.output_of("plan", stream.name, "--cuts", "live", "--determinism")

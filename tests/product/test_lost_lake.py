@@ -61,7 +61,7 @@ def lose_lake(stream: Lab) -> None:
 def rebuild(stream: Lab, *, allow: str = "") -> str:
     """The command as a user types it; its driver does not run."""
     allowed = ["--allow", allow] if allow else []
-    return stream.said("rebuild", stream.name, "--from-changelog", "--execute", "--detach", *allowed)
+    return stream.output_of("rebuild", stream.name, "--from-changelog", "--execute", "--detach", *allowed)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ class TestSupersededEpoch:
         stream.produce(ROWS)
         first = live(stream)
         with elsewhere(stream, tmp_path) as other:
-            shown = other.said("rebuild", other.name, "--from-changelog")
+            shown = other.output_of("rebuild", other.name, "--from-changelog")
             assert f"Would end epoch {first} of {other.name} for good" in shown and "Would plan again" in shown
             assert f"; build epoch {first + 1} of {other.name}.\n" in shown, "its driver is started elsewhere"
             assert not Path(other.config.lake).exists()

@@ -66,10 +66,10 @@ def test_the_endpoint_of_a_live_driver_agrees_with_its_ledger(stream: MeasuredLa
     assert lines == pytest.approx(value(samples, "kappa_slice_duration_seconds_sum"), rel=0.1)
     stream.wait(lambda: value(stream.samples(live), "kappa_lag_records") == 0, "the lag is looked at")
 
-    (shown,) = [epoch for one in json.loads(stream.said("status", "--json")) for epoch in one["epochs"]]
+    (shown,) = [epoch for one in json.loads(stream.output_of("status", "--json")) for epoch in one["epochs"]]
     endpoint = stream.endpoint(live)
     assert endpoint == f"http://{shown['driver']['metrics']}/metrics"
-    assert endpoint in stream.said("metrics")
+    assert endpoint in stream.output_of("metrics")
 
     assert stream.stop(live) == []
     with pytest.raises(URLError, match="refused"):

@@ -48,6 +48,7 @@ def test_a_refused_record_is_named_with_its_origin_at_the_first_attempt(stream: 
     stuck = stream.ledger(live).state().seq
     assert [row.kind for row in stream.ledger(live).rows() if row.seq == stuck] == ["plan", "effects"]
     set_topic(stream, moves, "max.message.bytes", "8000")
-    assert "stuck" not in stream.said("start", stream.name, "--execute")  # it waits for the attempt that it asks for
+    # It waits for the attempt that it asks for.
+    assert "stuck" not in stream.output_of("start", stream.name, "--execute")
     stream.settle(live)
     assert sorted(stream.sent()) == sorted([("a", 1), ("b", 2), (LARGE, 3), ("d", 4), *more])

@@ -67,17 +67,17 @@ def test_a_refused_record_is_named_set_aside_and_brought_in_later(stream: Lab) -
     assert (record["error"], record["cause"]) == (DIVIDED, "code")
     command = f"kappa set-aside {stream.name} --topic {stream.topic} --partition 0 --offset 2 --reason '...' --execute"
     assert event.reason.endswith(command) and "with empty tables too" in event.reason
-    assert command in stream.said("status", stream.name)
+    assert command in stream.output_of("status", stream.name)
     with pytest.raises(RefusedError, match=r"has committed .* up to offset 2"):
         set_aside_listings.named(stream.config, setting_aside.subject(stream.config, stream.name, None, None, 0), [1])
 
     call = ("set-aside", stream.name, "--partition", "0", "--offset", "2")
-    shown = stream.said(*call)
+    shown = stream.output_of(*call)
     assert "1 records in" in shown and "bytes, hash " in shown and "Nothing was changed" in shown
     assert '"amount"' not in shown, "never a value"
     with pytest.raises(UsageError, match="A decision says why"):
-        stream.said(*call, "--execute")
-    answer = stream.said(*call, "--reason", "till 7 sent nonsense", "--execute")
+        stream.output_of(*call, "--execute")
+    answer = stream.output_of(*call, "--reason", "till 7 sent nonsense", "--execute")
     stream.settle(first)
     assert "sets 1 records aside" in answer
     assert stream.balances() == {"a": 5, "b": 2, "d": 5}
@@ -103,7 +103,7 @@ def test_a_refused_record_is_named_set_aside_and_brought_in_later(stream: Lab) -
     control.abort(stream.config, stream.name, obeys, actor="test", reason="seen")
 
     stream.deploy(3, "1")
-    assert "sets aside 1 record" in stream.said("plan", stream.name)
+    assert "sets aside 1 record" in stream.output_of("plan", stream.name)
     refused = stream.config
     brings = stream.plan_replay(bring_in=(str(aside.decision),))
     assert set_asides.count(stream.plan(brings).brought_in) == 1 and not stream.plan(brings).set_aside
@@ -205,7 +205,7 @@ def test_unreadable_records_are_skipped_without_a_value(stream: Lab) -> None:
     live = stream.start_live()
     stream.produce([("a", 13), ("a", 13), ("a", 2)], partition=0)
     stuck(stream, live)
-    answer = stream.said(
+    answer = stream.output_of(
         *("set-aside", stream.name, "--partition", "0", "--offset", "1-2", "--unreadable"),
         *("--reason", "the disk of broker 2", "--execute"),
     )

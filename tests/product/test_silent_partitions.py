@@ -170,12 +170,12 @@ def test_releases_pass_from_epoch_to_epoch_and_are_lost_with_the_lake(stream: Mo
     # The lake is lost: what was released before is not on the broker, and the plan of a replay says so.
     stream.close()
     shutil.rmtree(stream.config.lake)
-    stream.said("rebuild", stream.name, "--from-changelog", "--execute", "--detach")
+    stream.output_of("rebuild", stream.name, "--from-changelog", "--execute", "--detach")
     third = max(stream.record().epochs)
     stream.run(third)
     stream.await_live(third)
     stream.settle(third)
-    assert "releases-lost" in stream.said("plan", stream.name)
+    assert "releases-lost" in stream.output_of("plan", stream.name)
     for at in (166, 177):
         stream.moves(0, [at])
         stream.settle(third)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 from support.epochs import lab, read_messages
-from support.kills import ROWS, Mortal, Row, row, told
+from support.kills import ROWS, Mortal, Row, row, running_totals
 from typer.testing import CliRunner
 
 from kappa import control, faults, serving
@@ -76,7 +76,7 @@ def world_of(
 def test_each_epoch_sends_all_history_to_its_own_topic_and_readers_switch_exactly(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
-    assert sorted(stream.story(first)) == told(ROWS, 1)
+    assert sorted(stream.story(first)) == running_totals(ROWS, 1)
     before = stream.kafka.high_watermarks([f"{stream.topic}.story.e0001"])
     stream.deploy(2)
     second = stream.verified(
@@ -90,10 +90,10 @@ def test_each_epoch_sends_all_history_to_its_own_topic_and_readers_switch_exactl
         "apply@2",
         slice_records=4,
     )
-    assert sorted(stream.story(second)) == told(ROWS, 2)
+    assert sorted(stream.story(second)) == running_totals(ROWS, 2)
     assert stream.newest(second) == {"a": 22, "b": 14, "c": 24, "d": 12}
     assert stream.kafka.high_watermarks([f"{stream.topic}.story.e0001"]) == before
-    assert sorted(stream.rows(f"{stream.topic}.moves")) == told(ROWS, 1)  # a topic that holds gets no history
+    assert sorted(stream.rows(f"{stream.topic}.moves")) == running_totals(ROWS, 1)  # a topic that holds gets no history
     assert f"{stream.topic}.story" not in stream.kafka.topics()
 
     control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
@@ -102,8 +102,8 @@ def test_each_epoch_sends_all_history_to_its_own_topic_and_readers_switch_exactl
     assert serving.topic(stream.config, stream.name, f"{stream.topic}.story") == f"{stream.topic}.story.e0002"
     more = [*ROWS, ("a", 10), ("e", 20)]
     stream.tell(more[8:], minute=1)
-    assert sorted(stream.story(second)) == told(more, 2)
-    assert sorted(stream.story(first)) == told(ROWS, 1)
+    assert sorted(stream.story(second)) == running_totals(more, 2)
+    assert sorted(stream.story(first)) == running_totals(ROWS, 1)
 
     control.rollback(stream.config, stream.name, to=first, actor="test", reason="back")
     stream.dies("send")
@@ -113,14 +113,14 @@ def test_each_epoch_sends_all_history_to_its_own_topic_and_readers_switch_exactl
     stream.await_live(first)
     again = [*more, ("b", 30), ("a", 40)]
     stream.tell(again[10:], minute=2)
-    assert sorted(stream.story(first)) == told(again, 1)
-    assert sorted(stream.story(second)) == told(more, 2)
+    assert sorted(stream.story(first)) == running_totals(again, 1)
+    assert sorted(stream.story(second)) == running_totals(more, 2)
 
     stream.roll_back_to(second)
     last = [*again, ("c", 50)]
     stream.tell(last[12:], minute=3)
-    assert sorted(stream.story(second)) == told(last, 2)
-    assert sorted(stream.story(first)) == told(again, 1)
+    assert sorted(stream.story(second)) == running_totals(last, 2)
+    assert sorted(stream.story(first)) == running_totals(again, 1)
     assert stream.newest(second) == stream.balances()
     assert all(in_order(stream.story(epoch)) for epoch in (first, second))
     assert control.certify(stream.config, stream.name).complete
@@ -141,7 +141,7 @@ def test_a_seed_is_sent_to_the_topic_once_and_in_order(world_of: Versioned, monk
     second = stream.verified(
         "baseline.topics", "baseline.topics", "baseline.begun", "baseline.marker", start=FromSavepoint(seq=seq)
     )
-    expected = [*told(ROWS, 1), ("a", 200, 211)]
+    expected = [*running_totals(ROWS, 1), ("a", 200, 211)]
     assert sorted(stream.story(second)) == sorted(expected)
     assert in_order(stream.story(second))
     assert stream.newest(second) == {"a": 211, "b": 7, "c": 12, "d": 6}
@@ -184,7 +184,7 @@ def test_abort_and_retire_remove_only_the_topics_of_their_epoch(world_of: Versio
     stream.cut_over_to(third)
     control.retire(stream.config, stream.name, first, actor="test", reason="enough")
     assert not {f"{stream.topic}.story.e0001", f"{stream.topic}.newest.e0001"} & set(stream.kafka.topics())
-    assert sorted(stream.story(third)) == told(ROWS, 2)
+    assert sorted(stream.story(third)) == running_totals(ROWS, 2)
 
 
 def test_leftovers_of_an_interrupted_abort_are_found_without_the_code(world_of: Versioned, kafka: Broker) -> None:
@@ -230,7 +230,7 @@ def test_a_range_computed_twice_is_sent_once(world_of: Versioned) -> None:
     stream.deploy(2)
     second = stream.verified(determinism=True, slice_records=4)
     assert stream.record().epoch(second).determinism.is_same
-    assert sorted(stream.story(second)) == told(ROWS, 2)
+    assert sorted(stream.story(second)) == running_totals(ROWS, 2)
 
 
 def test_an_upgrade_goes_on_in_the_same_topic(world_of: Versioned) -> None:
@@ -241,7 +241,7 @@ def test_an_upgrade_goes_on_in_the_same_topic(world_of: Versioned) -> None:
     upgrade.upgrade(stream.config, proposal, history_stands=True, actor="test", reason="three times from now on")
     stream.wait(lambda: stream.record().epoch(first).code == proposal.to_code, "the new code runs")
     stream.tell([("a", 10)], minute=1)
-    assert sorted(stream.story(first)) == sorted([*told(ROWS, 1), ("a", 30, 41)])
+    assert sorted(stream.story(first)) == sorted([*running_totals(ROWS, 1), ("a", 30, 41)])
     assert sorted(stream.by_turns()) == sorted(stream.rows(f"{stream.topic}.moves"))
 
     stream.outputs = VERSIONED.replace("versioned", "hold")

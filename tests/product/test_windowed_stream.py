@@ -158,13 +158,13 @@ def test_windows_are_the_same_live_replayed_moved_and_rebuilt(stream: Windows) -
     certificate = control.certify(stream.config, stream.name)
     assert certificate.complete, certificate.problems
     assert certificate.rows_late == len(expected(stream, 2).late) > 10
-    assert f"{len(expected(stream, 2).late):,} late records" in stream.said("status", stream.name)
+    assert f"{len(expected(stream, 2).late):,} late records" in stream.output_of("status", stream.name)
 
     # The lake is lost: what is open, and how far event time had come, is on the broker.
     open_windows = served(stream, second).open
     stream.close()
     shutil.rmtree(stream.config.lake)
-    stream.said("rebuild", stream.name, "--from-changelog", "--execute", "--detach")
+    stream.output_of("rebuild", stream.name, "--from-changelog", "--execute", "--detach")
     third = max(stream.record().epochs)
     stream.run(third)
     stream.await_live(third)

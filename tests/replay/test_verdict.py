@@ -31,7 +31,7 @@ CHANGED = TableDiff(
     samples=(Sample(key={"card": "c1"}, live={"points": 5}, candidate=None),),
 )
 DRIFT = Drift(keys=1, sum_live=5.0, sum_candidate=7.5, mean_difference=2.5, max_difference=2.5, share=0.025)
-KEPT = ThresholdResult(measure="rewards.drift.points", allowed=0.1, found=0.025, ok=True)
+GOOD = ThresholdResult(measure="rewards.drift.points", allowed=0.1, found=0.025, ok=True)
 EXCEEDED = ThresholdResult(measure="rewards.keys_added", allowed=0, found=1, ok=False)
 
 
@@ -58,8 +58,8 @@ def report(**parts: Any) -> DiffReport:
             Verdict.DIFFERS,
         ),
         ({"tables": (TableDiff(name="t", rows_live=3, rows_candidate=3, columns_added=("c",)),)}, Verdict.DIFFERS),
-        ({"thresholds": (KEPT,)}, Verdict.SAME),
-        ({"thresholds": (KEPT, EXCEEDED)}, Verdict.FAILED),
+        ({"thresholds": (GOOD,)}, Verdict.SAME),
+        ({"thresholds": (GOOD, EXCEEDED)}, Verdict.FAILED),
         ({"checks": (CheckResult(name="c", ok=True),)}, Verdict.SAME),
         ({"checks": (CheckResult(name="c", ok=True), CheckResult(name="d", ok=False))}, Verdict.FAILED),
         ({"tables": (CHANGED,), "checks": (CheckResult(name="d", ok=False),)}, Verdict.FAILED),
@@ -103,7 +103,7 @@ def test_a_report_is_readable() -> None:
 
 def test_a_whole_report_survives_json_and_an_older_one_is_read() -> None:
     table = replace(CHANGED, drift={"points": DRIFT}, columns_retyped=("tier",), masked=("card",))
-    full = report(tables=(table,), thresholds=(KEPT, EXCEEDED))
+    full = report(tables=(table,), thresholds=(GOOD, EXCEEDED))
     assert DiffReport.from_json(full.to_json()) == full
     old = json.loads(report(tables=(CHANGED,)).to_json())
     del old["thresholds"]
@@ -114,7 +114,7 @@ def test_a_whole_report_survives_json_and_an_older_one_is_read() -> None:
 
 def test_drift_thresholds_and_failures_are_readable_with_measured_values() -> None:
     table = replace(CHANGED, drift={"points": DRIFT}, masked=("card",), columns_added=("tier",))
-    full = report(tables=(table,), thresholds=(KEPT, EXCEEDED), checks=(CheckResult(name="c", ok=False, detail="why"),))
+    full = report(tables=(table,), thresholds=(GOOD, EXCEEDED), checks=(CheckResult(name="c", ok=False, detail="why"),))
     lines = full.render()
     assert "    columns added: tier" in lines and "    columns masked: card" in lines
     assert (

@@ -44,7 +44,7 @@ def letters(*rows: tuple[int, str, bytes | None]) -> pa.Table:
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """A live epoch with eight dead letters of two reasons in its first slice, and one in a slice at work."""
     config = empty_lake(tmp_path, monkeypatch)
-    tell(config, "a.b", 1, *FIRST, known={"moved": {"from": None, "at": {}}})
+    tell(config, "a.b", 1, *FIRST, by_event={"moved": {"from": None, "at": {}}})
     paths = EpochPaths(lake=config.lake, topology="a.b", epoch=1)
     tables.create(paths.dead_letters, tables.DEAD_LETTER)
     bad = [(offset, NO_JSON, f"bad {offset}\n".encode()) for offset in range(6)]

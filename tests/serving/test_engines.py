@@ -81,7 +81,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
         epoch.merge_after(3600.0)
         epoch.put(full("changed", 7), full("new", 8), {"id": "removed", "_deleted": True})
         epoch.put(empty("emptied"), full("changed", 9), empty("ÿ"))
-        epoch_record.tell(config, TYPED.name, 1, *epoch_record.FIRST, known={})
+        epoch_record.tell(config, TYPED.name, 1, *epoch_record.FIRST, by_event={})
         snapshot = serving.snapshot(config, TYPED.name)
         assert not snapshot.tables["items"].is_merged, "changes wait beside the table"
         yield snapshot
@@ -197,7 +197,7 @@ def test_a_snapshot_stays_at_its_slice_while_the_stream_continues(
     config = epoch_record.empty_lake(tmp_path, monkeypatch)
     epoch = Epoch(Path(config.lake), TYPED, merge_seconds=3600.0)
     epoch.put(full("a", 1))
-    epoch_record.tell(config, TYPED.name, 1, *epoch_record.FIRST, known={})
+    epoch_record.tell(config, TYPED.name, 1, *epoch_record.FIRST, by_event={})
     connection, snapshot = duckdb.connect(), serving.snapshot(config, TYPED.name)
     frame, view = snapshot.polars("items"), snapshot.duckdb("items", connection)
     stream = snapshot.batches("items")
@@ -220,7 +220,7 @@ def test_a_reader_with_missing_files_gets_an_error_instead_of_fewer_rows(
     epoch.put(full("a", 1))
     epoch.merge_after(3600.0)
     epoch.put(full("b", 1))
-    epoch_record.tell(config, TYPED.name, 1, *epoch_record.FIRST, known={})
+    epoch_record.tell(config, TYPED.name, 1, *epoch_record.FIRST, by_event={})
     connection, snapshot = duckdb.connect(), serving.snapshot(config, TYPED.name)
     frame, view = snapshot.polars("items"), snapshot.duckdb("items", connection)
     for file in Path(epoch.paths.table("items")).glob("*.parquet"):

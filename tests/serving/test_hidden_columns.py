@@ -110,7 +110,7 @@ def test_rows_are_selected_and_ordered_by_results(site: Site) -> None:
 
 OWN = quoted_name(KEY)
 HIDDEN = '"A avg__sum"'
-ASKED: list[Callable[[Site], Any]] = [
+QUESTIONS: list[Callable[[Site], Any]] = [
     lambda site: serving.sql(site.config, f"SELECT {HIDDEN} FROM {T}"),
     lambda site: serving.sql(site.config, f"SELECT a.{HIDDEN} FROM {T} AS a"),
     lambda site: serving.sql(site.config, f"SELECT 1 FROM {T} WHERE {T}.{HIDDEN} > 1"),
@@ -121,7 +121,7 @@ ASKED: list[Callable[[Site], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("ask", ASKED)
+@pytest.mark.parametrize("ask", QUESTIONS)
 def test_a_query_of_an_internal_column_is_refused_with_its_operator(
     site: Site, ask: Callable[[Site], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,8 +40,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Config]:
         config = epoch_record.empty_lake(tmp_path_factory.mktemp("sql"), patch)
         for number, topology in enumerate((TOPOLOGY, SHOP, DEEP)):
             put(config, topology, 1, number * 10)
-            tell(config, topology.name, 1, *epoch_record.FIRST, known={})
-        tell(config, "shop.empty", 1, *epoch_record.FIRST[:-1], known={})
+            tell(config, topology.name, 1, *epoch_record.FIRST, by_event={})
+        tell(config, "shop.empty", 1, *epoch_record.FIRST[:-1], by_event={})
         yield config
 
 
@@ -204,7 +204,7 @@ def test_topologies_that_move_together_are_read_before_or_after_the_move(
     for topology in (SHOP, DEEP):
         for epoch, path in ((1, epoch_record.FIRST), (2, epoch_record.SECOND)):
             put(config, topology, epoch, epoch * 100)
-            tell(config, topology.name, epoch, *path, known={})
+            tell(config, topology.name, epoch, *path, by_event={})
     resolved: list[str] = []
 
     def meanwhile(path: str) -> Ledger:

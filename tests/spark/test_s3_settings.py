@@ -30,11 +30,11 @@ def test_a_lake_on_a_disk_has_no_settings() -> None:
 
 @pytest.mark.parametrize("lake", [LAKE, "s3a://lakes/orders"])
 def test_both_spellings_have_hadoops_client_and_the_log_store(lake: str) -> None:
-    made = settings(lake, KEYS, {})
-    assert COMMITS.items() <= made.items()
+    options = settings(lake, KEYS, {})
+    assert COMMITS.items() <= options.items()
     for scheme in ("s3", "s3a"):
-        assert made[f"spark.hadoop.fs.{scheme}.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
-    check(made)
+        assert options[f"spark.hadoop.fs.{scheme}.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    check(options)
 
 
 def test_keys_are_of_the_provider_that_reads_them() -> None:
@@ -61,20 +61,20 @@ def test_without_keys_a_role_is_looked_for_the_pods_before_the_hosts() -> None:
 
 
 def test_an_address_of_its_own_is_reached_by_path() -> None:
-    made = s3a({**KEYS, "aws_endpoint_url": "http://127.0.0.1:9000", "aws_allow_http": "true"})
-    assert made["endpoint"] == "http://127.0.0.1:9000"
-    assert made["path.style.access"] == "true"
-    assert made["connection.ssl.enabled"] == "false"
-    assert made["endpoint.region"] == "us-east-1", "as object_store has it"
+    options = s3a({**KEYS, "aws_endpoint_url": "http://127.0.0.1:9000", "aws_allow_http": "true"})
+    assert options["endpoint"] == "http://127.0.0.1:9000"
+    assert options["path.style.access"] == "true"
+    assert options["connection.ssl.enabled"] == "false"
+    assert options["endpoint.region"] == "us-east-1", "as object_store has it"
 
 
 def test_an_encrypted_address_with_the_bucket_in_its_name_is_that_of_the_store() -> None:
     options = {"aws_endpoint": "https://lakes.store.example:443/s3", "aws_virtual_hosted_style_request": "True"}
-    made = s3a({**options, "aws_region": "eu-west-1"})
-    assert made["endpoint"] == "https://store.example:443/s3"
-    assert made["path.style.access"] == "false"
-    assert made["connection.ssl.enabled"] == "true"
-    assert made["endpoint.region"] == "eu-west-1"
+    options = s3a({**options, "aws_region": "eu-west-1"})
+    assert options["endpoint"] == "https://store.example:443/s3"
+    assert options["path.style.access"] == "false"
+    assert options["connection.ssl.enabled"] == "true"
+    assert options["endpoint.region"] == "eu-west-1"
 
 
 def test_the_environment_stands_for_what_the_options_lack() -> None:

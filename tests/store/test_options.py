@@ -18,7 +18,7 @@ from kappa.delta.access import create_table, is_table, open_table
 from kappa.errors import ConfigError, LakeRefusedError
 from kappa.store import options
 from kappa.store.options import SETTING
-from kappa.store.patience import Patience
+from kappa.store.retries import Retries
 from kappa.store.stores import store_of
 
 SERVER = S3Server(endpoint="https://s3.example", bucket="b", access_key="me", secret_key="s3cr3t", pid=0, folder=None)
@@ -119,7 +119,7 @@ def lakes(tmp_path: Path) -> tuple[str, ...]:
     for lake in lakes:
         region = lake.rpartition("/")[2]
         file = write_options(SERVER, tmp_path / region, aws_region=region)
-        options.declare(lake, str(file), Patience(retries=len(region)))
+        options.declare(lake, str(file), Retries(retries=len(region)))
     return lakes
 
 
@@ -140,7 +140,7 @@ def lakes(tmp_path: Path) -> tuple[str, ...]:
 def test_a_path_has_the_options_of_its_own_lake(lakes: tuple[str, ...], path: str, region: str | None) -> None:
     assert len(lakes) == 3
     assert options.options_of(path).get("aws_region") == region
-    assert options.patience_of(path) == Patience(retries=5 if region is None else len(region))
+    assert options.retries_of(path) == Retries(retries=5 if region is None else len(region))
 
 
 def test_the_settings_name_the_file_of_their_lake(tmp_path: Path) -> None:
@@ -157,15 +157,15 @@ def test_a_lake_on_a_disk_reads_no_file() -> None:
 
 
 def test_patience_is_the_same_for_both_clients() -> None:
-    patience = Patience(retries=3, retry_for=timedelta(seconds=2.5), answer=timedelta(minutes=1))
-    assert patience.storage_options() == {
+    retries = Retries(retries=3, retry_for=timedelta(seconds=2.5), answer=timedelta(minutes=1))
+    assert retries.storage_options() == {
         "max_retries": "3",
         "retry_timeout": "2500ms",
         "timeout": "60000ms",
         "connect_timeout": "5000ms",
     }
-    assert patience.retry_config() == {"max_retries": 3, "retry_timeout": timedelta(seconds=2.5)}
-    assert patience.client_options() == {"timeout": timedelta(minutes=1), "connect_timeout": timedelta(seconds=5)}
+    assert retries.retry_config() == {"max_retries": 3, "retry_timeout": timedelta(seconds=2.5)}
+    assert retries.client_options() == {"timeout": timedelta(minutes=1), "connect_timeout": timedelta(seconds=5)}
 
 
 # The environment

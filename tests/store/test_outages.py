@@ -30,7 +30,7 @@ from kappa.errors import (
 )
 from kappa.presence.full_disk import is_full
 from kappa.store.outages import answers, is_outage, is_refusal
-from kappa.store.patience import Patience
+from kappa.store.retries import Retries
 from kappa.store.stores import store_of
 
 SCHEMA = pa.schema({"n": pa.int64(), "word": pa.string()})
@@ -152,7 +152,7 @@ def test_the_same_call_succeeds_after_the_outage(lake: Lake, call: str) -> None:
 
 
 def test_a_call_outlives_two_requests_without_an_answer(proxy: Proxy, tmp_path: Path) -> None:
-    with lake_on(proxy.server, tmp_path, patience=Patience()) as url:
+    with lake_on(proxy.server, tmp_path, retries=Retries()) as url:
         for number, call in enumerate((lambda: create_table(url, NUMBERS), lambda: store_of(url).put(f"{url}/f", b""))):
             fault = proxy.refuse(status=503, times=2)
             call()
@@ -165,7 +165,7 @@ def test_a_call_outlives_two_requests_without_an_answer(proxy: Proxy, tmp_path: 
 def test_a_file_whose_creation_was_not_acknowledged_is_its_own(
     proxy: Proxy, tmp_path: Path, status: int | None, retries: int
 ) -> None:
-    with lake_on(proxy.server, tmp_path, patience=Patience(retries=retries)) as url:
+    with lake_on(proxy.server, tmp_path, retries=Retries(retries=retries)) as url:
         lost = proxy.lose_answer("new$", status=status)
         assert store_of(url).create(f"{url}/new", b"one")
         assert lost.answers == [200]

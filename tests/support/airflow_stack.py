@@ -147,10 +147,10 @@ class AirflowStack:
             f"{count} runs end",
             lambda: str(states()),
         )
-        found = self.runs(dag_id)
-        bad = [run for run in found if run["state"] != "success"]
+        runs = self.runs(dag_id)
+        bad = [run for run in runs if run["state"] != "success"]
         assert not bad, self.task_log(dag_id, bad[0]["dag_run_id"], task_id)
-        return found
+        return runs
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """State of a run."""
@@ -158,8 +158,8 @@ class AirflowStack:
 
     def tasks(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
         """Task instances of a run by task id."""
-        found = self.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=100")["task_instances"]
-        return {task["task_id"]: task for task in found}
+        instances = self.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=100")["task_instances"]
+        return {task["task_id"]: task for task in instances}
 
     def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
         """State of a task instance."""
@@ -195,7 +195,7 @@ class AirflowStack:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
         self.call("PATCH", path, {"chosen_options": [option], "params_input": {}})
 
-    def asked(self, dag_id: str, run_id: str, task_id: str, seconds: float = 240) -> dict[str, Any]:
+    def question(self, dag_id: str, run_id: str, task_id: str, seconds: float = 240) -> dict[str, Any]:
         """What a task asks, once it does."""
         wait_for(
             lambda: self.task_state(dag_id, run_id, task_id) == "awaiting_input",
@@ -218,8 +218,8 @@ class AirflowStack:
     def _is_healthy(self) -> bool:
         dead = [name for name, process in self.processes.items() if process.poll() is not None]
         if dead:
-            said = "".join((self.home / f"{name}.log").read_text()[-2000:] for name in dead)
-            raise AssertionError(f"{dead} ended: {said}")
+            tails = "".join((self.home / f"{name}.log").read_text()[-2000:] for name in dead)
+            raise AssertionError(f"{dead} ended: {tails}")
         health = airflow.health(self.port)
         return all(health.get(part) == "healthy" for part in ("scheduler", "dag_processor", "triggerer"))
 
@@ -248,10 +248,10 @@ def wait_for(
 ) -> T:
     """Wait until a condition is true and return what it gave; an AssertionError after the deadline."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, f"Not within {seconds} s: {what}. {on_failure()}"
         time.sleep(0.2)
-    return found
+    return value
 
 
 def load(name: str, path: Path) -> ModuleType:

@@ -66,12 +66,12 @@ class AmountsMixin(Lab):
 
     def moves(self) -> list[Move]:
         """Rows of ``moves`` as a reader has them."""
-        found = serving.snapshot(self.config, self.name).rows("moves").to_pylist()
-        return sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in found)
+        rows = serving.snapshot(self.config, self.name).rows("moves").to_pylist()
+        return sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in rows)
 
-    def ended(self, asked: Event) -> list[Event]:
+    def ended(self, backfill: Event) -> list[Event]:
         """The event that ended a backfill, if any."""
-        return [e for e in Epochs(self.config.lake).events() if e.detail.get("backfill") == asked.n]
+        return [e for e in Epochs(self.config.lake).events() if e.detail.get("backfill") == backfill.n]
 
 
 def doubled(rows: list[Move], first: int, last: int) -> list[Move]:

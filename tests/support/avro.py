@@ -31,10 +31,10 @@ class FakeRegistry:
     def __init__(self, schemas: Mapping[int, Any]) -> None:
         self.schemas = {number: WriterSchema(text=json.dumps(schema)) for number, schema in schemas.items()}
         self.is_away = False
-        self.asked: list[int] = []
+        self.requests: list[int] = []
 
     def schema(self, number: int) -> WriterSchema | None:
-        self.asked.append(number)
+        self.requests.append(number)
         if self.is_away:
             raise RegistryUnreachableError("The registry of this test is away.")
         return self.schemas.get(number)

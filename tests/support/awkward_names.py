@@ -86,16 +86,16 @@ def of_records(names: Names) -> Parts:
     once = deduplicate(left, key=key, within=None, table="once", rows=rows)
 
     def step(slice: Slice) -> Effects:
-        mine = slice["left"]
-        present = mine.where(f"{q['key']} IS NOT NULL")
-        own = newest(mine, key=id_)
+        records = slice["left"]
+        present = records.where(f"{q['key']} IS NOT NULL")
+        own = newest(records, key=id_)
         counted(slice, present)
         seen(slice)
         totals(slice)
         regrouped(slice, own)
         latest(slice, present)
         once(slice, present)
-        return {"rows": mine, "state": own}
+        return {"rows": records, "state": own}
 
     outputs = [
         Append(name="rows", schema=schema(names), partition_by=[names["region"], key], masked=[n], time=names["at"]),
@@ -154,15 +154,15 @@ def topology(names: Names, parts: Callable[[Names], Parts]) -> Topology:
         Topic(name="rows-out", of="rows", key=[names["key"], names["id"]], time=names["at"]),
         Topic(name="state-out", of="state", key=names["id"], on_replay="reconcile"),
     ]
-    made = parts(names)
+    contents = parts(names)
     return Topology(
         name="names.awkward",
         version="1",
         sources=[source("left", names), source("right", names)],
-        operators=made.operators,
-        tables=made.tables,
-        outputs=[*made.outputs, *(topics if parts is of_records else [])],
-        step=made.step,
+        operators=contents.operators,
+        tables=contents.tables,
+        outputs=[*contents.outputs, *(topics if parts is of_records else [])],
+        step=contents.step,
     )
 
 

@@ -201,8 +201,8 @@ def write_file(folder: Path, cases: Sequence[Case], name: str) -> None:
         folder: the folder of topologies.
         name: the topology's name.
     """
-    known = {case.topic: (number, case.key, case.schema) for number, case in enumerate(cases)}
-    (folder / "campaign.py").write_text(_FILE.format(cases=known, name=name).lstrip())
+    by_topic = {case.topic: (number, case.key, case.schema) for number, case in enumerate(cases)}
+    (folder / "campaign.py").write_text(_FILE.format(cases=by_topic, name=name).lstrip())
 
 
 def topology_of(cases: Sequence[Case]) -> Topology:
@@ -215,7 +215,7 @@ def topology_of(cases: Sequence[Case]) -> Topology:
 def cut(chance: random.Random, cases: Sequence[Case], slices: int) -> list[list[Input]]:
     """The records of all cases in this many slices; how much of each topic a slice has is random."""
     places = {case.topic: sorted(chance.randint(0, len(case.records)) for _ in range(slices - 1)) for case in cases}
-    made: list[list[Input]] = []
+    batches: list[list[Input]] = []
     for number in range(slices):
         batch = []
         for case in cases:
@@ -223,8 +223,8 @@ def cut(chance: random.Random, cases: Sequence[Case], slices: int) -> list[list[
             for place in range(bounds[number], bounds[number + 1]):
                 value = case.records[place].value
                 batch.append(Input(topic=case.topic, value=value, timestamp_ms=1_000 + place))
-        made.append(batch)
-    return made
+        batches.append(batch)
+    return batches
 
 
 def read(case: Case) -> pa.Table:

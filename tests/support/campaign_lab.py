@@ -67,14 +67,14 @@ class CampaignLab(Lab):
         outputs = tuple(f"rows_{number}" for number in range(len(self.cases)))
         proposal = backfill_plan.propose(self.config, spark, self.name, BEGIN, BEGIN + DAY, outputs)
         computed = backfill.compute(self.config, spark, proposal)
-        asked = backfill.request(self.config, proposal, computed, actor="ada", reason="again")
+        event = backfill.request(self.config, proposal, computed, actor="ada", reason="again")
         self.wait(
             lambda: any(
-                row.detail.get("backfill", {}).get("n") == asked.n for row in self.ledger(live).state().commits
+                row.detail.get("backfill", {}).get("n") == event.n for row in self.ledger(live).state().commits
             ),
             "the interval is replaced",
         )
-        done = backfill.await_replaced(self.config, asked)
+        done = backfill.await_replaced(self.config, event)
         return dict(done.detail["outputs"])
 
     def seen(self, epoch: int) -> Seen:

@@ -14,7 +14,7 @@ STORY = 'Topic(name="{topic}.story", of="moves", key="id", on_replay="versioned"
 MOVES = 'Append(name="moves", schema="id STRING NOT NULL, amount BIGINT")'
 READS = 'Source(topic="{story}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", of="{of}")'
 #: Root records that the upstream's epochs have read, and what each of them has told.
-READ, TOLD = 10, 4
+READ, END = 10, 4
 
 
 def chained(here: Site) -> Site:
@@ -38,27 +38,27 @@ def own(above: Site, epoch: int) -> str:
     return f"{above.topic}.story.e{epoch:04d}"
 
 
-def said(above: Site, epoch: int) -> dict[str, Any]:
+def sent_ends(above: Site, epoch: int) -> dict[str, Any]:
     """What the commit of an epoch says of its versioned topic."""
-    return {"sent": {own(above, epoch): {"0": TOLD, "1": 0}}}
+    return {"sent": {own(above, epoch): {"0": END, "1": 0}}}
 
 
 def tell(above: Site, epoch: int) -> None:
     """Fill the versioned topic of an epoch."""
-    above.produce(TOLD, topic=own(above, epoch))
+    above.produce(END, topic=own(above, epoch))
 
 
 def told_live(here: Site) -> Site:
     """The upstream is live, and what it told is in its versioned topic."""
     above = chained(here)
-    above.live(**said(above, 1))
+    above.live(**sent_ends(above, 1))
     tell(above, 1)
     return above
 
 
 def second_verified(above: Site) -> int:
     """A candidate of the upstream whose only commit stands at all of the root topic."""
-    epoch = above.verified(**said(above, 2))
+    epoch = above.verified(**sent_ends(above, 2))
     tell(above, epoch)
     return epoch
 
@@ -66,7 +66,7 @@ def second_verified(above: Site) -> int:
 def reading_live(here: Site, above: Site, *, standing: int, **more: Any) -> None:
     """The site is live too: it has read all that epoch 1 told, and stands there in the root topic."""
     here.bound[f"{here.topic}.story"] = own(above, 1)
-    here.live(position=Offsets({own(above, 1): {0: TOLD, 1: 0}}), roots={here.topic: {"0": standing, "1": 0}}, **more)
+    here.live(position=Offsets({own(above, 1): {0: END, 1: 0}}), roots={here.topic: {"0": standing, "1": 0}}, **more)
 
 
 @provokes("upstream-not-live")
@@ -134,8 +134,8 @@ def _(here: Site) -> Provoked:
 def _(here: Site) -> Provoked:
     above = told_live(here)
     back = f"{here.topic}.back"
-    told = 'Topic(name="{topic}.back", of="moves", key="id", on_replay="versioned")'
-    reads(here, above, outputs=f"{MOVES}, {told}")
+    back_topic = 'Topic(name="{topic}.back", of="moves", key="id", on_replay="versioned")'
+    reads(here, above, outputs=f"{MOVES}, {back_topic}")
     reading_live(here, above, standing=READ, sent={f"{back}.e0001": {"0": 0, "1": 0}})
     above.deploy(sources=READS.format(story=back, of=here.name), outputs=f"{MOVES}, {STORY}")
     return Provoked(

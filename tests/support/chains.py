@@ -136,8 +136,8 @@ def chain_of(
         settings: as :class:`kappa.config.Config` has them.
     """
     with ExitStack() as stack:
-        made = stack.enter_context(lab(base, kafka, session, source, **settings))
-        same: dict[str, Any] = {"config": made.config, "kafka": kafka, "topic": source, "session": session}
+        new_lab = stack.enter_context(lab(base, kafka, session, source, **settings))
+        same: dict[str, Any] = {"config": new_lab.config, "kafka": kafka, "topic": source, "session": session}
         name = f"lab.{source.replace('.', '_')}"
         one = above(name=f"{name}_a", **same)
         two = below(name=f"{name}_b", of=one, **same)
@@ -154,11 +154,11 @@ def raw(member: Member) -> list[Message]:
 
 def expected_scores(messages: Sequence[Message], factor: int) -> dict[str, int]:
     """Account -> score when each amount counts so many times, in plain Python."""
-    found: Counter[str] = Counter()
+    scores: Counter[str] = Counter()
     for message in messages:
         row = orjson.loads(content(message))
-        found[row["id"]] += row["amount"] * factor
-    return dict(found)
+        scores[row["id"]] += row["amount"] * factor
+    return dict(scores)
 
 
 def expected_sent(messages: Sequence[Message], cuts: Sequence[tuple[Offsets, int]]) -> Iterator[tuple[str, int]]:

@@ -65,18 +65,18 @@ def histories(records: Iterable[Input], key: str) -> list[tuple[Any, ...]]:
     keys = {at for _, payload, at in changes if payload["op"] != "t"}
     for place, payload, at in changes:
         for one in keys if payload["op"] == "t" else {at}:
-            mine = events.setdefault(one, [])
-            if mine and mine[-1][0][:2] == place[:2]:
-                mine.pop()  # it came twice
-            mine.append((place, payload))
+            own_events = events.setdefault(one, [])
+            if own_events and own_events[-1][0][:2] == place[:2]:
+                own_events.pop()  # it came twice
+            own_events.append((place, payload))
     held = []
-    for mine in events.values():
+    for own_events in events.values():
         row: dict[str, Any] = {}
-        for number, (_, payload) in enumerate(mine):
+        for number, (_, payload) in enumerate(own_events):
             row = _resolved(payload["after"], row) if payload["op"] in ("c", "u", "r") else {}
-            later = _time(mine[number + 1][1]) if number + 1 < len(mine) else None
+            later = _time(own_events[number + 1][1]) if number + 1 < len(own_events) else None
             if row:
-                held.append((*row.values(), _time(payload), later, number + 1 == len(mine)))
+                held.append((*row.values(), _time(payload), later, number + 1 == len(own_events)))
     return held
 
 

@@ -58,13 +58,13 @@ def at(millis: float) -> datetime:
 
 def windows_of(rows: Iterable[Row], time: Callable[[Row], float], size: int, every: int) -> list[Row]:
     """Sums of rows in windows on a grid, by key."""
-    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    windows: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in rows:
         if row["id"] is None:
             continue
         last = int(time(row) // every) * every
         for start in range(last, last - size, -every):
-            found[row["id"], start].append(row)
+            windows[row["id"], start].append(row)
     return [
         {
             "id": key,
@@ -73,13 +73,13 @@ def windows_of(rows: Iterable[Row], time: Callable[[Row], float], size: int, eve
             "rows": len(own),
             "amount": sum(row["amount"] or 0 for row in own),
         }
-        for (key, start), own in found.items()
+        for (key, start), own in windows.items()
     ]
 
 
 def sessions_of(rows: Iterable[Row], time: Callable[[Row], float], gap: int) -> list[Row]:
     """Runs of rows of a key that are at most a gap apart."""
-    found, by_key = [], defaultdict(list)
+    sessions, by_key = [], defaultdict(list)
     for row in rows:
         if row["id"] is not None:
             by_key[row["id"]].append(row)
@@ -90,7 +90,7 @@ def sessions_of(rows: Iterable[Row], time: Callable[[Row], float], gap: int) -> 
                 runs[-1].append(row)
             else:
                 runs.append([row])
-        found += [
+        sessions += [
             {
                 "id": key,
                 "session_start": at(time(run[0])),
@@ -100,23 +100,23 @@ def sessions_of(rows: Iterable[Row], time: Callable[[Row], float], gap: int) -> 
             }
             for run in runs
         ]
-    return found
+    return sessions
 
 
 def pairs_of(lefts: Iterable[Row], rights: Sequence[Row], within: int, *, is_left: bool) -> list[Row]:
     """Rows that are near each other, by the later time of the left pair."""
-    found = []
+    pairs = []
     for left in lefts:
         time = max(left["lefts_at"], left["rights_at"] or left["lefts_at"])
-        mine = [
+        partners = [
             right
             for right in rights
             if left["id"] is not None and right["id"] == left["id"] and abs(right["thirds_at"] - time) <= within
         ]
-        found += [{**left, "thirds_at": right["thirds_at"]} for right in mine]
-        if not mine and is_left:
-            found.append({**left, "thirds_at": None})
-    return found
+        pairs += [{**left, "thirds_at": right["thirds_at"]} for right in partners]
+        if not partners and is_left:
+            pairs.append({**left, "thirds_at": None})
+    return pairs
 
 
 def last_instant(row: Row) -> float:
@@ -182,10 +182,10 @@ def windows_of_windows() -> Composition:
         table="open_12",
     )
 
-    def oracle(known: Mapping[str, list[Row]], _: list[Row]) -> list[Row]:
-        whole = windows_of(known["out_0"], last_instant, 12_000, 12_000)
+    def oracle(outputs: Mapping[str, list[Row]], _: list[Row]) -> list[Row]:
+        whole = windows_of(outputs["out_0"], last_instant, 12_000, 12_000)
         sums: dict[tuple[str, int], int] = defaultdict(int)
-        for row in known["out_0"]:
+        for row in outputs["out_0"]:
             sums[row["id"], int(last_instant(row) // 12_000)] += row["rows"]
         return [{**row, "rows": sums[row["id"], int(ms(row["window_start"]) // 12_000)]} for row in whole]
 
@@ -199,7 +199,7 @@ def three_windows() -> Composition:
     return Composition(
         sources=(LEFT,),
         operators=(one, two, three),
-        oracle=lambda known, _: sessions_of(known["out_1"], last_instant, 7_000),
+        oracle=lambda outputs, _: sessions_of(outputs["out_1"], last_instant, 7_000),
     )
 
 
@@ -209,7 +209,7 @@ def window_of_sessions() -> Composition:
     return Composition(
         sources=(LEFT,),
         operators=(runs, minutes),
-        oracle=lambda known, _: windows_of(known["out_0"], session_end, 10_000, 10_000),
+        oracle=lambda outputs, _: windows_of(outputs["out_0"], session_end, 10_000, 10_000),
     )
 
 
@@ -219,7 +219,7 @@ def window_of_sliding_windows() -> Composition:
     return Composition(
         sources=(LEFT,),
         operators=(near, minutes),
-        oracle=lambda known, _: windows_of(known["out_0"], lambda row: ms(row["window_end"]), 10_000, 10_000),
+        oracle=lambda outputs, _: windows_of(outputs["out_0"], lambda row: ms(row["window_end"]), 10_000, 10_000),
     )
 
 
@@ -233,7 +233,7 @@ def window_of_a_join(how: How) -> Composition:
     return Composition(
         sources=(LEFT, RIGHT),
         operators=(joined, minutes),
-        oracle=lambda known, _: windows_of(known["out_0"], time, 5_000, 5_000),
+        oracle=lambda outputs, _: windows_of(outputs["out_0"], time, 5_000, 5_000),
     )
 
 
@@ -244,8 +244,8 @@ def join_of_a_join(how: How) -> Composition:
     return Composition(
         sources=(LEFT, RIGHT, THIRD),
         operators=(one, two),
-        oracle=lambda known, records: pairs_of(
-            known["out_0"], [row for row in records if "thirds_at" in row], 2_000, is_left=how == "left"
+        oracle=lambda outputs, records: pairs_of(
+            outputs["out_0"], [row for row in records if "thirds_at" in row], 2_000, is_left=how == "left"
         ),
     )
 
@@ -258,7 +258,7 @@ def window_of_first_records() -> Composition:
     return Composition(
         sources=(LEFT,),
         operators=(first, minutes),
-        oracle=lambda known, _: windows_of(known["out_0"], lambda row: float(row["lefts_at"]), 5_000, 5_000),
+        oracle=lambda outputs, _: windows_of(outputs["out_0"], lambda row: float(row["lefts_at"]), 5_000, 5_000),
     )
 
 
@@ -266,9 +266,9 @@ def newest_window_at_most_every() -> Composition:
     near = hopping_window(LEFT, key="id", size="4 seconds", every="1 second", aggregates=SUMS, table="open_4")
     calm = at_most_every(near.final, key="id", every="6 seconds", table="due")
 
-    def oracle(known: Mapping[str, list[Row]], _: list[Row]) -> list[Row]:
+    def oracle(outputs: Mapping[str, list[Row]], _: list[Row]) -> list[Row]:
         newest: dict[tuple[str, float], Row] = {}
-        for row in sorted(known["out_0"], key=last_instant):
+        for row in sorted(outputs["out_0"], key=last_instant):
             newest[row["id"], (last_instant(row) // 6_000 + 1) * 6_000] = row
         return [{**row, "boundary": at(boundary)} for (_, boundary), row in newest.items()]
 
@@ -281,7 +281,7 @@ def window_of_rows_with_their_version() -> Composition:
     return Composition(
         sources=(LEFT, RIGHT),
         operators=(priced, minutes),
-        oracle=lambda known, _: windows_of(known["out_0"], lambda row: float(row["lefts_at"]), 5_000, 5_000),
+        oracle=lambda outputs, _: windows_of(outputs["out_0"], lambda row: float(row["lefts_at"]), 5_000, 5_000),
     )
 
 
@@ -293,11 +293,11 @@ def join_of_rows_with_one_table() -> Composition:
     two = table_join(THIRD, versions, key="id", how="inner", tables="waiting_thirds", left_rows=third)
     pairs = interval_join(one.rows, two.rows, key="id", within="2 seconds", tables=("l", "t"), right_rows=both)
 
-    def oracle(known: Mapping[str, list[Row]], _: list[Row]) -> list[Row]:
+    def oracle(outputs: Mapping[str, list[Row]], _: list[Row]) -> list[Row]:
         return [
             {**left, "thirds_at": right["thirds_at"], "rights_at_right": right["rights_at"]}
-            for left in known["out_1"]
-            for right in known["out_2"]
+            for left in outputs["out_1"]
+            for right in outputs["out_2"]
             if left["id"] == right["id"] and abs(left["lefts_at"] - right["thirds_at"]) <= 2_000
         ]
 
@@ -323,11 +323,11 @@ COMPOSITIONS: dict[str, Callable[[], Composition]] = {
 
 def history(chance: random.Random, sources: Sequence[Source], records: int = 70) -> list[Input]:
     """Records of all sources in two partitions: out of order, some late, some without a key; then one of the end."""
-    found, clocks = [], {(source.topic, number): chance.randint(0, 4) * 500 for source in sources for number in (0, 1)}
+    log, clocks = [], {(source.topic, number): chance.randint(0, 4) * 500 for source in sources for number in (0, 1)}
     for _ in range(records * len(sources)):
         (topic, partition), _ = chance.choice(list(clocks.items()))
         clocks[topic, partition] += chance.choice([0, 0, 250, 500, 1000])
-        found.append(
+        log.append(
             record(
                 topic,
                 partition,
@@ -337,7 +337,7 @@ def history(chance: random.Random, sources: Sequence[Source], records: int = 70)
             )
         )
     ends = [record(source.topic, number, "z", 0, END_MS) for source in sources for number in (0, 1)]
-    return [*found, *ends]
+    return [*log, *ends]
 
 
 def record(topic: str, partition: int, key: str | None, amount: int | None, millis: int) -> Input:
@@ -349,14 +349,14 @@ def record(topic: str, partition: int, key: str | None, amount: int | None, mill
 def in_time(log: Iterable[Input]) -> list[Row]:
     """Values of the records that are not late by the stream time of their partition."""
     reached: dict[tuple[str, int], int] = {}
-    found = []
+    values = []
     for item in log:
         assert isinstance(item.value, dict)
         lane, millis = (item.topic, item.partition), item.value[f"{item.topic}_at"]
         reached[lane] = max(millis, reached.get(lane, millis))
         if millis >= reached[lane] - GRACE_MS:
-            found.append(item.value)
-    return found
+            values.append(item.value)
+    return values
 
 
 def cut(chance: random.Random, log: list[Input], slices: int) -> list[list[Input]]:
@@ -364,12 +364,12 @@ def cut(chance: random.Random, log: list[Input], slices: int) -> list[list[Input
     lanes: dict[tuple[str, int], list[Input]] = defaultdict(list)
     for item in log:
         lanes[item.topic, item.partition].append(item)
-    found: list[list[Input]] = [[] for _ in range(slices)]
+    batches: list[list[Input]] = [[] for _ in range(slices)]
     for lane in lanes.values():
         edges = sorted(chance.randint(0, len(lane)) for _ in range(slices - 1))
         for number, (begin, end) in enumerate(zip([0, *edges], [*edges, len(lane)], strict=True)):
-            found[number].extend(lane[begin:end])
-    return found
+            batches[number].extend(lane[begin:end])
+    return batches
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:

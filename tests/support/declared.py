@@ -30,9 +30,9 @@ def declared_details() -> Iterator[None]:
         check(records)
         return append(log, records)
 
-    def checked_replace(log: AppendLog, kept: Any, records: Sequence[Mapping[str, Any]], floor: int) -> None:
+    def checked_replace(log: AppendLog, kept_rows: Any, records: Sequence[Mapping[str, Any]], floor: int) -> None:
         check(records)
-        replace(log, kept, records, floor)
+        replace(log, kept_rows, records, floor)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AppendLog, "append", checked_append)

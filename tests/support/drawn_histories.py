@@ -129,14 +129,14 @@ def drawn(
     topics = [topic for topic, feed in feeds.items() for _ in range(feed.share)]
     clocks = {(topic, at): 20_000 + chance.randint(0, 3) * 500 for topic in feeds for at in range(partitions)}
     huge = min(_HUGE, 16_000_000 // records)
-    found: list[Sent] = []
+    log: list[Sent] = []
     repeatable: dict[str, list[Sent]] = {topic: [] for topic in feeds}
     for _ in range(records):
         topic = chance.choice(topics)
         feed, source = feeds[topic], sources[topic]
         if repeatable[topic] and chance.random() < 0.08:
             one = chance.choice(repeatable[topic])
-            found.append(Sent(input=one.input, value=one.value, at=one.at, kinds=one.kinds | {"repeated"}))
+            log.append(Sent(input=one.input, value=one.value, at=one.at, kinds=one.kinds | {"repeated"}))
             continue
         key, value = feed.make(chance)
         text = None if key is None else key.encode()
@@ -149,14 +149,14 @@ def drawn(
         if text is not None and not feed.is_pinned and chance.random() < 0.02:
             text = b"\xff" + text
         body, kind, content = _value(chance, source, feed, value, at, sent_ms, huge)
-        given = Input(topic=topic, value=body, key=text, partition=partition, timestamp_ms=sent_ms)
+        record = Input(topic=topic, value=body, key=text, partition=partition, timestamp_ms=sent_ms)
         is_own = source.grace is not None and source.time is not None and content is not None
-        found.append(
-            Sent(input=given, value=content, at=at if is_own else sent_ms, kinds=frozenset({kind} if kind else ()))
+        log.append(
+            Sent(input=record, value=content, at=at if is_own else sent_ms, kinds=frozenset({kind} if kind else ()))
         )
-        if found[-1].kinds <= {"huge"}:
-            repeatable[topic].append(found[-1])
-    return found
+        if log[-1].kinds <= {"huge"}:
+            repeatable[topic].append(log[-1])
+    return log
 
 
 def _value(
@@ -191,17 +191,17 @@ def _value(
 
 def _bad(source: Source, value: dict[str, Any], text: bytes, sent_ms: int) -> list[bytes]:
     """Values that no reader of the schema accepts."""
-    found = [text[: len(text) // 2], b"", b"[]", b"\xff" + text, text + b"{}", b"null"]
+    bad_values = [text[: len(text) // 2], b"", b"[]", b"\xff" + text, text + b"{}", b"null"]
     in_keys = {column.name for column in source.key_columns}
     required = [column.name for column in source.value_columns if not column.nullable and column.name not in in_keys]
     kinds = ("BIGINT", "INT", "DECIMAL")
     numbers = [column.name for column in source.value_columns if column.type.upper().startswith(kinds)]
-    found += [_json({name: item for name, item in value.items() if name != lost}) for lost in required]
-    found += [b"{}"] if required else []
-    found += [_json({**value, name: {"an": "object"}}) for name in numbers]
+    bad_values += [_json({name: item for name, item in value.items() if name != lost}) for lost in required]
+    bad_values += [b"{}"] if required else []
+    bad_values += [_json({**value, name: {"an": "object"}}) for name in numbers]
     if name := _time_of(source):
-        found += [_json({**value, name: None}), _json({**value, name: sent_ms + source.ahead_ms + 1})]
-    return found
+        bad_values += [_json({**value, name: None}), _json({**value, name: sent_ms + source.ahead_ms + 1})]
+    return bad_values
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
@@ -286,14 +286,14 @@ def ways_of(
         logs.setdefault((one.input.topic, one.input.partition), []).append(one)
     if cuts == "time":
         times = sorted(set(order_ms))
-        made = {"in one slice": [list(sent)]}
+        ways = {"in one slice": [list(sent)]}
         for many in (2, 3):
             ends = sorted(chance.sample(times, many))
             parts: list[list[Sent]] = [[] for _ in range(many + 1)]
             for one, time in zip(sent, order_ms, strict=True):
                 parts[sum(time >= end for end in ends)].append(one)
-            made[f"cut at {many} times"] = [part for part in parts if part]
-        return made
+            ways[f"cut at {many} times"] = [part for part in parts if part]
+        return ways
     slices: list[list[Sent]] = [[] for _ in range(3)]
     for log in logs.values():
         ends = sorted(chance.randint(0, len(log)) for _ in range(2))

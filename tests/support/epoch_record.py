@@ -86,7 +86,7 @@ def tell(
     topology: str,
     epoch: int,
     *names: EventKind,
-    known: Mapping[str, Mapping[str, Any]],
+    by_event: Mapping[str, Mapping[str, Any]],
     actor: str = "test",
     **detail: Any,
 ) -> None:
@@ -97,9 +97,11 @@ def tell(
         topology: whose they are.
         epoch: of which epoch.
         names: the events.
-        known: event -> what it says.
+        by_event: event -> what it says.
         actor: who did it.
         detail: what all of them say as well.
     """
     for name in names:
-        Epochs(config.lake).add(topology, epoch, name, actor=actor, **{"code": "new", **known.get(name, {}), **detail})
+        Epochs(config.lake).add(
+            topology, epoch, name, actor=actor, **{"code": "new", **by_event.get(name, {}), **detail}
+        )

@@ -142,13 +142,13 @@ class Lab:
 
     def plan_replay(self, start: Start | None = None, **request: Any) -> int:
         """Plan and record a replay; its driver is not run yet."""
-        wanted = ReplayRequest(topology=self.name, start=start or ToEarliest(), reason="test", actor="test", **request)
-        return control.replay(self.config, control.plan(self.config, wanted), actor="test", reason="test")
+        replay = ReplayRequest(topology=self.name, start=start or ToEarliest(), reason="test", actor="test", **request)
+        return control.replay(self.config, control.plan(self.config, replay), actor="test", reason="test")
 
     def plan(self, epoch: int) -> ReplayPlan:
         """The plan of an epoch, as it is on record."""
-        found: ReplayPlan = self.record().epoch(epoch).plan
-        return found
+        plan: ReplayPlan = self.record().epoch(epoch).plan
+        return plan
 
     def run(self, epoch: int) -> Driver:
         """Run an epoch's driver in a thread, with the code that the epoch recorded, as the launcher does."""
@@ -179,8 +179,8 @@ class Lab:
     def delete_before(self, offsets: Mapping[int, int]) -> None:
         """Let Kafka forget the first records of partitions, as its retention does; -1 for all of them."""
         admin = AdminClient(plain_settings(self.config.bootstrap_servers))
-        asked = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
-        low = {at.partition: answer.result(30).low_watermark for at, answer in admin.delete_records(asked).items()}
+        bounds = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
+        low = {at.partition: answer.result(30).low_watermark for at, answer in admin.delete_records(bounds).items()}
         self.wait(
             lambda: all(self.kafka.low_watermarks([self.topic])[self.topic, p] == offset for p, offset in low.items()),
             "records are removed",
@@ -210,9 +210,9 @@ class Lab:
         self._looking.at = {}
         try:
             while time.monotonic() < deadline:
-                found = condition()
-                if found:
-                    return found
+                value = condition()
+                if value:
+                    return value
                 for epoch, (_, _, errors) in self.running.items():
                     unmeant = [error for error in errors if not isinstance(error, self.meant)]
                     assert not unmeant, f"driver of epoch {epoch} raised {unmeant[0]!r}"
@@ -223,12 +223,12 @@ class Lab:
 
     def _reader(self, kind: Callable[[str], Reader], path: str) -> Reader:
         """What reads a log: within a wait the same one at every look."""
-        kept: dict[Any, Any] | None = getattr(self._looking, "at", None)
-        if kept is None:
+        readers: dict[Any, Any] | None = getattr(self._looking, "at", None)
+        if readers is None:
             return kind(path)
-        if (kind, path) not in kept:
-            kept[kind, path] = kind(path)
-        return cast(Reader, kept[kind, path])
+        if (kind, path) not in readers:
+            readers[kind, path] = kind(path)
+        return cast(Reader, readers[kind, path])
 
     def settle(self, epoch: int, topics: Sequence[str] = ()) -> None:
         """Wait until an epoch has committed everything that is in its topic, or in these; of a chain, in its roots."""
@@ -250,7 +250,7 @@ class Lab:
             lambda: self.record().live == epoch and not self.ledger(epoch).state().is_yielded, f"epoch {epoch} is live"
         )
 
-    def said(self, *words: str) -> str:
+    def output_of(self, *words: str) -> str:
         """What a command prints. An error is raised, and so is an exit code other than 0."""
         result = CliRunner().invoke(app, list(words), env=self.config.to_env())
         if result.exception and not isinstance(result.exception, SystemExit):
@@ -318,9 +318,9 @@ class Lab:
         assert self.balances() == totals
         if moves is not None:
             rows = queries.query(paths.output("moves"), None).to_pylist()
-            found = {(row["_partition"], row["_offset"]): (row["id"], row["counted"], row["total"]) for row in rows}
-            assert len(found) == len(rows)
-            assert found == moves
+            by_place = {(row["_partition"], row["_offset"]): (row["id"], row["counted"], row["total"]) for row in rows}
+            assert len(by_place) == len(rows)
+            assert by_place == moves
         seen = [(row["id"], row["counted"], row["total"]) for row in map(orjson.loads, self.sent_values())]
         assert sorted(seen) == sorted(sent)
         assert self.folded(live) == totals
@@ -337,14 +337,14 @@ class Lab:
 
     def folded(self, epoch: int) -> dict[str, int]:
         """The changelog, folded by a plain consumer."""
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for message in read_messages(self.config.bootstrap_servers, self.paths(epoch).changelog("balances")):
             account, value = orjson.loads(key(message))["id"], message.value()
             if value is None:
-                found.pop(account, None)
+                totals.pop(account, None)
             else:
-                found[account] = orjson.loads(value)["total"]
-        return found
+                totals[account] = orjson.loads(value)["total"]
+        return totals
 
 
 def place(message: Message) -> Place:
@@ -356,16 +356,16 @@ def place(message: Message) -> Place:
 
 def key(message: Message) -> bytes:
     """A record's key, which it has."""
-    found = message.key()
-    assert found is not None
-    return found
+    content = message.key()
+    assert content is not None
+    return content
 
 
 def content(message: Message) -> bytes:
     """A record's value, which it has."""
-    found = message.value()
-    assert found is not None
-    return found
+    value = message.value()
+    assert value is not None
+    return value
 
 
 def plain_settings(bootstrap_servers: str) -> dict[str, Any]:
@@ -392,12 +392,12 @@ def read_messages(bootstrap_servers: str, topic: str) -> Iterator[Message]:
             "auto.offset.reset": "earliest",
         }
     )
-    found = consumer.list_topics(topic, timeout=10).topics[topic]
-    if found.error is not None:
+    metadata = consumer.list_topics(topic, timeout=10).topics[topic]
+    if metadata.error is not None:
         consumer.close()
         return
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in found.partitions])
-    left = set(found.partitions)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in metadata.partitions])
+    left = set(metadata.partitions)
     while left:
         message = consumer.poll(10)
         assert message is not None, f"{topic} did not end"
@@ -437,10 +437,10 @@ def lab(
         trigger_seconds=0.2,
         **{"delete_after_hours": 0.0, **settings},
     )
-    made = kind(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
+    new_lab = kind(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
     try:
         with declared_details():
-            yield made
+            yield new_lab
     finally:
-        made.close()
+        new_lab.close()
         shutil.rmtree(base, ignore_errors=True)

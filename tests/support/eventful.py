@@ -114,9 +114,9 @@ class Eventful(World):
     def deploy(self, version: int, factor: int | str | None = None) -> None:
         super().deploy(version, factor)
         file = self.config.topologies / "balances.py"
-        text, known = file.read_text(), HELD.format(topic=self.topic)
-        assert known in text
-        file.write_text(text.replace(known, self.outputs.format(topic=self.topic)))
+        text, output = file.read_text(), HELD.format(topic=self.topic)
+        assert output in text
+        file.write_text(text.replace(output, self.outputs.format(topic=self.topic)))
 
     def start(self) -> int:
         epoch = super().start()
@@ -143,15 +143,15 @@ class Eventful(World):
             super().close()
 
     def points(self) -> Sequence[str]:
-        known = [*super().points(), *_starting(UPGRADE_POINTS)]
-        known += _starting(TOPIC_POINTS) if self.outputs is MORE else []
-        known += _starting(JOINT_POINTS) if self.sibling is not None else []
-        return sorted(known)
+        points = [*super().points(), *_starting(UPGRADE_POINTS)]
+        points += _starting(TOPIC_POINTS) if self.outputs is MORE else []
+        points += _starting(JOINT_POINTS) if self.sibling is not None else []
+        return sorted(points)
 
     def acts(self) -> Sequence[tuple[Callable[[], None], int]]:
-        found = [*super().acts(), (self.upgrade, 2), (self.take_into_archive, 1), (self.back_up, 1), (self.restore, 2)]
-        found += [] if self.process is None else [(self.lose_broker, 1)]
-        return [*found, *([] if self.sibling is None else [(self.move_together, 4)])]
+        acts = [*super().acts(), (self.upgrade, 2), (self.take_into_archive, 1), (self.back_up, 1), (self.restore, 2)]
+        acts += [] if self.process is None else [(self.lose_broker, 1)]
+        return [*acts, *([] if self.sibling is None else [(self.move_together, 4)])]
 
     # What may happen
 
@@ -162,12 +162,12 @@ class Eventful(World):
             return
         factor, version = self.random.randint(1, 9), 1 + len(self.script)
         self.deploy(version, factor)
-        wanted = upgrade.propose(self.config, self.name, slices=0)
-        assert not wanted.refusals, wanted.refusals
-        upgrade.upgrade(self.config, wanted, history_stands=True, actor="test", reason="test")
-        self.wait(lambda: self.record().epoch(record.live).code == wanted.to_code, "the new code runs")
+        proposal = upgrade.propose(self.config, self.name, slices=0)
+        assert not proposal.refusals, proposal.refusals
+        upgrade.upgrade(self.config, proposal, history_stands=True, actor="test", reason="test")
+        self.wait(lambda: self.record().epoch(record.live).code == proposal.to_code, "the new code runs")
         row = [row for row in self.ledger(record.live).rows() if row.kind == "upgrade"][-1]
-        assert row.code == wanted.to_code
+        assert row.code == proposal.to_code
         (commit,) = [commit for commit in self.ledger(record.live).state().commits if commit.seq == row.seq]
         self.upgrades.setdefault(record.live, []).append((ranges_end(commit.ranges), factor))
         self.note("upgrade")
@@ -195,35 +195,35 @@ class Eventful(World):
         assert sibling is not None
         if self.record().candidate is not None or sibling.record().candidate is not None:
             return
-        wanted: dict[str, int] = {}
+        epochs: dict[str, int] = {}
         for each in self.topologies():
             factor = self.random.randint(1, 9)
             each.deploy(1 + len(self.script), factor)
             start: Start = ToLatest() if self.is_lost_before(ToEarliest(), each.record().live) else ToEarliest()
-            wanted[each.name] = each.plan_replay(start, allow=_PARTIAL)
-            each.factors[wanted[each.name]] = factor
-            self.say(f"replay {start} of {each.name}, factor {factor}: epoch {wanted[each.name]}")
+            epochs[each.name] = each.plan_replay(start, allow=_PARTIAL)
+            each.factors[epochs[each.name]] = factor
+            self.say(f"replay {start} of {each.name}, factor {factor}: epoch {epochs[each.name]}")
         for each in self.topologies():
-            epoch = wanted[each.name]
+            epoch = epochs[each.name]
             self.wait(lambda each=each, epoch=epoch: self._is_ready(each, epoch), f"{each.name} may move")  # type: ignore[misc]
-        control.cut_over_together(self.config, wanted, actor="test", reason="test")
+        control.cut_over_together(self.config, epochs, actor="test", reason="test")
 
         def is_decided() -> bool:
             return all(
                 each.record().handover is None
-                and (each.record().live != wanted[each.name] or not each.ledger(wanted[each.name]).state().is_yielded)
+                and (each.record().live != epochs[each.name] or not each.ledger(epochs[each.name]).state().is_yielded)
                 for each in self.topologies()
             )
 
         self.wait(is_decided, "the joint handover ends")
-        moved = [each.record().live == wanted[each.name] for each in self.topologies()]
+        moved = [each.record().live == epochs[each.name] for each in self.topologies()]
         assert len(set(moved)) == 1, f"of two that move together one did: {moved}"
         self.note("moved together" if all(moved) else "a joint move withdrawn")
         if not all(moved):
             for each in self.topologies():
                 self.command(
                     lambda each=each: control.abort(  # type: ignore[misc]
-                        self.config, each.name, wanted[each.name], actor="test", reason="withdrawn"
+                        self.config, each.name, epochs[each.name], actor="test", reason="withdrawn"
                     )
                 )
 
@@ -265,9 +265,9 @@ class Eventful(World):
         record = self.record()
         if record.epoch(live).stage is Stage.DROPPED or (record.live, self.last_sent()) == (live, sent):
             return
-        told, position = sorted(self.sent_values()), self.kafka.group_offsets(self.paths(live).name)
-        lake, kept = Path(self.config.lake), Path(f"{self.config.lake}.kept")
-        lake.rename(kept)
+        values, position = sorted(self.sent_values()), self.kafka.group_offsets(self.paths(live).name)
+        lake, aside = Path(self.config.lake), Path(f"{self.config.lake}.kept")
+        lake.rename(aside)
         shutil.copytree(copy, lake)
         before = len(self.record().events)
         self.run(live)
@@ -280,10 +280,10 @@ class Eventful(World):
         assert "older than the broker" in reason or "has sent up to" in reason, reason
         assert not control.certify(self.config, self.name).complete
         assert self.stop(live) == []
-        assert sorted(self.sent_values()) == told
+        assert sorted(self.sent_values()) == values
         assert self.kafka.group_offsets(self.paths(live).name) == position
         shutil.rmtree(lake)
-        kept.rename(lake)
+        aside.rename(lake)
         self.note("a copied lake is refused")
 
     # What must have come out
@@ -305,12 +305,12 @@ class Eventful(World):
     def _prove_topics(self) -> None:
         """Whoever folds the reconciled topic has the served table; the live epoch's own topic tells all that it has."""
         live = self.record().live
-        wanted = self.outcome(live)
+        outcome = self.outcome(live)
         assert self._folded(f"{self.topic}.balances") == self.balances()
-        told = list(map(_move, self.values_of(f"{self.topic}.story.e{live:04d}")))
-        assert sorted(told) == sorted([*wanted.inherited.values(), *wanted.moves.values()])
+        moves = list(map(_move, self.values_of(f"{self.topic}.story.e{live:04d}")))
+        assert sorted(moves) == sorted([*outcome.inherited.values(), *outcome.moves.values()])
         seen: dict[str, int] = {}
-        for account, _, total in told:
+        for account, _, total in moves:
             assert total > seen.get(account, 0), f"{account} goes back to {total}"
             seen[account] = total
         story, epochs = f"{self.topic}.story", self.record().epochs
@@ -320,14 +320,14 @@ class Eventful(World):
 
     def _folded(self, topic: str) -> dict[str, int]:
         """What a reader has that keeps the newest value of each key."""
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for message in read_messages(self.config.bootstrap_servers, topic):
             account, value = key(message).decode(), message.value()
             if value is None:
-                found.pop(account, None)
+                totals.pop(account, None)
             else:
-                found[account] = orjson.loads(value)["total"]
-        return found
+                totals[account] = orjson.loads(value)["total"]
+        return totals
 
 
 def _move(value: bytes) -> Move:

@@ -53,16 +53,16 @@ def provokes(code: str) -> Callable[[Case], Case]:
 
 def prove(code: str, here: Site) -> None:
     """Bring a finding about: it is found with its numbers and its way out, and nothing is changed."""
-    wanted = CASES[code](here)
+    expected = CASES[code](here)
     before = here.listing()
-    found, is_refused = asked(here, code, wanted)
+    finding, is_refused = answer_of(here, code, expected)
     assert here.listing() == before
-    assert found["severity"] == DECLARED[code].severity
-    assert is_refused is (found["severity"] == "refuse")
-    numbers = found["numbers"]
-    assert {name: numbers.get(name) for name in wanted.numbers} == dict(wanted.numbers)
-    assert wanted.says in found["message"], found["message"]
-    assert wanted.remedy and wanted.remedy in found["remedy"], found["remedy"]
+    assert finding["severity"] == DECLARED[code].severity
+    assert is_refused is (finding["severity"] == "refuse")
+    numbers = finding["numbers"]
+    assert {name: numbers.get(name) for name in expected.numbers} == dict(expected.numbers)
+    assert expected.says in finding["message"], finding["message"]
+    assert expected.remedy and expected.remedy in finding["remedy"], finding["remedy"]
 
 
 def findings_of(answer: str) -> list[dict[str, Any]]:
@@ -71,28 +71,28 @@ def findings_of(answer: str) -> list[dict[str, Any]]:
     return list(values.get("plan", values)["findings"])
 
 
-def asked(here: Site, code: str, wanted: Provoked) -> tuple[dict[str, Any], bool]:
+def answer_of(here: Site, code: str, expected: Provoked) -> tuple[dict[str, Any], bool]:
     """The finding as JSON, and whether the command refused; as text it says the same."""
-    if not wanted.command:
-        plan = control.plan(here.config, here.request(**wanted.request))
-        (found,) = [finding for finding in plan.findings if finding.code == code][:1]
+    if not expected.command:
+        plan = control.plan(here.config, here.request(**expected.request))
+        (finding,) = [finding for finding in plan.findings if finding.code == code][:1]
         try:
             plan.check()
         except RefusedError as error:
-            assert str(found) in str(error)
-            return json.loads(json.dumps(found.as_dict())), True
-        return json.loads(json.dumps(found.as_dict())), False
-    status, said = here.run(f"{wanted.command} --json")
-    chosen = [finding for finding in findings_of(said) if finding["code"] == code]
-    assert chosen, said
-    again, text = here.run(wanted.command)
+            assert str(finding) in str(error)
+            return json.loads(json.dumps(finding.as_dict())), True
+        return json.loads(json.dumps(finding.as_dict())), False
+    status, output = here.run(f"{expected.command} --json")
+    matches = [finding for finding in findings_of(output) if finding["code"] == code]
+    assert matches, output
+    again, text = here.run(expected.command)
     assert again == status
     (line,) = [line for line in text.splitlines() if line.endswith(f"[{code}]")][:1]
-    assert line.strip().startswith("REFUSED" if chosen[0]["severity"] == "refuse" else "warning")
+    assert line.strip().startswith("REFUSED" if matches[0]["severity"] == "refuse" else "warning")
     # Estimates and times go on between two plans.
-    assert without_numbers(f"{chosen[0]['message']} {chosen[0]['remedy']}") in without_numbers(line)
+    assert without_numbers(f"{matches[0]['message']} {matches[0]['remedy']}") in without_numbers(line)
     assert status in (0, 1)
-    return chosen[0], status == 1
+    return matches[0], status == 1
 
 
 def without_numbers(text: str) -> str:

@@ -32,10 +32,10 @@ def fence(title: str, language: str) -> str:
 
 def topology_of(title: str) -> Topology:
     """The stream itself."""
-    found: dict[str, Any] = {}
-    exec(compile(fence(title, "python"), f"<{title}>", "exec"), found)
-    assert isinstance(found["topology"], Topology)
-    return found["topology"]
+    namespace: dict[str, Any] = {}
+    exec(compile(fence(title, "python"), f"<{title}>", "exec"), namespace)
+    assert isinstance(namespace["topology"], Topology)
+    return namespace["topology"]
 
 
 def record(topic: str, value: Mapping[str, Any] | None, minute: float = 0, key: str | None = None) -> Input:

@@ -102,9 +102,9 @@ class HeldSlices:
 
     def pipe(self, inputs: Iterable[Input]) -> None:
         """Run one slice of exactly these records; every second one merges."""
-        given = list(inputs)
-        raw = self._raw(given)
-        ranges = self._ranges(Counter((one.topic, one.partition) for one in given))
+        records = list(inputs)
+        raw = self._raw(records)
+        ranges = self._ranges(Counter((one.topic, one.partition) for one in records))
         self._offsets = Counter({(r.topic, r.partition): r.end for r in ranges})
         seconds = 0.0 if self._committed.seq % 2 else _NEVER_SECONDS
         self._run.engines = replace(self._run.engines, merge_seconds=seconds)
@@ -120,8 +120,8 @@ class HeldSlices:
     def state(self, name: str) -> list[dict[str, Any]]:
         """Rows of a table as of the last commit, with what its operator keeps for itself."""
         columns = [column.name for column in self.topology.table(name).columns]
-        found = merge_on_read.query(merge_on_read.contents_of(self._paths, self._committed, name))
-        rows: list[dict[str, Any]] = found.select(columns).to_pylist()
+        contents = merge_on_read.query(merge_on_read.contents_of(self._paths, self._committed, name))
+        rows: list[dict[str, Any]] = contents.select(columns).to_pylist()
         return rows
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -132,15 +132,15 @@ class HeldSlices:
     def rows_in_order(self, name: str) -> list[dict[str, Any]]:
         """Rows of an append output with the place of the record they come from."""
         [append] = [append for append in self.topology.appends if append.name == name]
-        found = queries.query(self._paths.output(name), self._committed.delta_versions[f"outputs/{name}"])
+        table = queries.query(self._paths.output(name), self._committed.delta_versions[f"outputs/{name}"])
         columns = [*ORDER, *(column.name for column in append.columns)]
-        rows: list[dict[str, Any]] = found.select(columns).to_pylist()
+        rows: list[dict[str, Any]] = table.select(columns).to_pylist()
         return rows
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
-        found = queries.query(self._paths.dead_letters, self._committed.delta_versions["dead_letters"])
-        return [{f"_{name}": row[name] for name in ("topic", "partition", "offset")} for row in found.to_pylist()]
+        letters = queries.query(self._paths.dead_letters, self._committed.delta_versions["dead_letters"])
+        return [{f"_{name}": row[name] for name in ("topic", "partition", "offset")} for row in letters.to_pylist()]
 
     def _ranges(self, counts: Mapping[tuple[str, int], int]) -> tuple[OffsetRange, ...]:
         return tuple(

@@ -61,8 +61,8 @@ class Wish(dict[str, str]):
         self.taken: list[str] = []
 
     def pop(self, name: str) -> str:  # type: ignore[override]  # as the crash points call it
-        self.taken.append(found := super().pop(name))
-        return found
+        self.taken.append(value := super().pop(name))
+        return value
 
 
 class Reaper:
@@ -115,11 +115,11 @@ class Outcome:
 
     def totals(self, topic: str, until: Offsets | None = None) -> dict[str, int]:
         """Account -> total after every record before ``until``; all without."""
-        found = dict(self.base)
+        totals = dict(self.base)
         for at, (account, _, total) in self.moves.items():
             if until is None or at[1] < (until.get(topic, at[0]) or 0):
-                found[account] = total
-        return found
+                totals[account] = total
+        return totals
 
 
 @dataclass(kw_only=True)
@@ -181,8 +181,8 @@ class World(Lab):
         deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline:
             self.tend()
-            if found := condition():
-                return found
+            if value := condition():
+                return value
             stuck = [event for event in self.record().events if event.event == "stuck"]
             assert not stuck, stuck
             time.sleep(0.05)
@@ -467,8 +467,8 @@ class World(Lab):
             parent = self.outcome(plan.seed_epoch)
             base = parent.totals(self.topic, plan.start)
             if plan.seed is Seed.FROM_SAVEPOINT:
-                known = {**parent.inherited, **parent.moves}
-                inherited = {at: row for at, row in known.items() if at[1] < (plan.start.get(self.topic, at[0]) or 0)}
+                rows = {**parent.inherited, **parent.moves}
+                inherited = {at: row for at, row in rows.items() if at[1] < (plan.start.get(self.topic, at[0]) or 0)}
         totals, moves = dict(base), dict[Place, Move]()
         for at, value in sorted(self.written.items()):
             if value == b"{" or at[1] < (plan.start.get(self.topic, at[0]) or 0):
@@ -481,10 +481,10 @@ class World(Lab):
 
     def factor(self, epoch: int, at: Place) -> int:
         """What an epoch counts the amount of a record."""
-        found = self.factors[epoch]
+        current = self.factors[epoch]
         for boundary, factor in self.upgrades.get(epoch, ()):
-            found = factor if at[1] >= (boundary.get(self.topic, at[0]) or 0) else found
-        return found
+            current = factor if at[1] >= (boundary.get(self.topic, at[0]) or 0) else current
+        return current
 
     def is_compacted(self) -> bool:
         """Whether the broker's cleaner has been through a part of the live epoch's changelog."""
@@ -534,14 +534,14 @@ class World(Lab):
     def prove(self) -> None:
         """Hold everything that is served, sent and on record against what must have come out."""
         live = self.record().live
-        wanted = self.outcome(live)
-        moves = {**wanted.inherited, **wanted.moves}
-        self.hold(totals=wanted.totals(self.topic), moves=moves, sent=self.expected_sent())
+        outcome = self.outcome(live)
+        moves = {**outcome.inherited, **outcome.moves}
+        self.hold(totals=outcome.totals(self.topic), moves=moves, sent=self.expected_sent())
         letters = self.dead_letters(live)
         assert set(letters) >= {
             at
             for at, value in self.written.items()
-            if value == b"{" and at[1] >= (wanted.start.get(self.topic, at[0]) or 0)
+            if value == b"{" and at[1] >= (outcome.start.get(self.topic, at[0]) or 0)
         }
         assert len(set(letters)) == len(letters)
 
@@ -549,12 +549,12 @@ class World(Lab):
         """Of each record what the epoch said that was live at its offset."""
         cuts = [(move.epoch, Offsets.from_json(move.detail["at"])) for move in self.record().moves]
         outcomes = {epoch: self.outcome(epoch).moves for epoch, _ in cuts}
-        found = []
+        sent = []
         for at, value in self.written.items():
             if value != b"{":
                 sender = [epoch for epoch, cut in cuts if (cut.get(self.topic, at[0]) or 0) <= at[1]][-1]
-                found.append(outcomes[sender][at])
-        return found
+                sent.append(outcomes[sender][at])
+        return sent
 
 
 def play(world: World, seed: int, acts: int) -> None:
@@ -564,12 +564,12 @@ def play(world: World, seed: int, acts: int) -> None:
         AssertionError: something is not as it must be; the message is the script.
     """
     world.random.seed(seed)
-    known = {field.name for field in fields(world.config)}
+    field_names = {field.name for field in fields(world.config)}
     # Of the few that every run plays only merges differ; rarer settings belong to the soak.
-    names = [name for name in SETTINGS if name in known and (seed >= 1000 or name == "merge_seconds")]
-    chosen = {name: world.random.choice(SETTINGS[name]) for name in names}
-    world.config = replace(world.config, **chosen)
-    world.say(f"settings {chosen}")
+    names = [name for name in SETTINGS if name in field_names and (seed >= 1000 or name == "merge_seconds")]
+    settings = {name: world.random.choice(SETTINGS[name]) for name in names}
+    world.config = replace(world.config, **settings)
+    world.say(f"settings {settings}")
     try:
         world.prepare()
         world.write()

@@ -184,9 +184,9 @@ def value(random: Random) -> bytes | None:
     None has an exponent of five digits: ``from_json``, with which they are compared, would not come back.
     """
     while True:
-        made = _value(random)
-        if made is None or not re.search(rb"[0-9.][eE][+-]?0*[1-9][0-9]{4}", made):
-            return made
+        text = _value(random)
+        if text is None or not re.search(rb"[0-9.][eE][+-]?0*[1-9][0-9]{4}", text):
+            return text
 
 
 def _value(random: Random) -> bytes | None:

@@ -46,20 +46,20 @@ others = Source(topic="others", schema=f"{QUOTED} STRING NOT NULL, m BIGINT", gr
 changed = Source(
     topic="changed", schema="name STRING, other STRING", key_schema=f"{QUOTED} BIGINT", envelope="debezium"
 )
-kept = Table(name="kept", key=KEY, schema=f"{QUOTED} STRING NOT NULL, n BIGINT, other STRING")
+state = Table(name="kept", key=KEY, schema=f"{QUOTED} STRING NOT NULL, n BIGINT, other STRING")
 
 
-def made(name: str) -> Aggregate:
+def aggregate_of(name: str) -> Aggregate:
     """An aggregate of column ``n``, whatever else it takes."""
     function: Callable[..., Aggregate] = getattr(agg, name)
     required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
-    given = {"column": "n", "n": 2, "by": "n"}
-    return function(**{one.name: given[one.name] for one in required})
+    arguments = {"column": "n", "n": 2, "by": "n"}
+    return function(**{one.name: arguments[one.name] for one in required})
 
 
 #: Name of a column -> an aggregate: all that there are.
 AGGREGATES: Mapping[str, Aggregate] = {
-    f"A {name}": made(name)
+    f"A {name}": aggregate_of(name)
     for name in agg.__all__
     if inspect.isfunction(getattr(agg, name))
     and inspect.signature(getattr(agg, name)).return_annotation in (Aggregate, "Aggregate")
@@ -80,7 +80,7 @@ CASES: Mapping[str, Case] = {
         (KEY, *_NAMES),
     ),
     "two_phase": (lambda t: two_phase(facts, **_ALL, table=t, parts=f"{t}_2"), (KEY, *_NAMES)),
-    "aggregate_table": (lambda t: aggregate_table(kept, key=KEY, aggregates=OF_TABLES, table=t), (KEY, *OF_TABLES)),
+    "aggregate_table": (lambda t: aggregate_table(state, key=KEY, aggregates=OF_TABLES, table=t), (KEY, *OF_TABLES)),
     "tumbling_window": (
         lambda t: tumbling_window(facts, **_ALL, size="1 minute", keep="1 hour", table=t),
         (KEY, *_BOUNDS, *_NAMES, "is_closed"),
@@ -119,11 +119,11 @@ CASES: Mapping[str, Case] = {
     "lookup": (lambda t: lookup(facts, others, key=KEY, table=t), ()),
     "running_total": (lambda t: running_total(facts, key=KEY, amount="n", total="A sum", table=t, every=2), ()),
     "table_table_join": (
-        lambda t: table_table_join(kept, replace(kept, name="more"), key=KEY, how="left", table=t),
+        lambda t: table_table_join(state, replace(state, name="more"), key=KEY, how="left", table=t),
         (),
     ),
     "foreign_key_join": (
-        lambda t: foreign_key_join(kept, replace(kept, name="more"), foreign_key="other", how="left", table=t),
+        lambda t: foreign_key_join(state, replace(state, name="more"), foreign_key="other", how="left", table=t),
         (),
     ),
 }

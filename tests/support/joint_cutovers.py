@@ -12,20 +12,20 @@ from support.processes import Rig
 
 def live(members: Sequence[Rig]) -> set[int]:
     """Epochs that readers get."""
-    return {found.epoch for found in serving.snapshots(members[0].config, [one.name for one in members]).values()}
+    return {snapshot.epoch for snapshot in serving.snapshots(members[0].config, [one.name for one in members]).values()}
 
 
 def next_death(members: Sequence[Rig], point: str) -> list[Rig]:
     """Those whose new driver is dead, once the others can do nothing without it."""
 
-    def found() -> list[Rig]:
+    def dead_members() -> list[Rig]:
         dead = [member for member in members if member.is_dead(2)]
         rest = [member for member in members if member not in dead]
         if point == "moved":
             return dead if all(not member.ledger(2).state().is_yielded for member in rest) else []
         return dead if all("has no driver" in member.beat(2).message for member in rest) else []
 
-    return list(members[0].wait(found, f"a driver dies at {point}"))
+    return list(members[0].wait(dead_members, f"a driver dies at {point}"))
 
 
 def await_ready(members: Sequence[Rig]) -> None:
@@ -43,8 +43,8 @@ def cut_over_through_deaths(members: Sequence[Rig]) -> None:
 
     The new drivers are to die at ``move.ready``; at least one of the old ones in the handover.
     """
-    wanted = {member.name: 2 for member in members}
-    cutover.cut_over_together(members[0].config, wanted, actor="ada", reason="together")
+    candidates = {member.name: 2 for member in members}
+    cutover.cut_over_together(members[0].config, candidates, actor="ada", reason="together")
     members[-1].await_death(1)  # the others' old drivers die too, and are started again by their successors
     dead = next_death(members, "move.ready")
     for member in dead:

@@ -65,25 +65,25 @@ def verified(members: Sequence[Lab]) -> dict[str, int]:
 
 def replayed(members: Sequence[Lab], version: int = 2) -> dict[str, int]:
     """A candidate of a version beside each live epoch, verified; topology -> candidate."""
-    wanted = {}
+    candidates = {}
     for member in members:
         member.deploy(version)
-        wanted[member.name] = member.plan_replay()
-        member.run(wanted[member.name])
+        candidates[member.name] = member.plan_replay()
+        member.run(candidates[member.name])
     for member in members:
-        member.await_stage(wanted[member.name], Stage.VERIFIED)
-    return wanted
+        member.await_stage(candidates[member.name], Stage.VERIFIED)
+    return candidates
 
 
-def cut_over(members: Sequence[Lab], wanted: Mapping[str, int], **how: Any) -> None:
+def cut_over(members: Sequence[Lab], candidates: Mapping[str, int], **how: Any) -> None:
     """Ask for the cutover."""
-    cutover.cut_over_together(members[0].config, wanted, actor="ada", reason="together", **how)
+    cutover.cut_over_together(members[0].config, candidates, actor="ada", reason="together", **how)
 
 
-def await_all_live(members: Sequence[Lab], wanted: Mapping[str, int]) -> None:
+def await_all_live(members: Sequence[Lab], candidates: Mapping[str, int]) -> None:
     """Wait until all are live and send."""
     for member in members:
-        member.await_live(wanted[member.name])
+        member.await_live(candidates[member.name])
 
 
 def resumed_at(member: Lab, epoch: int) -> Offsets:
@@ -114,8 +114,8 @@ class Reader:
         def read() -> None:
             try:
                 while not done.is_set():
-                    found = serving.snapshots(self.config, self.names)
-                    epochs = tuple(found[name].epoch for name in self.names)
+                    snapshots = serving.snapshots(self.config, self.names)
+                    epochs = tuple(snapshots[name].epoch for name in self.names)
                     if not self.seen or self.seen[-1] != epochs:
                         self.seen.append(epochs)
             except BaseException as error:
@@ -135,20 +135,20 @@ class Reaper:
     """Stands in for ``os`` at the crash points: ends the thread of one driver at one point, once."""
 
     def __init__(self) -> None:
-        self.wanted: dict[str, str] = {}
+        self.points: dict[str, str] = {}
         self.environ = self
 
     def arm(self, member: Lab, epoch: int, point: str) -> None:
         """Let the driver of an epoch die at a point."""
-        self.wanted[f"driver-{member.name}-{epoch}"] = point
+        self.points[f"driver-{member.name}-{epoch}"] = point
 
     def get(self, name: str) -> str | None:
         """What the calling driver is to die of; it has no other variable."""
-        return self.wanted.get(threading.current_thread().name) if name == faults.VARIABLE else None
+        return self.points.get(threading.current_thread().name) if name == faults.VARIABLE else None
 
     def pop(self, _: str) -> None:
         """It dies once."""
-        del self.wanted[threading.current_thread().name]
+        del self.points[threading.current_thread().name]
 
     def getpid(self) -> int:
         """No process: :meth:`kill` means the thread that calls it."""

@@ -142,9 +142,9 @@ def walk(machine: Rig, name: str, case: Case, points: Sequence[str] | None = Non
     machine.deploy(2)
     if kind.is_live_stopped:
         _stop(machine, first)
-    wanted: dict[str, Any] = {"slice_records": 20, "allow": frozenset(kind.allow)}
+    request: dict[str, Any] = {"slice_records": 20, "allow": frozenset(kind.allow)}
     left = list(points if points is not None else points_of(kind))
-    second = machine.plan_replay(left[0], start=kind.start(machine), **wanted)
+    second = machine.plan_replay(left[0], start=kind.start(machine), **request)
     is_stopped = kind.is_live_stopped
     for index, point in enumerate(left):
         machine.await_death(second)

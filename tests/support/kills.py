@@ -43,9 +43,9 @@ class Mortal(World):
     def deploy(self, version: int, factor: int | str | None = None) -> None:
         super().deploy(version, factor)
         file = self.config.topologies / "balances.py"
-        text, known = file.read_text(), OUTPUT.format(topic=self.topic)
-        assert known in text
-        file.write_text(text.replace(known, self.outputs.format(topic=self.topic)))
+        text, output = file.read_text(), OUTPUT.format(topic=self.topic)
+        assert output in text
+        file.write_text(text.replace(output, self.outputs.format(topic=self.topic)))
 
     def dies(self, *points: str) -> None:
         """Wait until drivers have died at these points, one after the other; each is started again."""
@@ -106,15 +106,15 @@ class Mortal(World):
 
 
 def row(message: Message) -> Row:
-    found = orjson.loads(content(message))
-    return found["id"], found["counted"], found["total"]
+    fields = orjson.loads(content(message))
+    return fields["id"], fields["counted"], fields["total"]
 
 
-def told(rows: Sequence[tuple[str, int]], factor: int) -> list[Row]:
+def running_totals(rows: Sequence[tuple[str, int]], factor: int) -> list[Row]:
     """Every move with its running total, sorted: what an epoch of that factor says of them."""
     totals: Counter[str] = Counter()
-    found = []
+    moves = []
     for account, amount in rows:
         totals[account] += amount * factor
-        found.append((account, amount * factor, totals[account]))
-    return sorted(found)
+        moves.append((account, amount * factor, totals[account]))
+    return sorted(moves)

@@ -48,11 +48,11 @@ def live_lake(base: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     _slice(run, {"c1": Decimal(2)})
     _slice(run, {"c2": Decimal(3)})
     plan = _plan()
-    known: dict[str, dict[str, Any]] = {
+    by_event: dict[str, dict[str, Any]] = {
         "planned": {"plan_id": plan.id, "plan": plan.to_json(), "start": _BEGIN.to_json()},
         "moved": {"from": None, "at": {"pos": {"0": 2}}},
     }
-    epoch_record.tell(config, NAME, 1, *epoch_record.FIRST, known=known)
+    epoch_record.tell(config, NAME, 1, *epoch_record.FIRST, by_event=by_event)
     return config
 
 

@@ -64,9 +64,9 @@ class MeasuredLab(Lab):
 
     def endpoint(self, epoch: int) -> str:
         """Where an epoch's driver answers, by its heartbeat."""
-        found = heartbeat.read(self.paths(epoch).heartbeat)
-        assert found is not None and found.metrics
-        return f"http://{found.metrics}/metrics"
+        beat = heartbeat.read(self.paths(epoch).heartbeat)
+        assert beat is not None and beat.metrics
+        return f"http://{beat.metrics}/metrics"
 
     def samples(self, epoch: int) -> Samples:
         """What an epoch's driver answers now."""
@@ -82,13 +82,13 @@ def scraped(endpoint: str, common: Mapping[str, str]) -> Samples:
 
 def samples_of(families: Iterable[Metric], common: Mapping[str, str]) -> Samples:
     """The samples of what a registry holds or an endpoint answered; every series has to have the common labels."""
-    found: Samples = {}
+    samples: Samples = {}
     for family in families:
         for sample in family.samples:
             assert common.items() <= sample.labels.items(), sample
             own = frozenset(item for item in sample.labels.items() if item[0] not in common)
-            found[sample.name, own] = sample.value
-    return found
+            samples[sample.name, own] = sample.value
+    return samples
 
 
 def value(samples: Samples, name: str, /, **labels: Any) -> float | None:

@@ -52,14 +52,14 @@ def mutations() -> list[Mutation]:
 
 
 def _read(file: Path) -> Mutation:
-    said: dict[str, list[str]] = {}
+    headers: dict[str, list[str]] = {}
     for line in file.read_text().splitlines():
         if match := re.fullmatch(r"# (test|cost|breaks): (.+)", line):
-            said.setdefault(match[1], []).append(match[2].strip())
-    tests, cost, breaks = said.get("test", []), said.get("cost", []), said.get("breaks", [])
+            headers.setdefault(match[1], []).append(match[2].strip())
+    tests, cost, breaks = headers.get("test", []), headers.get("cost", []), headers.get("breaks", [])
     if not tests or cost not in (["fast"], ["real"]) or not breaks:
         raise ValueError(
-            f"{file} needs '# test:' lines, '# cost: fast' or '# cost: real', and '# breaks:'; it says {said}."
+            f"{file} needs '# test:' lines, '# cost: fast' or '# cost: real', and '# breaks:'; it says {headers}."
         )
     return Mutation(file=file, tests=tuple(tests), cost=cost[0], breaks=" ".join(breaks))
 
@@ -144,23 +144,23 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="all without")
     parser.add_argument("--cost", choices=["fast", "real"], help="only those")
     arguments = parser.parse_args()
-    known = mutations()
-    unknown = set(arguments.names) - {mutation.name for mutation in known}
+    all_mutations = mutations()
+    unknown = set(arguments.names) - {mutation.name for mutation in all_mutations}
     if unknown:
         parser.error(f"there is no {sorted(unknown)}")
-    wanted = [
+    selection = [
         mutation
-        for mutation in known
+        for mutation in all_mutations
         if (not arguments.names or mutation.name in arguments.names) and arguments.cost in (None, mutation.cost)
     ]
     wrong = 0
-    for mutation in wanted:
-        found = complaint(mutation)
-        wrong += found is not None
-        print(f"{'SURVIVED' if found else 'noticed '} {mutation.name}: {mutation.breaks}", flush=True)
-        if found:
-            print(f"         {found}", flush=True)
-    print(f"{len(wanted) - wrong} of {len(wanted)} mutations are noticed")
+    for mutation in selection:
+        objection = complaint(mutation)
+        wrong += objection is not None
+        print(f"{'SURVIVED' if objection else 'noticed '} {mutation.name}: {mutation.breaks}", flush=True)
+        if objection:
+            print(f"         {objection}", flush=True)
+    print(f"{len(selection) - wrong} of {len(selection)} mutations are noticed")
     return 1 if wrong else 0
 
 

@@ -60,14 +60,14 @@ def history(seed: int, size: int = 60) -> list[Fact]:
     chance = random.Random(seed)
     running: dict[tuple[str, int], int] = {}
     offsets: dict[tuple[str, int], int] = {}
-    found = []
+    facts = []
     for at in range(size):
         topic, partition = chance.choice(TOPICS), chance.randrange(PARTITIONS)
         timestamp = 100_000 + at * 300 + chance.randrange(-2_000, 2_000)
         place = (topic, partition)
         running[place] = max(running.get(place, 0), timestamp)
         offsets[place] = offsets.get(place, -1) + 1
-        found.append(
+        facts.append(
             Fact(
                 topic=topic,
                 id=chance.choice(IDS),
@@ -81,28 +81,28 @@ def history(seed: int, size: int = 60) -> list[Fact]:
                 order=(running[place], topic, partition, offsets[place]),
             )
         )
-    return found
+    return facts
 
 
 def by_arrival(facts: Sequence[Fact], chance: random.Random, slices: int = 6) -> list[list[Fact]]:
     """Slices that take any number of records of each partition, so that partitions lag behind each other."""
-    found: list[list[Fact]] = [[] for _ in range(slices)]
+    parts: list[list[Fact]] = [[] for _ in range(slices)]
     for place in sorted({(fact.topic, fact.partition) for fact in facts}):
-        mine = [fact for fact in facts if (fact.topic, fact.partition) == place]
-        ends = [0, *sorted(chance.randint(0, len(mine)) for _ in range(slices - 1)), len(mine)]
+        own_facts = [fact for fact in facts if (fact.topic, fact.partition) == place]
+        ends = [0, *sorted(chance.randint(0, len(own_facts)) for _ in range(slices - 1)), len(own_facts)]
         for at in range(slices):
-            found[at] += mine[ends[at] : ends[at + 1]]
-    return [part for part in found if part]
+            parts[at] += own_facts[ends[at] : ends[at + 1]]
+    return [part for part in parts if part]
 
 
 def grouped(facts: Iterable[Fact], key: Callable[[Fact], Any]) -> dict[Any, list[Fact]]:
     """Records by key, without those that have none."""
-    found: dict[Any, list[Fact]] = {}
+    groups: dict[Any, list[Fact]] = {}
     for fact in facts:
         of = key(fact)
         if of is not None and (not isinstance(of, tuple) or None not in of):
-            found.setdefault(of, []).append(fact)
-    return found
+            groups.setdefault(of, []).append(fact)
+    return groups
 
 
 def newest(facts: Iterable[Fact]) -> list[Fact]:

@@ -139,9 +139,9 @@ def assert_as_expected(
     sent = drawn(chance, sources, case.feeds, records, partitions)
     log = placed(sent, sources, partitions)
     expected = case.oracle(log.history)
-    wanted = _wanted(expected, sources)
-    made = ways_of(chance, sent, log.order_ms, case.cuts) if records <= LARGE else long_way(sent, log.order_ms)
-    tried = [(number in large, *way) for number, way in enumerate(made.items()) if number in ways]
+    expected_rows = _expected_rows(expected, sources)
+    all_ways = ways_of(chance, sent, log.order_ms, case.cuts) if records <= LARGE else long_way(sent, log.order_ms)
+    tried = [(number in large, *way) for number, way in enumerate(all_ways.items()) if number in ways]
     compared = 0
     for is_large, way, slices in tried:
         driver: TopologyDriver | HeldSlices
@@ -152,10 +152,10 @@ def assert_as_expected(
             driver = TopologyDriver(topology, spark, partitions=dict.fromkeys(sources, partitions))
         for part in slices:
             driver.pipe(one.input for one in part)
-        said = f"{topology.name}, seed {seed}, {way}, {'in a lake' if isinstance(driver, HeldSlices) else 'in memory'}"
-        compared += _compare(driver, topology, wanted, said)
+        label = f"{topology.name}, seed {seed}, {way}, {'in a lake' if isinstance(driver, HeldSlices) else 'in memory'}"
+        compared += _compare(driver, topology, expected_rows, label)
         letters = sorted((row["_topic"], row["_partition"], row["_offset"]) for row in driver.dead_letters)
-        assert letters == sorted(log.dead), f"{said}: dead letters"
+        assert letters == sorted(log.dead), f"{label}: dead letters"
     kinds = Counter(kind for one in sent for kind in one.kinds)
     kinds["out of order"] = sum(record.is_out_of_order for record in log.history.records)
     kinds["late"] = len({(late.record.topic, late.record.partition, late.record.offset) for late in expected.late})
@@ -168,9 +168,9 @@ def assert_as_expected(
 
 def _waiting_for_all(topology: Topology) -> Topology:
     """A topology none of whose partitions counts as idle. Its operators stay bound to the sources as declared."""
-    found = copy(topology)
-    object.__setattr__(found, "sources", tuple(replace(source, idle_after=None) for source in topology.sources))
-    return found
+    result = copy(topology)
+    object.__setattr__(result, "sources", tuple(replace(source, idle_after=None) for source in topology.sources))
+    return result
 
 
 def _forced(seed: int) -> dict[str, int]:
@@ -191,7 +191,7 @@ def money(number: Any) -> Decimal | None:
 # What came out
 
 
-def _wanted(expected: Expected, sources: Mapping[str, Source]) -> dict[str, list[dict[str, Any]]]:
+def _expected_rows(expected: Expected, sources: Mapping[str, Source]) -> dict[str, list[dict[str, Any]]]:
     late = []
     for one in expected.late:
         own = [column.name for column in sources[one.record.topic].columns]
@@ -212,42 +212,45 @@ def _wanted(expected: Expected, sources: Mapping[str, Source]) -> dict[str, list
 
 
 def _compare(
-    driver: TopologyDriver | HeldSlices, topology: Topology, wanted: Mapping[str, list[dict[str, Any]]], said: str
+    driver: TopologyDriver | HeldSlices,
+    topology: Topology,
+    expected_rows: Mapping[str, list[dict[str, Any]]],
+    label: str,
 ) -> int:
     compared = 0
     members = {member.name: member for member in (*topology.tables, *topology.appends)}
     for name, member in members.items():
         is_table = member in topology.tables
-        found = driver.state(name) if is_table else driver.rows_in_order(name)
+        driver_rows = driver.state(name) if is_table else driver.rows_in_order(name)
         if name == "late_records":
-            found = [{**row, "record": json.loads(row["record"], parse_float=Decimal)} for row in found]
-        assert name in wanted, f"{said}: the oracle says nothing of {name!r}"
-        rows = wanted[name]
+            driver_rows = [{**row, "record": json.loads(row["record"], parse_float=Decimal)} for row in driver_rows]
+        assert name in expected_rows, f"{label}: the oracle says nothing of {name!r}"
+        rows = expected_rows[name]
         shown = set(rows[0]) if rows else set()
         hidden = {c.name for c in member.columns if c.name.startswith("_") or "__" in c.name or c.name == "origin"}
         missing = {column.name for column in member.columns} - shown - hidden
-        assert not rows or not missing, f"{said}: the oracle leaves {sorted(missing)} of {name!r} out"
-        mine = _sorted({column: row[column] for column in row if column in shown or not rows} for row in found)
+        assert not rows or not missing, f"{label}: the oracle leaves {sorted(missing)} of {name!r} out"
+        ours = _sorted({column: row[column] for column in row if column in shown or not rows} for row in driver_rows)
         theirs = _sorted(rows)
-        assert mine == theirs, f"{said}: {name}: {_difference(mine, theirs)}"
-        compared += len(mine)
+        assert ours == theirs, f"{label}: {name}: {_difference(ours, theirs)}"
+        compared += len(ours)
     if isinstance(driver, HeldSlices):
         return compared
     for topic in topology.topics:
         if topic.of in {append.name for append in topology.appends}:
             many = len(driver.sent(topic.name))
-            assert many == len(wanted[topic.of]), f"{said}: {many} records sent to {topic.name}"
+            assert many == len(expected_rows[topic.of]), f"{label}: {many} records sent to {topic.name}"
         elif set(topic.key) == set(topology.table(topic.of).key):
             newest = [value for value in dict(driver.sent(topic.name)).values() if value is not None]
-            assert len(newest) == len(wanted[topic.of]), f"{said}: {len(newest)} keys in {topic.name}"
+            assert len(newest) == len(expected_rows[topic.of]), f"{label}: {len(newest)} keys in {topic.name}"
     return compared
 
 
-def _difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
-    mine, theirs = Counter(map(repr, found)), Counter(map(repr, wanted))
-    extra, lacking = list((mine - theirs).elements()), list((theirs - mine).elements())
-    lines = [f"{len(found)} rows, {len(wanted)} wanted", *(f"  found:  {row}" for row in extra[:3])]
-    return "\n".join([*lines, *(f"  wanted: {row}" for row in lacking[:3])])
+def _difference(ours: Sequence[Any], theirs: Sequence[Any]) -> str:
+    our_counts, their_counts = Counter(map(repr, ours)), Counter(map(repr, theirs))
+    extra, missing = list((our_counts - their_counts).elements()), list((their_counts - our_counts).elements())
+    lines = [f"{len(ours)} rows, {len(theirs)} wanted", *(f"  found:  {row}" for row in extra[:3])]
+    return "\n".join([*lines, *(f"  wanted: {row}" for row in missing[:3])])
 
 
 def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[Any]:

@@ -82,12 +82,12 @@ def logs(
     Args:
         tombstones: the topic of which some records have no value; each of its records has a key.
     """
-    found: dict[str, list[Event]] = {}
+    topic_logs: dict[str, list[Event]] = {}
     number = 0
     for topic in topics:
         clocks = [chance.randint(-4, 4) * 250 for _ in range(partitions)]
         sent = [max(clock, 0) for clock in clocks]
-        found[topic] = []
+        topic_logs[topic] = []
         for _ in range(records):
             at = chance.randrange(partitions)
             clocks[at] += chance.choice([0, 0, 250, 500, 1000, 2500])
@@ -95,7 +95,7 @@ def logs(
             number += 1
             is_tombstone = topic == tombstones and chance.random() < 0.25
             late = 0 if is_tombstone else chance.choice([0, 0, 0, 250, 500, 1000, 3000, 8000])
-            found[topic].append(
+            topic_logs[topic].append(
                 Event(
                     topic=topic,
                     id=chance.choice("aaabbc") if topic == tombstones else chance.choice(["a", "a", "b", "c", None]),
@@ -105,12 +105,12 @@ def logs(
                     partition=at,
                 )
             )
-            clocks[at] = max(clocks[at], found[topic][-1].at)
-    return found
+            clocks[at] = max(clocks[at], topic_logs[topic][-1].at)
+    return topic_logs
 
 
 def arrivals(
-    chance: random.Random, found: dict[str, list[Event]], *, slices: int, behind: str = ""
+    chance: random.Random, topic_logs: dict[str, list[Event]], *, slices: int, behind: str = ""
 ) -> list[list[Event]]:
     """Cuts of the logs by arrival: how much of each partition a slice has is random.
 
@@ -118,10 +118,10 @@ def arrivals(
         behind: the topic of which nothing arrives in the first half of the slices.
     """
     queues: dict[tuple[str, int], list[Event]] = {}
-    for events in found.values():
+    for events in topic_logs.values():
         for event in events:
             queues.setdefault((event.topic, event.partition), []).append(event)
-    made: list[list[Event]] = []
+    batches: list[list[Event]] = []
     for number in range(slices):
         batch: list[Event] = []
         for (topic, _), queue in queues.items():
@@ -130,8 +130,8 @@ def arrivals(
             count = len(queue) if number == slices - 1 else chance.randint(0, 2 * len(queue) // (slices - number))
             batch += queue[:count]
             del queue[:count]
-        made.append(batch)
-    return made
+        batches.append(batch)
+    return batches
 
 
 def closing(topics: Iterable[str], *, partitions: int = 2, at: int = 10**6) -> list[Event]:
@@ -246,33 +246,33 @@ def as_of(
     Args:
         frontier: the lesser one.
     """
-    known = [version for version in versions if version.id is not None]
-    found: list[tuple[Event, Event | None]] = []
+    keyed = [version for version in versions if version.id is not None]
+    pairs: list[tuple[Event, Event | None]] = []
     for row in left:
         if not row.is_in_time or frontier is None or row.at >= frontier:
             continue
-        valid = [v for v in known if v.id == row.id and max(v.at, v.frontier) <= row.at]
-        chosen = max(valid, key=lambda v: (v.at, v.order), default=None)
-        if chosen is not None and chosen.value is None:
-            chosen = None
-        if chosen is not None or how == "left":
-            found.append((row, chosen))
-    return found
+        valid = [v for v in keyed if v.id == row.id and max(v.at, v.frontier) <= row.at]
+        version = max(valid, key=lambda v: (v.at, v.order), default=None)
+        if version is not None and version.value is None:
+            version = None
+        if version is not None or how == "left":
+            pairs.append((row, version))
+    return pairs
 
 
 def still_asked(versions: Iterable[Event], *, since: int | None) -> list[Event]:
     """Versions that a left row at ``since`` or later may see: none that a greater one has replaced by then, or on its
     own first day.
     """
-    known = [version for version in versions if version.id is not None]
-    found = []
-    for one in known:
-        greater = [v for v in known if v.id == one.id and (v.at, v.order) > (one.at, one.order)]
+    keyed = [version for version in versions if version.id is not None]
+    rest = []
+    for one in keyed:
+        greater = [v for v in keyed if v.id == one.id and (v.at, v.order) > (one.at, one.order)]
         until = min((max(v.at, v.frontier) for v in greater), default=None)
         is_gone = until is not None and (until <= max(one.at, one.frontier) or (since is not None and until <= since))
         if not is_gone:
-            found.append(one)
-    return found
+            rest.append(one)
+    return rest
 
 
 def newest_seen(
@@ -285,16 +285,16 @@ def newest_seen(
         table: the newest version of each key before the slice.
         rows: the topic of the stream.
     """
-    found = []
+    pairs = []
     for event in sorted(batch, key=lambda one: one.order):
         if event.topic == rows:
             seen = None if event.id is None else table.get(event.id)
             if seen is not None or how == "left":
-                found.append((event, seen))
+                pairs.append((event, seen))
         elif event.id is None:
             continue
         elif event.value is None:
             table.pop(event.id, None)
         else:
             table[event.id] = event
-    return found
+    return pairs

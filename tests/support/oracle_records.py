@@ -72,14 +72,14 @@ def by_arrival(facts: Sequence[Fact], chance: random.Random, slices: int = 5) ->
     """Slices that take any number of records of each partition, so that partitions lag behind each other."""
     waiting = [[fact for fact in facts if fact.partition == partition] for partition in range(PARTITIONS)]
     cuts = [sorted(chance.randint(0, len(part)) for _ in range(slices - 1)) for part in waiting]
-    found = []
+    parts = []
     for at in range(slices):
         taken: list[Fact] = []
         for part, cut in zip(waiting, cuts, strict=True):
             ends = [0, *cut, len(part)]
             taken += part[ends[at] : ends[at + 1]]
-        found.append(taken)
-    return [part for part in found if part]
+        parts.append(taken)
+    return [part for part in parts if part]
 
 
 def by_time(facts: Sequence[Fact], chance: random.Random, slices: int = 5) -> list[list[Fact]]:
@@ -98,45 +98,45 @@ class Expected:
     deletions: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     firsts: list[tuple[int, int, int]] = field(default_factory=list)
     first_seen: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    kept: list[tuple[int, int, int]] = field(default_factory=list)
+    firsts_in_time: list[tuple[int, int, int]] = field(default_factory=list)
     last_seen: dict[str, int] = field(default_factory=dict)
     late: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 def expected(facts: Sequence[Fact], step: int) -> Expected:
     """One record after the other, in the total order."""
-    found = Expected()
+    result = Expected()
     last_seen: dict[str, int] = {}
     for fact in facts:
         key = fact.key
         if key is None:
             continue
-        before = found.totals.get(key, 0)
-        found.totals[key] = before + fact.amount
-        multiples = range(before // step + 1, found.totals[key] // step + 1)
-        found.crossings += [(key, step * multiple, fact.order) for multiple in multiples]
+        before = result.totals.get(key, 0)
+        result.totals[key] = before + fact.amount
+        multiples = range(before // step + 1, result.totals[key] // step + 1)
+        result.crossings += [(key, step * multiple, fact.order) for multiple in multiples]
         if fact.gone:
-            found.newest.pop(key, None)
-            found.deletions[key] = fact.order
+            result.newest.pop(key, None)
+            result.deletions[key] = fact.order
         else:
-            found.newest[key] = (fact.amount, fact.order)
-            found.deletions.pop(key, None)
-        if key not in found.first_seen:
-            found.first_seen[key] = fact.order
-            found.firsts.append(fact.order)
+            result.newest[key] = (fact.amount, fact.order)
+            result.deletions.pop(key, None)
+        if key not in result.first_seen:
+            result.first_seen[key] = fact.order
+            result.firsts.append(fact.order)
         if fact.time_ms < fact.frontier_ms:
-            found.late.append(fact.order)
+            result.late.append(fact.order)
             continue
         if key not in last_seen or fact.time_ms > last_seen[key] + WITHIN_MS:
-            found.kept.append(fact.order)
+            result.firsts_in_time.append(fact.order)
         last_seen[key] = max(fact.time_ms, last_seen.get(key, fact.time_ms))
     reached = [max((f.frontier_ms for f in facts if f.partition == p), default=None) for p in range(PARTITIONS)]
-    known = [millis for millis in reached if millis is not None]
-    if len(known) == PARTITIONS:
-        found.last_seen = {key: millis for key, millis in last_seen.items() if millis + WITHIN_MS >= min(known)}
+    frontiers = [millis for millis in reached if millis is not None]
+    if len(frontiers) == PARTITIONS:
+        result.last_seen = {key: millis for key, millis in last_seen.items() if millis + WITHIN_MS >= min(frontiers)}
     else:
-        found.last_seen = last_seen
-    return found
+        result.last_seen = last_seen
+    return result
 
 
 Cut = Callable[[Sequence[Fact], random.Random], list[list[Fact]]]

@@ -93,7 +93,7 @@ def logs_captcha(history: History) -> Expected:
     """Actions since a browser's last captcha; from the fifth on it is asked for one."""
     passes: Counter[str] = Counter()
     actions: dict[str, tuple[int, int]] = {}
-    asked = []
+    questions = []
     for record in history.records:
         browser = record["browser"]
         if record.topic == "captcha":
@@ -103,7 +103,7 @@ def logs_captcha(history: History) -> Expected:
             acted = acted + 1 if passed == passes[browser] else 1
             actions[browser] = (passes[browser], acted)
             if acted >= 5:
-                asked.append({"browser": browser, "actions": acted, **record.place})
+                questions.append({"browser": browser, "actions": acted, **record.place})
     return Expected(
         tables={
             "passes": [{"browser": browser, "passes": many} for browser, many in passes.items() if many],
@@ -111,7 +111,7 @@ def logs_captcha(history: History) -> Expected:
                 {"browser": browser, "passes": passed, "actions": acted} for browser, (passed, acted) in actions.items()
             ],
         },
-        outputs={"asked": asked},
+        outputs={"asked": questions},
     )
 
 
@@ -146,7 +146,7 @@ def movies_ratings(history: History) -> Expected:
     by_movie: dict[str, list[int]] = {}
     for (movie, _), rating in first.items():
         by_movie.setdefault(movie, []).append(rating)
-    averages = [{"movieID": movie, "count": len(given), "average": _mean(given)} for movie, given in by_movie.items()]
+    averages = [{"movieID": movie, "count": len(marks), "average": _mean(marks)} for movie, marks in by_movie.items()]
     votes = [{"movieID": movie, "userID": user} for movie, user in first]
     return Expected(tables={"votes": votes, "averages": averages})
 

@@ -20,7 +20,7 @@ def stocks_stats(history: History) -> Expected:
     ticks = [record for record in history.of("ticks") if record.has("symbol")]
     windows, late = _windows(ticks, "symbol", size=5 * _SECOND, every=_SECOND)
     frontier = history.frontiers["ticks"]
-    kept, final = [], []
+    rows, final = [], []
     for (symbol, start), members in windows.items():
         end = start + 5 * _SECOND
         prices = [Decimal(str(member["price"])) for member in members]
@@ -37,8 +37,8 @@ def stocks_stats(history: History) -> Expected:
         if is_closed:
             final.append({**row, **_place(members, final_at=end)})
         if not _is_reached(end + _HOUR, frontier):
-            kept.append({**row, "is_closed": is_closed})
-    return Expected(tables={"windows": kept}, outputs={"stats": final}, late=late)
+            rows.append({**row, "is_closed": is_closed})
+    return Expected(tables={"windows": rows}, outputs={"stats": final}, late=late)
 
 
 def logs_browser_windows(history: History) -> Expected:
@@ -46,7 +46,7 @@ def logs_browser_windows(history: History) -> Expected:
     events = [record for record in history.of("logs") if record.has("browser")]
     more = {record: {"error": record["action"] if record["level"] == "ERROR" else None} for record in events}
     windows, late = _windows(events, "browser", size=5 * _SECOND, every=2 * _SECOND, more=more)
-    kept, final = [], []
+    rows, final = [], []
     for (browser, start), members in windows.items():
         end = start + 5 * _SECOND
         row = {
@@ -60,8 +60,8 @@ def logs_browser_windows(history: History) -> Expected:
         if _is_reached(end, history.frontiers["logs"]):
             final.append({**row, **_place(members, final_at=end)})
         else:
-            kept.append(row)
-    return Expected(tables={"windows": kept}, outputs={"visits": final}, late=late)
+            rows.append(row)
+    return Expected(tables={"windows": rows}, outputs={"visits": final}, late=late)
 
 
 def inventory_orders(history: History) -> Expected:
@@ -163,15 +163,15 @@ def inventory_matched(history: History) -> Expected:
     for order in orders:
         columns = {name: order[name] for name in ("orderID", "customerID", "sku", "quantity", "CreatedTime")}
         times, own = by_order.get(order["orderID"], ([], []))
-        mine = own[bisect_left(times, order.at - reach) : bisect_right(times, order.at + reach)]
-        paid = [{"paymentID": one["paymentID"], "amount": money(one["amount"])} for one in mine]
+        matches = own[bisect_left(times, order.at - reach) : bisect_right(times, order.at + reach)]
+        paid = [{"paymentID": one["paymentID"], "amount": money(one["amount"])} for one in matches]
         frontiers = [history.frontiers["payments"], *([] if paid else [history.frontiers["order-events"]])]
         is_over = all(_is_past(order.at + reach, frontier) for frontier in frontiers)
         rows += [{**columns, **payment, **order.place} for payment in paid]
         if not paid and is_over:
             rows.append({**columns, "paymentID": None, "amount": None, **order.final_at(order.at + reach)})
         if not is_over:
-            unpaid.append({**columns, "_has_met": bool(mine)})
+            unpaid.append({**columns, "_has_met": bool(matches)})
     open_payments = [
         {"orderID": one["orderID"], "paymentID": one["paymentID"], "amount": money(one["amount"])}
         for one in payments
@@ -214,15 +214,15 @@ def _runs(events: Iterable[Record], *, gap: int) -> list[list[Record]]:
 
 
 def _admitted(records: Iterable[Record], side: str, late: list[Late]) -> list[Record]:
-    found = []
+    in_time = []
     for record in records:
         assert record.frontier is not None
         if record.at >= record.frontier:
-            found.append(record)
+            in_time.append(record)
         else:
             reason = f"the {side} row is before its frontier"
             late.append(Late(record=record, operator="interval_join", reason=reason))
-    return found
+    return in_time
 
 
 def _sku(version: Record) -> str | None:
@@ -251,13 +251,13 @@ def _greatest_so_far(versions: Iterable[Record]) -> tuple[list[int], list[Record
 
 def _asked_for(versions: Iterable[Record], since: int | None) -> list[Record]:
     """Versions that an order at ``since`` or later may see: until one with a greater time of its own is valid."""
-    found = []
+    rest = []
     until: int | None = None
     for one in sorted(versions, key=lambda one: (one.at, one.order), reverse=True):
         if until is None or (until > _valid_from(one) and (since is None or until > since)):
-            found.append(one)
+            rest.append(one)
         until = _valid_from(one) if until is None else min(until, _valid_from(one))
-    return found
+    return rest
 
 
 def _is_reached(time: int, frontier: int | None) -> bool:

@@ -51,7 +51,7 @@ def history(seed: int, *, slices: int = 6, records: int = 60, partitions: int = 
     chance = random.Random(seed)
     clocks = [chance.randint(-6, 0) * 1000 for _ in range(partitions)]
     sent = [0] * partitions
-    found: list[list[Tick]] = []
+    batches: list[list[Tick]] = []
     for _ in range(slices):
         batch = []
         for _ in range(chance.randint(0, 2 * records // slices)):
@@ -68,10 +68,10 @@ def history(seed: int, *, slices: int = 6, records: int = 60, partitions: int = 
                     partition=partition,
                 )
             )
-        found.append(batch)
+        batches.append(batch)
     # Behind it all, so that everything closes.
-    found.append([Tick(symbol="z", amount=0, at=10**6, sent=10**6, partition=number) for number in range(partitions)])
-    return found
+    batches.append([Tick(symbol="z", amount=0, at=10**6, sent=10**6, partition=number) for number in range(partitions)])
+    return batches
 
 
 @dataclass(kw_only=True)
@@ -109,7 +109,7 @@ class Placing:
 
 
 @dataclass(kw_only=True)
-class Found:
+class OperatorResult:
     """What an operator gives for a history.
 
     Attributes:
@@ -125,10 +125,10 @@ class Found:
 
 def summary(ticks: Iterable[Tick]) -> dict[str, Any]:
     """Count of records; sum, least and last of their amounts."""
-    known = sorted(ticks, key=lambda tick: tick.order)
-    amounts = [Decimal(tick.amount) for tick in known if tick.amount is not None]
+    in_order = sorted(ticks, key=lambda tick: tick.order)
+    amounts = [Decimal(tick.amount) for tick in in_order if tick.amount is not None]
     return {
-        "trades": len(known),
+        "trades": len(in_order),
         "volume": sum(amounts, Decimal(0)),
         "low": min(amounts, default=None),
         "close": amounts[-1] if amounts else None,
@@ -147,7 +147,7 @@ def instant(ms: int) -> datetime:
 
 def hopping(
     slices: Sequence[Sequence[Tick]], *, grace: int, size: int, every: int, keep: int | None = None, partitions: int = 2
-) -> Found:
+) -> OperatorResult:
     """Windows of equal steps."""
 
     def held_by(at: int) -> dict[int, int]:
@@ -165,7 +165,7 @@ def windows_of(
     keep: int | None = None,
     is_apart: bool,
     partitions: int = 2,
-) -> Found:
+) -> OperatorResult:
     """Windows; one refuses what comes when its end is not after the frontier at the record.
 
     Args:
@@ -173,7 +173,7 @@ def windows_of(
         is_apart: whether that is one window.
     """
     ends: dict[int, int] = {}
-    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    result, placing = OperatorResult(), Placing(grace=grace, partitions=partitions)
     windows: dict[tuple[str, int], list[Tick]] = {}
     closed: set[tuple[str, int]] = set()
     for batch in slices:
@@ -184,8 +184,8 @@ def windows_of(
             ends |= starts
             refused = [start for start in starts if ends[start] <= tick.frontier]
             if refused:
-                said = "" if is_apart else f"{len(refused)} of its {len(starts)} windows are closed"
-                found.late.append((said or "its window is closed", tick.partition, tick.offset))
+                reason = "" if is_apart else f"{len(refused)} of its {len(starts)} windows are closed"
+                result.late.append((reason or "its window is closed", tick.partition, tick.offset))
             for start in starts:
                 if start not in refused:
                     windows.setdefault((tick.symbol, start), []).append(tick)
@@ -202,22 +202,22 @@ def windows_of(
             if frontier is None or ends[start] > frontier:
                 continue
             if (symbol, start) not in closed:
-                found.final.append(emitted(row, final=ends[start]))
+                result.final.append(emitted(row, final=ends[start]))
                 closed.add((symbol, start))
             if keep is None or ends[start] + keep <= frontier:
                 del windows[symbol, start], rows[symbol, start]
         if keep is not None:
             rows = {at: {**row, "is_closed": at in closed} for at, row in rows.items()}
-        found.tables.append(list(rows.values()))
-    return finished(found)
+        result.tables.append(list(rows.values()))
+    return finished(result)
 
 
-def sessions(slices: Sequence[Sequence[Tick]], *, grace: int, gap: int, partitions: int = 2) -> Found:
+def sessions(slices: Sequence[Sequence[Tick]], *, grace: int, gap: int, partitions: int = 2) -> OperatorResult:
     """Runs of records of which none is further than the gap from the next."""
-    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    result, placing = OperatorResult(), Placing(grace=grace, partitions=partitions)
     standing: dict[str, list[Tick]] = {}
     for batch in slices:
-        for tick in admitted(found, placing.place(batch)):
+        for tick in admitted(result, placing.place(batch)):
             standing.setdefault(str(tick.symbol), []).append(tick)
         frontier = placing.frontier
         rows = []
@@ -227,18 +227,18 @@ def sessions(slices: Sequence[Sequence[Tick]], *, grace: int, gap: int, partitio
                 row = {"symbol": symbol, "session_start": instant(first), "session_end": instant(last), **summary(run)}
                 row = {**row, "origin": origin(run)}
                 if frontier is not None and last + gap < frontier:
-                    found.final.append(emitted(row, final=last + gap))
+                    result.final.append(emitted(row, final=last + gap))
                     standing[symbol] = [tick for tick in standing[symbol] if tick not in run]
                 else:
                     rows.append(row)
-        found.tables.append(rows)
-    return finished(found)
+        result.tables.append(rows)
+    return finished(result)
 
 
-def distinct(slices: Sequence[Sequence[Tick]], *, grace: int, within: int, partitions: int = 2) -> Found:
+def distinct(slices: Sequence[Sequence[Tick]], *, grace: int, within: int, partitions: int = 2) -> OperatorResult:
     """Of each run of records the one that is first in the total order, once the run is over."""
-    found, placing = Found(), Placing(grace=grace, partitions=partitions)
-    taken = [tick for batch in slices for tick in admitted(found, placing.place(batch))]
+    result, placing = OperatorResult(), Placing(grace=grace, partitions=partitions)
+    taken = [tick for batch in slices for tick in admitted(result, placing.place(batch))]
     frontier = placing.frontier
     assert frontier is not None
     for symbol in {tick.symbol for tick in taken}:
@@ -248,16 +248,16 @@ def distinct(slices: Sequence[Sequence[Tick]], *, grace: int, within: int, parti
                 first = min(run, key=lambda tick: tick.order)
                 amount = None if first.amount is None else Decimal(first.amount)
                 row = {"symbol": symbol, "amount": amount, "at": first.at, "origin": origin([first])}
-                found.final.append(emitted(row, final=final))
-    return finished(found)
+                result.final.append(emitted(row, final=final))
+    return finished(result)
 
 
-def sliding(slices: Sequence[Sequence[Tick]], *, grace: int, size: int, partitions: int = 2) -> Found:
+def sliding(slices: Sequence[Sequence[Tick]], *, grace: int, size: int, partitions: int = 2) -> OperatorResult:
     """A window ends at each record; one begins a millisecond behind each record if there is a record in it."""
-    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    result, placing = OperatorResult(), Placing(grace=grace, partitions=partitions)
     taken: dict[str, list[Tick]] = {}
     for batch in slices:
-        for tick in admitted(found, placing.place(batch)):
+        for tick in admitted(result, placing.place(batch)):
             taken.setdefault(str(tick.symbol), []).append(tick)
     frontier = placing.frontier
     assert frontier is not None
@@ -267,24 +267,24 @@ def sliding(slices: Sequence[Sequence[Tick]], *, grace: int, size: int, partitio
             if within and start + size < frontier:
                 row = {"symbol": symbol, "window_start": instant(start), "window_end": instant(start + size)}
                 row |= {**summary(within), "origin": origin(within)}
-                found.final.append(emitted(row, final=start + size))
-    return finished(found)
+                result.final.append(emitted(row, final=start + size))
+    return finished(result)
 
 
-def at_most_every(slices: Sequence[Sequence[Tick]], *, grace: int, every: int, partitions: int = 2) -> Found:
+def at_most_every(slices: Sequence[Sequence[Tick]], *, grace: int, every: int, partitions: int = 2) -> OperatorResult:
     """The last record of each key before each of equal steps."""
     return at_boundaries(slices, lambda at: (at // every + 1) * every, grace=grace, partitions=partitions)
 
 
 def at_boundaries(
     slices: Sequence[Sequence[Tick]], after: Callable[[int], int], *, grace: int, partitions: int = 2
-) -> Found:
+) -> OperatorResult:
     """The last record of each key before each boundary; what is late counts at the frontier.
 
     Args:
         after: of a time, the boundary that comes after it.
     """
-    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    result, placing = OperatorResult(), Placing(grace=grace, partitions=partitions)
     standing: dict[tuple[str, int], Tick] = {}
     for batch in slices:
         for tick in placing.place(batch):
@@ -298,19 +298,19 @@ def at_boundaries(
             if placing.frontier is not None and boundary <= placing.frontier:
                 amount = None if tick.amount is None else Decimal(tick.amount)
                 row = {"symbol": symbol, "boundary": instant(boundary), "amount": amount, "at": tick.at}
-                found.final.append(emitted({**row, "origin": origin([tick])}, final=boundary))
+                result.final.append(emitted({**row, "origin": origin([tick])}, final=boundary))
                 del standing[symbol, boundary]
-    return finished(found)
+    return finished(result)
 
 
 def _counts(tick: Tick) -> tuple[Any, ...]:
     return (max(tick.at, tick.frontier), tick.order)
 
 
-def admitted(found: Found, ticks: Iterable[Tick]) -> list[Tick]:
+def admitted(result: OperatorResult, ticks: Iterable[Tick]) -> list[Tick]:
     """Records with a key that are not before the frontier at them."""
     keyed = [tick for tick in ticks if tick.symbol is not None]
-    found.late += [
+    result.late += [
         ("its time is before the frontier", tick.partition, tick.offset) for tick in keyed if tick.at < tick.frontier
     ]
     return [tick for tick in keyed if tick.at >= tick.frontier]
@@ -322,10 +322,10 @@ def emitted(row: dict[str, Any], *, final: int) -> dict[str, Any]:
     return {**values, **row["origin"], "_order_timestamp": instant(final)}
 
 
-def finished(found: Found) -> Found:
-    found.final.sort(key=repr)
-    found.late.sort()
-    return found
+def finished(result: OperatorResult) -> OperatorResult:
+    result.final.sort(key=repr)
+    result.late.sort()
+    return result
 
 
 def _runs(ticks: Iterable[Tick], gap: int) -> list[list[Tick]]:

@@ -32,7 +32,7 @@ CANDIDATE = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified"
 
 
 @dataclass(kw_only=True)
-class Told:
+class TopologyStory:
     """A topology whose history is written down, event by event.
 
     Args:
@@ -60,9 +60,9 @@ class Told:
     def tell(
         self, epoch: int, event: str, when: datetime, *, actor: str = "ann", reason: str = "", **detail: Any
     ) -> None:
-        known: Any = event
-        made = Event(topology=self.name, epoch=epoch, event=known, at=when, actor=actor, reason=reason, detail=detail)
-        self.epochs.change(self.name, lambda now: [made])
+        kind: Any = event
+        row = Event(topology=self.name, epoch=epoch, event=kind, at=when, actor=actor, reason=reason, detail=detail)
+        self.epochs.change(self.name, lambda now: [row])
 
     def plan(self, epoch: int, live: int | None, upto: int, at: datetime, **more: Any) -> ReplayPlan:
         return ReplayPlan(
@@ -107,7 +107,7 @@ class Told:
     ) -> datetime:
         """Events up to a stage; when the last one was."""
         plan = self.plan(epoch, live, upto, at, **more)
-        known: dict[str, dict[str, Any]] = {
+        by_event: dict[str, dict[str, Any]] = {
             "planned": {
                 "plan_id": plan.id,
                 "plan": plan.to_json(),
@@ -119,7 +119,7 @@ class Told:
         for event in stages:
             why = reason if event == "planned" else ""
             who = actor if event == "planned" else "driver"
-            self.tell(epoch, event, at, actor=who, reason=why, **{"code": plan.code, **known.get(event, {})})
+            self.tell(epoch, event, at, actor=who, reason=why, **{"code": plan.code, **by_event.get(event, {})})
             at += _STEP
         return at
 
@@ -206,9 +206,9 @@ class Told:
     def _ranges(self, first: int, last: int) -> tuple[OffsetRange, ...]:
         return tuple(OffsetRange(topic=self.topic, partition=p, start=first, end=last) for p in range(self.partitions))
 
-    def beat(self, epoch: int, **said: Any) -> None:
+    def beat(self, epoch: int, **fields: Any) -> None:
         """A driver that runs, for as long as this process does."""
-        beat = replace(heartbeat.this_process("d", "c"), **{"role": "live", **said})
+        beat = replace(heartbeat.this_process("d", "c"), **{"role": "live", **fields})
         heartbeat.write(self.paths(epoch).heartbeat, beat)
 
 
@@ -216,13 +216,13 @@ def steady(
     until: datetime, count: int, *, first: int = 0, each: int = 100, seconds: float = 10.0, sends: str = "live"
 ) -> list[tuple[datetime, int, int, str]]:
     """Slices that end at a time, one after the other, a little uneven."""
-    found = []
+    slices = []
     for index in range(count):
         size = each + (index * 37) % max(1, each // 2)
         at = until - timedelta(seconds=seconds * (count - 1 - index))
-        found.append((at, first, first + size, sends))
+        slices.append((at, first, first + size, sends))
         first += size
-    return found
+    return slices
 
 
 def report(name: str = "retail.loyalty", *, live: int = 1, candidate: int = 2, **more: Any) -> DiffReport:
@@ -288,7 +288,7 @@ def demo(config: Config) -> None:
     day = timedelta(days=1)
     hour = timedelta(hours=1)
 
-    loyalty = Told(config=config, name="retail.loyalty")
+    loyalty = TopologyStory(config=config, name="retail.loyalty")
     loyalty.begin(1, now - 3 * day, reason="first epoch")
     loyalty.move(1, None, 0, now - 3 * day + 2 * _STEP)
     same = replace(report(), tables=(), outputs=())
@@ -335,7 +335,7 @@ def demo(config: Config) -> None:
     loyalty.beat(2, seq=170, message="slice 171: applying changes", records_per_second=84.0)
     loyalty.beat(3, seq=12, message="follows epoch 2", records_per_second=2_140.0)
 
-    shipments = Told(config=config, name="retail.shipments", topic="shipments", partitions=2)
+    shipments = TopologyStory(config=config, name="retail.shipments", topic="shipments", partitions=2)
     shipments.begin(1, now - 5 * day)
     shipments.move(1, None, 0, now - 5 * day + hour)
     shipments.ledger(1, steady(now, 150, each=50, seconds=12))
@@ -344,13 +344,13 @@ def demo(config: Config) -> None:
     shipments.ledger(2, steady(now, 8, each=420, seconds=15, sends="held"), take=14)
     shipments.beat(2, seq=8, message="replays slice 9", records_per_second=1_890.0, role="candidate")
 
-    refunds = Told(config=config, name="retail.refunds", topic="refunds", partitions=1)
+    refunds = TopologyStory(config=config, name="retail.refunds", topic="refunds", partitions=1)
     refunds.begin(1, now - 9 * day)
     refunds.move(1, None, 0, now - 9 * day + hour)
     refunds.ledger(1, steady(now - 0.2 * hour, 60, each=30, seconds=20))
     refunds.beat(1, seq=60, state="stuck", message="stuck: slice 61 failed 3 times: a step raised ArithmeticException")
 
-    prices = Told(config=config, name="market.prices", topic="ticks", partitions=8)
+    prices = TopologyStory(config=config, name="market.prices", topic="ticks", partitions=8)
     prices.begin(1, now - 30 * day)
     prices.move(1, None, 0, now - 30 * day + hour)
     failed = replace(
@@ -363,12 +363,12 @@ def demo(config: Config) -> None:
     prices.beat(1, seq=160, message="waits for records", records_per_second=51.0)
     prices.beat(2, seq=4, message="follows epoch 1", records_per_second=3_000.0)
 
-    baskets = Told(config=config, name="retail.baskets", topic="pos", partitions=4)
+    baskets = TopologyStory(config=config, name="retail.baskets", topic="pos", partitions=4)
     baskets.begin(1, now - timedelta(minutes=1), upto=31_000, reason="first epoch")
     baskets.ledger(1, [])
     baskets.beat(1, message="seeds tables", role="candidate")
 
-    clicks = Told(config=config, name="web.clicks", topic="clicks", partitions=3)
+    clicks = TopologyStory(config=config, name="web.clicks", topic="clicks", partitions=3)
     clicks.begin(1, now - 4 * day)
     clicks.move(1, None, 0, now - 4 * day + hour)
     clicks.ledger(1, steady(now - 2 * hour, 80, each=90, seconds=15))
@@ -378,11 +378,11 @@ def turned(
     slices: Sequence[tuple[datetime, int, int, str]], turns: Sequence[tuple[int, str]]
 ) -> list[tuple[datetime, int, int, str]]:
     """The same slices, with an end at each joint, and what they send in each turn; none after the last turn."""
-    found: list[tuple[datetime, int, int, str]] = []
+    parts: list[tuple[datetime, int, int, str]] = []
     reached = slices[0][1]
     for at, _, last, _ in slices:
         for end, sends in turns:
             if reached < min(end, last):
-                found.append((at, reached, min(end, last), sends))
+                parts.append((at, reached, min(end, last), sends))
                 reached = min(end, last)
-    return found
+    return parts

@@ -144,15 +144,16 @@ class Rig(Lab):
         Returns:
             Its process id.
         """
-        wanted = point or self.armed.pop(epoch)
+        crash_point = point or self.armed.pop(epoch)
 
         def is_decided() -> bool:
-            return self.fallen(epoch, wanted) is not None or self.is_dead(epoch)
+            return self.fallen(epoch, crash_point) is not None or self.is_dead(epoch)
 
-        self.wait(is_decided, f"the driver of epoch {epoch} comes to {wanted}")
-        mark = self.fallen(epoch, wanted)
+        self.wait(is_decided, f"the driver of epoch {epoch} comes to {crash_point}")
+        mark = self.fallen(epoch, crash_point)
         assert mark is not None, (
-            f"the driver of epoch {epoch} ended, and not at {wanted}; marks: {self.deaths(epoch)}\n{self.last_words()}"
+            f"the driver of epoch {epoch} ended, and not at {crash_point}; marks: {self.deaths(epoch)}\n"
+            f"{self.last_words()}"
         )
         self.witnessed.add((mark["pid"], mark["point"]))
         self.wait(lambda: not is_running(mark["pid"]) or mark["how"] == "stop", f"process {mark['pid']} is gone")
@@ -187,9 +188,9 @@ class Rig(Lab):
 
     def beat(self, epoch: int) -> heartbeat.Heartbeat:
         """The last heartbeat of an epoch."""
-        found = heartbeat.read(self.paths(epoch).heartbeat)
-        assert found is not None
-        return found
+        last = heartbeat.read(self.paths(epoch).heartbeat)
+        assert last is not None
+        return last
 
     def close(self) -> None:
         """End all drivers."""
@@ -290,7 +291,7 @@ def _is_before(at: Place, vector: Offsets) -> bool:
 def expected_moves(raw: Sequence[Message], histories: Sequence[tuple[Offsets, int]]) -> dict[Place, Move]:
     """Rows of the append output by place. An account's records share a partition: their order is its."""
     totals: dict[str, int] = {}
-    found = {}
+    moves = {}
     for message in sorted(raw, key=place):
         counted = [factor for start, factor in histories if not _is_before(place(message), start)]
         try:
@@ -301,8 +302,8 @@ def expected_moves(raw: Sequence[Message], histories: Sequence[tuple[Offsets, in
             continue
         account, amount = row["id"], row["amount"] * counted[-1]
         totals[account] = totals.get(account, 0) + amount
-        found[place(message)] = (account, amount, totals[account])
-    return found
+        moves[place(message)] = (account, amount, totals[account])
+    return moves
 
 
 def expected_sent(moves_of_pointer: Sequence[Any], moves: Mapping[int, Mapping[Place, Move]]) -> Iterator[Move]:
@@ -336,21 +337,19 @@ def rig(base: Path, kafka: Broker, topic: str, *, kind: type[AnyRig] = Rig, **se
     """A rig, or one of a kind that can do more, version 1 deployed; its drivers are ended afterwards."""
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
+    quick = {"trigger_seconds": 0.1, "heartbeat_seconds": 0.5, "delete_after_hours": 0.0}
     config = Config(
-        lake=str(base / "lake"),
         bootstrap_servers=kafka.bootstrap_servers,
         topologies=topologies,
         home=base / "home",
         cache=Path.home() / ".cache" / "kappa",
         spark_master="local[2]",
         spark_conf=QUICK_JVM,
-        trigger_seconds=0.1,
-        heartbeat_seconds=0.5,
-        **{"delete_after_hours": 0.0, **settings},
+        **{"lake": str(base / "lake"), **quick, **settings},
     )
-    made = kind(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
-    made.deploy(1)
+    new_rig = kind(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
+    new_rig.deploy(1)
     try:
-        yield made
+        yield new_rig
     finally:
-        made.close()
+        new_rig.close()

@@ -29,10 +29,10 @@ def promtool() -> str:
     places = os.pathsep.join([os.environ.get("PATH", ""), str(folder / "usr" / "bin")])
     if shutil.which("promtool", path=places) is None and shutil.which("apt-get"):
         _fetch(folder)
-    found = shutil.which("promtool", path=places)
-    if found is None:
+    path = shutil.which("promtool", path=places)
+    if path is None:
         pytest.skip("promtool is missing and could not be fetched: `apt-get download prometheus`")
-    return found
+    return path
 
 
 def _fetch(folder: Path) -> None:
@@ -106,9 +106,9 @@ def _test(case: Case) -> dict[str, Any]:
     }
 
 
-def expectation(query: str, minute: int, found: int | None) -> dict[str, Any]:
+def expectation(query: str, minute: int, value: int | None) -> dict[str, Any]:
     """A query with its value at a minute; None for no value."""
-    samples = [] if found is None else [{"labels": "{}", "value": found}]
+    samples = [] if value is None else [{"labels": "{}", "value": value}]
     return {"expr": query, "eval_time": f"{minute}m", "exp_samples": samples}
 
 
@@ -121,10 +121,10 @@ def series(key: tuple[str, frozenset[tuple[str, str]]], labels: Mapping[str, str
 
 def values(key: tuple[str, frozenset[tuple[str, str]]], looks: Looks) -> list[str]:
     """A value for each minute; one that is gone is ``stale``, as Prometheus marks it at the scrape that lacks it."""
-    found: list[str] = []
+    words: list[str] = []
     for minutes, samples in looks:
         value = samples.get(key)
-        gone = "stale" if set(found) - {"_"} else "_"
+        gone = "stale" if set(words) - {"_"} else "_"
         word = gone if value is None else "Inf" if value == math.inf else repr(value)
-        found += [word] * minutes
-    return found
+        words += [word] * minutes
+    return words

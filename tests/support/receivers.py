@@ -64,8 +64,8 @@ class Receiver:
 @contextmanager
 def receiver(*answers: int) -> Iterator[Receiver]:
     """A receiver that gives these answers first, and 204 from then on."""
-    made = Receiver(answers)
+    hook = Receiver(answers)
     try:
-        yield made
+        yield hook
     finally:
-        made.close()
+        hook.close()

@@ -154,20 +154,21 @@ def _recording(jars: Path, home: Path, port: int, way: str, settings: Mapping[st
     home.mkdir()
     _run(jars, port, "postgres", f"CREATE DATABASE {way};\n", home)
     _run(jars, port, way, _CREATE, home)
-    given = home / "engine.properties"
-    given.write_text("".join(f"{name}={value}\n" for name, value in _settings(home, port, way, settings).items()))
+    settings_file = home / "engine.properties"
+    lines = [f"{name}={value}\n" for name, value in _settings(home, port, way, settings).items()]
+    settings_file.write_text("".join(lines))
     out = home / "records.jsonl"
-    with _engine(jars, given, out, until=_is_snapshot_over, kill=False):
+    with _engine(jars, settings_file, out, until=_is_snapshot_over, kill=False):
         _run(jars, port, way, _LIVE, home)
         _await(lambda: _has_mark(out, 1), out)
     # Its offsets are never written: what it sent comes again.
-    with given.open("a") as file:
+    with settings_file.open("a") as file:
         file.write("offset.flush.interval.ms=3600000\n")
-    with _engine(jars, given, out, kill=True):
+    with _engine(jars, settings_file, out, kill=True):
         _run(jars, port, way, _KILLED, home)
         _await(lambda: _has_mark(out, 2), out)
     _run(jars, port, way, _DOWN, home)
-    with _engine(jars, given, out, kill=False):
+    with _engine(jars, settings_file, out, kill=False):
         _await(lambda: _has_mark(out, 3), out)
     tables = ("customers", "stock", "letters")
     selected = {table: _run(jars, port, way, f"SELECT to_jsonb(t) FROM {table} t;\n", home) for table in tables}
@@ -215,10 +216,10 @@ def _await(is_over: Any, out: Path, engine: subprocess.Popen[bytes] | None = Non
 
 
 @contextmanager
-def _engine(jars: Path, given: Path, out: Path, *, kill: bool, until: Any = None) -> Iterator[None]:
+def _engine(jars: Path, settings_file: Path, out: Path, *, kill: bool, until: Any = None) -> Iterator[None]:
     """The embedded engine, which ends when its input does, or is killed."""
     with (out.parent / "engine.log").open("ab") as log:
-        command = _java(jars, "record", str(given), str(out))
+        command = _java(jars, "record", str(settings_file), str(out))
         engine = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
         try:
             if until is not None:
@@ -263,9 +264,9 @@ def _postgres(jars: Path, home: Path) -> Iterator[int]:
         os.chown(data, user, user)
     as_user: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
     words = ("-U", "kappa", "--auth=trust", "--encoding=UTF8", "--locale=C")
-    given = [str(home / "postgres/bin/initdb"), "-D", str(data), *words]
-    made = subprocess.run(given, capture_output=True, text=True, check=False, cwd=data, **as_user)
-    assert made.returncode == 0, made.stderr
+    command = [str(home / "postgres/bin/initdb"), "-D", str(data), *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=data, **as_user)
+    assert result.returncode == 0, result.stderr
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = int(free.getsockname()[1])
     settings = {

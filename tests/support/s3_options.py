@@ -8,24 +8,24 @@ from pathlib import Path
 
 from kappa import properties
 from kappa.store import options
-from kappa.store.patience import Patience
+from kappa.store.retries import Retries
 from support.s3_server import S3Server
 
 #: Of tests in which nothing answers: each request is sent once.
-HASTE = Patience(retries=0)
+HASTE = Retries(retries=0)
 
 
 @contextlib.contextmanager
-def lake_on(server: S3Server, folder: Path, *, patience: Patience = HASTE) -> Iterator[str]:
+def lake_on(server: S3Server, folder: Path, *, retries: Retries = HASTE) -> Iterator[str]:
     """Within, the address of an empty lake whose options file is in a folder of this host.
 
     Args:
         server: the server, or a proxy's; its bucket is the lake's alone.
         folder: where the file is.
-        patience: how long a call waits for an answer.
+        retries: how long a call waits for an answer.
     """
     lake = f"{server.url}/lake"
-    options.declare(lake, str(write_options(server, folder / "lake.properties")), patience)
+    options.declare(lake, str(write_options(server, folder / "lake.properties")), retries)
     try:
         yield lake
     finally:

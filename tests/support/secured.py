@@ -56,40 +56,40 @@ class Right:
 
 def rights() -> list[Right]:
     """The table of docs/security.md, one operation after the other."""
-    found = [row for line in PAGE.read_text().splitlines() if (row := _ROW.fullmatch(line))]
+    table_rows = [row for line in PAGE.read_text().splitlines() if (row := _ROW.fullmatch(line))]
     return [
         Right(kind=row[1], name=row[2], is_prefix=row[3] == "prefixed", operation=operation.strip())
-        for row in found
+        for row in table_rows
         for operation in row[4].split(",")
     ]
 
 
-def user(broker: kafka.KafkaProcess, folder: Path, given: Iterable[Right], **names: str) -> Servers:
+def user(broker: kafka.KafkaProcess, folder: Path, user_rights: Iterable[Right], **names: str) -> Servers:
     """A new user with these rights, and the addresses with its client file.
 
     Args:
         broker: where.
         folder: where its client file goes.
-        given: its rights.
+        user_rights: its rights.
         names: what stands for ``<source>`` and ``<output>``.
     """
     name = f"user-{next(_numbers)}"
     admin = kafka.addresses(broker.data_dir, broker.port, logins.ADMIN)
-    made = UserScramCredentialUpsertion(
+    credential = UserScramCredentialUpsertion(
         name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), f"secret-{name}".encode()
     )
     client = AdminClient(client_settings(admin))  # held: its answers are lost with it
-    for answer in client.alter_user_scram_credentials([made]).values():
+    for answer in client.alter_user_scram_credentials([credential]).values():
         answer.result(30)
     bindings = [
         logins.binding(
             name,
             _KINDS[right.kind],
-            re.sub(r"<(\w+)>", lambda found: names[found[1]], right.name),
+            re.sub(r"<(\w+)>", lambda match: names[match[1]], right.name),
             getattr(AclOperation, re.sub(r"(?<!^)(?=[A-Z])", "_", right.operation).upper()),
             is_prefix=right.is_prefix,
         )
-        for right in given
+        for right in user_rights
     ]
     if bindings:
         logins.grant(admin, bindings)

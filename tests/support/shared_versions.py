@@ -54,9 +54,9 @@ JOINS = {"orders": orders, "returns": returns, "others": others}
 def joined(slice: Slice) -> Effects:
     """Rows of each stream with the product of their time."""
     products(slice)
-    found = orders(slice)
+    result = orders(slice)
     returns(slice, slice["returns"].selectExpr("* EXCEPT (id)", "id AS `an item`"))
-    others(slice, found.rows.selectExpr("* EXCEPT (at, at_right, value_right)", "value_right AS priced", _OTHER))
+    others(slice, result.rows.selectExpr("* EXCEPT (at, at_right, value_right)", "value_right AS priced", _OTHER))
     return {}
 
 
@@ -85,12 +85,12 @@ def compare(session: SparkSession, seed: int, *, records: int, slices: int, idle
         idle: a stream that has no record in one of its partitions up to the last slice.
     """
     chance = random.Random(seed)
-    made = history(chance, records=records)
+    topic_logs = history(chance, records=records)
     if idle:
-        made[idle] = [event for event in made[idle] if event.partition == 0]
+        topic_logs[idle] = [event for event in topic_logs[idle] if event.partition == 0]
     behind = chance.choice([*GRACE, ""])
-    cut = arrivals(chance, made, slices=slices, behind=behind)
-    said = f"seed {seed}, behind: {behind}, idle: {idle}"
+    cut = arrivals(chance, topic_logs, slices=slices, behind=behind)
+    label = f"seed {seed}, behind: {behind}, idle: {idle}"
 
     driver, placing = TopologyDriver(topology, session, partitions=dict.fromkeys(GRACE, 2)), Placing(grace=GRACE)
     seen: dict[str, list[Event]] = {topic: [] for topic in GRACE}
@@ -99,7 +99,7 @@ def compare(session: SparkSession, seed: int, *, records: int, slices: int, idle
         for event in placing.place(batch):
             seen[event.topic].append(event)
         driver.pipe(event.input for event in batch)
-        same_as_defined(driver, placing, seen, f"{said}, slice {number}")
+        same_as_defined(driver, placing, seen, f"{label}, slice {number}")
         due = lesser_of(placing.frontier("orders"), placing.frontier("products"))
         held += len(driver.rows("versions")) - len(still_asked(seen["products"], since=due))
 
@@ -107,34 +107,34 @@ def compare(session: SparkSession, seed: int, *, records: int, slices: int, idle
     whole.pipe(event.input for batch in [*cut, closing(GRACE)] for event in batch)
     for name in (*JOINS, "versions", "late_records"):
         rows = [sorted(map(str, one.rows(name))) for one in (driver, whole)]
-        assert rows[0] == rows[1], f"{name} in one slice; {said}"
-    assert whole.rows("others"), said
+        assert rows[0] == rows[1], f"{name} in one slice; {label}"
+    assert whole.rows("others"), label
     return held
 
 
-def same_as_defined(driver: TopologyDriver, placing: Placing, seen: dict[str, list[Event]], said: str) -> None:
+def same_as_defined(driver: TopologyDriver, placing: Placing, seen: dict[str, list[Event]], label: str) -> None:
     """The rows so far, and the state, are those of plain Python."""
     frontiers = {topic: placing.frontier(topic) for topic in GRACE}
     late: list[tuple[str, int, int]] = []
     for topic, how in (("orders", "left"), ("returns", "inner")):
         due = lesser_of(frontiers[topic], frontiers["products"])
         rows = as_of(seen[topic], seen["products"], how=how, frontier=due)
-        assert pairs(driver.rows(topic)) == by_repr((row.value, one and one.value) for row, one in rows), (topic, said)
+        assert pairs(driver.rows(topic)) == by_repr((row.value, one and one.value) for row, one in rows), (topic, label)
         own = [event for event in seen[topic] if event.id is not None or how == "left"]
         waiting = by_repr(event.value for event in own if event.is_in_time and (due is None or event.at >= due))
-        assert by_repr(row["value"] for row in driver.rows(f"waiting_{topic}")) == waiting, (topic, said)
+        assert by_repr(row["value"] for row in driver.rows(f"waiting_{topic}")) == waiting, (topic, label)
         late += [(event.topic, event.partition, event.offset) for event in own if not event.is_in_time]
     # All that wait for a product's frontier are emitted with their own product, and go on at once.
     due = lesser_of(frontiers["orders"], frontiers["products"])
-    asked = [replace(event, id=OTHER.get(event.id or "", event.id)) for event in seen["orders"]]
-    wanted = as_of(asked, seen["products"], how="left", frontier=due)
-    assert pairs(driver.rows("others")) == by_repr((row.value, one and one.value) for row, one in wanted), said
-    assert driver.rows("waiting_others") == [], said
-    kept = still_asked(seen["products"], since=lesser_of(*frontiers.values()))
+    other_orders = [replace(event, id=OTHER.get(event.id or "", event.id)) for event in seen["orders"]]
+    expected = as_of(other_orders, seen["products"], how="left", frontier=due)
+    assert pairs(driver.rows("others")) == by_repr((row.value, one and one.value) for row, one in expected), label
+    assert driver.rows("waiting_others") == [], label
+    versions = still_asked(seen["products"], since=lesser_of(*frontiers.values()))
     places = sorted((row["_partition"], row["_offset"]) for row in driver.rows("versions"))
-    assert places == sorted((event.partition, event.offset) for event in kept), said
+    assert places == sorted((event.partition, event.offset) for event in versions), label
     refused = [(row["_topic"], row["_partition"], row["_offset"]) for row in driver.rows_in_order("late_records")]
-    assert sorted(refused) == sorted(late), said
+    assert sorted(refused) == sorted(late), label
 
 
 def pairs(rows: Sequence[dict[str, Any]]) -> list[Any]:

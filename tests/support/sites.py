@@ -116,8 +116,8 @@ class Site:
 
     def create(self, topic: str | None = None, partitions: int = 2, **settings: str) -> None:
         """Make a topic; settings in Kafka's spelling with ``_`` for ``.``."""
-        wanted = {"retention.ms": "-1"} | {name.replace("_", "."): value for name, value in settings.items()}
-        self.kafka.create_topic(topic or self.topic, partitions, wanted, exists_ok=False)
+        topic_settings = {"retention.ms": "-1"} | {name.replace("_", "."): value for name, value in settings.items()}
+        self.kafka.create_topic(topic or self.topic, partitions, topic_settings, exists_ok=False)
 
     def produce(
         self,
@@ -145,8 +145,8 @@ class Site:
             ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
             for name, value in settings.items()
         ]
-        asked = ConfigResource(ConfigResource.Type.TOPIC, topic or self.topic, incremental_configs=entries)
-        for answer in self.admin.incremental_alter_configs([asked]).values():
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic or self.topic, incremental_configs=entries)
+        for answer in self.admin.incremental_alter_configs([resource]).values():
             answer.result(30)
 
     def add_partition(self) -> None:
@@ -226,12 +226,12 @@ class Site:
         for event in events:
             self.epochs.add(self.name, epoch, event, actor="driver", verdict="same")
 
-    def measured(self, found: Measured) -> None:
+    def measured(self, measurement: Measured) -> None:
         """A replay of this topology was measured, and given up."""
         epoch = self._candidate()
         for event in ("rewound", "seeded"):
             self.epochs.add(self.name, epoch, event, actor="driver")
-        self.epochs.add(self.name, epoch, "replayed", actor="driver", measured=found.as_dict())
+        self.epochs.add(self.name, epoch, "replayed", actor="driver", measured=measurement.as_dict())
         self.epochs.add(self.name, epoch, "aborted", actor="test")
 
     def marker(self, epoch: int, position: Offsets | None = None, sends: Sends = "live", **settings: str) -> None:
@@ -299,8 +299,8 @@ class Site:
         from kappa.replay.request import ReplayRequest
         from kappa.replay.starts import ToEarliest
 
-        asked = {"start": ToEarliest(), "reason": "test", "actor": "test", "allow": ALLOWABLE, **changes}
-        return ReplayRequest(topology=self.name, **asked)
+        fields = {"start": ToEarliest(), "reason": "test", "actor": "test", "allow": ALLOWABLE, **changes}
+        return ReplayRequest(topology=self.name, **fields)
 
     def _ledger(self, epoch: int, end: Offsets, sends: Sends, detail: Mapping[str, Any]) -> None:
         topology, paths = registry.load(self.config.topologies, self.name), self.paths(epoch)
@@ -345,7 +345,7 @@ class Site:
         files = {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in lake.rglob("*") if p.is_file()}
         names = self.kafka.topics()
         ends = {name: self.kafka.high_watermarks([name]).to_json() for name in names}
-        topics = {f"topic {name}": f"{found} {ends[name]}" for name, found in self.kafka.topic_ids(names).items()}
+        topics = {f"topic {name}": f"{topic_id} {ends[name]}" for name, topic_id in self.kafka.topic_ids(names).items()}
         groups = {f"group {name}": self.kafka.group_offsets(name).to_json() for name in self.kafka.groups()}
         return files | topics | groups
 
@@ -364,13 +364,13 @@ def site(base: Path, kafka: Broker, number: int) -> Iterator[Site]:
         launcher="elsewhere",
         stale_seconds=600.0,
     )
-    made = Site(config=config, kafka=kafka, topic=f"site{number}", name=f"site.balances{number}")
-    made.deploy()
+    new_site = Site(config=config, kafka=kafka, topic=f"site{number}", name=f"site.balances{number}")
+    new_site.deploy()
     try:
-        with made.stack:
-            yield made
+        with new_site.stack:
+            yield new_site
     finally:
-        kafka.delete_topics([name for name in kafka.topics() if name.startswith(("kappa.", made.topic))])
+        kafka.delete_topics([name for name in kafka.topics() if name.startswith(("kappa.", new_site.topic))])
         for group in kafka.groups():
             kafka.delete_group(group)
 
@@ -384,7 +384,7 @@ def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         eager = ("log.retention.check.interval.ms=200", "log.initial.task.delay.ms=100", "log.cleaner.backoff.ms=50")
         words = [word for setting in eager for word in ("--override", setting)]
         command = kafka.command
-        patch.setattr(kafka, "command", lambda *given, **how: [*command(*given, **how), *words])
+        patch.setattr(kafka, "command", lambda *arguments, **how: [*command(*arguments, **how), *words])
         process = kafka.KafkaProcess.start(tmp_path_factory.mktemp("eager-kafka"))
     with watched(process):
         yield process.bootstrap_servers

@@ -149,22 +149,22 @@ class Epoch:
     def table(self, row: LedgerRow) -> Rows:
         """The table as of a commit; the same by condition, part by part, and by the newest changes over the merge."""
         at = self.at(row)
-        found = as_rows(merge_on_read.query(at))
+        rows = as_rows(merge_on_read.query(at))
         parts = [row for part in merge_on_read.chunks(at, COLUMNS, 2) for row in part.to_pylist()]
-        assert as_rows(pa.Table.from_pylist(parts, ROW)) == found
+        assert as_rows(pa.Table.from_pylist(parts, ROW)) == rows
         for total in range(10):
             assert as_rows(merge_on_read.query(at, where=f"total = {total}")) == {
-                k: v for k, v in found.items() if v == total
+                k: v for k, v in rows.items() if v == total
             }
         counted = merge_on_read.query(at, select='COUNT(*) AS n, MAX("select") AS most')
-        assert counted.to_pylist() == [{"n": len(found), "most": max((k[1] for k in found), default=None)}]
+        assert counted.to_pylist() == [{"n": len(rows), "most": max((k[1] for k in rows), default=None)}]
         base, over = as_rows(queries.query(at.path, at.version)), merge_on_read.changed(at)
         for change in [] if over is None else over.to_pylist():
             base.pop((change["id"], change["select"]), None)
             if not change["_deleted"]:
                 base[change["id"], change["select"]] = change["total"]
-        assert base == found
-        return found
+        assert base == rows
+        return rows
 
 
 COLUMNS = ["id", "select", "total"]
@@ -172,9 +172,9 @@ ROW = pa.schema([SCHEMA.field(name) for name in COLUMNS])
 
 
 def as_rows(rows: pa.Table) -> Rows:
-    found = {(row["id"], row["select"]): row["total"] for row in rows.to_pylist()}
-    assert len(found) == rows.num_rows, "one row per key"
-    return found
+    by_key = {(row["id"], row["select"]): row["total"] for row in rows.to_pylist()}
+    assert len(by_key) == rows.num_rows, "one row per key"
+    return by_key
 
 
 def merged(before: Rows, changes: Changes) -> Rows:

@@ -16,8 +16,8 @@ ARROW = pa.schema({"id": pa.string(), "total": pa.decimal128(12, 2), "_deleted":
 
 def changes(seq: int, *rows: tuple[str, str | None]) -> pa.Table:
     """Changes of a slice: key and total, None for one that is removed."""
-    made = [{"id": i, "total": None if t is None else Decimal(t), "_deleted": t is None, "_seq": seq} for i, t in rows]
-    return pa.Table.from_pylist(made, schema=ARROW)
+    items = [{"id": i, "total": None if t is None else Decimal(t), "_deleted": t is None, "_seq": seq} for i, t in rows]
+    return pa.Table.from_pylist(items, schema=ARROW)
 
 
 def rows(path: str) -> Any:

@@ -113,18 +113,18 @@ class TimedMixin(Lab):
 
     def rows(self, name: str, epoch: int | None = None) -> list[dict[str, Any]]:
         """Rows of an output as a reader has them, sorted, without the slice that wrote them."""
-        found = serving.snapshot(self.config, self.name, epoch=epoch).rows(name).to_pylist()
-        kept = [{column: value for column, value in row.items() if column != "_seq"} for row in found]
-        return sorted(kept, key=lambda row: sorted(map(str, row.items())))
+        table_rows = serving.snapshot(self.config, self.name, epoch=epoch).rows(name).to_pylist()
+        bare_rows = [{column: value for column, value in row.items() if column != "_seq"} for row in table_rows]
+        return sorted(bare_rows, key=lambda row: sorted(map(str, row.items())))
 
-    def ended(self, asked: Event) -> list[Event]:
+    def ended(self, backfill: Event) -> list[Event]:
         """The event that ended a backfill, if any."""
-        return [e for e in Epochs(self.config.lake).events() if e.detail.get("backfill") == asked.n]
+        return [e for e in Epochs(self.config.lake).events() if e.detail.get("backfill") == backfill.n]
 
 
 def split(rows: list[dict[str, Any]], name: str, first: int, last: int) -> tuple[list[Any], list[Any]]:
     """Rows of some days, and the others."""
     column = "at" if name == "pairs" else "window_start"
     begin, end = BEGIN + first * DAY, BEGIN + last * DAY
-    mine = [row for row in rows if begin <= row[column] < end]
-    return mine, [row for row in rows if row not in mine]
+    inside = [row for row in rows if begin <= row[column] < end]
+    return inside, [row for row in rows if row not in inside]

@@ -35,7 +35,7 @@ def renamed(name: str, names: Mapping[str, str], topics: Mapping[str, str], fold
         topics: a topic that it reads or sends to -> another one; each is there.
         folder: ``versions`` for the version before.
     """
-    (file,) = [found.file for found in declared(FOLDER / folder) if found.name == name]
+    (file,) = [declaration.file for declaration in declared(FOLDER / folder) if declaration.name == name]
     text = file.read_text()
     for old, new in names.items():
         assert f'"{old}"' in text, old

@@ -77,18 +77,18 @@ class Site:
 
     def rows(self, path: str, **named: Any) -> list[dict[str, Any]]:
         """The rows of a scan's first page."""
-        found = self.get(path, **named)
-        assert found.status_code == 200, found.text
-        rows: list[dict[str, Any]] = found.json()["rows"]
+        response = self.get(path, **named)
+        assert response.status_code == 200, response.text
+        rows: list[dict[str, Any]] = response.json()["rows"]
         return rows
 
     def problem(self, path: str, **named: Any) -> tuple[int, str]:
         """Status and code of a problem."""
-        found = self.get(path, **named)
-        assert found.headers["content-type"] == "application/problem+json", found.text
-        assert found.json()["status"] == found.status_code
-        assert found.json()["detail"]
-        return found.status_code, found.json()["type"].rpartition(":")[2]
+        response = self.get(path, **named)
+        assert response.headers["content-type"] == "application/problem+json", response.text
+        assert response.json()["status"] == response.status_code
+        assert response.json()["detail"]
+        return response.status_code, response.json()["type"].rpartition(":")[2]
 
 
 @contextmanager
@@ -99,9 +99,9 @@ def served(site: Site) -> Iterator[str]:
     with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=environ) as server:
         assert server.stdout is not None
         try:
-            found = re.search(r"http://\S+", server.stdout.readline())
-            assert found is not None
-            yield found[0]
+            match = re.search(r"http://\S+", server.stdout.readline())
+            assert match is not None
+            yield match[0]
             server.send_signal(signal.SIGINT)
             assert server.wait(60) == 0, "Ctrl-C ends it"
         finally:

@@ -11,7 +11,7 @@ from kappa.operators.bound import FinalOperator
 from kappa.operators.timed.windowed import Windowed
 from kappa.testing import TopologyDriver
 from kappa.topology import Append, Source, Topology
-from support.oracle_windows import EPOCH, TICK, TOPIC, Found, Tick
+from support.oracle_windows import EPOCH, TICK, TOPIC, OperatorResult, Tick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +60,8 @@ def ms(time: datetime) -> int:
 
 def rows(driver: TopologyDriver, name: str, *columns: str) -> list[tuple[Any, ...]]:
     """Rows of a table or output, some of their columns, times in milliseconds, sorted."""
-    found = [tuple(plain(row[column]) for column in columns) for row in driver.rows(name)]
-    return sorted(found, key=repr)
+    values = [tuple(plain(row[column]) for column in columns) for row in driver.rows(name)]
+    return sorted(values, key=repr)
 
 
 def late(driver: TopologyDriver) -> list[tuple[str, str, int]]:
@@ -77,29 +77,29 @@ def plain(value: Any) -> Any:
 
 
 def assert_as_expected(
-    driver: TopologyDriver, slices: Sequence[Sequence[Tick]], expected: Mapping[str, Found], *, said: str
+    driver: TopologyDriver, slices: Sequence[Sequence[Tick]], expected: Mapping[str, OperatorResult], *, label: str
 ) -> None:
     """Run a history; assert that states, final rows and late records are what plain Python found.
 
     Args:
         expected: by the name that the operator has in the driver.
-        said: the seed, for the message.
+        label: the seed, for the message.
     """
     for number, batch in enumerate(slices):
         pipe(driver, *batch)
-        for name, found in expected.items():
-            wanted = found.tables[number] if found.tables else None
-            if wanted is not None:
-                columns = list(wanted[0]) if wanted else []
+        for name, result in expected.items():
+            table = result.tables[number] if result.tables else None
+            if table is not None:
+                columns = list(table[0]) if table else []
                 state = [{column: row[column] for column in columns} for row in driver.state(name)]
-                assert _sorted(state) == _sorted(wanted), f"{said}: {name} after slice {number + 1}"
-    for name, found in expected.items():
-        assert _sorted(driver.rows_in_order(f"{name}_final")) == _sorted(found.final), f"{said}: final rows of {name}"
+                assert _sorted(state) == _sorted(table), f"{label}: {name} after slice {number + 1}"
+    for name, result in expected.items():
+        assert _sorted(driver.rows_in_order(f"{name}_final")) == _sorted(result.final), f"{label}: final rows of {name}"
     refused = [(row["reason"], row["_partition"], row["_offset"]) for row in driver.rows_in_order("late_records")]
-    assert sorted(refused) == sorted(entry for found in expected.values() for entry in found.late), f"{said}: late"
+    assert sorted(refused) == sorted(entry for result in expected.values() for entry in result.late), f"{label}: late"
 
 
-def _sorted(found: Iterable[Mapping[str, Any]]) -> list[Any]:
+def _sorted(records: Iterable[Mapping[str, Any]]) -> list[Any]:
     return sorted(
-        (plain(dict(row)) for row in found), key=lambda row: repr(sorted(row.items(), key=lambda item: item[0]))
+        (plain(dict(row)) for row in records), key=lambda row: repr(sorted(row.items(), key=lambda item: item[0]))
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from support.page_lake import Told, demo
+from support.page_lake import TopologyStory, demo
 
 from kappa import clock
 from kappa.config import Config
@@ -90,7 +90,7 @@ def test_pages_fit_update_themselves_keep_the_focus_and_say_when_nothing_answers
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.focus("#e2")
-        story = Told(config=config, name=NAME)
+        story = TopologyStory(config=config, name=NAME)
         story.tell(3, "approved", clock.now(), actor="bob", reason="looked at it")
         expect(page.get_by_text("looked at it")).to_be_visible(timeout=PATIENCE_MS)
         assert page.evaluate("document.activeElement.id") == "e2", "what had the focus has it still"

@@ -16,7 +16,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
-from support.page_lake import CANDIDATE, Told, demo, report, steady, turned
+from support.page_lake import CANDIDATE, TopologyStory, demo, report, steady, turned
 
 from kappa import clock
 from kappa.config import Config
@@ -68,7 +68,7 @@ def client(config: Config, caller: Caller | Callable[[], Any] | None = None) -> 
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Config:
+def full(tmp_path_factory: pytest.TempPathFactory) -> Config:
     config = settings(tmp_path_factory.mktemp("pages"))
     demo(config)
     return config
@@ -112,8 +112,8 @@ def page(config: Config, path: str, caller: Caller | None = None) -> str:
     return str(until(read))
 
 
-def test_the_first_page_shows_each_topology_with_its_state_and_concerns(shown: Config) -> None:
-    text = page(shown, "/")
+def test_the_first_page_shows_each_topology_with_its_state_and_concerns(full: Config) -> None:
+    text = page(full, "/")
     for part in (
         "retail.loyalty running epoch 2 version 2",
         "retail.refunds stuck",
@@ -126,8 +126,8 @@ def test_the_first_page_shows_each_topology_with_its_state_and_concerns(shown: C
         assert part in text
 
 
-def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change(shown: Config) -> None:
-    answer = client(shown).get(f"/topologies/{NAME}")
+def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change(full: Config) -> None:
+    answer = client(full).get(f"/topologies/{NAME}")
     text = text_of(answer.text)
     assert "Readers go from epoch 2 to epoch 3, in one step" in text
     assert "Epoch 3 goes for good, with its tables, topics and consumer group. Readers keep epoch 2." in text
@@ -138,14 +138,14 @@ def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change
     assert "it was the other way round" in text
 
 
-def test_without_forms_a_command_replaces_the_button(shown: Config) -> None:
-    html = client(shown, Caller(has_forms=False)).get(f"/topologies/{NAME}").text
+def test_without_forms_a_command_replaces_the_button(full: Config) -> None:
+    html = client(full, Caller(has_forms=False)).get(f"/topologies/{NAME}").text
     assert f"kappa cutover {NAME} --execute" in html and f"kappa abort {NAME} 3 --execute" in html
     assert "/dags/" not in html
 
 
 def test_available_actions_follow_from_the_record(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
     board = Board(Lake(empty))
 
     def labels() -> list[str]:
@@ -163,8 +163,8 @@ def test_available_actions_follow_from_the_record(empty: Config) -> None:
     assert labels() == ["Replay", "Leave epoch 1"]
 
 
-def test_an_epoch_shows_plan_findings_stages_and_difference_with_samples(shown: Config) -> None:
-    text = page(shown, f"/topologies/{NAME}/3")
+def test_an_epoch_shows_plan_findings_stages_and_difference_with_samples(full: Config) -> None:
+    text = page(full, f"/topologies/{NAME}/3")
     for part in (
         "The live epoch is 12,400 offsets behind its topics.",
         "Keys changed 6,310",
@@ -179,12 +179,12 @@ def test_an_epoch_shows_plan_findings_stages_and_difference_with_samples(shown: 
         "compare rewards, notifications at the same commit as epoch 2",
     ):
         assert part in text, part
-    failed = page(shown, "/topologies/market.prices/2")
+    failed = page(full, "/topologies/market.prices/2")
     assert "exceeded rewards.keys_removed: found 12, allowed 5" in failed and "The cutover is refused." in failed
 
 
-def test_a_certificate_is_drawn_by_partition_and_says_that_kafka_was_not_asked(shown: Config) -> None:
-    html = client(shown).get(f"/topologies/{NAME}/certificate").text
+def test_a_certificate_is_drawn_by_partition_and_says_that_kafka_was_not_asked(full: Config) -> None:
+    html = client(full).get(f"/topologies/{NAME}/certificate").text
     text = text_of(html)
     assert "complete By the ledgers, each offset was sent by exactly one epoch. Live is epoch 2." in text
     assert "Kafka was not asked" in text and f"kappa certify {NAME}" in text
@@ -193,7 +193,7 @@ def test_a_certificate_is_drawn_by_partition_and_says_that_kafka_was_not_asked(s
 
 
 def test_a_certificate_with_a_gap_is_not_complete_and_names_it(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME, partitions=1), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME, partitions=1), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     slices = turned(steady(now, 20), [(500, "live"), (700, "held"), (900, "live")])
@@ -202,12 +202,12 @@ def test_a_certificate_with_a_gap_is_not_complete_and_names_it(empty: Config) ->
     assert "not complete" in text and "pos[0] 500..700: no epoch has sent it." in text
 
 
-def test_a_brief_certificate_says_the_same_of_each_offset(shown: Config, empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME, partitions=2), clock.now()
+def test_a_brief_certificate_says_the_same_of_each_offset(full: Config, empty: Config) -> None:
+    story, now = TopologyStory(config=empty, name=NAME, partitions=2), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, turned(steady(now, 60), [(3_000, "live"), (4_000, "held"), (9_000, "live")]))
-    for config, is_complete in ((shown, True), (empty, False)):
+    for config, is_complete in ((full, True), (empty, False)):
         record = Epochs(config.lake).record(NAME)
         whole, brief = (certificate_of(config.lake, record, is_brief=is_brief) for is_brief in (False, True))
         assert whole.complete is brief.complete is is_complete
@@ -220,29 +220,29 @@ def test_a_brief_certificate_says_the_same_of_each_offset(shown: Config, empty: 
         assert spans == shorter
 
 
-def test_the_history_is_paged_and_has_only_what_the_caller_may_read(shown: Config) -> None:
-    assert "points of returns were counted twice" in page(shown, "/history")
+def test_the_history_is_paged_and_has_only_what_the_caller_may_read(full: Config) -> None:
+    assert "points of returns were counted twice" in page(full, "/history")
     caller = Caller(denied=(NAME,))
-    text = page(shown, "/history", caller)
+    text = page(full, "/history", caller)
     assert NAME not in text and "windows of an hour" in text
-    assert "Nothing earlier is on record" in page(shown, "/history?before=1")
-    assert "3 went live" not in page(shown, f"/topologies/{NAME}/history")
+    assert "Nothing earlier is on record" in page(full, "/history?before=1")
+    assert "3 went live" not in page(full, f"/topologies/{NAME}/history")
 
 
 @pytest.mark.parametrize("path", ["", "/3", "/certificate", "/history"])
-def test_a_forbidden_topology_is_refused_with_a_page_and_named_nowhere(shown: Config, path: str) -> None:
+def test_a_forbidden_topology_is_refused_with_a_page_and_named_nowhere(full: Config, path: str) -> None:
     caller = Caller(denied=(NAME,))
-    answer = client(shown, caller).get(f"/topologies/{NAME}{path}")
+    answer = client(full, caller).get(f"/topologies/{NAME}{path}")
     assert answer.status_code == 403 and "You may not read this" in answer.text
     assert answer.headers["content-type"].startswith("text/html")
-    assert NAME not in client(shown, caller).get("/").text
+    assert NAME not in client(full, caller).get("/").text
 
 
-def test_each_route_checks_the_rights_of_its_caller(shown: Config) -> None:
+def test_each_route_checks_the_rights_of_its_caller(full: Config) -> None:
     def nobody() -> None:
         raise LoginNeeded("/login?next=x")
 
-    app = build(shown, nobody)
+    app = build(full, nobody)
     paths = [route.path for route in routes_of(app.routes)]
     assert {"/", "/history", "/topologies/{name}", "/static/{file}"} <= set(paths)
     asking = TestClient(app, follow_redirects=False)
@@ -276,15 +276,15 @@ def routes_of(routes: Iterable[Any]) -> Iterable[APIRoute]:
         ("/static/passwd", 404, "There is no file"),
     ],
 )
-def test_an_error_is_a_page_that_says_what_to_do(shown: Config, path: str, status: int, words: str) -> None:
-    answer = client(shown).get(path, headers={"accept": "text/html,*/*"})
+def test_an_error_is_a_page_that_says_what_to_do(full: Config, path: str, status: int, words: str) -> None:
+    answer = client(full).get(path, headers={"accept": "text/html,*/*"})
     assert answer.status_code == status
     assert answer.headers["content-type"].startswith("text/html") and "All topologies" in answer.text
     assert words in answer.text.replace("&#39;", "'") and "<script>alert" not in answer.text
 
 
-def test_a_client_that_accepts_json_gets_a_problem_body(shown: Config) -> None:
-    answer = client(shown).get("/nope/1", headers={"accept": "application/json"})
+def test_a_client_that_accepts_json_gets_a_problem_body(full: Config) -> None:
+    answer = client(full).get("/nope/1", headers={"accept": "application/json"})
     assert answer.status_code == 404 and answer.headers["content-type"] == "application/problem+json"
 
 
@@ -296,10 +296,10 @@ def test_an_absent_lake_gives_a_page_that_retries(tmp_path: Path) -> None:
 
 
 def test_a_page_says_that_the_lake_is_still_being_read_and_refreshes_soon(
-    shown: Config, monkeypatch: pytest.MonkeyPatch
+    full: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
-    asking = client(shown)
+    asking = client(full)
     opened = Lake.opened
 
     def slow(lake: Lake, paths: EpochPaths) -> Ledger:
@@ -316,13 +316,13 @@ def test_a_page_says_that_the_lake_is_still_being_read_and_refreshes_soon(
 
 
 def test_an_unreadable_ledger_is_an_error_and_not_an_endless_wait(
-    shown: Config, monkeypatch: pytest.MonkeyPatch
+    full: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(lake: Lake, paths: EpochPaths) -> Ledger:
         raise LakeUnreachableError("The storage does not answer.", path=paths.ledger)
 
     monkeypatch.setattr(Lake, "opened", broken)
-    asking = client(shown)
+    asking = client(full)
     assert until(
         lambda: (answer := asking.get("/")).status_code == 503 and "The storage does not answer." in answer.text
     )
@@ -331,7 +331,7 @@ def test_an_unreadable_ledger_is_an_error_and_not_an_endless_wait(
 def test_a_slow_ledger_does_not_delay_the_page_of_all_topologies(
     empty: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    story, now = Told(config=empty, name=NAME), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now - timedelta(minutes=20), 3))
@@ -354,7 +354,7 @@ def test_a_slow_ledger_does_not_delay_the_page_of_all_topologies(
 def test_a_topology_written_by_newer_code_hides_no_other(empty: Config) -> None:
     now = clock.now()
     for name in (NAME, "retail.other"):
-        story = Told(config=empty, name=name)
+        story = TopologyStory(config=empty, name=name)
         story.begin(1, now)
         story.move(1, None, 0, now)
         story.ledger(1, steady(now, 3))
@@ -373,7 +373,7 @@ def test_an_empty_lake_says_how_to_begin(empty: Config) -> None:
 
 
 def test_a_planned_epoch_has_pages(empty: Config) -> None:
-    Told(config=empty, name=NAME).begin(1, clock.now(), stages=("planned",))
+    TopologyStory(config=empty, name=NAME).begin(1, clock.now(), stages=("planned",))
     assert "nothing live" not in page(empty, f"/topologies/{NAME}")
     assert "No epoch is live yet." in page(empty, f"/topologies/{NAME}")
     assert "There is nothing to certify yet" in page(empty, f"/topologies/{NAME}/certificate")
@@ -382,7 +382,7 @@ def test_a_planned_epoch_has_pages(empty: Config) -> None:
 
 def hostile(config: Config) -> DiffReport:
     """A topology whose words all try to become markup."""
-    story, now = Told(config=config, name="evil<b>"), clock.now()
+    story, now = TopologyStory(config=config, name="evil<b>"), clock.now()
     story.begin(1, now, reason=EVIL, actor=EVIL, topology_version=EVIL)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
@@ -411,8 +411,8 @@ def test_hostile_words_stay_text_on_every_page(empty: Config) -> None:
     assert "&lt;script&gt;alert" in asking.get("/topologies/evil%3Cb%3E/2").text
 
 
-def test_pages_load_two_files_of_their_own_and_name_no_other_server(shown: Config) -> None:
-    asking = client(shown)
+def test_pages_load_two_files_of_their_own_and_name_no_other_server(full: Config) -> None:
+    asking = client(full)
     for path in ("/", f"/topologies/{NAME}", f"/topologies/{NAME}/3", f"/topologies/{NAME}/certificate", "/history"):
         answer = asking.get(path)
         policy = answer.headers["content-security-policy"]
@@ -428,18 +428,18 @@ def test_pages_load_two_files_of_their_own_and_name_no_other_server(shown: Confi
         assert content.status_code == 200 and not re.search(r"https?://(?!www\.w3\.org/2000/svg)", content.text)
 
 
-def test_a_part_is_the_page_without_its_frame(shown: Config) -> None:
-    whole, part = (client(shown).get(f"/topologies/{NAME}{query}").text for query in ("", "?part=1"))
+def test_a_part_is_the_page_without_its_frame(full: Config) -> None:
+    whole, part = (client(full).get(f"/topologies/{NAME}{query}").text for query in ("", "?part=1"))
     assert "<html" in whole and "<html" not in part
     assert re.findall(r'data-part="(\w+)"', whole) == re.findall(r'data-part="(\w+)"', part)
 
 
-def test_addresses_follow_the_mount_point_of_the_application(shown: Config) -> None:
+def test_addresses_follow_the_mount_point_of_the_application(full: Config) -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
     caller = Caller()
-    app = Starlette(routes=[Mount("/kappa", app=build(shown, lambda: caller))])
+    app = Starlette(routes=[Mount("/kappa", app=build(full, lambda: caller))])
     html = TestClient(app).get(f"/kappa/topologies/{NAME}").text
     assert 'src="/kappa/static/kappa.js' in html and f'href="/kappa/topologies/{NAME}/3"' in html
     assert f'href="/dags/cutover__{NAME}"' in html, "Airflow's own pages are beside the mount"
@@ -447,7 +447,7 @@ def test_addresses_follow_the_mount_point_of_the_application(shown: Config) -> N
 
 def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
     masked = {"tables/rewards": ("TotalLoyaltyPoints", "CustomerCardNo")}
-    story, now = Told(config=empty, name=NAME, masked=masked), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME, masked=masked), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
@@ -456,12 +456,12 @@ def test_values_of_masked_columns_need_a_separate_right(empty: Config) -> None:
     text = page(empty, f"/topologies/{NAME}/2")
     assert not [value for value in secrets if value in text], "columns that were declared after the report was made"
     assert "Values of masked columns are withheld." in text and "gold" in text
-    shown = page(empty, f"/topologies/{NAME}/2", Caller(unmasks=True))
-    assert all(value in shown for value in secrets) and "withheld" not in shown
+    whole = page(empty, f"/topologies/{NAME}/2", Caller(unmasks=True))
+    assert all(value in whole for value in secrets) and "withheld" not in whole
 
 
 def test_dead_letters_are_shown_by_reason_and_their_values_with_the_right(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME, masked={"tables/rewards": ("CustomerCardNo",)}), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME, masked={"tables/rewards": ("CustomerCardNo",)}), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
@@ -470,8 +470,8 @@ def test_dead_letters_are_shown_by_reason_and_their_values_with_the_right(empty:
     text = page(empty, f"/topologies/{NAME}")
     assert "Dead letters of epoch 1, by reason" in text and "set aside by decision 9: bad deploy" in text
     assert "C0451882" not in text and "11 bytes" in text and "Values are withheld." in text
-    shown = page(empty, f"/topologies/{NAME}", Caller(unmasks=True))
-    assert "<b>C0451882" in shown and "withheld" not in shown
+    whole = page(empty, f"/topologies/{NAME}", Caller(unmasks=True))
+    assert "<b>C0451882" in whole and "withheld" not in whole
 
 
 class Ends:
@@ -540,7 +540,7 @@ def test_no_page_waits_for_a_hanging_broker() -> None:
 
 
 def test_the_page_says_that_the_broker_does_not_answer(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
     story.begin(1, now)
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
@@ -562,7 +562,7 @@ def test_rates_are_records_over_time_with_gaps_before_the_first_row() -> None:
 
 
 def test_the_time_of_a_slice_is_split_by_its_protocol_rows(empty: Config) -> None:
-    story, now = Told(config=empty, name=NAME), clock.now()
+    story, now = TopologyStory(config=empty, name=NAME), clock.now()
     story.ledger(1, steady(now, 5, seconds=10), take=4)
     rows = Ledger(story.paths(1).ledger).newest(9)
     assert [row.kind for row in rows] == ["plan", "effects", "commit"] * 3
@@ -576,9 +576,9 @@ def test_the_time_of_a_slice_is_split_by_its_protocol_rows(empty: Config) -> Non
     assert anatomy([]) is None
 
 
-def test_a_refused_login_is_a_page(shown: Config) -> None:
+def test_a_refused_login_is_a_page(full: Config) -> None:
     def refused() -> None:
         raise HTTPException(403, "Invalid JWT token")
 
-    answer = client(shown, refused).get("/")
+    answer = client(full, refused).get("/")
     assert answer.status_code == 403 and "Invalid JWT token" in answer.text

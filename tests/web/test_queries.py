@@ -274,9 +274,9 @@ class TestWindows:
         assert "4711" not in hidden.text
         assert hidden.json()["withheld"] == ["card"]
         windows.rights.unmasks = True
-        shown = windows.get("/tables/pages/views", headers={"If-None-Match": hidden.headers["ETag"]})
-        assert shown.status_code == 200, "a copy without the values is none with them"
-        assert {row["card"] for row in shown.json()["rows"]} == {"4711"}
+        visible = windows.get("/tables/pages/views", headers={"If-None-Match": hidden.headers["ETag"]})
+        assert visible.status_code == 200, "a copy without the values is none with them"
+        assert {row["card"] for row in visible.json()["rows"]} == {"4711"}
 
     def test_windows_of_a_masked_key_are_for_callers_with_the_right(self, tmp_path: Path) -> None:
         table = Table(name="cards", key=["card"], schema="card STRING NOT NULL", masked=["card"])

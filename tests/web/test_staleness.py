@@ -24,12 +24,12 @@ class Broker:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.ends: dict[str, int] = {}
-        self.asked = 0
+        self.requests = 0
         self.hangs: dict[str, threading.Event] = {}
         self.began = threading.Semaphore(0)
 
     def stable_offsets(self, topics: Iterable[str]) -> Offsets:
-        self.asked += 1
+        self.requests += 1
         names = sorted(topics)
         self.began.release()
         for name in names:
@@ -103,8 +103,8 @@ def test_ends_that_a_slice_has_passed_are_requested_again(lake: Lake, broker: Br
     assert lake.staleness(view_at(lake, "pos", 5)).offsets == 0
     broker.ends["pos"] = 9
     assert lake.staleness(view_at(lake, "pos", 8)).offsets == 1
-    assert broker.asked == 2
-    assert lake.staleness(view_at(lake, "pos", 8)).offsets == 1 and broker.asked == 2, "within a second it is known"
+    assert broker.requests == 2
+    assert lake.staleness(view_at(lake, "pos", 8)).offsets == 1 and broker.requests == 2, "within a second it is known"
 
 
 def test_a_position_beyond_the_log_has_no_distance_to_its_end(lake: Lake, broker: Broker) -> None:

@@ -10,7 +10,7 @@ from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
 from kappa.wire.decoders import decoder
 
 KIND = pa.struct([("id", pa.string()), ("n", pa.int64())])
-KNOWN: WriterSchemas = {
+SCHEMAS: WriterSchemas = {
     1: WriterSchema(text="{}", kind="JSON"),
     2: WriterSchema(text='"string"'),
     3: None,
@@ -21,7 +21,7 @@ WIRE = b"\0\0\0\0\1"
 
 def decoded(values: list[bytes | None], format: str = "json_schema") -> tuple[list[object], list[str | None]]:
     source = Source(topic="pos", schema="id STRING, n BIGINT", format=format)  # type: ignore[arg-type]
-    rows, reasons = decoder(source, KIND, KNOWN)(pa.array(values, pa.binary()))
+    rows, reasons = decoder(source, KIND, SCHEMAS)(pa.array(values, pa.binary()))
     return rows.to_pylist(), reasons.to_pylist()
 
 

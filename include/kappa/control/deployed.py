@@ -18,13 +18,13 @@ from typing import Any
 
 from kappa.errors import CodeError
 from kappa.topology import registry
-from kappa.topology.described import Deployed
+from kappa.topology.registry import Deployed
 
 #: Most seconds that one file may take: what it imports, Spark and pandas for example, takes a few on a busy machine.
 IMPORT_SECONDS = 30.0
 
 _INCLUDE = Path(__file__).resolve().parents[2]
-_CHILD = "import sys; from kappa.topology import described; described.report(int(sys.argv[1]), sys.argv[2:])"
+_CHILD = "import sys; from kappa.topology import registry; registry.report(int(sys.argv[1]), sys.argv[2:])"
 
 
 def deployed(folder: Path, *, seconds: float = IMPORT_SECONDS) -> tuple[dict[str, Deployed], dict[Path, CodeError]]:

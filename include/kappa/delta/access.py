@@ -1,6 +1,6 @@
 """How Delta tables are reached without a JVM: every call of ``deltalake`` that takes a path is here.
 
-On an object store each has the lake's options (:mod:`kappa.store.options`), and patience of its own: by default
+On an object store each has the lake's options (:mod:`kappa.store.options`), and retries of its own: by default
 ``deltalake`` tries for three minutes before it says that nothing answers.
 """
 
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
 from kappa.store.address import is_remote
-from kappa.store.options import options_of, patience_of
+from kappa.store.options import options_of, retries_of
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def path_of(table: DeltaTable) -> str:
 
 def storage_options(path: str) -> dict[str, str] | None:
     """The options of ``deltalake`` for a path; None for a local one."""
-    return {**patience_of(path).storage_options(), **options_of(path)} if is_remote(path) else None
+    return {**retries_of(path).storage_options(), **options_of(path)} if is_remote(path) else None
 
 
 @contextmanager

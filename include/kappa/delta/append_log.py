@@ -10,15 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from kappa.delta.access import answers, create_table, is_table, open_table, write
-from kappa.delta.log_entries import actions_of, may_have_moved, sync_commits
-from kappa.errors import ConflictError, KappaError, LakeUnreachableError, LedgerError
+from kappa.delta.access import answers, create_table, is_table, open_table
+from kappa.delta.log_entries import sync_commits
+from kappa.delta.log_tables import LogTable, Mode, open_log_table
+from kappa.delta.tail_table import CHECKPOINT_INTERVAL
+from kappa.errors import LakeUnreachableError, LedgerError
 from kappa.replay import stored
 from kappa.store.stores import store_of
 
@@ -31,8 +31,6 @@ FORMAT = "format"
 _APP = "kappa.append_log"
 #: Up to which number rows may have gone, as a Delta transaction of this name says.
 _FLOOR = "kappa.append_log.floor"
-#: Field of a commit that tells it from those of all other writers.
-_MARK = "kappa.mark"
 #: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
 COMPACT_AFTER = 64
 _COMPACT_TARGET_BYTES = 4 << 20
@@ -41,11 +39,9 @@ KEEP_HOURS = 1
 #: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader
 #: that is further behind reads the last checkpoint; an append to what is older is refused.
 _KEEP_LOG_MINUTES = 10
-#: For this long after such a look only the next entry is looked for, by its name: well before an entry could go.
-NEXT_ENTRY_SECONDS = 60.0
 #: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
 _CONFIGURATION = {
-    "delta.checkpointInterval": "50",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.logRetentionDuration": f"interval {_KEEP_LOG_MINUTES} minutes",
     "delta.deletedFileRetentionDuration": f"interval {KEEP_HOURS} hours",
 }
@@ -77,12 +73,10 @@ class AppendLog:
         self.schema = schema.append(pa.field(FORMAT, pa.int64()))
         self._format = format
         self._what = what
-        self._table: DeltaTable | None = None
+        self._table: LogTable | None = None
         self._last = 0
         self._seen: set[str] = set()
         self._merges = 0
-        #: Version at the last look at Delta's log, and when that look began.
-        self._looked = (-1, 0.0)
         self._lock = threading.RLock()
         #: Whether the last refresh gave all rows, because some that this object had not seen are gone.
         self.is_anew = False
@@ -118,36 +112,20 @@ class AppendLog:
             LakeUnreachableError: the storage does not answer.
         """
         with self._lock:
-            if self._is_unchanged():
-                self.is_anew = False
-                return []
             return self._refresh()
-
-    def _is_unchanged(self) -> bool:
-        """Whether nothing was committed since the last look."""
-        version, at = self._looked
-        if self._table is None or self._table.version() != version:
-            return False
-        if time.monotonic() - at > NEXT_ENTRY_SECONDS:
-            return False
-        try:
-            return not may_have_moved(self.path, version)
-        except (OSError, KappaError):  # a look says what is wrong with the storage
-            return False
 
     def _refresh(self) -> list[dict[str, Any]]:
         from deltalake.exceptions import DeltaError
 
-        started = time.monotonic()
         if self._table is None and not self.exists():
             return []
         try:
             if self._table is None:
-                self._table = open_table(self.path)
-            else:
-                with answers(self.path):
-                    self._table.update_incremental()
-            floor = self._table.transaction_version(_FLOOR) or 0
+                self._table = open_log_table(self.path)
+            elif not self._table.advance():
+                self.is_anew = False
+                return []
+            floor = self._table.transaction(_FLOOR) or 0
         except DeltaError as error:
             if not self.exists():
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
@@ -155,7 +133,7 @@ class AppendLog:
         self.is_anew = 0 < self._last < floor
         if self.is_anew:
             self._last, self._seen = 0, set()
-        files = self._files()
+        files = self._table.files()
         added = self._read(files - self._seen)
         new = {row["n"]: row for row in added if row["n"] > self._last}  # a merged file repeats rows
         self._seen = files
@@ -167,7 +145,6 @@ class AppendLog:
                 path=self.path,
             )
         self._last = max([self._last, *new])
-        self._looked = (self._table.version(), started)
         return [new[n] for n in sorted(new)]
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
@@ -199,7 +176,7 @@ class AppendLog:
     def rows(self) -> list[dict[str, Any]]:
         """All rows that there were at the last :meth:`refresh`, in order of ``n``."""
         with self._lock:
-            return [] if self._table is None else sorted(self._read(self._files()), key=lambda row: int(row["n"]))
+            return [] if self._table is None else sorted(self._read(self._table.files()), key=lambda row: int(row["n"]))
 
     def full_schema(self) -> pa.Schema:
         """The columns of this code, and those that other code gave the table."""
@@ -207,8 +184,8 @@ class AppendLog:
 
         if self._table is None or self._is_alike(self._table):
             return self.schema
-        theirs = pa.schema(self._table.schema().to_arrow())
-        return pa.schema([*self.schema, *(column for column in theirs if column.name not in self.schema.names)])
+        others = (column for column in self._table.columns() if column.name not in self.schema.names)
+        return pa.schema([*self.schema, *others])
 
     def replace(self, kept_rows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
         """Replace the rows of the log, if nothing was appended since the last :meth:`refresh`.
@@ -245,81 +222,29 @@ class AppendLog:
         """
         with self._lock:
             numbered = self._numbered(rows)
-            table = self._write(numbered, len(rows), "append", {})
+            self._write(numbered, len(rows), "append", {})
             if len(self._seen) > COMPACT_AFTER:
-                self._compact(table)
+                self._compact()
             return numbered
 
     def _numbered(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return [{FORMAT: self._format, **row, "n": self._last + index} for index, row in enumerate(rows, start=1)]
 
-    def _write(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        more: int,
-        mode: Literal["append", "overwrite"],
-        versions: Mapping[str, int],
-    ) -> DeltaTable:
+    def _write(self, rows: Sequence[Mapping[str, Any]], more: int, mode: Mode, floor: Mapping[str, int]) -> None:
         import pyarrow as pa
-        from deltalake import CommitProperties, Transaction
-        from deltalake.exceptions import CommitFailedError, DeltaError
 
-        table = self._table
-        if table is None:
+        if self._table is None:
             raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
-        if not self.exists():  # otherwise a file without a commit would bring the folder back
-            raise LedgerError(f"The table {self.path} is gone.", path=self.path)
-        transactions = {_APP: self._last + more, **versions}
-        # An answer may be lost after the commit: then the writer's own entry stands in its way, and says so.
-        mark = uuid.uuid4().hex
-        properties = CommitProperties(
-            app_transactions=[Transaction(name, version) for name, version in transactions.items()],
-            custom_metadata={_MARK: mark},
-            max_commit_retries=0,
+        self._table.commit(
+            pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),
+            {_APP: self._last + more, **floor},
+            mode,
+            adds_columns=not self._is_alike(self._table),
         )
-        before = table.version()
-        try:
-            write(
-                table,
-                pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),
-                properties,
-                mode=mode,
-                schema_mode=None if self._is_alike(table) else "merge",
-            )
-        except CommitFailedError as error:
-            if not self._is_own_commit(before + 1, mark):
-                raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
-            table.update_incremental()
-        except LakeUnreachableError:
-            if not self._is_own_commit(before + 1, mark):
-                raise
-            table.update_incremental()
-        except DeltaError as error:
-            if self._is_past(before):  # so far behind that the log's next entry was removed
-                raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
-            raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
-        # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
-        version = table.version()
-        sync_commits(self.path, range(0 if version == 1 else version, version + 1))
-        return table
 
-    def _is_own_commit(self, version: int, mark: str) -> bool:
-        """Whether a commit of the log is one that this object wrote."""
-        actions = actions_of(self.path, version) or []
-        return any(action["commitInfo"].get(_MARK) == mark for action in actions if "commitInfo" in action)
-
-    def _is_past(self, version: int) -> bool:
-        """Whether the table has gone on beyond a version."""
-
-        return self.exists() and open_table(self.path).version() > version
-
-    def _files(self) -> set[str]:
-        """Files of the table, by name: Delta gives URIs, in which blanks and letters with umlauts are encoded."""
-        return set() if self._table is None else {uri.rpartition("/")[2] for uri in self._table.file_uris()}
-
-    def _is_alike(self, table: DeltaTable) -> bool:
+    def _is_alike(self, table: LogTable) -> bool:
         """Whether the table has the columns of this code, and no others."""
-        return {field.name for field in table.schema().fields} == set(self.schema.names)
+        return set(table.columns().names) == set(self.schema.names)
 
     def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
         return [row for file in files for row in _python_rows(self._rows_of(file))]
@@ -330,23 +255,26 @@ class AppendLog:
         import pyarrow.parquet as pq
 
         # A dataset would take "=" in a folder's name for a partition.
-        content = store_of(self.path).get(f"{self.path}/{file}")
+        place = f"{self.path}/{file}"
+        content = store_of(place).get(place) if self._table is None else self._table.content(file)
         if content is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.path}/{file}")
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
         read = pq.ParquetFile(pa.BufferReader(content)).read()
         if FORMAT in read.column_names:
             newest = pc.max(read[FORMAT]).as_py()
             stored.check_format(newest, self._format, what=self._what, where=self.path)
         return read
 
-    def _compact(self, table: DeltaTable) -> None:
+    def _compact(self) -> None:
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
 
+        table = open_table(self.path)
         try:
-            table.optimize.compact(
-                target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
-            )
+            with answers(self.path):
+                table.optimize.compact(
+                    target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
+                )
             # Before the files that were merged can go.
             sync_commits(self.path, range(table.version(), table.version() + 1))
             self._merges += 1

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.delta.access import create_table, is_table, open_table, path_of, write
 from kappa.delta.log_entries import entry_of, messages
+from kappa.delta.tail_table import TailTable, tail_of
 from kappa.errors import ConflictError, DisagreementError
+from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 from kappa.topology.ddl import Column, delta_schema, quote
 
@@ -139,8 +141,11 @@ def version_after(path: str, since: int) -> int:
 
     Only the entries of these commits are looked for, by name: opening a table takes a small slice ten times as long.
     """
-    newest = since
-    store = store_of(path)
+    if is_remote(path):
+        tail = tail_of(path)
+        tail.advance()
+        return max(since, tail.version)
+    newest, store = since, store_of(path)
     while store.head(entry_of(path, newest + 1)) is not None:
         newest += 1
     return version(path) if newest == since else newest  # entries of long ago are gone
@@ -180,6 +185,8 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
         ConflictError: another process wrote to the table at the same time.
         DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
     """
+    if is_remote(path) and _append_to_tail(tail_of(path), rows, seq, plan):
+        return True
     table = open_table(path)
     if _is_written(table, seq, plan):
         return False
@@ -188,6 +195,20 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
             write(table, _conform(rows, table), _transaction(seq, plan))
         else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
             _write_nothing(table, seq, plan)
+    return True
+
+
+def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None) -> bool:
+    """Append by two requests, where the slice is the first of its number and the table has no partitions."""
+    if tail.partition_by:
+        return False
+    tail.advance()
+    last = tail.transaction(APP)
+    if last is not None and last >= seq:
+        return False
+    message = None if plan is None else _commit_message(seq, plan)
+    own_rows = rows.select(tail.columns.names).cast(tail.columns)
+    tail.append(own_rows, {APP: seq}, user_metadata=message)
     return True
 
 

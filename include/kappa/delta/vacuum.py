@@ -7,7 +7,7 @@ frozen in the middle and wakes up later removes nothing that a newer version nam
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kappa import clock
@@ -15,6 +15,7 @@ from kappa.delta import table_files, tables
 from kappa.delta.access import open_table
 from kappa.delta.log_entries import entry_of
 from kappa.faults import crash_point
+from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -85,19 +86,20 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
     versions = sorted({*keep(), table.version()})
     check()
     _forget_log(path, table, versions[0])
+    ages = ((_ABANDONED_HOURS, True, max(age, timedelta(hours=_ABANDONED_HOURS))), (0, False, age))
     unneeded = {
-        name
-        for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
+        name: least
+        for hours, is_full, least in ages
         for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=versions)
     }
     if not unneeded:
         return 0
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
-    oldest = clock.now() - age
+    now = _now(path, table)
     present = [
         file.path
         for file in store.files(path)
-        if file.path.removeprefix(f"{path}/") in unneeded and file.modified <= oldest
+        if (name := file.path.removeprefix(f"{path}/")) in unneeded and file.modified <= now - unneeded[name]
     ]
     crash_point("vacuum.chosen")
     for file in present:
@@ -106,11 +108,20 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
     return len(present)
 
 
+def _now(path: str, table: DeltaTable) -> datetime:
+    """The present by the clock of the files' ages, or a moment before: on an object store, that of the last commit."""
+    if is_remote(path):
+        entry = store_of(path).head(entry_of(path, table.version()))
+        return datetime.fromtimestamp(0, UTC) if entry is None else entry.modified
+    return clock.now()
+
+
 def _forget_log(path: str, table: DeltaTable, oldest: int) -> None:
     """Remove old log entries, unless the oldest version that is kept is as old: it could not be opened without them."""
     if oldest < table.version():
         entry = store_of(path).head(entry_of(path, oldest))
-        # An hour less than the log's: of entries that are nearly as old nothing is decided.
+        # An hour less than the log's: of entries that are nearly as old nothing is decided. By this host's clock, as
+        # `deltalake` decides: two clocks could disagree.
         if entry is None or clock.now() - entry.modified >= timedelta(hours=tables.LOG_HOURS - 1):
             return
     table.cleanup_metadata()

@@ -1,11 +1,11 @@
-"""A topology as lines for a terminal."""
+"""A topology as lines for a terminal: their width, and texts broken to fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unicodedata import combining, east_asian_width
 
 from kappa.drawing.graph import Box, Graph, Kind
-from kappa.drawing.lines import width, wrapped
 from kappa.errors import visible
 
 #: Most columns of a line, and those after which details begin at the latest.
@@ -56,3 +56,37 @@ def _label(box: Box) -> str:
 
 def _details(box: Box) -> list[str]:
     return [visible(detail) for detail in box.details]
+
+
+def width(text: str) -> int:
+    """How many columns a text takes in a font of one width."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def wrapped(text: str, most: int) -> list[str]:
+    """Lines of at most this many columns, broken at spaces, within a word only where it is longer than a line.
+
+    Args:
+        text: visible text.
+        most: columns of a line, at least 2.
+    """
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if width(joined) <= most:
+            lines[-1] = joined
+            continue
+        pieces = _pieces(word, most)
+        lines += pieces if lines[-1] else pieces[1:]
+        if lines[0] == "":
+            lines[0] = pieces[0]
+    return lines
+
+
+def _pieces(word: str, most: int) -> list[str]:
+    pieces = [""]
+    for c in word:
+        if width(pieces[-1] + c) > most:
+            pieces.append("")
+        pieces[-1] += c
+    return pieces

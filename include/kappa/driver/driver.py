@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from kappa.config import Config
 from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_abandonable, last_stuck
-from kappa.driver.backfill import Replacements
-from kappa.driver.claiming import claim
-from kappa.driver.driven_epoch import DrivenEpoch
+from kappa.driver.driven_epoch import DrivenEpoch, claim
 from kappa.driver.handovers.handover import Handover
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.live import Live
-from kappa.driver.merges import IDLE_SECONDS, Merges
+from kappa.driver.merges import Merges
 from kappa.driver.processes import process
+from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
@@ -231,10 +230,10 @@ class Driver:
 
     def _unwanted(self, epoch: EpochRecord) -> str | None:
         """Why the epoch needs no driver, or None."""
+        if epoch.stage.is_ended:  # first: what is left of a removed ledger may not be one that can be read
+            return f"epoch is {epoch.stage.lower()}"
         if self.voice.is_lost:
             Ledger(self.epoch.paths.ledger).check_claim(self.epoch.writer)
-        if epoch.stage.is_ended:
-            return f"epoch is {epoch.stage.lower()}"
         if not epoch.is_wanted:
             return "stopped on request" if epoch.stage is not Stage.RETIRED else "retired"
         return None
@@ -316,7 +315,7 @@ class Driver:
         if not self._is_attested:  # its last commit is not where the epoch stopped sending: no other can begin there
             if record.handover is not None and record.live == epoch.paths.epoch:
                 self._handover.refuse(record.handover, stuck.reason)
-            time.sleep(IDLE_SECONDS)
+            time.sleep(self.epoch.config.idle_seconds)
             return
         state = epoch.ledger.state()
         upgrade = record.epoch(epoch.paths.epoch).upgrade
@@ -326,7 +325,7 @@ class Driver:
                 return
             self._live.next(record, begun(state))
             return
-        time.sleep(IDLE_SECONDS)
+        time.sleep(self.epoch.config.idle_seconds)
 
     def _leave(self, record: TopologyRecord, state: LedgerState, plan: LedgerRow) -> None:
         """Close the slice at which the epoch is stuck, so that another can go on; a sent one has to be finished."""
@@ -346,4 +345,4 @@ class Driver:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self.voice.stop_reason:
             self.voice.watchdog.begin("pausing after an error")
-            time.sleep(IDLE_SECONDS)
+            time.sleep(self.epoch.config.idle_seconds)

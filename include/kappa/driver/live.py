@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_shrunk
-from kappa.driver.backfill import Replacements
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.handovers import reconciliation
 from kappa.driver.handovers.handover import Handover
 from kappa.driver.lazy_engines import LazyEngines
-from kappa.driver.merges import IDLE_SECONDS, Merges
+from kappa.driver.merges import Merges
+from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
 from kappa.faults import crash_point
@@ -131,7 +131,7 @@ class Live:
         try:
             while query.is_active() and (record := self._serving()) is not None:
                 voice.watchdog.begin("watching micro-batches")
-                time.sleep(IDLE_SECONDS / 2)
+                time.sleep(self._epoch.config.idle_seconds / 2)
                 query.between(merges.merge_when_due)  # a slice is another thread's, and so is the ledger then
                 if record.epoch(epoch.paths.epoch).backfills:
                     query.between(self._backfill_now)
@@ -146,7 +146,7 @@ class Live:
             self._slices.cut(state, cut, sends="live", what="live")
             return
         self._voice.say("live")
-        self._merges.idle(IDLE_SECONDS / 2)
+        self._merges.idle(0.5)
 
     def _begin_serving(self) -> None:
         """Forget, once, the differences of one that died between its resume row and this."""

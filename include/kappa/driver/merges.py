@@ -12,9 +12,6 @@ from kappa.driver.voice import Voice
 from kappa.errors import StaleWriterError, first_line
 from kappa.slices.merging import merge_between, unmerged_since
 
-#: Pause between two looks at the record while there is nothing to do.
-IDLE_SECONDS = 0.2
-
 
 class Merges:
     """Brings changes into the tables while no slice is in work."""
@@ -25,11 +22,15 @@ class Merges:
         self._voice = voice
         self._looked = (-1, 0.0)
 
-    def idle(self, seconds: float = IDLE_SECONDS) -> None:
-        """Wait for what comes next, and meanwhile merge what has waited long enough. Between two slices only."""
+    def idle(self, share: float = 1.0) -> None:
+        """Wait for what comes next, and meanwhile merge what has waited long enough. Between two slices only.
+
+        Args:
+            share: of the pause between two looks.
+        """
         self._voice.watchdog.begin("waiting for what comes next")
         self.merge_when_due()
-        time.sleep(seconds)
+        time.sleep(share * self._epoch.config.idle_seconds)
 
     def merge_when_due(self) -> None:
         """Merge changes that wait for longer than they may. Between two slices only."""
@@ -53,10 +54,10 @@ class Merges:
         epoch, log, run = self._epoch, self._voice.log, self._engines.opened_run
         if run is None:
             return
+        if epoch.record().epoch(epoch.paths.epoch).stage.is_ended:  # its ledger may be gone
+            return
         state = epoch.ledger.state()
         if not state.commits or self._engines.is_spark_dead():
-            return
-        if epoch.record().epoch(epoch.paths.epoch).stage.is_ended:
             return
         self._looked = (state.commits[-1].seq, time.monotonic())
         try:

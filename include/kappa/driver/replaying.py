@@ -13,7 +13,7 @@ from kappa.driver.attempts import SHRINK, Attempts
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.handovers.handover import Handover
 from kappa.driver.lazy_engines import LazyEngines
-from kappa.driver.merges import IDLE_SECONDS, Merges
+from kappa.driver.merges import Merges
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
 from kappa.errors import LedgerError
@@ -221,7 +221,7 @@ class Replay:
             self._epoch.event("caught_up", seq=self._epoch.ledger.state().seq, lag=lag)
         elif not has_moved:
             voice.say("waiting for the epochs that it reads to come to where the live epoch stands")
-            time.sleep(IDLE_SECONDS)
+            time.sleep(self._epoch.config.idle_seconds)
 
     def _is_level(self, record: TopologyRecord) -> bool:
         """Whether the epoch stands where a commit of the live epoch stands."""

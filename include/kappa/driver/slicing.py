@@ -14,7 +14,6 @@ from kappa.driver.decisions import Decisions
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.maintenance import is_due, maintain
-from kappa.driver.merges import IDLE_SECONDS
 from kappa.driver.next_slice import cuts_of
 from kappa.driver.slice_sizes import AnyCut, SliceSizes
 from kappa.driver.upstreams import Cut
@@ -101,7 +100,7 @@ class Slices:
         """One live slice towards ``end``; a pause where none can be made yet."""
         cut = self._bounded(state, partial(self.cuts.towards, state, end), self._first_or_most)
         if cut is None:
-            time.sleep(IDLE_SECONDS / 2)
+            time.sleep(self._epoch.config.idle_seconds / 2)
         else:
             self.cut(state, cut, sends="live", what=what)
 

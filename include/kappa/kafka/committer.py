@@ -13,8 +13,7 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from kappa.kafka.bounded import bounded
-from kappa.kafka.connection import client_settings, explained, unreachable
+from kappa.kafka.connection import bounded, client_settings, explained, unreachable
 
 #: The first group of a broker, or one whose coordinator moves: the client does not try these again by itself.
 _COORDINATOR_SETTLING = (

@@ -1,18 +1,21 @@
-"""How Kappa's Kafka clients connect, and what their errors mean."""
+"""How Kappa's Kafka clients connect, what their errors mean, and calls of theirs that may never come back."""
 
 from __future__ import annotations
 
 import socket
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kappa.config import client_file_of
 from kappa.errors import BrokerUnreachableError, ConfigError, ConflictError, KappaError, TopologyError
 from kappa.kafka.client_file import SETTING, for_librdkafka
+
+T = TypeVar("T")
 
 _UNREACHABLE = {
     KafkaError._TRANSPORT,
@@ -193,3 +196,33 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
             "kappa start <topology> --execute"
         )
     return TopologyError(f"Kafka at {bootstrap_servers} refused: {doing} ({text}).{way_out}", **values)
+
+
+def bounded(call: Callable[[], T], seconds: float, name: str) -> T:
+    """Make a call in a thread of its own; its result, or what it raises.
+
+    Args:
+        call: takes no arguments. Use nothing that it holds again once it hangs.
+        seconds: how long to wait for it.
+        name: of the thread, for a dump of all stacks.
+
+    Raises:
+        TimeoutError: it is still under way. It is left to itself and does not keep the process from ending.
+    """
+    answers: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failures:
+        raise failures[0]
+    if not answers:
+        raise TimeoutError(f"{name} did not end in {seconds:g} s")
+    return answers[0]

@@ -13,9 +13,9 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError
-from kappa.kafka.bounded import bounded
 from kappa.kafka.connection import (
     NOT_ALLOWED,
+    bounded,
     client_settings,
     explained,
     producer_settings,

@@ -8,18 +8,26 @@ by all of them but ``count()``.
 
 from __future__ import annotations
 
-import builtins
-import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kappa.errors import TopologyError
-from kappa.operators import origin
-from kappa.operators.parts import CHANGED, ORIGIN, Part, ddl_of, derived, internal, lifted, merged, values
+from kappa.operators import origin, sums
+from kappa.operators.parts import (
+    CHANGED,
+    ORIGIN,
+    Part,
+    Types,
+    ddl_of,
+    derived,
+    internal,
+    lifted,
+    merged,
+    value_sql,
+    values,
+)
 from kappa.topology import ORDER
-from kappa.topology.ddl import Column, columns_of, is_numeric, quote
+from kappa.topology.ddl import Column, columns_of, quote
 from kappa.topology.reserved import is_reserved
 
 __all__ = [
@@ -50,15 +58,6 @@ __all__ = [
     "variance",
 ]
 
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-#: Decimals have at most this many digits.
-_DIGITS = 38
-#: Digits of integers, by type.
-_DIGITS_OF = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-
-
-Types = Mapping[str, Column]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
@@ -82,9 +81,9 @@ def count(column: str | None = None) -> Aggregate:
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
         if column is None:
-            return (_added(name, "BIGINT", "1L", "-1L", is_value=True),)
-        sql = _sql(types, column, "count")
-        return (_counted(name, sql, is_value=True),)
+            return (sums.added(name, "BIGINT", "1L", "-1L", is_value=True),)
+        sql = value_sql(types, column, "count")
+        return (sums.counted(name, sql, is_value=True),)
 
     if column is None:
         return Aggregate(text="count()", parts=parts)
@@ -98,7 +97,7 @@ def sum(column: str) -> Aggregate:
     """
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
-        return (_summed(name, types, column, "sum", is_value=True),)
+        return (sums.summed(name, types, column, "sum", is_value=True),)
 
     return Aggregate(text=f"sum({column})", parts=parts, columns=(column,))
 
@@ -121,16 +120,7 @@ def avg(column: str) -> Aggregate:
     """
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
-        total = _summed(f"{name}__sum", types, column, "avg")
-        many = _counted(f"{name}__count", _sql(types, column, "avg"))
-        size = _DECIMAL.fullmatch(str(types[column].delta))
-        digits, scale = (20, 0) if size is None else (int(size[1]), int(size[2]))
-        kind = f"DECIMAL({builtins.min(_DIGITS, digits + 4)}, {builtins.min(_DIGITS - 1, scale + 4)})"
-        whole = f"CAST({quote(total.name)} AS DECIMAL(20, 0))" if size is None else quote(total.name)
-        # A divisor of 20 digits: Spark gives a quotient as many integer digits as the dividend has, whatever divides.
-        divisor = f"CAST(NULLIF({quote(many.name)}, 0L) AS DECIMAL(20, 0))"
-        value = Part(name=name, type=kind, derived=f"CAST({whole} / {divisor} AS {kind})", is_value=True)
-        return value, total, many
+        return sums.mean(name, types, column)
 
     return Aggregate(text=f"avg({column})", parts=parts, columns=(column,))
 
@@ -173,7 +163,7 @@ def distinct(column: str, k: int = 1024) -> Aggregate:
     _at_least(2, k, f"agg.distinct({column!r}): k")
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
-        sql, hashes = _sql(types, column, "distinct"), f"{name}__hashes"
+        sql, hashes = value_sql(types, column, "distinct"), f"{name}__hashes"
         quoted_hashes, count = quote(hashes), f"SIZE({quote(hashes)})"
         # Hashes are signed: the k-th smallest lies at (h + 2^63) / 2^64 of the way.
         reached = f"((ELEMENT_AT({quoted_hashes}, {k}) + 9223372036854775808D) / 18446744073709551616D)"
@@ -208,7 +198,7 @@ def top(column: str, n: int, *, by: str) -> Aggregate:
     _at_least(1, n, f"agg.top({column!r}): n")
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
-        sql, rank, own = _sql(types, column, "top"), _sql(types, by, "top"), quote(name)
+        sql, rank, own = value_sql(types, column, "top"), value_sql(types, by, "top"), quote(name)
         pair = f"STRUCT<by: {types[by].type}, value: {types[column].type}>"
         is_known = "EXISTS(_kept, _other -> _other.value = _one.value)"
         return (
@@ -237,7 +227,7 @@ def collect(column: str, most: int = 100) -> Aggregate:
     _at_least(1, most, f"agg.collect({column!r}): most")
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
-        sql, rows = _sql(types, column, "collect"), f"{name}__rows"
+        sql, rows = value_sql(types, column, "collect"), f"{name}__rows"
         kind = _placed(types[column].type)
         sorted_rows = f"SORT_ARRAY(FLATTEN(COLLECT_LIST({quote(rows)})))"
         return (
@@ -303,81 +293,16 @@ def text_of(aggregates: Mapping[str, Aggregate]) -> str:
     return ", ".join(f"{name}={aggregates[name].text}" for name in sorted(aggregates))
 
 
-def _added(name: str, kind: str, of_row: str, undone: str, *, is_value: bool = False) -> Part:
-    own = quote(name)
-    return Part(
-        name=name,
-        type=kind,
-        of_row=of_row,
-        of_parts=f"CAST(COALESCE(SUM({own}), 0) AS {kind})",
-        undone=undone,
-        is_value=is_value,
-    )
-
-
-def _counted(name: str, sql: str, *, is_value: bool = False) -> Part:
-    return _added(name, "BIGINT", f"IF({sql} IS NULL, 0L, 1L)", f"IF({sql} IS NULL, 0L, -1L)", is_value=is_value)
-
-
-def _summed(name: str, types: Types, column: str, what: str, *, is_value: bool = False) -> Part:
-    sql = _sql(types, column, what)
-    operand = types[column]
-    if not is_numeric(operand) or operand.delta in ("double", "float"):
-        why = "whose sum depends on the order of adding" if is_numeric(operand) else "which has no sum"
-        raise TopologyError(
-            f"agg.{what}({column!r}): the column is {operand.type}, {why}. Name a column of integers or of DECIMAL; "
-            "cast it before.",
-            column=column,
-        )
-    kind = type_of_sum(operand)
-    return _added(
-        name,
-        kind,
-        f"CAST(COALESCE({sql}, 0) AS {kind})",
-        f"CAST(-COALESCE(CAST({sql} AS {kind}), 0) AS {kind})",
-        is_value=is_value,
-    )
-
-
-def type_of_sum(column: Column) -> str:
-    """The type of a sum of integers or of DECIMAL: that of :func:`sum`."""
-    size = _DECIMAL.fullmatch(str(column.delta))
-    return "BIGINT" if size is None else f"DECIMAL({builtins.min(_DIGITS, int(size[1]) + 10)}, {size[2]})"
-
-
 def _spread(what: str, column: str, of_variance: str) -> Aggregate:
     def parts(name: str, types: Types) -> tuple[Part, ...]:
-        sql = _sql(types, column, what)
-        total = _summed(f"{name}__sum", types, column, what)
-        many = _counted(f"{name}__count", sql)
-        size = _DECIMAL.fullmatch(str(types[column].delta))
-        digits, scale = (_DIGITS_OF[types[column].delta], 0) if size is None else map(int, size.groups())
-        if 2 * digits > _DIGITS:
-            raise TopologyError(
-                f"agg.{what}({column!r}): the column is {types[column].type}, and no DECIMAL holds its squares. Cast "
-                "it to at most 19 digits.",
-                column=column,
-            )
-        kind = f"DECIMAL({_DIGITS}, {2 * scale})"
-        narrow = f"CAST({sql} AS DECIMAL({digits}, {scale}))"
-        square = f"COALESCE(CAST({narrow} * {narrow} AS {kind}), 0)"
-        squares = _added(f"{name}__squares", kind, f"CAST({square} AS {kind})", f"CAST(-{square} AS {kind})")
-        n, s, q = (quote(part.name) for part in (many, total, squares))
-        whole = f"CAST({s} AS DECIMAL({_DIGITS}, {scale}))"
-        exact = f"TRY_SUBTRACT(TRY_MULTIPLY(CAST({n} AS DECIMAL(20, 0)), {q}), TRY_MULTIPLY({whole}, {whole}))"
-        rounded = f"GREATEST({n} * CAST({q} AS DOUBLE) - CAST({s} AS DOUBLE) * CAST({s} AS DOUBLE), 0D)"
-        quotient = f"COALESCE(CAST({exact} AS DOUBLE), {rounded}) / (CAST({n} AS DOUBLE) * ({n} - 1L))"
-        value = Part(
-            name=name, type="DOUBLE", derived=f"IF({n} < 2L, NULL, {of_variance.format(quotient)})", is_value=True
-        )
-        return value, many, total, squares
+        return sums.spread(name, types, column, what, of_variance)
 
     return Aggregate(text=f"{what}({column})", parts=parts, columns=(column,))
 
 
 def _least(what: str, column: str) -> Aggregate:
     def parts(name: str, types: Types) -> tuple[Part, ...]:
-        sql = _sql(types, column, what)
+        sql = value_sql(types, column, what)
         own = f"{what.upper()}({quote(name)})"
         return (Part(name=name, type=types[column].type, of_row=sql, of_parts=own, is_value=True),)
 
@@ -386,7 +311,7 @@ def _least(what: str, column: str) -> Aggregate:
 
 def _at_an_end(what: str, function: str, column: str) -> Aggregate:
     def parts(name: str, types: Types) -> tuple[Part, ...]:
-        sql, row = _sql(types, column, what), f"{name}__{what}"
+        sql, row = value_sql(types, column, what), f"{name}__{what}"
         return (
             Part(name=name, type=types[column].type, derived=f"{quote(row)}.value", is_value=True),
             Part(
@@ -411,37 +336,6 @@ def _placed(kind: str) -> str:
 
 def _listed(is_left_out: str, sql: str, kind: str) -> str:
     return f"IF({is_left_out}, CAST(ARRAY() AS ARRAY<{kind}>), ARRAY({sql}))"
-
-
-def _sql(types: Types, column: str, what: str) -> str:
-    """A column's value, of equals always the same one.
-
-    Raises:
-        TopologyError: there is no such column, or its values cannot be compared.
-    """
-    if column not in types:
-        near = difflib.get_close_matches(column, types, n=1, cutoff=0.0)
-        raise TopologyError(
-            f"agg.{what}({column!r}): the rows have no such column. Did you mean {near[0] if near else None!r}? They "
-            f"have {sorted(types)}.",
-            column=column,
-        )
-    if what != "count" and _has_map(types[column].delta):
-        raise TopologyError(
-            f"agg.{what}({column!r}): the column is {types[column].type}; maps have no order. Name a column without.",
-            column=column,
-        )
-    if types[column].delta in ("double", "float"):  # -0.0 equals 0.0, and which one came first would show
-        return f"CAST({quote(column)} + 0D AS {types[column].type})"
-    return quote(column)
-
-
-def _has_map(kind: Any) -> bool:
-    if not isinstance(kind, dict):
-        return False
-    if kind["type"] == "struct":
-        return any(_has_map(part["type"]) for part in kind["fields"])
-    return kind["type"] == "map" or _has_map(kind["elementType"])
 
 
 def _at_least(least: int, value: int, what: str) -> None:

@@ -20,7 +20,8 @@ from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, key_columns, key_ddl, quoted_names, with_key
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quote
-from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from kappa.errors import TopologyError
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of
 from kappa.topology.emission import Cuts, Emission, strictest
-from kappa.topology.operator import Operator, RowsInput, TableInput
+from kappa.topology.operator import Operator
+from kappa.topology.operator_inputs import RowsInput, TableInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,8 @@ from kappa.operators.records import is_deleted, last_of_each
 from kappa.operators.sequence import content as content_of
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
-from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,19 +6,23 @@ rows and the state before together. Parts merge in any order and in any number o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.keys import of_keys
-from kappa.topology.ddl import quote, quoted
+from kappa.topology.ddl import Column, quote, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: A group whose parts are merged has this column: whether one of them came from the rows at hand.
 CHANGED = "_changed"
+#: Columns of rows, by name.
+Types = Mapping[str, Column]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,29 @@ class Part:
 
 #: Where an emitted row comes from, as a part; for operators that emit rows.
 ORIGIN = Part(name=origin.ORIGIN, type=origin.ORIGIN_TYPE, of_row=origin.OF_ROW, of_parts=origin.OF_PARTS)
+
+
+def value_sql(types: Types, column: str, what: str) -> str:
+    """SQL of a column's value for an aggregate, of equals always the same one.
+
+    Raises:
+        TopologyError: there is no such column, or its values cannot be compared.
+    """
+    if column not in types:
+        near = difflib.get_close_matches(column, types, n=1, cutoff=0.0)
+        raise TopologyError(
+            f"agg.{what}({column!r}): the rows have no such column. Did you mean {near[0] if near else None!r}? They "
+            f"have {sorted(types)}.",
+            column=column,
+        )
+    if what != "count" and _has_map(types[column].delta):
+        raise TopologyError(
+            f"agg.{what}({column!r}): the column is {types[column].type}; maps have no order. Name a column without.",
+            column=column,
+        )
+    if types[column].delta in ("double", "float"):  # -0.0 equals 0.0, and which one came first would show
+        return f"CAST({quote(column)} + 0D AS {types[column].type})"
+    return quote(column)
 
 
 def values(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -155,3 +182,11 @@ def _side_by_side(
     joined = new.join(old, on=list(group), how="left" if also == "FALSE" else "full")
     pair = "CASE WHEN _old IS NULL THEN ARRAY(_new) WHEN _new IS NULL THEN ARRAY(_old) ELSE ARRAY(_new, _old) END"
     return joined.where("_new IS NOT NULL OR _also").selectExpr(*keys, f"INLINE({pair})")
+
+
+def _has_map(kind: Any) -> bool:
+    if not isinstance(kind, dict):
+        return False
+    if kind["type"] == "struct":
+        return any(_has_map(part["type"]) for part in kind["fields"])
+    return kind["type"] == "map" or _has_map(kind["elementType"])

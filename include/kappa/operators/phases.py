@@ -15,7 +15,8 @@ from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column
-from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,17 +11,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.operators.agg import type_of_sum
 from kappa.operators.aggregates import keys_of
 from kappa.operators.bound import TableOperator, declared_as, emission
 from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, is_present, key_ddl, of_keys
 from kappa.operators.records import last_of_each
 from kappa.operators.sequence import along, in_order
+from kappa.operators.sums import type_of_sum
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
 from kappa.topology.emission import Cuts, Emission
-from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:

@@ -84,6 +84,8 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str]) 
     check_access(access)
     s3a = {**_address(lake, access), **_credentials(access)}
     return {
+        # Made anew after each commit by a file that is copied and deleted: a dozen requests, half of them dear ones.
+        "spark.databricks.delta.writeChecksumFile.enabled": "false",
         **{f"spark.hadoop.fs.{scheme}.impl": _FILE_SYSTEM for scheme in _SCHEMES},
         **{_log_store(scheme): LOG_STORE for scheme in _SCHEMES},
         **{f"{_HADOOP}{name}": value for name, value in s3a.items()},

@@ -2,7 +2,7 @@
 
 ``address``   the lake's address, parsed once
 ``options``   what a process needs to reach an object store
-``patience``  how long a call waits for an answer
+``retries``   how long a call waits for an answer
 ``store``     what both kinds offer
 ``stores``    the store of a path
 ``local``     a disk

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from kappa import properties
 from kappa.errors import ConfigError
 from kappa.store.address import is_remote
-from kappa.store.patience import Patience
+from kappa.store.retries import Retries
 
 SETTING = "KAPPA_LAKE_CLIENT_FILE"
 
@@ -32,15 +32,15 @@ NAMES = {
 }
 
 _TRUE = ("1", "true", "on", "yes", "y")
-PATIENCE = Patience()
-#: Lake -> the file that its processes read, and their patience.
-_lakes: dict[str, tuple[str, Patience]] = {}
+RETRIES = Retries()
+#: Lake -> the file that its processes read, and their retries.
+_lakes: dict[str, tuple[str, Retries]] = {}
 
 
-def declare(lake: str, file: str, patience: Patience = PATIENCE) -> None:
+def declare(lake: str, file: str, retries: Retries = RETRIES) -> None:
     """Say which file has the options of a lake, empty for none, and how long its calls wait for an answer."""
     if is_remote(lake):
-        _lakes[lake] = (file, patience)
+        _lakes[lake] = (file, retries)
 
 
 def options_of(path: str) -> dict[str, str]:
@@ -60,7 +60,7 @@ def options_of(path: str) -> dict[str, str]:
     return options
 
 
-def patience_of(path: str) -> Patience:
+def retries_of(path: str) -> Retries:
     """How long calls wait for the store of a path in a lake."""
     return _declared(path)[1]
 
@@ -128,7 +128,7 @@ def is_true(value: str) -> bool:
     return value.strip().lower() in _TRUE
 
 
-def _declared(path: str) -> tuple[str, Patience]:
-    """The file and the patience of the lake of a path: of the innermost, where one is in a folder of another."""
+def _declared(path: str) -> tuple[str, Retries]:
+    """The file and the retries of the lake of a path: of the innermost, where one is in a folder of another."""
     lakes = [lake for lake in list(_lakes) if path == lake or path.startswith(f"{lake}/")]
-    return _lakes[max(lakes, key=len)] if lakes else ("", PATIENCE)
+    return _lakes[max(lakes, key=len)] if lakes else ("", RETRIES)

@@ -9,16 +9,15 @@ import errno
 import io
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
-from kappa import clock
 from kappa.errors import LakeUnreachableError
 from kappa.store.address import bucket_and_key
-from kappa.store.options import is_true, options_of, patience_of, with_environment
+from kappa.store.options import is_true, options_of, retries_of, with_environment
 from kappa.store.outages import answers, is_refusal
-from kappa.store.patience import Patience
+from kappa.store.retries import Retries
 from kappa.store.store import StoredFile
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 _RANGE_BYTES = 64 << 10
 #: How often an unclear answer to :meth:`ObjectStore.create` is settled by the same call again.
 _CREATIONS = 5
-#: A file of this age is written anew by :meth:`ObjectStore.refresh`: well before housekeeping may take it.
-_FRESH = timedelta(hours=1)
+#: Name of the object whose age is nothing.
+_CLOCK = "_now"
 #: The folder of a Delta table's log, which goes last: until then the table is whole, or in pieces that say so.
 _LOG = "/_delta_log/"
 
@@ -105,9 +104,17 @@ class ObjectStore:
 
     def refresh(self, path: str, data: bytes) -> None:
         """See :class:`~kappa.store.store.Store`."""
-        present = self.head(path)
-        if present is None or clock.now() - present.modified > _FRESH:
-            self.put(path, data)
+        self.put(path, data)  # its age by this host's clock says nothing, and another request for it saves none
+
+    def now(self, folder: str) -> datetime:
+        """See :class:`~kappa.store.store.Store`. Two requests: an empty object, and when it was written."""
+        path = f"{folder}/{_CLOCK}"
+        for _ in range(_CREATIONS):
+            self.put(path, b"")
+            file = self.head(path)
+            if file is not None:  # otherwise its folder was removed in between
+                return file.modified
+        raise LakeUnreachableError(f"{path} is written and then missing, {_CREATIONS} times.", path=path)
 
     def files(self, folder: str) -> Iterator[StoredFile]:
         """See :class:`~kappa.store.store.Store`."""
@@ -198,12 +205,12 @@ class _Ranges(io.RawIOBase):
 def _opened(path: str) -> tuple[S3Store, str]:
     """The client of a path's bucket, and the key."""
     bucket, key = bucket_and_key(path)
-    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), patience_of(path)), key
+    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), retries_of(path)), key
 
 
 @lru_cache(maxsize=16)
-def _client(bucket: str, options: tuple[tuple[str, str], ...], patience: Patience) -> S3Store:
-    """A client, with the pool of its connections: one per bucket, options and patience."""
+def _client(bucket: str, options: tuple[tuple[str, str], ...], retries: Retries) -> S3Store:
+    """A client, with the pool of its connections: one per bucket, options and retries."""
     from obstore.store import S3Store
 
     config = dict(options)
@@ -211,6 +218,6 @@ def _client(bucket: str, options: tuple[tuple[str, str], ...], patience: Patienc
     return S3Store(
         bucket,
         config={name: value for name, value in config.items() if name != "aws_allow_http"},  # type: ignore[arg-type]
-        client_options={**patience.client_options(), **({"allow_http": True} if is_plain else {})},  # type: ignore[typeddict-item]
-        retry_config=patience.retry_config(),  # type: ignore[arg-type]
+        client_options={**retries.client_options(), **({"allow_http": True} if is_plain else {})},  # type: ignore[arg-type]
+        retry_config=retries.retry_config(),  # type: ignore[arg-type]
     )

@@ -6,7 +6,7 @@ Importing this module, and any topology, needs neither Spark nor a JVM.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,10 @@ from kappa.errors import TopologyError
 from kappa.topology.ddl import Column
 from kappa.topology.emission import Emission
 from kappa.topology.members import MEMBER_NAME, Append, Check, Source, Table, Topic
-from kappa.topology.operator import Operator, TableInput
-from kappa.topology.readers import VersionsInput, made_alone
-from kappa.topology.schemas.value_schemas import value_schema
-from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID
+from kappa.topology.members.topic import check_topics, check_versioned_names, sent_columns
+from kappa.topology.operator import Operator, VersionsInput
+from kappa.topology.operator_inputs import TableInput
+from kappa.topology.readers import made_alone
 from kappa.topology.slice import Slice
 from kappa.topology.thresholds import Threshold, limits_of, unknown
 from kappa.topology.times.event_time import LATE_RECORDS, LATE_SCHEMA
@@ -137,43 +137,10 @@ class Topology:
             )
         for name, hint in unknown(limits_of(self.thresholds), self.measures).items():
             raise TopologyError(f"Topology {self.name!r} has nothing that threshold {name!r} could limit. {hint}")
-        for topic in self.topics:
-            rows = {member.name: member for member in (*self.tables, *self.appends)}
-            if topic.of not in rows:
-                raise TopologyError(
-                    f"Topology {self.name!r}: topic {topic.name!r} is of {topic.of!r}, which is none of {sorted(rows)}."
-                )
-            names = [column.name for column in rows[topic.of].columns]
-            missing = sorted(set(topic.key) - set(names))
-            if missing:
-                raise TopologyError(
-                    f"Topology {self.name!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: "
-                    f"{names}."
-                )
-            types = {column.name: column.type for column in rows[topic.of].columns}
-            if topic.time is not None and types.get(topic.time) not in ("TIMESTAMP", "BIGINT"):
-                raise TopologyError(
-                    f"Topology {self.name!r}: topic {topic.name!r} takes its time from {topic.time!r}, which is no "
-                    "TIMESTAMP "
-                    f"or BIGINT of {topic.of!r}: {types}."
-                )
-            unsent = sorted(set(topic.columns) - set(names))
-            if unsent:
-                raise TopologyError(
-                    f"Topology {self.name!r}: topic {topic.name!r} sends {unsent}, which are not columns of "
-                    f"{topic.of!r}: {names}."
-                )
-            if topic.format in BY_SCHEMA_ID:  # every column has a type and a name there, or it raises
-                value_schema(topic.format, topic.name, self.sent_columns(topic))
-            _check_expiring(self.name, topic, rows[topic.of])
-            _check_reconciled(self.name, topic, rows[topic.of])
-            if topic.name in {source.topic for source in self.sources}:
-                raise TopologyError(
-                    f"Topology {self.name!r} reads and writes topic {topic.name!r}: it would feed itself."
-                )
+        check_topics(self.name, self.topics, (*self.tables, *self.appends), self.source_topics)
         if self.name in {source.of for source in self.sources}:
             raise TopologyError(f"Topology {self.name!r} has a source of={self.name!r}: it would feed itself.")
-        _check_versioned(self.name, self.topics, self.source_topics)
+        check_versioned_names(self.name, self.topics, self.source_topics)
 
     @property
     def has_event_time(self) -> bool:
@@ -227,11 +194,7 @@ class Topology:
 
     def sent_columns(self, topic: Topic) -> tuple[Column, ...]:
         """Columns of the values of a topic."""
-        rows = self.rows_of(topic)
-        if not topic.columns:
-            return rows.results if isinstance(rows, Table) else rows.columns
-        by_name = {column.name: column for column in rows.columns}
-        return tuple(by_name[name] for name in topic.columns)
+        return sent_columns(topic, self.rows_of(topic))
 
     def followed(self, topic: Topic) -> Emission | None:
         """The emission in a topic whose time says which rows are final; None where readers cannot follow it."""
@@ -347,56 +310,3 @@ def _check_unique(topology: str, kind: str, names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyError(f"Topology {topology!r} declares {kind} {twice} more than once.")
-
-
-def _check_expiring(topology: str, topic: Topic, of: Append | Table) -> None:
-    """State that expires is not a deletion, and a reader of the topic would take it for one."""
-    if isinstance(of, Table) and of.expires:
-        raise TopologyError(
-            f"Topology {topology!r}: topic {topic.name!r} is of {of.name!r}, the state of "
-            f"{of.made_by.partition('(')[0]}, "
-            "whose rows go when their time is over. Make the topic of an append output of what the operator emits."
-        )
-
-
-def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
-    """Changes are known for keyed state only, and a reader must find a row's record by the row's key."""
-    if topic.on_replay != "reconcile":
-        return
-    if not isinstance(of, Table):
-        raise TopologyError(
-            f"Topology {topology!r}: topic {topic.name!r} reconciles and is of append output {of.name!r}, which has no "
-            "newest row of a key to compare. Make it of a table, or on_replay='versioned'."
-        )
-    if topic.key != of.key:
-        raise TopologyError(
-            f"Topology {topology!r}: topic {topic.name!r} reconciles and is keyed by {list(topic.key)}; table "
-            f"{of.name!r} is keyed by {list(of.key)}. Use key={list(of.key)}, so that each record stands for one row."
-        )
-
-
-def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[str]) -> None:
-    """No epoch's versioned topic may ever have the name of another one; Kafka takes '.' and '_' in names for the
-    same.
-    """
-    declared_topics = list(topics)
-    versioned = [topic.name for topic in declared_topics if topic.is_versioned]
-    others = [*(topic.name for topic in declared_topics if not topic.is_versioned), *sources]
-    for name in versioned:
-        own = re.compile(re.escape(_for_kafka(name)) + r"[_]e\d{4,}")
-        for other in others:
-            if own.fullmatch(_for_kafka(other)):
-                raise TopologyError(
-                    f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be that of one of "
-                    "its epochs. Name one of them otherwise."
-                )
-        for other in versioned:
-            if other != name and _for_kafka(other) == _for_kafka(name):
-                raise TopologyError(
-                    f"Topology {topology!r}: versioned topics {name!r} and {other!r} would collide in Kafka. Name one "
-                    "of them otherwise."
-                )
-
-
-def _for_kafka(name: str) -> str:
-    return name.replace(".", "_")

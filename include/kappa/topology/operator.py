@@ -11,215 +11,16 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kappa.errors import TopologyError
-from kappa.topology.ddl import Column, columns_of, ddl_of, literal, quoted
+from kappa.topology.ddl import quoted
 from kappa.topology.emission import Cuts, Emission, strictest
-from kappa.topology.members import Source, Table
-from kappa.topology.slice import MARK, Slice, with_mark
-from kappa.topology.times.event_time import Frontier, least
+from kappa.topology.members import Table
+from kappa.topology.operator_inputs import RowsInput, TableInput, mark_of
+from kappa.topology.slice import Slice, with_mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from kappa.topology.readers import VersionsInput
-
 R = TypeVar("R", bound=Any)
-
-
-#: What an operator reads: rows of a source, what another operator emits, or several of these.
-Reads = Source | Emission | Sequence[Source | Emission]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RowsInput:
-    """One input of an operator.
-
-    Attributes:
-        operator: the operator, for messages.
-        of: what is read.
-        rows: Spark DDL of the rows that the operator gets.
-        is_shaped: whether a column comes from the step, which then has to pass the rows.
-        is_whole: whether the step may choose none of them.
-    """
-
-    operator: str
-    of: tuple[Source | Emission, ...]
-    rows: str
-    is_shaped: bool
-    is_whole: bool = False
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """Topics of the sources that the rows come from, sorted."""
-        return tuple(sorted({topic for one in self.of for topic in _topics(one)}))
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the rows have event time."""
-        return all(_behind(one) is not None for one in self.of)
-
-    @property
-    def is_emitted(self) -> bool:
-        """Whether another operator emits the rows, so that those of one record may come in several slices."""
-        return any(isinstance(one, Emission) for one in self.of)
-
-    @property
-    def cuts(self) -> Cuts:
-        """Under which cuts of the log the rows are the same."""
-        return strictest(one.cuts for one in self.of if isinstance(one, Emission))
-
-    @property
-    def behind_ms(self) -> int:
-        """How far behind the frontier of the sources the event time of a later row may be, in milliseconds."""
-        return max(_behind(one) or 0 for one in self.of)
-
-    def times_passed_on(self, behind_ms: int = 0) -> dict[str, int]:
-        """Columns that hold a time, which no row is without -> how far behind the frontier of the rows it may be
-        in a later slice, in milliseconds, where they are emitted as they are.
-
-        Args:
-            behind_ms: how far the event time of a row may be behind that frontier when it is emitted.
-        """
-        each = [_lags(one) for one in self.of]
-        shared = set.intersection(*map(set, each)) & {column.name for column in columns_of(self.rows, self.operator)}
-        return {column: max(lags[column] for lags in each) + behind_ms for column in sorted(shared)}
-
-    def frontier(self, slice: Slice) -> Frontier:
-        """The event time that all rows of later slices have at least."""
-        each = [_frontier(one, slice) for one in self.of]
-        return replace(least(each), of=self.topics)
-
-    def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
-        """The rows of a slice.
-
-        Args:
-            slice: the slice.
-            passed: rows that the step made of them; None for all as they are.
-
-        Raises:
-            TopologyError: the step has to pass rows and did not, it passed those of another input, or the operator
-                that emits them was not called yet.
-        """
-        if passed is not None:
-            return self._checked(slice, passed)
-        if self.is_shaped:
-            raise TopologyError(
-                f"{self.operator} declares rows={self.rows!r}, of which the step makes a column, and was called "
-                f"without rows. Pass them: {self.operator.partition(' ')[0]}(slice, rows)."
-            )
-        if len(self.of) > 1:
-            raise TopologyError(
-                f"{self.operator} reads {' and '.join(map(_shown, self.of))} and was called without rows. Pass their "
-                "union: one.unionByName(other)."
-            )
-        (one,) = self.of
-        if isinstance(one, Source):
-            return slice[one.topic]
-        if one not in slice.calls.emitted:
-            raise TopologyError(
-                f"{self.operator} reads what {one.operator} emits, and {one.operator} was not called yet in this "
-                "slice. Call it first."
-            )
-        return slice.calls.emitted[one]
-
-    def _checked(self, slice: Slice, passed: DataFrame) -> DataFrame:
-        """Rows that the step made, of this input."""
-        if self.is_whole and passed is not slice.calls.emitted.get(self.of[0]):
-            raise TopologyError(
-                f"{self.operator} reads {_shown(self.of[0])} beside its table, which has all of them, and was passed "
-                "others. Call it without them; choose rows in what that operator is called with."
-            )
-        if "_offset" not in passed.columns or "_topic" not in passed.columns:
-            return passed  # what is missing is named by the operator
-        mark = passed.schema["_offset"].metadata.get(MARK)
-        if mark is not None and mark not in set(map(_shown, self.of)):
-            raise TopologyError(
-                f"{self.operator} reads {' and '.join(map(_shown, self.of))} and was passed rows of {mark}. The "
-                "frontier of one does not bound the other. Declare the operator of what it is called with."
-            )
-        if len(slice.records) == 1:
-            return passed
-        # A union has the mark of its first part: the rows themselves say where they come from.
-        problem = literal(
-            f"{self.operator} reads {' and '.join(map(_shown, self.of))} and was passed rows of another source too. "
-            "Declare it with all of them: a list of sources. A row is of: "
-        )
-        topics = ", ".join(literal(topic) for topic in self.topics)
-        is_own = f"IF(_topic IN ({topics}), _topic, RAISE_ERROR(CONCAT({problem}, _topic))) AS _topic"
-        return passed.selectExpr("* EXCEPT (_topic)", is_own)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TableInput:
-    """A table of the topology that an operator reads, with the changes of the slice.
-
-    Attributes:
-        operator: the operator, for messages.
-        table: the table.
-        rows: Spark DDL of its rows.
-    """
-
-    operator: str
-    table: Table
-    rows: str
-
-    @property
-    def cuts(self) -> Cuts:
-        """Under which cuts of the log the table is the same."""
-        return self.table.cuts
-
-    def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
-        """The changes of the slice.
-
-        Args:
-            slice: the slice.
-            passed: the changes where the table is not an operator's; None where it is.
-
-        Raises:
-            TopologyError: the operator of the table was not called yet, or the changes are passed and it has one.
-        """
-        changes, name = slice.calls.changes.get(self.table.name), self.table.name
-        if changes is None:
-            if passed is None:
-                raise TopologyError(
-                    f"{self.operator} reads table {name!r}, whose changes are not there yet. Call its operator first, "
-                    "or pass the changes that the step returns for it."
-                )
-            return passed
-        if passed is not None and passed is not changes and passed is not slice.calls.handed.get(name):
-            raise TopologyError(
-                f"{self.operator} was passed rows for table {name!r}, whose operator has its changes. Call it without "
-                "them."
-            )
-        return changes
-
-
-def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> RowsInput:
-    """An input of an operator.
-
-    Args:
-        of: a source, what another operator emits, or several of these.
-        operator: the operator, for messages.
-        rows: Spark DDL of the rows; empty for all columns of what is read. One that this does not have comes from the
-            step.
-        is_timed: whether the operator needs event time.
-
-    Raises:
-        TopologyError: ``of`` is something else, or has no event time where the operator needs it.
-    """
-    each = (of,) if isinstance(of, Source | Emission) else tuple(of) if isinstance(of, list | tuple) else ()
-    odd = next((one for one in each if not isinstance(one, Source | Emission)), of if not each else None)
-    if odd is not None:
-        raise TopologyError(
-            f"{operator} is declared with {type(odd).__name__} {odd!r}. Declare it with a source, or with what another "
-            "operator emits: hours.final, paid.rows."
-        )
-    for one in each:
-        if is_timed and _behind(one) is None:
-            raise TopologyError(f"{operator} needs event time, and {_shown(one)} has none. {_way_to_time(one)}")
-    ddl = rows or _same(each, operator)
-    there = {(column.name, column.type) for column in _columns(each[0])}
-    is_added = any((one.name, one.type) not in there for one in columns_of(ddl, f"the rows of {operator}"))
-    return RowsInput(operator=operator, of=each, rows=ddl, is_shaped=is_added and len(each) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,7 +109,7 @@ class Operator(Generic[R]):
         for name, emits in emissions.items():
             own = getattr(outcome.result, name)
             held = own if slice.hold is None else slice.hold(emits, own)
-            emitted = slice.calls.emitted[emits] = with_mark(held, _shown(emits))
+            emitted = slice.calls.emitted[emits] = with_mark(held, mark_of(emits))
             result = replace(result, **{name: emitted})  # the step may pass them on
         return result
 
@@ -355,54 +156,47 @@ class Operator(Generic[R]):
         return self.emits.schema
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VersionsInput:
+    """A table of versions that an operator reads beside others.
+
+    Attributes:
+        operator: the reading operator, for messages.
+        of: the operator that keeps the table.
+    """
+
+    operator: str
+    of: Operator[Any]
+
+    @property
+    def cuts(self) -> Cuts:
+        """Under which cuts of the log the table is the same."""
+        return self.of.tables[0].cuts
+
+    def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
+        """All versions of the slice.
+
+        Args:
+            slice: the slice.
+            passed: None; the table's own operator gets its rows.
+
+        Raises:
+            TopologyError: rows are passed, or the operator of the table was not called yet.
+        """
+        if passed is not None:
+            raise TopologyError(
+                f"{self.operator} was passed rows of the table that {self.of.what} keeps. Pass them to that: "
+                f"{self.of.name}(slice, rows)."
+            )
+        if self.of not in slice.calls.results:
+            raise TopologyError(
+                f"{self.operator} reads the versions of {self.of.what}, which was not called yet in this slice. Call "
+                "it first; in a topology without a step, list it first."
+            )
+        versions: DataFrame = slice.calls.results[self.of].versions
+        return versions
+
+
 def label(operator: str, *tables: str) -> str:
     """An operator with its tables, for messages."""
     return f"{operator} {' and '.join(map(repr, tables))}"
-
-
-def _behind(one: Source | Emission) -> int | None:
-    if isinstance(one, Emission):
-        return one.behind_ms
-    return 0 if one.has_event_time else None
-
-
-def _lags(one: Source | Emission) -> Mapping[str, int]:
-    """Columns that hold a time -> how far behind the event time of its row it may be; no row is without."""
-    if isinstance(one, Emission):
-        return one.lags
-    own = {column.name for column in one.columns if column.name == one.time}
-    return dict.fromkeys(own, 0) if one.has_event_time and not one.tombstones else {}
-
-
-def _way_to_time(one: Source | Emission) -> str:
-    if isinstance(one, Emission):
-        return "Use a source."
-    by_upstream = "" if one.of is None else f", or, to follow {one.of}, name the column of its time: time='window_end'"
-    return f"Say how late a record may be: grace='10 seconds'{by_upstream}."
-
-
-def _frontier(one: Source | Emission, slice: Slice) -> Frontier:
-    return slice.frontier(*_topics(one)).ago(_behind(one) or 0)
-
-
-def _topics(one: Source | Emission) -> tuple[str, ...]:
-    return (one.topic,) if isinstance(one, Source) else one.topics
-
-
-def _shown(one: Source | Emission) -> str:
-    return f"source {one.topic!r}" if isinstance(one, Source) else f"what {one.operator} emits"
-
-
-def _columns(one: Source | Emission) -> tuple[Column, ...]:
-    return one.columns if isinstance(one, Source) else columns_of(one.schema, f"what {one.operator} emits")
-
-
-def _same(each: Sequence[Source | Emission], operator: str) -> str:
-    """The schema that all inputs have."""
-    schemas = [ddl_of(_columns(one)) for one in each]
-    if len(set(schemas)) > 1:
-        raise TopologyError(
-            f"{operator} reads {' and '.join(map(_shown, each))}, whose columns differ. Say what rows the step makes "
-            "of them: rows='id STRING, amount BIGINT'."
-        )
-    return schemas[0]

@@ -4,63 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kappa.errors import TopologyError
-from kappa.topology.operator import Operator
+from kappa.topology.operator import Operator, VersionsInput
+from kappa.topology.slice import Slice
 from kappa.topology.times.event_time import Frontier, least
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from kappa.topology.emission import Cuts
-    from kappa.topology.slice import Slice
 
 #: A ``made_by`` of state that is kept for readers. What else makes a state ends in a parenthesis, or has one behind its
 #: last "for": no reader has, whatever the names of columns are.
 _KEPT_FOR = re.compile(r"(?P<alone>.*\)) for (?P<readers>[^()]+)", re.DOTALL)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class VersionsInput:
-    """A table of versions that an operator reads beside others.
-
-    Attributes:
-        operator: the reading operator, for messages.
-        of: the operator that keeps the table.
-    """
-
-    operator: str
-    of: Operator[Any]
-
-    @property
-    def cuts(self) -> Cuts:
-        """Under which cuts of the log the table is the same."""
-        return self.of.tables[0].cuts
-
-    def frame(self, slice: Slice, passed: DataFrame | None) -> DataFrame:
-        """All versions of the slice.
-
-        Args:
-            slice: the slice.
-            passed: None; the table's own operator gets its rows.
-
-        Raises:
-            TopologyError: rows are passed, or the operator of the table was not called yet.
-        """
-        if passed is not None:
-            raise TopologyError(
-                f"{self.operator} was passed rows of the table that {self.of.what} keeps. Pass them to that: "
-                f"{self.of.name}(slice, rows)."
-            )
-        if self.of not in slice.calls.results:
-            raise TopologyError(
-                f"{self.operator} reads the versions of {self.of.what}, which was not called yet in this slice. Call "
-                "it first; in a topology without a step, list it first."
-            )
-        versions: DataFrame = slice.calls.results[self.of].versions
-        return versions
 
 
 def readers_of(table: Operator[Any], operators: Iterable[Operator[Any]]) -> tuple[Operator[Any], ...]:

@@ -1,7 +1,8 @@
 """Finds topologies in a folder of Python files.
 
 :func:`declared` reads the files and runs none of them; :func:`load` and :func:`topologies` import them, and a file that
-never ends then hangs the caller. :mod:`kappa.control.deployed` imports them in a process of their own.
+never ends then hangs the caller. :mod:`kappa.control.deployed` imports them in a process of their own, which makes a
+:func:`report`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import ast
 import difflib
 import hashlib
 import importlib.util
+import json
+import os
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.topology import Topology
@@ -44,6 +48,24 @@ class Declared:
     approvals: int = 0
     call: ast.Call | None = field(default=None, repr=False, compare=False)
     values: Mapping[str, ast.expr] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """A topology that a file defines.
+
+    Attributes:
+        version: its version.
+        sources: topics that it reads.
+        tables: tables that it keeps.
+        outputs: append outputs, then topics.
+    """
+
+    name: str
+    version: str
+    sources: tuple[str, ...]
+    tables: tuple[str, ...]
+    outputs: tuple[str, ...]
 
 
 def declared(folder: Path) -> tuple[Declared, ...]:
@@ -217,3 +239,25 @@ def import_file(file: Path) -> list[Topology]:
                 file=str(file),
             )
     return topologies
+
+
+def report(descriptor: int, files: Sequence[str]) -> None:
+    """In a process of its own: import each file, and write a line before and a line after it."""
+    with os.fdopen(descriptor, "w", buffering=1) as out:
+        for file in files:
+            out.write(json.dumps({"begins": file}) + "\n")
+            try:
+                content: Any = [asdict(_deployed(topology)) for topology in import_file(Path(file))]
+            except CodeError as error:
+                content = str(error)
+            out.write(json.dumps({"found": content}) + "\n")
+
+
+def _deployed(topology: Topology) -> Deployed:
+    return Deployed(
+        name=topology.name,
+        version=topology.version,
+        sources=tuple(source.topic for source in topology.sources),
+        tables=tuple(table.name for table in topology.tables),
+        outputs=(*(append.name for append in topology.appends), *(topic.name for topic in topology.topics)),
+    )

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,12 +17,10 @@ from kappa.errors import Terminal
 from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, OF_KEY, SOURCE_TIME, WITH_ROW
 from kappa.topology.schemas.wire_schemas import WriterSchemas
 from kappa.wire.decoders import Decode, decoder, key_decoder, texts
+from kappa.wire.running_times import NEVER, Ints, Mask, Released, RunningMaximum, StreamTime, least_times
 
 if TYPE_CHECKING:
     from kappa.topology import Source
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 #: Reasons of dead letters that do not depend on the format.
 NO_VALUE = "the value is null"
@@ -33,10 +30,6 @@ NO_TIME = "the event time {} is absent"
 TOO_FAR = "the event time {} lies too far past the record's timestamp, or is not a time"
 #: No event time is earlier: the range of microseconds ends there.
 EARLIEST_MS = -9_000_000_000_000_000
-#: Below the time of any record.
-_NEVER = np.iinfo(np.int64).min
-#: Partition -> offset -> least stream time from there on, epoch milliseconds.
-Released = Mapping[int, Mapping[int, int]]
 #: Partition -> offset -> why the record there is a dead letter by a decision.
 Aside = Mapping[int, Mapping[int, str]]
 
@@ -79,103 +72,6 @@ class Start:
     floors: Released = field(default_factory=dict)
     now_ms: int = 0
     aside: Aside = field(default_factory=dict)
-
-
-class RunningMaximum:
-    """Largest timestamp so far of each partition, in microseconds; carries over from batch to batch.
-
-    Spark's Kafka reader gives a task the records of one partition in the order of their offsets, and a partition to one
-    task, as long as neither ``minPartitions`` nor ``maxRecordsPerPartition`` is set. The order is checked here.
-    """
-
-    def __init__(self, before: Mapping[int, int]) -> None:
-        self._largest = dict(before)
-        self._last: dict[int, int] = {}
-
-    def follow(self, partitions: Ints, offsets: Ints, times: Ints) -> Ints:
-        """The running maximum at each of the next records.
-
-        Raises:
-            Terminal: the offsets of a partition do not grow.
-        """
-        largest = np.empty_like(times)
-        for start, end in runs(partitions):
-            partition = int(partitions[start])
-            run = offsets[start:end]
-            if run[0] <= self._last.get(partition, -1) or (np.diff(run) <= 0).any():
-                raise Terminal(
-                    f"Records of partition {partition} come out of order near offset {int(run[0])}: the running "
-                    "maximum of their timestamps would be wrong. Read the topic with one task for each partition.",
-                    partition=partition,
-                )
-            first = max(self._largest.get(partition, int(times[start])), int(times[start]))
-            np.maximum.accumulate(times[start:end], out=largest[start:end])
-            np.maximum(largest[start:end], first, out=largest[start:end])
-            self._largest[partition], self._last[partition] = int(largest[end - 1]), int(run[-1])
-        return largest
-
-
-class StreamTime:
-    """Stream time of each partition, in microseconds; carries over from batch to batch.
-
-    Good records with a value move it, and releases. A null value, a dead letter and whatever else has no event time of
-    its own do not.
-
-    Args:
-        before: partition -> stream time before the first record, epoch milliseconds.
-        released: releases, by partition and offset.
-    """
-
-    def __init__(self, before: Mapping[int, int], released: Released) -> None:
-        self._reached = {partition: millis * 1000 for partition, millis in before.items()}
-        self._released = released
-
-    def follow(self, partitions: Ints, offsets: Ints, own: Ints, moves: Mask) -> tuple[Ints, Mask]:
-        """The stream time at each of the next records, and whether it stands where a release put it.
-
-        Args:
-            partitions: the records' partitions.
-            offsets: and their offsets.
-            own: event time of each record, epoch microseconds; means nothing where a record does not move.
-            moves: which records move the stream time.
-
-        Returns:
-            Epoch microseconds, the least number where there is no stream time yet; whether it is a release's.
-        """
-        reached = np.where(moves, own, _NEVER)
-        is_released = np.zeros(len(own), dtype=np.bool_)
-        for start, end in runs(partitions):
-            partition = int(partitions[start])
-            part = reached[start:end]
-            np.maximum.accumulate(part, out=part)
-            np.maximum(part, self._reached.get(partition, _NEVER), out=part)
-            if partition in self._released:
-                floor = _least(self._released[partition], offsets[start:end])
-                np.maximum(part, floor, out=part)
-                is_released[start:end] = (floor != _NEVER) & (floor // 1000 == part // 1000)
-            if part[-1] != _NEVER:
-                self._reached[partition] = int(part[-1])
-        return reached, is_released
-
-    def reached(self) -> dict[int, int]:
-        """Partition -> stream time after the last record, epoch milliseconds."""
-        return {partition: micros // 1000 for partition, micros in self._reached.items()}
-
-
-def runs(partitions: Ints) -> Iterator[tuple[int, int]]:
-    """Begin and end of each run of records of one partition."""
-    if not len(partitions):
-        return
-    starts = np.flatnonzero(np.diff(partitions)) + 1
-    yield from zip([0, *starts.tolist()], [*starts.tolist(), len(partitions)], strict=True)
-
-
-def _least(by_offset: Mapping[int, int], offsets: Ints) -> Ints:
-    """The least time at each of these offsets, microseconds; the least number where none holds yet."""
-    at = np.array(sorted(by_offset), dtype=np.int64)
-    least = np.array([_NEVER, *(by_offset[offset] * 1000 for offset in at)], dtype=np.int64)
-    times: Ints = np.maximum.accumulate(least)[np.searchsorted(at, offsets, side="right")]
-    return times
 
 
 def counted(
@@ -418,14 +314,14 @@ def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Sta
     partitions, offsets = batch["_partition"].to_numpy().astype(np.int64), batch["_offset"].to_numpy()
     reached, is_released = stream.follow(partitions, offsets, own, is_good & ~is_null)
     # A null value has no time of its own where a column holds it: it lies where its partition stands.
-    is_unknown = reached == _NEVER
+    is_unknown = reached == NEVER
     if source.time is not None and not source.is_wall_clock:
         own = np.where(is_null & ~is_unknown, np.minimum(own, reached // 1000 * 1000), own)
     # Stream time is kept in whole milliseconds from slice to slice: the frontier at a record is cut to them as well.
     frontier = (np.where(is_unknown, own, reached) // 1000 - source.grace_ms) * 1000
     for partition, by_offset in start.floors.items():
         at = np.flatnonzero(partitions == partition)
-        frontier[at] = np.maximum(frontier[at], _least(by_offset, offsets[at]))
+        frontier[at] = np.maximum(frontier[at], least_times(by_offset, offsets[at]))
     rows = batch.append_column("_event_time", pa.array(own).cast(kind))
     # What the upstream epoch has passed says nothing of a record of its own: it was in time there.
     of_rows = pa.nulls(len(frontier), pa.int64()) if source.follows_upstream else pa.array(frontier)
@@ -434,7 +330,7 @@ def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Sta
 
 
 def _has_no_time(operations: pa.StringArray, source: Source) -> Mask:
-    """What :func:`kappa.topology.schemas.envelopes.timeless` says of records of changes."""
+    """Which records of changes have no event time of their own; :mod:`kappa.wire.row_times` has the same in SQL."""
     if source.time is None or source.is_wall_clock or source.time == SOURCE_TIME:
         return _is_absent(operations)
     return ~_is_one_of(operations, WITH_ROW)

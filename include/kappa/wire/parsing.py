@@ -19,7 +19,8 @@ from kappa.topology.schemas.envelopes import CHANGE_COLUMNS
 from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, WriterSchema, WriterSchemas
 from kappa.topology.times.event_time import EVENT_COLUMNS
 from kappa.wire import avro
-from kappa.wire.batches import Layout, Start, StreamTime, beside, counted, placed, reader, size_of
+from kappa.wire.batches import Layout, Start, beside, counted, placed, reader, size_of
+from kappa.wire.running_times import StreamTime
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from kappa.topology import Source
 from kappa.topology.ddl import quote
-from kappa.topology.schemas.envelopes import timeless
-from kappa.wire.batches import Released, Start
+from kappa.topology.schemas.envelopes import SOURCE_TIME, WITH_ROW
+from kappa.wire.batches import Start
+from kappa.wire.running_times import Released
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,7 +32,7 @@ def timed(rows: DataFrame, source: Source, start: Start) -> DataFrame:
 
     assert source.grace_ms is not None
     own = _time_sql(source, start.now_ms)
-    without = timeless(source)
+    without = _timeless(source)
     moving = f"unix_millis({own})" if without is None else f"IF({without}, NULL, unix_millis({own}))"
     reached = [f"MAX({moving}) OVER (PARTITION BY _partition ORDER BY _offset)"]
     if start.stream_times:
@@ -79,7 +80,7 @@ def _latest(source: Source, is_good: str, time: str) -> Column:
 
     if not source.has_event_time:
         return F.lit(None).cast("bigint").alias(EVENT_MS)
-    without = timeless(source)
+    without = _timeless(source)
     moves = is_good if without is None else f"{is_good} AND NOT ({without})"
     return F.expr(f"MAX(IF({moves}, unix_millis({time}), NULL)) AS {EVENT_MS}")
 
@@ -112,3 +113,12 @@ def _time_sql(source: Source, now_ms: int) -> str:
     kinds = {column.name: column.type for column in source.columns}
     own = quote(source.time)
     return f"COALESCE({f'timestamp_millis({own})' if kinds.get(source.time) == 'BIGINT' else own}, _timestamp)"
+
+
+def _timeless(source: Source) -> str | None:
+    """SQL: whether a record has no event time of its own; None where each has one."""
+    if source.envelope == "none":
+        return "_tombstone" if source.tombstones else None
+    if source.time is None or source.is_wall_clock or source.time == SOURCE_TIME:
+        return "_operation IS NULL"
+    return f"COALESCE(_operation NOT IN ({', '.join(map(repr, WITH_ROW))}), TRUE)"

@@ -7,7 +7,7 @@ from kappa_airflow.announcing.announcements import served
 BALANCES = served("demo.announced", "balances")
 
 
-class Told(BaseOperator):
+class LogMoves(BaseOperator):
     """Logs the moves that its run is about."""
 
     def execute(self, context):
@@ -17,4 +17,4 @@ class Told(BaseOperator):
 
 
 with DAG(dag_id="downstream", schedule=[BALANCES], is_paused_upon_creation=False):
-    Told(task_id="told")
+    LogMoves(task_id="log_moves")

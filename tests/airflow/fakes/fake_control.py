@@ -241,9 +241,9 @@ def approve(config, agreed, *, actor, reason):
     if changes:
         raise MoveRefusedError(f"Epoch {agreed.epoch} is not what was shown: {'; '.join(changes)}.")
     with changed(config) as now:
-        given = _entry(now, agreed.topology, agreed.epoch).setdefault("approvals", [])
-        if person(actor) not in [person(by) for by, _ in given]:
-            given.append([actor, agreed.to_dict()])
+        approvals = _entry(now, agreed.topology, agreed.epoch).setdefault("approvals", [])
+        if person(actor) not in [person(by) for by, _ in approvals]:
+            approvals.append([actor, agreed.to_dict()])
 
 
 def reject(config, topology, epoch, *, actor, reason):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from support.kafka_streams.cases import CASES, SUMS_BY_REF, Case, Compared
 
 #: Side (0 is the left one), key, n (None for a null value), time in milliseconds.
-Given = tuple[int, str, int | None, int]
+SidedRecord = tuple[int, str, int | None, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Difference:
     """
 
     case: Case
-    records: Sequence[Given]
+    records: Sequence[SidedRecord]
     theirs: Sequence[Compared]
     ours: Sequence[Compared]
 

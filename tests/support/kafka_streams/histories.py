@@ -125,7 +125,7 @@ def hold_awkward(records: Sequence[Record], history: History, *, sides: int) -> 
         assert all(number >= 3 for number in times.values()), times
 
 
-def given(rows: Iterable[tuple[int, str, int | None, int]]) -> list[Record]:
+def records_of(rows: Iterable[tuple[int, str, int | None, int]]) -> list[Record]:
     """Records of one partition: side, key, n (None for a null value) and time."""
     log = _Log()
     for side, key, n, at in rows:

@@ -4,7 +4,7 @@ For outputs whose rows are made record by record the interval is one of record t
 (``_order_timestamp``): a range of offsets per partition. For windows and joins it is one of event time, by a column of
 the rows; everything that such rows are made from is read, from a commit before it to one at which they are final
 (:mod:`kappa.control.backfills.backfill_span`). It is computed in a folder within the epoch's, by a process of its own.
-The live epoch's driver then replaces the rows in its own turn (:mod:`kappa.driver.backfill`).
+The live epoch's driver then replaces the rows in its own turn (:mod:`kappa.driver.replacements`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kappa.control.backfills.backfill_plan import Computed
 from kappa.control.backfills.backfill_span import windowed_tables
 from kappa.control.backfills.proposal import Backfill
 from kappa.delta import table_files
-from kappa.driver.backfill import belongs, closed_windows, rows_from
 from kappa.driver.processes import process
+from kappa.driver.replacements.interval_rows import belongs, closed_windows, rows_from
 from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker

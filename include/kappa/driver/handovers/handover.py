@@ -17,7 +17,7 @@ from kappa.driver.handovers import reconciliation
 from kappa.driver.handovers.expiry import Expiry
 from kappa.driver.handovers.joint_handover import Group
 from kappa.driver.lazy_engines import LazyEngines
-from kappa.driver.merges import IDLE_SECONDS, Merges
+from kappa.driver.merges import Merges
 from kappa.driver.processes import process
 from kappa.driver.voice import Voice
 from kappa.errors import MoveRefusedError, RefusedError
@@ -89,7 +89,7 @@ class Handover:
             if self._expiry.look(record):
                 return
             self._ensure_live_driver(live)
-            time.sleep(IDLE_SECONDS / 4)
+            time.sleep(self._epoch.config.idle_seconds / 4)
             return
         state = epoch.ledger.begun()
         if not is_at(live_state.standing, state.standing, is_bound=epoch.is_chained(record)):
@@ -139,7 +139,7 @@ class Handover:
             crash_point("moved")
         else:
             self._voice.say(f"waiting: {self._group.missing(handover)}")
-            time.sleep(IDLE_SECONDS / 4)
+            time.sleep(self._epoch.config.idle_seconds / 4)
 
     def go_live_first(self, record: TopologyRecord, state: BegunState) -> None:
         """Set the pointer of a topology that has none: its first epoch goes live by itself.

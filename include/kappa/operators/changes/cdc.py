@@ -14,7 +14,8 @@ from kappa.operators.keys import Key, key_columns
 from kappa.topology import Slice, Source
 from kappa.topology.ddl import Column, columns_of, names_of
 from kappa.topology.emission import Emission
-from kappa.topology.operator import Outcome, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,8 @@ from kappa.operators.joins.join_side import PARTNER, PLACE, Side, identity
 from kappa.operators.timed.late import late_records, late_rows
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, quoted
-from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.times.durations import milliseconds, shown
 from kappa.topology.times.event_time import Frontier, least
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from kappa.operators.bound import TableOperator
 from kappa.topology import Slice, Table
-from kappa.topology.operator import Outcome, TableInput
+from kappa.topology.operator import Outcome
+from kappa.topology.operator_inputs import TableInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

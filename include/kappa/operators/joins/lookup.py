@@ -16,7 +16,8 @@ from kappa.operators.records import is_deleted, last_of_records
 from kappa.operators.running_total import RunningTotalOperator
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
-from kappa.topology.operator import Outcome, Reads, RowsInput, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, RowsInput, rows_input
 from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from kappa.operators.joins.join_columns import JoinColumns, JoinKey, join_column
 from kappa.operators.joins.lookup import last_rows, newest_before, own_columns_of_record
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of
-from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, rows_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

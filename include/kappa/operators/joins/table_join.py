@@ -15,8 +15,8 @@ from kappa.operators.joins.versions import Versions, VersionsOperator
 from kappa.operators.timed.late import late_rows
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import ddl_of, names_of, quote
-from kappa.topology.operator import Outcome, Reads, label, rows_input
-from kappa.topology.readers import VersionsInput
+from kappa.topology.operator import Outcome, VersionsInput, label
+from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.times.event_time import Frontier, least
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from kappa.operators.keys import Key, by_content, is_present
 from kappa.operators.records import is_deleted
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, ddl_of, names_of, quote, quoted
-from kappa.topology.operator import Operator, Outcome, Reads, RowsInput, label, rows_input
+from kappa.topology.operator import Operator, Outcome, label
+from kappa.topology.operator_inputs import Reads, RowsInput, rows_input
 from kappa.topology.readers import kept_for, least_frontier, readers_of
 from kappa.topology.times.event_time import Frontier, Reach, least
 

@@ -17,7 +17,8 @@ from kappa.operators.timed.sessions import SessionWindow, sessions_of
 from kappa.operators.timed.windowed import check_names
 from kappa.topology import ORDER, Slice, Table
 from kappa.topology.ddl import Column, columns_of, quote, quoted
-from kappa.topology.operator import Outcome, Reads, label, rows_input
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.times.durations import milliseconds, shown
 from kappa.topology.times.event_time import Frontier
 

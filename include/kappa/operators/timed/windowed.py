@@ -13,7 +13,8 @@ from kappa.operators.frames import check_rows, check_stream, check_times
 from kappa.operators.keys import Key, key_columns
 from kappa.topology import Slice, Table
 from kappa.topology.ddl import Column, quoted
-from kappa.topology.operator import Outcome, RowsInput, label
+from kappa.topology.operator import Outcome, label
+from kappa.topology.operator_inputs import RowsInput
 from kappa.topology.reserved import is_reserved
 from kappa.topology.times.durations import milliseconds
 from kappa.topology.times.event_time import Frontier

@@ -33,7 +33,8 @@ from kappa.operators.timed.windowed import (
 )
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
-from kappa.topology.operator import Reads, label, rows_input
+from kappa.topology.operator import label
+from kappa.topology.operator_inputs import Reads, rows_input
 from kappa.topology.times.durations import milliseconds, shown
 from kappa.topology.times.event_time import Frontier, Reach
 from kappa.topology.times.grid import Grid

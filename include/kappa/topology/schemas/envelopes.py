@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
-
-from kappa.errors import TopologyError
-from kappa.topology.schemas.wire_schemas import OF_COLUMNS
-
-if TYPE_CHECKING:
-    from kappa.topology.members import Source
+from typing import Literal, get_args
 
 #: What a record's value is: the row itself, or a change of a row of a database.
 Envelope = Literal["none", "debezium"]
@@ -36,52 +30,3 @@ WITH_ROW = ("c", "u", "r")
 OF_KEY = (*WITH_ROW, "d")
 OPERATIONS = (*OF_KEY, "t", "m")
 SOURCE_TIME = "_source_time"
-
-
-def check_envelope(source: Source) -> None:
-    """The envelope, and what is said of its values, fit the source.
-
-    Raises:
-        TopologyError: they do not.
-    """
-    what = f"Source {source.topic!r}"
-    if source.envelope not in ENVELOPES:
-        raise TopologyError(f"{what}: envelope {source.envelope!r} is not one of {', '.join(ENVELOPES)}.")
-    if source.decimals not in DECIMALS:
-        raise TopologyError(f"{what}: decimals {source.decimals!r} is not one of {', '.join(DECIMALS)}.")
-    if source.envelope == "none":
-        if source.decimals != "precise":
-            raise TopologyError(
-                f"{what} says decimals={source.decimals!r} and has no envelope. Only records of changes have decimals "
-                "in several forms: add envelope='debezium', or leave decimals out."
-            )
-        return
-    if source.format not in OF_COLUMNS:
-        raise TopologyError(
-            f"{what}: envelope={source.envelope!r} is one of JSON or Avro, and format is {source.format!r}. Use "
-            f"format={' or format='.join(map(repr, OF_COLUMNS))}."
-        )
-    if source.tombstones:
-        raise TopologyError(
-            f"{what} has envelope={source.envelope!r} and tombstones=True. A null value follows the record of a "
-            "deletion and says nothing new: leave tombstones out."
-        )
-    if source.key_schema and source.key_format not in OF_COLUMNS:
-        raise TopologyError(
-            f"{what}: keys of envelope={source.envelope!r} are objects, and key_format is {source.key_format!r}. Use "
-            f"key_format={' or key_format='.join(map(repr, OF_COLUMNS))}."
-        )
-    if source.defaults or source.record:
-        raise TopologyError(
-            f"{what} has envelope={source.envelope!r} and record or defaults, which are of the value and not of the "
-            "row within it. Leave them out."
-        )
-
-
-def timeless(source: Source) -> str | None:
-    """SQL: whether a record has no event time of its own; None where each has one."""
-    if source.envelope == "none":
-        return "_tombstone" if source.tombstones else None
-    if source.time is None or source.is_wall_clock or source.time == SOURCE_TIME:
-        return "_operation IS NULL"
-    return f"COALESCE(_operation NOT IN ({', '.join(map(repr, WITH_ROW))}), TRUE)"

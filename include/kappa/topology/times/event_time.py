@@ -10,14 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
-from kappa.errors import TopologyError
-from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, SOURCE_TIME
 from kappa.topology.times.grid import Grid
-
-if TYPE_CHECKING:
-    from kappa.topology.members import Source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: As the time of a source: a record's event time is when its slice was planned. Nothing that follows from it can be
@@ -135,43 +129,3 @@ def shown(ms: int) -> str:
         return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return f"{ms} ms"
-
-
-def check_source(source: Source) -> None:
-    """The column of a source's event time is there and holds a time.
-
-    Raises:
-        TopologyError: it is not, or does not.
-    """
-    if source.idle_after is not None and (source.grace is None or source.of is not None or source.is_wall_clock):
-        what = "no grace" if source.grace is None else "the wall clock" if source.is_wall_clock else f"of={source.of!r}"
-        raise TopologyError(
-            f"Source {source.topic!r} has idle_after={source.idle_after!r} and {what}. Only a topic with event time "
-            "that every epoch reads has idle partitions: leave idle_after out."
-        )
-    if source.follows_upstream and source.tombstones:
-        raise TopologyError(
-            f"Source {source.topic!r} has tombstones=True and follows {source.of!r}, which sends no null value to a "
-            "topic that can be followed. Leave tombstones out, or say how late a record may be: grace='10 seconds'."
-        )
-    if not source.has_event_time:
-        if source.time is not None:
-            raise TopologyError(
-                f"Source {source.topic!r} names time={source.time!r} and no grace. Say how late a record may be: "
-                "grace='10 seconds'."
-            )
-        return
-    _ = source.grace_ms, source.ahead_ms, source.idle_after_ms  # lengths of time, or they raise
-    if source.time is None or source.is_wall_clock:
-        return
-    types = {column.name: column.type for column in source.columns}
-    if source.envelope != "none":
-        types[SOURCE_TIME] = CHANGE_COLUMNS[SOURCE_TIME]
-    if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):
-        problem = (
-            f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"
-        )
-        raise TopologyError(
-            f"Source {source.topic!r}: time column {source.time!r} {problem}. Name a column of type TIMESTAMP, or "
-            "BIGINT in epoch milliseconds."
-        )

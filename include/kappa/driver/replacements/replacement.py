@@ -1,164 +1,42 @@
-"""The driver's side of a backfill: between two slices, rows of an interval give way to those that were computed for it.
+"""A replacement: between two slices, rows of an interval give way to those that were computed for it by a backfill.
 
-A replacement has a number of its own in the ledger, like a slice, and reads no offset: ``plan``, one Delta commit for
-each output, ``effects``, marker, ``commit``. Readers get the old rows or the new ones of all outputs, since a commit
-names the Delta versions of everything. A crash between any two lines is repaired by starting again; one that fails
-again and again is undone, and the stream goes on.
+It has a number of its own in the ledger, like a slice, and reads no offset: ``plan``, one Delta commit for each output,
+``effects``, marker, ``commit``. Readers get the old rows or the new ones of all outputs, since a commit names the Delta
+versions of everything. A crash between any two lines is repaired by starting again; one that fails again and again is
+undone, and the stream goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
 from kappa.delta import queries, table_files, tables
-from kappa.errors import LedgerError, StaleWriterError, Transient
+from kappa.driver.replacements.interval_rows import belongs, closed_windows
+from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.offsets.notation import utc
-from kappa.offsets.vector import OffsetRange, ranges_from_json
+from kappa.offsets.vector import ranges_from_json
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event, EventKind
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow, plan_hash
 from kappa.record.ledger_state import BegunState, LedgerState
-from kappa.record.merge_on_read import frame_at
 from kappa.slices.places import make_durable
 from kappa.slices.protocol import commit_slice
 from kappa.slices.run import EpochRun
 from kappa.slices.topics.sending import is_sent, send_effects
-from kappa.topology.ddl import literal, quote, quoted
+from kappa.topology.ddl import quoted
 from kappa.verify.second_run import discard
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
-    from kappa.driver.attempts import Attempts
-    from kappa.driver.driven_epoch import DrivenEpoch
-    from kappa.driver.lazy_engines import LazyEngines
-    from kappa.driver.voice import Voice
-    from kappa.record.epoch_record import EpochRecord
     from kappa.topology import Append, Table
 
 #: What ledger rows of a replacement have in their detail: the event that asked for it.
 DETAIL = "backfill"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Replacements:
-    """What the driver of a live epoch does about requested backfills."""
-
-    def __init__(self, epoch: DrivenEpoch, engines: LazyEngines, voice: Voice, attempts: Attempts) -> None:
-        self._epoch = epoch
-        self._engines = engines
-        self._voice = voice
-        self._attempts = attempts
-
-    def next(self, epoch: EpochRecord, state: BegunState) -> LedgerRow | None:
-        """Replace the rows of the oldest requested interval; the commit row, or None where nothing was replaced.
-
-        A request that cannot be met is withdrawn, and the stream goes on.
-
-        Raises:
-            StaleWriterError: another driver claimed the epoch.
-            Transient: Kafka or the lake does not answer.
-        """
-        if not epoch.backfills:
-            return None
-        engines, request = self._engines, epoch.backfills[0]
-        committed = commit_for(state, request)
-        if committed is not None:  # the driver before died between the ledger and the record
-            conclude(self._epoch.epochs, engines.slice_run, request, outcome(committed))
-            return None
-        begin, end = (datetime.fromisoformat(request.detail[name]) for name in ("from", "to"))
-        self._voice.say(f"replacing rows from {utc(begin)} to {utc(end)}")
-        try:
-            check(engines.slice_run, request)
-        except (StaleWriterError, Transient):
-            raise
-        except Exception as error:  # no error is a reason to stop the stream
-            self._withdraw(request, str(error))
-            return None
-        return self.finish(plan(engines.slice_run, state, request))
-
-    def finish(self, planned: LedgerRow, *, is_leaving: bool = False) -> LedgerRow | None:
-        """Go on with a planned replacement; the commit row, or None where it failed too often.
-
-        Then it is undone and withdrawn. One whose marker is in Kafka can only be finished: the epoch is stuck, and
-        waits for a decision.
-
-        Args:
-            planned: its plan.
-            is_leaving: whether another epoch waits for it: it is tried though the epoch is stuck.
-        """
-        engines = self._engines
-        epoch = self._epoch.record().epoch(self._epoch.paths.epoch)
-        request = next((event for event in epoch.backfills if event.n == planned.detail[DETAIL]["n"]), None)
-        tried = self._epoch.ledger.state().tries + self._attempts.failures
-        if planned.logged:
-            engines.open_sender()
-        is_marked = planned.logged and is_sent(engines.slice_run, planned)
-        if tried >= self._epoch.config.attempts and not is_marked:
-            undo(engines.slice_run, planned)
-            if request is not None:
-                self._withdraw(
-                    request, f"it failed {tried} times, the last time with: {self._attempts.error or 'no word'}"
-                )
-            return None
-        if is_marked and not is_leaving:
-            state = self._epoch.ledger.state()
-            if self._attempts.next(state, planned, self._epoch.record().events) == "stuck":
-                self._attempts.give_up(state)
-                return None
-        row = finish(engines.slice_run, planned)
-        if request is not None:
-            conclude(self._epoch.epochs, engines.slice_run, request, outcome(row))
-        return row
-
-    def _withdraw(self, request: Event, reason: str) -> None:
-        self._voice.log.error("backfill withdrawn", reason=reason, request=request.n)
-        conclude(self._epoch.epochs, self._engines.slice_run, request, None, reason)
-
-
-def rows_from(ranges: Iterable[OffsetRange]) -> str:
-    """SQL condition of the rows that come from records of these ranges."""
-    parts = [
-        f"(_topic = {literal(item.topic)} AND _partition = {item.partition} AND _offset >= {item.start} AND _offset < "
-        f"{item.end})"
-        for item in ranges
-        if not item.is_empty
-    ]
-    return " OR ".join(parts) or "FALSE"
-
-
-def belongs(append: Append, time: str | None, begin: datetime, end: datetime, ranges: Iterable[OffsetRange]) -> str:
-    """SQL condition of the rows of an output that belong to an interval.
-
-    Args:
-        append: the output.
-        time: the column by which they belong to it; None where they do by the records that they come from.
-        begin: beginning of the interval.
-        end: its end, exclusive.
-        ranges: offset ranges of the interval.
-    """
-    if time is None:
-        return rows_from(ranges)
-    kind = next(column.type for column in append.columns if column.name == time)
-    first, last = (_instant(at, kind) for at in (begin, end))
-    return f"{quote(time)} >= {first} AND {quote(time)} < {last}"
-
-
-def _instant(at: datetime, kind: str) -> str:
-    """SQL of a time, in the type of a column; a number of milliseconds is rounded up.
-
-    A text is compared with a column of times as one of its own, by Spark and by the engine of ``deltalake``: a literal
-    of SQL is of another precision there, which leaves out no file.
-    """
-    if kind == "TIMESTAMP":
-        return f"'{at.astimezone(UTC).isoformat(sep=' ')}'"
-    return f"{-((_EPOCH - at) // timedelta(milliseconds=1))}L"
 
 
 def check(run: EpochRun, request: Event) -> None:
@@ -348,35 +226,6 @@ def _replace(run: EpochRun, planned: LedgerRow, state: BegunState) -> LedgerRow:
             detail={DETAIL: detail, **files},
         )
     )
-
-
-def closed_windows(
-    run: EpochRun, committed: LedgerRow, table: Table, folder: str, begin: datetime, end: datetime
-) -> tuple[DataFrame, DataFrame]:
-    """Rows of an interval in a table that keeps closed windows: as the epoch has them, and as they were computed.
-
-    Rows whose time to stay is over by now are left out: the epoch has none of them.
-
-    Args:
-        committed: the epoch's last commit.
-        table: the table.
-        folder: name of the folder in which they were computed.
-        begin: beginning of the interval.
-        end: its end, exclusive.
-    """
-    assert table.reach is not None and table.reach.column is not None
-    recomputed_paths = run.paths.recomputed(folder)
-    row, session = Ledger(recomputed_paths.ledger).begun().committed, run.engines.session
-    column = quote(table.reach.column)
-    first, last = (_instant(at, "TIMESTAMP") for at in (begin, end))
-    graces = {source.topic: source.grace_ms for source in run.topology.sources if source.grace_ms is not None}
-    is_gone = committed.frontier(graces).has_reached("window_end", by_ms=table.reach.keep_ms or 0)
-    where = f"{column} >= {first} AND {column} < {last} AND is_closed AND NOT {is_gone}"
-    names = quoted(c.name for c in table.columns)
-    place = f"tables/{table.name}"
-    frames = (frame_at(session, paths, at, place) for paths, at in ((run.paths, committed), (recomputed_paths, row)))
-    live, again = (frame.where(where).select(*names) for frame in frames)
-    return live, again
 
 
 def _change_windows(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-TOPOLOGIES = Path(__file__).resolve().parents[1] / "include" / "topologies"
+TOPOLOGIES = Path(__file__).resolve().parents[2] / "include" / "topologies"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class Retries:
     """How often and for how long a request is tried, by obstore and by ``deltalake`` alike.
 
     Attributes:

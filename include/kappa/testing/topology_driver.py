@@ -1,32 +1,19 @@
-"""For tests of topologies: run one without Kafka, cut its log in many ways, kill its driver where it hurts.
-
-Runs a topology without Kafka, Delta or a driver process: records in, rows out, tables kept in between.
-
-    driver = TopologyDriver(loyalty, local_session())
-    driver.pipe([Input(topic="pos", value={"InvoiceNumber": "1", "CustomerType": "PRIME", ...})])
-    assert driver.rows("rewards") == [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": Decimal("2.0000")}]
-
-Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices.protocol`), so that
-what passes here does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes;
-:class:`CrashAfter` is for those, with a real driver. :func:`assert_slice_invariant` checks a topology against cuts.
-"""
+"""A topology and its tables in memory, driven slice by slice."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError, UsageError
-from kappa.faults import CrashAfter
 from kappa.offsets import releases
 from kappa.offsets.floors import Floors, least_frontiers, of_longer_grace
 from kappa.offsets.releases import Releases
-from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed, time_of
+from kappa.offsets.small_logs import time_of
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.operators.origin import Order, order_of
 from kappa.replay.chains import Final
@@ -38,7 +25,7 @@ from kappa.slices.rows.final_times import final_times, promised
 from kappa.slices.state import newest
 from kappa.slices.step import call_step
 from kappa.spark.catalyst import is_union
-from kappa.spark.session import frame_of, local_session, tune
+from kappa.spark.session import frame_of, tune
 from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
 from kappa.topology.shapes import timings_of
@@ -51,8 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-
-__all__ = ["BEGIN", "MASK_KEY", "CrashAfter", "Input", "TopologyDriver", "assert_slice_invariant", "local_session"]
 
 #: The key of masked values in tests.
 MASK_KEY = "the key of tests, and of nothing else"
@@ -136,7 +121,7 @@ class TopologyDriver:
         """Versioned topic output whose readers can follow it -> up to when its rows are final; None while the sources
         have no frontier. Pass it on to the driver of a topology that reads the topic.
         """
-        return {topic: None if one.ms is None else _time(one.ms) for topic, one in self._promised.items()}
+        return {topic: None if one.ms is None else time_at(one.ms) for topic, one in self._promised.items()}
 
     def advance(self, by: timedelta) -> datetime:
         """Move the clock; return its time then. Records may be late, a clock goes forward.
@@ -162,7 +147,7 @@ class TopologyDriver:
         """
         import pyarrow as pa
 
-        timed = _timed(inputs, self._now)
+        timed = with_times(inputs, self._now)
         strangers = sorted({item.topic for item in timed} - set(self.topology.source_topics))
         if strangers:
             raise TopologyError(
@@ -354,7 +339,8 @@ def _sorted(rows: list[dict[str, Any]], order: Iterable[str]) -> list[dict[str, 
     return sorted(rows, key=lambda row: [(row[at] is not None, row[at]) for at in order if at in row])
 
 
-def _timed(inputs: Iterable[Input], now: datetime) -> list[Input]:
+def with_times(inputs: Iterable[Input], now: datetime) -> list[Input]:
+    """Records with a time each: that of the clock where they bring none."""
     millis = _millis(now)
     return [item if item.timestamp_ms is not None else replace(item, timestamp_ms=millis) for item in inputs]
 
@@ -363,153 +349,12 @@ def _millis(at: datetime) -> int:
     return (at - BEGIN) // timedelta(milliseconds=1)
 
 
-def _time(ms: int) -> datetime:
+def time_at(ms: int) -> datetime:
+    """The time of epoch milliseconds."""
     return BEGIN + timedelta(milliseconds=ms)
-
-
-def assert_slice_invariant(
-    topology: Topology,
-    inputs: Iterable[Input],
-    session: SparkSession,
-    *,
-    cuts: int = 3,
-    seed: int = 0,
-    by_arrival: bool = False,
-) -> None:
-    """Assert that a topology gives the same however its log is cut.
-
-    By time, as a replay cuts it; with ``by_arrival`` by what happened to be there, as a live stream cuts it. What holds
-    under both is the same live and replayed. Tables and outputs that declare other ``cuts`` are left out where they may
-    differ.
-
-    The records are run as one slice, as one slice per record, and in several random ways. What is compared with the one
-    slice: rows of tables by key; rows of append outputs in the total order; what is sent to a topic, in the order that
-    the operator of its rows declares (docs/event-time.md): all of it, key by key, or in none (of a topic made from a
-    table, and keyed like it, the newest value of each key); dead letters. Takes about a second for each slice: hand in
-    dozens of records, not thousands.
-
-    Args:
-        inputs: records of its sources; those of one partition in the order given. One without a time is of 1970. Of a
-            source that follows a topology, that is the time of the row: up to then rows are final after each slice.
-        cuts: how many random ways, each at one to four times.
-        seed: which random ways.
-        by_arrival: also cut each partition at a place of its own, so that partitions and topics lag each other. Of
-            what was sent key by key the order is then not compared.
-
-    Raises:
-        AssertionError: a result differs; names the table, output or topic, the cut, and the first rows that differ.
-    """
-    log = placed(_timed(inputs, BEGIN))
-    chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
-    ways = [(False, *way) for way in cut_by_time(log, cuts, chance)]
-    ways += [(True, *way) for way in cut_by_arrival(log, cuts, chance)] if by_arrival else []
-    released = _released(topology, session, log, chance) if topology.has_idle_partitions else None
-    whole = _results(topology, session, [log], released, is_ordered=not by_arrival)
-    for is_arrival, name, slices in ways:
-        rest = topology.depending_on_cuts(by_arrival=is_arrival)
-        results = _results(topology, session, slices, released, is_ordered=not by_arrival, without=rest)
-        for what, rows in results.items():
-            if rows != whole[what]:
-                raise AssertionError(_difference(topology.name, what, name, whole[what], rows))
-
-
-def _run(
-    topology: Topology,
-    session: SparkSession,
-    slices: Sequence[Sequence[Placed[Input]]],
-    released: Sequence[tuple[Offsets, Releases]] | None = None,
-) -> TopologyDriver:
-    """A driver that has run these slices."""
-    partitions: Counter[str] = Counter()
-    for one in (one for part in slices for one in part):
-        partitions[one.topic] = max(partitions[one.topic], one.partition + 1)
-    driver = TopologyDriver(topology, session, partitions=partitions, released=released)
-    for n, part in enumerate(slices):
-        driver.pipe((one.item for one in part), final=_final(topology, slices, n))
-    return driver
-
-
-def _final(topology: Topology, slices: Sequence[Sequence[Placed[Input]]], n: int) -> dict[str, datetime]:
-    """Up to when the rows of topics that are followed may be final after a slice: as late as those after it allow."""
-    times_by_topic = {}
-    for topic in (source.topic for source in topology.sources if source.follows_upstream):
-        times = [[time_of(one.item) for one in part if one.topic == topic] for part in slices]
-        still_to_come = [ms for part in times[n + 1 :] for ms in part]
-        so_far = [ms for part in times[: n + 1] for ms in part]
-        if still_to_come or so_far:
-            times_by_topic[topic] = _time(min(still_to_come or [max(so_far)]))
-    return times_by_topic
-
-
-def _released(
-    topology: Topology, session: SparkSession, log: list[Placed[Input]], chance: random.Random
-) -> Sequence[tuple[Offsets, Releases]]:
-    """The releases of a live stream that reads the records as they come."""
-    ((_, slices),) = cut_by_arrival(log, 1, chance)
-    return _run(topology, session, slices).released
-
-
-def _results(
-    topology: Topology,
-    session: SparkSession,
-    slices: Iterable[Sequence[Placed[Input]]],
-    released: Sequence[tuple[Offsets, Releases]] | None,
-    *,
-    is_ordered: bool = True,
-    without: Collection[str] = (),
-) -> dict[str, list[Any]]:
-    """The results, by ``table <name>`` and the like, in an order that does not depend on the slices."""
-    driver = _run(topology, session, list(slices), released)
-    names = [table.name for table in topology.tables if table.name not in without]
-    results: dict[str, list[Any]] = {f"table {name}": driver.state(name) for name in names}
-    for append in (append for append in topology.appends if append.name not in without):
-        results[f"output {append.name}"] = driver.rows_in_order(append.name)
-    keys = {table.name: table.key for table in topology.tables}
-    for topic in (topic for topic in topology.topics if topic.of not in without):
-        sent = driver.sent(topic.name)
-        if topic.of not in keys:
-            results[f"topic {topic.name}"] = _as_declared(sent, driver.orders.get(topic.of), is_ordered=is_ordered)
-        elif set(topic.key) == set(keys[topic.of]):
-            results[f"topic {topic.name}"] = sorted(pair for pair in dict(sent).items() if pair[1] is not None)
-    order = ("_topic", "_partition", "_offset")
-    results["dead letters"] = sorted(driver.dead_letters, key=lambda letter: [letter[name] for name in order])
-    return results
-
-
-def _as_declared(
-    sent: list[tuple[bytes | None, bytes | None]], order: Order | None, *, is_ordered: bool
-) -> list[tuple[bytes | None, bytes | None]]:
-    """The records that were sent, sorted except for the order that their rows declare, which is compared.
-
-    Kafka keeps the order of a key's records; those without a key have none.
-
-    Args:
-        sent: key and value of each record.
-        order: what the operator of the rows declares.
-        is_ordered: whether partitions come in one order under all cuts that are compared.
-    """
-    if order == "topic":
-        return sent
-    by_value = not is_ordered or order in ("contributor", "none")
-    return sorted(
-        sent, key=lambda one: (one[0] is not None, one[0] or b"", one[1] or b"" if one[0] is None or by_value else b"")
-    )
 
 
 def _order(effect: DataFrame) -> Order | None:
     """The order that rows are marked with. What several operators emit into one topic is in order of each key."""
     order = order_of(effect)
     return "key" if order == "topic" and is_union(effect) else order
-
-
-def _difference(topology: str, what: str, way: str, expected: list[Any], actual: list[Any]) -> str:
-    first = next(
-        (at for at, (a, b) in enumerate(zip(expected, actual, strict=False)) if a != b), min(len(expected), len(actual))
-    )
-    lines = [
-        f"{topology}: {what} depends on how the log is cut.",
-        f"  one slice gives {len(expected)} rows, {way} gives {len(actual)}; the first difference is at row {first}:",
-    ]
-    for name, rows in (("one slice", expected), (way, actual)):
-        lines += [f"  {name}:", *(f"    {row}" for row in rows[first : first + 3] or ["(no further row)"])]
-    return "\n".join(lines)

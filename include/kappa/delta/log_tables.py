@@ -1,0 +1,200 @@
+"""The Delta table under an append log: followed, and appended to at the version that was seen last.
+
+On a disk ``deltalake`` does both; on an object store see :mod:`kappa.delta.tail_table`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from kappa.delta.access import is_table, open_table, write
+from kappa.delta.log_entries import actions_of, may_have_moved, sync_commits
+from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, columns_of, uptime
+from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.store.address import is_remote
+from kappa.store.stores import store_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+Mode = Literal["append", "overwrite"]
+
+
+class LogTable(Protocol):
+    """A table as of the last look."""
+
+    @property
+    def version(self) -> int:
+        """Its Delta version."""
+
+    def advance(self) -> bool:
+        """Look again; whether there may be something new."""
+
+    def files(self) -> set[str]:
+        """Names of its files."""
+
+    def columns(self) -> pa.Schema:
+        """Its columns."""
+
+    def transaction(self, app: str) -> int | None:
+        """The last version of an application's transactions."""
+
+    def content(self, file: str) -> bytes | None:
+        """The bytes of a file; None where it is gone."""
+
+    def commit(self, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool) -> None:
+        """Write rows in one commit, if nothing was committed since the last look; durable.
+
+        Raises:
+            ConflictError: something was committed; nothing was written.
+            LedgerError: the table is gone.
+        """
+
+
+def open_log_table(path: str) -> LogTable:
+    """The table at a path, as of now.
+
+    Raises:
+        DeltaError: of ``deltalake``: it cannot be opened.
+    """
+    return RemoteLogTable(path) if is_remote(path) else HandleTable(path)
+
+
+class HandleTable:
+    """A table on a disk, by ``deltalake``; see :class:`LogTable`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._looked = uptime()
+        self.handle: DeltaTable = open_table(path)
+        self._seen = self.handle.version()
+
+    @property
+    def version(self) -> int:
+        """See :class:`LogTable`."""
+        return self.handle.version()
+
+    def advance(self) -> bool:
+        """See :class:`LogTable`."""
+        if self._is_unchanged():
+            return False
+        started = uptime()
+        self.handle.update_incremental()
+        self._looked, self._seen = started, self.version
+        return True
+
+    def _is_unchanged(self) -> bool:
+        if self.version != self._seen or uptime() - self._looked > NEXT_ENTRY_SECONDS:
+            return False
+        try:
+            return not may_have_moved(self.path, self._seen)
+        except OSError:  # a full look says what is wrong with the storage
+            return False
+
+    def files(self) -> set[str]:
+        """See :class:`LogTable`. Delta gives URIs, in which blanks and letters with umlauts are encoded."""
+        return {uri.rpartition("/")[2] for uri in self.handle.file_uris()}
+
+    def columns(self) -> pa.Schema:
+        """See :class:`LogTable`."""
+        return columns_of(self.handle)
+
+    def transaction(self, app: str) -> int | None:
+        """See :class:`LogTable`."""
+        return self.handle.transaction_version(app)
+
+    def content(self, file: str) -> bytes | None:
+        """See :class:`LogTable`."""
+        return store_of(self.path).get(f"{self.path}/{file}")
+
+    def commit(self, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool) -> None:
+        """See :class:`LogTable`."""
+        if not is_table(self.path):  # otherwise a file without a commit would bring the folder back
+            raise LedgerError(f"The table {self.path} is gone.", path=self.path)
+        _commit(self.handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
+        # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
+        sync_commits(self.path, range(0 if self.version == 1 else self.version, self.version + 1))
+
+
+class RemoteLogTable:
+    """A table on an object store; see :class:`LogTable`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._tail = TailTable(path)
+
+    @property
+    def version(self) -> int:
+        """See :class:`LogTable`."""
+        return self._tail.version
+
+    def advance(self) -> bool:
+        """See :class:`LogTable`."""
+        return self._tail.advance()
+
+    def files(self) -> set[str]:
+        """See :class:`LogTable`."""
+        return set(self._tail.files)
+
+    def columns(self) -> pa.Schema:
+        """See :class:`LogTable`."""
+        return self._tail.columns
+
+    def transaction(self, app: str) -> int | None:
+        """See :class:`LogTable`."""
+        return self._tail.transaction(app)
+
+    def content(self, file: str) -> bytes | None:
+        """See :class:`LogTable`."""
+        return self._tail.content(file)
+
+    def commit(self, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool) -> None:
+        """See :class:`LogTable`."""
+        if mode == "append" and not adds_columns:
+            self._tail.append(rows, transactions, compared=("n",), is_read_back=True)
+            return
+        handle = open_table(self.path)
+        if handle.version() != self.version:
+            raise ConflictError(f"Another process appended to {self.path} first.", path=self.path)
+        _commit(handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
+        self._tail = TailTable(self.path)
+
+
+def _commit(
+    handle: DeltaTable, path: str, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool
+) -> None:
+    """Write rows by ``deltalake``; the handle is at the new version then."""
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    # An answer may be lost after the commit: then the writer's own entry stands in its way, and says so.
+    mark = uuid.uuid4().hex
+    properties = CommitProperties(
+        app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+        custom_metadata={MARK: mark},
+        max_commit_retries=0,
+    )
+    before = handle.version()
+    try:
+        write(handle, rows, properties, mode=mode, schema_mode="merge" if adds_columns else None)
+    except CommitFailedError as error:
+        if not _is_own(path, before + 1, mark):
+            raise ConflictError(f"Another process appended to {path} first.", path=path) from error
+        handle.update_incremental()
+    except LakeUnreachableError:
+        if not _is_own(path, before + 1, mark):
+            raise
+        handle.update_incremental()
+    except DeltaError as error:
+        if is_table(path) and open_table(path).version() > before:  # so far behind that the next entry was removed
+            raise ConflictError(f"Another process appended to {path} first.", path=path) from error
+        raise LedgerError(f"Cannot append to {path}: {error}", path=path) from error
+
+
+def _is_own(path: str, version: int, mark: str) -> bool:
+    """Whether a commit is one that this process wrote."""
+    actions = actions_of(path, version) or []
+    return any(action["commitInfo"].get(MARK) == mark for action in actions if "commitInfo" in action)

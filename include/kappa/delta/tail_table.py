@@ -1,0 +1,284 @@
+"""A Delta table on an object store, followed by the names of its next entries, and appended to.
+
+``deltalake`` lists a table's log and opens its entries for each append, and each such request is billed. Here a look is
+one request for the next entry, and a commit is two objects: a file, and an entry that the store makes only where there
+is none (Delta's protocol, "Delta Log Entries").
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from kappa import clock
+from kappa.delta.access import answers, is_table, open_table
+from kappa.delta.log_entries import actions_of, entry_of
+from kappa.errors import ConflictError, KappaError, LedgerError
+from kappa.store.outages import is_outage
+from kappa.store.stores import store_of
+from kappa.topology.ddl import quote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+#: For this long only the next entry is looked for, by its name: well before an entry could go. Then also the last one.
+NEXT_ENTRY_SECONDS = 60.0
+#: Commits between two checkpoints of a table.
+CHECKPOINT_INTERVAL = 50
+#: Field of a commit that tells it from those of all other writers.
+MARK = "kappa.mark"
+#: Setting of a table: the columns of which its log says the least and greatest values.
+_COMPARED = "delta.dataSkippingStatsColumns"
+#: Longest text in a file's statistics: of a longer one nothing is said.
+_LONGEST_TEXT = 32
+
+
+class TailTable:
+    """A Delta table on an object store as of the last look. May be used by several threads.
+
+    Args:
+        path: the table.
+
+    Attributes:
+        version: its Delta version.
+        columns: its columns.
+        files: names of its files.
+        partition_by: the columns by which its files lie in folders.
+
+    Raises:
+        TableNotFoundError: of ``deltalake``: there is none.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._own: dict[str, bytes] = {}
+        self._lock = threading.RLock()
+        self._open()
+
+    def _open(self) -> None:
+        self._looked = uptime()
+        self._opened = open_table(self.path)
+        self.version = self._opened.version()
+        self.columns = columns_of(self._opened)
+        self.files = {uri.rpartition("/")[2] for uri in self._opened.file_uris()}
+        metadata = self._opened.metadata()
+        self.partition_by: list[str] = metadata.partition_columns
+        self._compared = metadata.configuration.get(_COMPARED)
+        self._transactions: dict[str, int | None] = {}
+
+    def advance(self) -> bool:
+        """Look again; whether there is something new, or something of this process that was not looked at yet."""
+        with self._lock:
+            before, started = self.version, uptime()
+            if started - self._looked > NEXT_ENTRY_SECONDS:
+                self._looked = started
+                if store_of(self.path).head(entry_of(self.path, before)) is None:  # later ones may be gone as well
+                    self._open()
+            while (actions := actions_of(self.path, self.version + 1)) is not None:
+                self._apply(actions)
+            return self.version != before or bool(self._own)
+
+    def transaction(self, app: str) -> int | None:
+        """The last version of an application's transactions."""
+        with self._lock:
+            if app not in self._transactions:  # deltalake reads the log for it
+                self._transactions[app] = self._opened.transaction_version(app)
+            return self._transactions[app]
+
+    def content(self, file: str) -> bytes | None:
+        """The bytes of a file; None where it is gone. What this process wrote itself is not asked for."""
+        own = self._own.pop(file, None)
+        return own if own is not None else store_of(self.path).get(f"{self.path}/{file}")
+
+    def append(
+        self,
+        rows: pa.Table,
+        transactions: Mapping[str, int],
+        *,
+        user_metadata: str | None = None,
+        compared: Sequence[str] | None = None,
+        is_read_back: bool = False,
+    ) -> None:
+        """Append rows in one commit, if nothing was committed since the last look.
+
+        A crash leaves a file without a commit, or all of it. Without rows there is a commit too, of no file.
+
+        Args:
+            rows: the rows, in the table's columns; the table has no partitions.
+            transactions: application -> version.
+            user_metadata: what the commit says of itself.
+            compared: columns of which the log says the least and greatest values; None for those of the table.
+            is_read_back: this process reads the file soon.
+
+        Raises:
+            ConflictError: something was committed; nothing was written.
+            LedgerError: the table is gone.
+        """
+        with self._lock:
+            store, version = store_of(self.path), self.version + 1
+            actions = [_commit_info(user_metadata), *_transactions(transactions)]
+            name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+            if rows.num_rows:
+                content = _parquet(rows)
+                store.put(f"{self.path}/{name}", content)
+                actions.append({"add": _add(name, len(content), rows, compared or self._compared_names())})
+            entry = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+            if not store.create(entry_of(self.path, version), entry):
+                raise ConflictError(f"Another process wrote to {self.path} first.", path=self.path)
+            self._check_place(version, name)
+            if is_read_back and rows.num_rows:
+                self._own[name] = content
+            self._apply(actions)
+            if version % CHECKPOINT_INTERVAL == 0:
+                self._check_point()
+
+    def _compared_names(self) -> Sequence[str] | None:
+        if self._compared is None:
+            return None
+        return [name for name in self.columns.names if quote(name) in self._compared]
+
+    def _check_place(self, version: int, name: str) -> None:
+        """Look whether the entry before an own one is there.
+
+        A writer that was frozen for longer than entries stay has used a number a second time; and that of a table which
+        was removed has brought a piece of it back. Nobody reads what follows no entry.
+        """
+        store = store_of(self.path)
+        if store.head(entry_of(self.path, version - 1)) is not None:
+            return
+        store.delete(entry_of(self.path, version))
+        store.delete(f"{self.path}/{name}")
+        if not is_table(self.path):
+            raise LedgerError(f"The table {self.path} is gone.", path=self.path)
+        raise ConflictError(f"Other processes wrote to {self.path} long ago.", path=self.path)
+
+    def _check_point(self) -> None:
+        """Sum the log up for those who open it, and let old entries go. The rows are committed whatever comes of it."""
+        try:
+            with answers(self.path):
+                handle = open_table(self.path)
+                handle.create_checkpoint()
+                handle.cleanup_metadata()
+        except KappaError as error:
+            if not is_outage(error):
+                raise
+
+    def _apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        for action in actions:
+            if "add" in action:
+                self.files.add(unquote(action["add"]["path"]))
+            elif "remove" in action:
+                self.files.discard(unquote(action["remove"]["path"]))
+            elif "txn" in action:
+                self._transactions[action["txn"]["appId"]] = action["txn"]["version"]
+            elif "metaData" in action:
+                self._open()  # other columns: seldom
+                return
+        self.version += 1
+
+
+#: Table -> its tail in this process.
+_tails: dict[str, TailTable] = {}
+_lock = threading.Lock()
+
+
+def tail_of(path: str) -> TailTable:
+    """The tail of a table in this process, as of its last look.
+
+    Raises:
+        TableNotFoundError: of ``deltalake``: there is none.
+    """
+    with _lock:
+        if path not in _tails:
+            _tails[path] = TailTable(path)
+        return _tails[path]
+
+
+def columns_of(handle: DeltaTable) -> pa.Schema:
+    """The columns of an open table, as Arrow has them."""
+    import pyarrow as pa
+
+    return pa.schema(handle.schema().to_arrow())
+
+
+def uptime() -> float:
+    """Seconds that go on while the host is suspended: entries of the log go meanwhile."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _parquet(rows: pa.Table) -> bytes:
+    import pyarrow.parquet as pq
+
+    content = io.BytesIO()
+    pq.write_table(rows, content, compression="snappy")
+    return content.getvalue()
+
+
+def _commit_info(user_metadata: str | None) -> dict[str, Any]:
+    info: dict[str, Any] = {
+        "timestamp": _now_ms(),
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "engineInfo": "kappa",
+        MARK: uuid.uuid4().hex,
+    }
+    return {"commitInfo": info if user_metadata is None else {**info, "userMetadata": user_metadata}}
+
+
+def _transactions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"txn": {"appId": app, "version": version}} for app, version in versions.items()]
+
+
+def _add(name: str, size: int, rows: pa.Table, compared: Sequence[str] | None) -> dict[str, Any]:
+    return {
+        "path": name,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": _now_ms(),
+        "dataChange": True,
+        "stats": json.dumps(_statistics(rows, compared)),
+    }
+
+
+def _statistics(rows: pa.Table, compared: Sequence[str] | None) -> dict[str, Any]:
+    """How many rows a file has, and the least and greatest values of columns that every engine compares alike."""
+    import pyarrow.compute as pc
+
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for field in rows.schema:
+        if compared is not None and field.name not in compared:
+            continue
+        to_text = _text_of(field.type)
+        if to_text is None:
+            continue
+        nulls[field.name] = rows[field.name].null_count
+        ends = pc.min_max(rows[field.name])
+        first, last = ends["min"].as_py(), ends["max"].as_py()
+        if first is None or (isinstance(first, str) and max(len(first), len(last)) > _LONGEST_TEXT):
+            continue
+        least[field.name], greatest[field.name] = to_text(first), to_text(last)
+    return {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _text_of(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """How the values of a type stand in statistics (Delta's protocol, "Per-file Statistics"); None for the others."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return lambda value: value
+    if pa.types.is_date(kind):
+        return lambda value: value.isoformat()
+    return None
+
+
+def _now_ms() -> int:
+    return int(clock.now().timestamp() * 1000)

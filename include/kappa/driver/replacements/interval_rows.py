@@ -1,0 +1,89 @@
+"""The rows of an interval: by the records that they come from, or by a column that holds a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from kappa.offsets.vector import OffsetRange
+from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
+from kappa.record.merge_on_read import frame_at
+from kappa.slices.run import EpochRun
+from kappa.topology.ddl import literal, quote, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kappa.topology import Append, Table
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rows_from(ranges: Iterable[OffsetRange]) -> str:
+    """SQL condition of the rows that come from records of these ranges."""
+    parts = [
+        f"(_topic = {literal(item.topic)} AND _partition = {item.partition} AND _offset >= {item.start} AND _offset < "
+        f"{item.end})"
+        for item in ranges
+        if not item.is_empty
+    ]
+    return " OR ".join(parts) or "FALSE"
+
+
+def belongs(append: Append, time: str | None, begin: datetime, end: datetime, ranges: Iterable[OffsetRange]) -> str:
+    """SQL condition of the rows of an output that belong to an interval.
+
+    Args:
+        append: the output.
+        time: the column by which they belong to it; None where they do by the records that they come from.
+        begin: beginning of the interval.
+        end: its end, exclusive.
+        ranges: offset ranges of the interval.
+    """
+    if time is None:
+        return rows_from(ranges)
+    kind = next(column.type for column in append.columns if column.name == time)
+    first, last = (_instant(at, kind) for at in (begin, end))
+    return f"{quote(time)} >= {first} AND {quote(time)} < {last}"
+
+
+def closed_windows(
+    run: EpochRun, committed: LedgerRow, table: Table, folder: str, begin: datetime, end: datetime
+) -> tuple[DataFrame, DataFrame]:
+    """Rows of an interval in a table that keeps closed windows: as the epoch has them, and as they were computed.
+
+    Rows whose time to stay is over by now are left out: the epoch has none of them.
+
+    Args:
+        committed: the epoch's last commit.
+        table: the table.
+        folder: name of the folder in which they were computed.
+        begin: beginning of the interval.
+        end: its end, exclusive.
+    """
+    assert table.reach is not None and table.reach.column is not None
+    recomputed_paths = run.paths.recomputed(folder)
+    row, session = Ledger(recomputed_paths.ledger).begun().committed, run.engines.session
+    column = quote(table.reach.column)
+    first, last = (_instant(at, "TIMESTAMP") for at in (begin, end))
+    graces = {source.topic: source.grace_ms for source in run.topology.sources if source.grace_ms is not None}
+    is_gone = committed.frontier(graces).has_reached("window_end", by_ms=table.reach.keep_ms or 0)
+    where = f"{column} >= {first} AND {column} < {last} AND is_closed AND NOT {is_gone}"
+    names = quoted(c.name for c in table.columns)
+    place = f"tables/{table.name}"
+    frames = (frame_at(session, paths, at, place) for paths, at in ((run.paths, committed), (recomputed_paths, row)))
+    live, again = (frame.where(where).select(*names) for frame in frames)
+    return live, again
+
+
+def _instant(at: datetime, kind: str) -> str:
+    """SQL of a time, in the type of a column; a number of milliseconds is rounded up.
+
+    A text is compared with a column of times as one of its own, by Spark and by the engine of ``deltalake``: a literal
+    of SQL is of another precision there, which leaves out no file.
+    """
+    if kind == "TIMESTAMP":
+        return f"'{at.astimezone(UTC).isoformat(sep=' ')}'"
+    return f"{-((_EPOCH - at) // timedelta(milliseconds=1))}L"

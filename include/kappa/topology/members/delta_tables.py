@@ -1,0 +1,258 @@
+"""The members of a topology that are Delta tables: keyed state, and rows that are appended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import get_args
+
+from kappa.errors import TopologyError
+from kappa.topology import reserved
+from kappa.topology.ddl import Column, columns_of, is_numeric, names_of
+from kappa.topology.emission import Cuts, Emission
+from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
+from kappa.topology.times.event_time import Reach
+
+_MEMBER = re.compile(r"[a-z][a-z0-9_]*")
+_NESTED_KEY = "Key the table by columns of plain types: of a STRUCT by its fields, each as a column of its own."
+_NUMBER_KEY = "NaN, and -0 beside 0, are not keys: cast it to a DECIMAL or to STRING in the step."
+#: Types of Delta columns that a partition can have: docs/decisions/partition-columns-hold-what-both-writers-keep.md.
+_PARTITION_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Keyed state: the newest row of each key (a KTable).
+
+    The step's effect of this name holds at most one row for each key of the slice. A row whose boolean column
+    ``_deleted`` is true removes its key.
+
+    Attributes:
+        name: name within the topology.
+        key: key column or columns, ``NOT NULL`` in the schema.
+        schema: Spark DDL of the row, key columns included.
+        masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
+        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
+            other parameters is not taken over. A topology adds the joins for which versions are kept.
+        expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
+        reach: how far in event time what comes of this state reaches; None where an interval of time does not bound it.
+        cuts: see :data:`Cuts`.
+        internal: columns that an operator keeps in order to go on; readers, topics and differences have the others. One
+            that is part of the key is not :attr:`hidden` from readers, since it tells rows apart.
+
+    Examples:
+        >>> from kappa import Table
+        >>> Table(name="spending", key=["customer"], schema="customer STRING NOT NULL, spent STRING").measures
+        ('spending.keys_added', 'spending.keys_removed', 'spending.keys_changed', 'spending.rows')
+    """
+
+    name: str
+    key: str | tuple[str, ...] | list[str]
+    schema: str
+    masked: tuple[str, ...] | list[str] = ()
+    made_by: str = ""
+    expires: bool = False
+    reach: Reach | None = None
+    cuts: Cuts = "any"
+    internal: tuple[str, ...] | list[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", names_of(self.key))
+        object.__setattr__(self, "masked", names_of(self.masked))
+        object.__setattr__(self, "internal", names_of(self.internal))
+        _check_name("table", self.name)
+        _check_cuts("Table", self.name, self.cuts)
+        columns = {column.name: column for column in self.columns}
+        reserved.check_names(
+            f"Table {self.name!r}",
+            columns,
+            "Rename them in the schema and in the step.",
+            reserved_names=reserved.OF_TABLES if self.made_by else None,
+        )
+        _check_key(self)
+        _check_masked(f"Table {self.name!r}", self.masked, columns)
+        _check_internal(self, columns)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of a row."""
+        return columns_of(self.schema, f"table {self.name!r}")
+
+    @property
+    def results(self) -> tuple[Column, ...]:
+        """Columns of a row without what the operator keeps for itself."""
+        return tuple(column for column in self.columns if column.name not in self.internal)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns that no reader gets."""
+        return tuple(name for name in self.internal if name not in self.key)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its rows come and go by the frontiers of sources."""
+        return self.expires or self.reach is not None
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Full names of what a threshold may limit."""
+        drift = (f"drift.{c.name}" for c in self.results if is_numeric(c) and c.name not in (*self.key, *self.masked))
+        return tuple(f"{self.name}.{measure}" for measure in (*TABLE_MEASURES, *drift))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append:
+    """Rows that are appended to a Delta table, each slice's once.
+
+    Attributes:
+        name: name within the topology.
+        schema: Spark DDL of the row; empty where ``of`` says it.
+        of: the rows that an operator emits. They are the output's unless the step returns others for it.
+        masked: columns whose values never appear in a report.
+        partition_by: columns by which the Delta table is partitioned, for example a day.
+        time: column by which a row belongs to an interval of time when that is computed again, TIMESTAMP or BIGINT in
+            epoch milliseconds: of a join the left row's event time. A window's row belongs by ``window_start``.
+        cuts: see :data:`Cuts`.
+
+    Examples:
+        >>> from kappa import Append
+        >>> [column.name for column in Append(name="purchases", schema="id STRING NOT NULL, amount BIGINT").columns]
+        ['id', 'amount']
+    """
+
+    name: str
+    schema: str = ""
+    of: Emission | None = field(default=None, compare=False)
+    masked: tuple[str, ...] | list[str] = ()
+    partition_by: tuple[str, ...] | list[str] = ()
+    time: str | None = None
+    cuts: Cuts = "any"
+
+    def __post_init__(self) -> None:
+        if self.of is not None and not isinstance(self.of, Emission):
+            raise TopologyError(
+                f"Output {self.name!r} is of {type(self.of).__name__}. Name what an operator emits: of=windows.final, "
+                "or of=joined.rows."
+            )
+        if self.of is not None and self.of.deletes:
+            raise TopologyError(
+                f"Output {self.name!r} is of the versions of {self.of.operator}, among which rows delete their key: "
+                "appended, a deletion would be a row of nulls. Declare cdc_table with history=True, whose table has "
+                "all rows with their times; or append rows that the step makes of the versions."
+            )
+        if self.of is not None:
+            object.__setattr__(self, "schema", self.schema or self.of.schema)
+            object.__setattr__(self, "cuts", self.of.cuts if self.cuts == "any" else self.cuts)
+        object.__setattr__(self, "masked", names_of(self.masked))
+        object.__setattr__(self, "partition_by", names_of(self.partition_by))
+        _check_name("output", self.name)
+        _check_cuts("Output", self.name, self.cuts)
+        if not self.columns:
+            raise TopologyError(f"Output {self.name!r} has no columns.")
+        names = [column.name for column in self.columns]
+        _check_masked(f"Output {self.name!r}", self.masked, names)
+        _check_partitions(self)
+        reserved.check_names(f"Output {self.name!r}", names, "Rename them in the schema and in the step.")
+        types = {column.name: column.type for column in self.columns}
+        if self.time is not None and types.get(self.time) not in ("TIMESTAMP", "BIGINT"):
+            raise TopologyError(
+                f"Output {self.name!r}: time column {self.time!r} is {types.get(self.time, 'not in its schema')}. Name "
+                "a column of type TIMESTAMP, or BIGINT in epoch milliseconds."
+            )
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Full names of what a threshold may limit."""
+        return tuple(f"{self.name}.{measure}" for measure in OUTPUT_MEASURES)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of a row, without the lineage columns that the platform adds."""
+        return columns_of(self.schema, f"output {self.name!r}")
+
+
+def _check_cuts(kind: str, name: str, cuts: Cuts) -> None:
+    if cuts not in get_args(Cuts):
+        raise TopologyError(f"{kind} {name!r}: cuts {cuts!r} is not one of {', '.join(get_args(Cuts))}.")
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _MEMBER.fullmatch(name):
+        raise TopologyError(f"The name of {kind} {name!r} must be one lower-case word (letters, digits, '_').")
+
+
+def _check_internal(table: Table, columns: Iterable[str]) -> None:
+    if table.internal and not table.made_by:
+        raise TopologyError(
+            f"Table {table.name!r}: internal={list(table.internal)} is of tables that an operator keeps, and this one "
+            "is the step's. Keep what only the step needs in a table of its own."
+        )
+    odd = [name for name in table.internal if name not in columns]
+    if odd:
+        raise TopologyError(
+            f"Table {table.name!r}: internal columns {odd} are not in its schema, which has {sorted(columns)}."
+        )
+
+
+def _check_masked(what: str, masked: Iterable[str], columns: Iterable[str]) -> None:
+    for name in masked:
+        if name not in columns:
+            raise TopologyError(f"{what}: masked column {name!r} is not in its schema, which has {sorted(columns)}.")
+
+
+def _check_key(table: Table) -> None:
+    """A table's key is made of its columns, each once, never null, and of types whose values are keys.
+
+    Raises:
+        TopologyError: it is not.
+    """
+    columns = {column.name: column for column in table.columns}
+    if not table.key:
+        raise TopologyError(f"Table {table.name!r} has no key. Name at least one column: key=['id'].")
+    for key in table.key:
+        if key not in columns:
+            raise TopologyError(
+                f"Table {table.name!r}: key column {key!r} is not in its schema, which has {sorted(columns)}."
+            )
+        if columns[key].nullable:
+            raise TopologyError(f"Table {table.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
+        if not columns[key].is_key:
+            remedy = _NUMBER_KEY if isinstance(columns[key].delta, str) else _NESTED_KEY
+            raise TopologyError(
+                f"Table {table.name!r}: key column {key!r} is {columns[key].type}, whose values cannot be keys. "
+                f"{remedy}"
+            )
+    if len(set(table.key)) < len(table.key):
+        raise TopologyError(f"Table {table.name!r}: key {list(table.key)} names a column twice. Name each once.")
+
+
+def _check_partitions(output: Append) -> None:
+    """An output can be partitioned as it says.
+
+    Raises:
+        TopologyError: it cannot.
+    """
+    columns, parts = {column.name: column for column in output.columns}, output.partition_by
+    unknown = sorted(set(parts) - set(columns))
+    if unknown:
+        raise TopologyError(
+            f"Output {output.name!r}: partition_by {unknown} is not in its schema, which has {list(columns)}; case "
+            "counts."
+        )
+    for name in parts:
+        if columns[name].delta not in _PARTITION_TYPES:
+            raise TopologyError(
+                f"Output {output.name!r}: partition_by names {name!r}, which is {columns[name].type}. Partition by "
+                "text, integers, BOOLEAN, DATE or TIMESTAMP."
+            )
+        if ":" in name:
+            raise TopologyError(
+                f"Output {output.name!r}: partition_by names {name!r}; Spark reads no folder with ':' in its name. "
+                "Rename the column."
+            )
+    if len(set(parts)) < len(parts) or len(parts) == len(columns):
+        raise TopologyError(
+            f"Output {output.name!r}: partition_by {list(parts)} names a column twice, or leaves none for the files of "
+            "a partition. Name each column once, and not all of them."
+        )

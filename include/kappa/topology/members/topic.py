@@ -1,0 +1,193 @@
+"""A topic output of a topology: what it is made of, and what is sent to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from kappa.errors import TopologyError
+from kappa.topology.ddl import Column, names_of
+from kappa.topology.members.delta_tables import Append, Table
+from kappa.topology.schemas.value_schemas import value_schema
+from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, TOPIC_FORMATS, TopicFormat
+
+#: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
+_LONGEST_VERSIONED = 240
+#: What a replay means to the readers of a topic output.
+OnReplay = Literal["hold", "versioned", "reconcile"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """Records sent to a Kafka topic, derived from the written rows of an :class:`Append` or the changes of a
+    :class:`Table`.
+
+    Attributes:
+        name: the topic's name.
+        of: name of the append output or table whose rows are sent; a deleted key sends a null value.
+        columns: what a value holds. Empty for all columns; of an operator's table those of its result, without what it
+            keeps to compute that.
+        key: column whose value, as text, is the record's key; several are joined as a JSON array.
+        on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch
+            sends all that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by
+            pointer.
+            ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone;
+            only of a table, by its key.
+        time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: what reads the
+            topic then has the row's event time. None, and a null, for the time of sending.
+        format: ``json``; ``avro`` or ``json_schema`` with a schema that is made from the columns and registered under
+            ``<topic>-value`` before anything is sent. Keys are the same in all.
+
+    Examples:
+        >>> from kappa import Topic
+        >>> Topic(name="spending", of="spending", key="customer", on_replay="versioned").is_versioned
+        True
+    """
+
+    name: str
+    of: str
+    key: str | tuple[str, ...] | list[str]
+    on_replay: OnReplay = "hold"
+    time: str | None = None
+    format: TopicFormat = "json"
+    columns: tuple[str, ...] | list[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", names_of(self.key))
+        object.__setattr__(self, "columns", names_of(self.columns))
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name):
+            raise TopologyError(
+                f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
+            )
+        if self.format not in TOPIC_FORMATS:
+            raise TopologyError(
+                f"Topic {self.name!r}: format {self.format!r} is not one of {', '.join(TOPIC_FORMATS)}."
+            )
+        if self.on_replay not in get_args(OnReplay):
+            raise TopologyError(
+                f"Topic {self.name!r}: on_replay {self.on_replay!r} is not one of {', '.join(get_args(OnReplay))}."
+            )
+        if self.is_versioned and len(self.name) > _LONGEST_VERSIONED:
+            raise TopologyError(
+                f"Topic {self.name!r} has {len(self.name)} characters and is versioned: with the epoch's number its "
+                f"name would be longer than Kafka allows. Use at most {_LONGEST_VERSIONED}."
+            )
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether each epoch sends to a topic of its own."""
+        return self.on_replay == "versioned"
+
+
+def sent_columns(topic: Topic, rows: Append | Table) -> tuple[Column, ...]:
+    """Columns of the values of a topic that is made of these rows."""
+    if not topic.columns:
+        return rows.results if isinstance(rows, Table) else rows.columns
+    by_name = {column.name: column for column in rows.columns}
+    return tuple(by_name[name] for name in topic.columns)
+
+
+def check_topics(
+    topology: str, topics: Iterable[Topic], members: Sequence[Append | Table], sources: Collection[str]
+) -> None:
+    """Each topic is of rows of the topology, with columns that they have.
+
+    Args:
+        topology: name of the topology.
+        topics: its topic outputs.
+        members: its tables and append outputs.
+        sources: names of the topics that it reads.
+
+    Raises:
+        TopologyError: one is not.
+    """
+    rows = {member.name: member for member in members}
+    for topic in topics:
+        if topic.of not in rows:
+            raise TopologyError(
+                f"Topology {topology!r}: topic {topic.name!r} is of {topic.of!r}, which is none of {sorted(rows)}."
+            )
+        names = [column.name for column in rows[topic.of].columns]
+        missing = sorted(set(topic.key) - set(names))
+        if missing:
+            raise TopologyError(
+                f"Topology {topology!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: "
+                f"{names}."
+            )
+        types = {column.name: column.type for column in rows[topic.of].columns}
+        if topic.time is not None and types.get(topic.time) not in ("TIMESTAMP", "BIGINT"):
+            raise TopologyError(
+                f"Topology {topology!r}: topic {topic.name!r} takes its time from {topic.time!r}, which is no "
+                "TIMESTAMP "
+                f"or BIGINT of {topic.of!r}: {types}."
+            )
+        unsent = sorted(set(topic.columns) - set(names))
+        if unsent:
+            raise TopologyError(
+                f"Topology {topology!r}: topic {topic.name!r} sends {unsent}, which are not columns of "
+                f"{topic.of!r}: {names}."
+            )
+        if topic.format in BY_SCHEMA_ID:  # every column has a type and a name there, or it raises
+            value_schema(topic.format, topic.name, sent_columns(topic, rows[topic.of]))
+        _check_expiring(topology, topic, rows[topic.of])
+        _check_reconciled(topology, topic, rows[topic.of])
+        if topic.name in sources:
+            raise TopologyError(f"Topology {topology!r} reads and writes topic {topic.name!r}: it would feed itself.")
+
+
+def check_versioned_names(topology: str, topics: Iterable[Topic], sources: Iterable[str]) -> None:
+    """No epoch's versioned topic may ever have the name of another one; Kafka takes '.' and '_' in names for the
+    same.
+
+    Raises:
+        TopologyError: one may.
+    """
+    declared_topics = list(topics)
+    versioned = [topic.name for topic in declared_topics if topic.is_versioned]
+    others = [*(topic.name for topic in declared_topics if not topic.is_versioned), *sources]
+    for name in versioned:
+        own = re.compile(re.escape(_for_kafka(name)) + r"[_]e\d{4,}")
+        for other in others:
+            if own.fullmatch(_for_kafka(other)):
+                raise TopologyError(
+                    f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be that of one of "
+                    "its epochs. Name one of them otherwise."
+                )
+        for other in versioned:
+            if other != name and _for_kafka(other) == _for_kafka(name):
+                raise TopologyError(
+                    f"Topology {topology!r}: versioned topics {name!r} and {other!r} would collide in Kafka. Name one "
+                    "of them otherwise."
+                )
+
+
+def _check_expiring(topology: str, topic: Topic, of: Append | Table) -> None:
+    """State that expires is not a deletion, and a reader of the topic would take it for one."""
+    if isinstance(of, Table) and of.expires:
+        raise TopologyError(
+            f"Topology {topology!r}: topic {topic.name!r} is of {of.name!r}, the state of "
+            f"{of.made_by.partition('(')[0]}, "
+            "whose rows go when their time is over. Make the topic of an append output of what the operator emits."
+        )
+
+
+def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
+    """Changes are known for keyed state only, and a reader must find a row's record by the row's key."""
+    if topic.on_replay != "reconcile":
+        return
+    if not isinstance(of, Table):
+        raise TopologyError(
+            f"Topology {topology!r}: topic {topic.name!r} reconciles and is of append output {of.name!r}, which has no "
+            "newest row of a key to compare. Make it of a table, or on_replay='versioned'."
+        )
+    if topic.key != of.key:
+        raise TopologyError(
+            f"Topology {topology!r}: topic {topic.name!r} reconciles and is keyed by {list(topic.key)}; table "
+            f"{of.name!r} is keyed by {list(of.key)}. Use key={list(of.key)}, so that each record stands for one row."
+        )
+
+
+def _for_kafka(name: str) -> str:
+    return name.replace(".", "_")

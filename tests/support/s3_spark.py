@@ -1,0 +1,142 @@
+"""Spark in a process of its own whose lake is on S3: statements go in, rows come out.
+
+It has a driver's session. Beside that, addresses of the scheme ``s3n`` are the same objects by Delta's own log store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from kappa.config import Config
+from kappa.spark import object_store
+from kappa.spark.jars import ensure_spark
+from kappa.spark.s3_jars import ensure_s3
+from kappa.spark.session import build_session
+
+_STATEMENT, _CHECK = "statement", "check"
+
+
+class StatementError(Exception):
+    """Spark did not run a statement; the text is its error's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkProcess:
+    """A process that runs one statement after the other."""
+
+    commands: IO[str]
+    answers: IO[str]
+    log: Path
+
+    def begin(self, statement: str) -> None:
+        """Hand in a statement of SQL without waiting for it."""
+        self._send({_STATEMENT: statement})
+
+    def rows(self) -> list[Any]:
+        """Wait for the oldest statement; its rows, as lists.
+
+        Raises:
+            StatementError: Spark did not run it.
+        """
+        line = self.answers.readline()
+        assert line, f"Spark's process ended: {self.log.read_text()[-3000:]}"
+        answer = json.loads(line)
+        if "error" in answer:
+            raise StatementError(answer["error"])
+        return list(answer["rows"])
+
+    def sql(self, statement: str) -> list[Any]:
+        """Run a statement; as :meth:`rows`."""
+        self.begin(statement)
+        return self.rows()
+
+    def check(self, **hadoop: str) -> None:
+        """Check the session as a driver does, with these settings of Hadoop.
+
+        Raises:
+            StatementError: it is refused.
+        """
+        self._send({_CHECK: hadoop})
+        self.rows()
+
+    def _send(self, command: Mapping[str, Any]) -> None:
+        print(json.dumps(command), file=self.commands, flush=True)
+
+
+@contextlib.contextmanager
+def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[str, str]) -> Iterator[SparkProcess]:
+    """Within, Spark runs.
+
+    Args:
+        lake: URL of the lake.
+        options: how to reach it; they are in no command line.
+        folder: home of the process, and its log.
+        conf: further settings of Spark.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environ |= {"KAPPA_HOME": str(folder), "KAPPA_SPARK_MASTER": "local[1]"}
+    path = [str(Path(__file__).parents[1]), *filter(None, sys.path)]
+    with (folder / "spark.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "support.s3_spark"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environ | {"PYTHONPATH": os.pathsep.join(path)},
+        )
+    assert process.stdin and process.stdout
+    print(json.dumps([lake, dict(options), dict(conf)]), file=process.stdin, flush=True)
+    try:
+        spark = SparkProcess(commands=process.stdin, answers=process.stdout, log=folder / "spark.log")
+        spark.sql("SELECT 1")  # from here on it is quick
+        yield spark
+    finally:
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
+
+
+def _serve(commands: IO[str], answers: IO[str]) -> None:
+    lake, options, conf = json.loads(commands.readline())
+    config = Config.from_env()
+    jars = [*ensure_spark(config.cache), *ensure_s3(config.cache)]
+    settings = {
+        **conf,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.hadoop.fs.s3n.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        **object_store.settings(lake, options, {}),
+    }
+    session = build_session(replace(config, spark_conf=settings), "s3")
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for line in commands:
+        command = json.loads(line)
+        try:
+            rows = []
+            if _STATEMENT in command:
+                rows = [list(row) for row in session.sql(command[_STATEMENT]).collect()]
+            else:
+                for name, value in command[_CHECK].items():
+                    hadoop.set(name, value)
+                object_store.check_session(session, lake)
+            answer: dict[str, Any] = {"rows": rows}
+        except Exception as error:
+            answer = {"error": str(error)}
+        print(json.dumps(answer, default=str), file=answers, flush=True)
+    jvm = session.sparkContext._gateway.proc
+    session.stop()
+    jvm.stdin.close()
+    jvm.wait()
+
+
+if __name__ == "__main__":
+    _serve(sys.stdin, sys.stdout)
