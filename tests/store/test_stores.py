@@ -110,6 +110,13 @@ def test_what_is_missing_is_nothing(place: Place) -> None:
     assert place.store.discard(path, clock.now())
 
 
+def test_nothing_is_below_a_file(place: Place) -> None:
+    put(place, "file")
+    path = place.file("file/below")
+    assert (place.store.get(path), place.store.head(path)) == (None, None)
+    assert (place.names("file/below"), place.store.folders(place.file("file"))) == ([], [])
+
+
 # A file in pieces
 
 
@@ -183,13 +190,14 @@ def test_the_footer_of_a_parquet_file_on_s3_takes_one_look_and_one_range(remote:
 # A file that must not be there
 
 
-def test_a_file_is_created_once(place: Place) -> None:
-    path = place.file("file")
-    assert place.store.create(path, b"one")
-    assert place.store.create(path, b"one"), "it holds this content"
-    assert not place.store.create(path, b"other")
+@pytest.mark.parametrize("size", [3, 6 << 20], ids=["small", "large"])
+def test_a_file_is_created_once(place: Place, size: int) -> None:
+    path, content, other = place.file("file"), bytes(size), b"1" * size
+    assert place.store.create(path, content)
+    assert place.store.create(path, content), "it holds this content"
+    assert not place.store.create(path, other)
     assert not place.store.create(path, b"")
-    assert place.store.get(path) == b"one"
+    assert place.store.get(path) == content
     assert place.names() == ["file"]
 
 
