@@ -16,6 +16,8 @@ from kappa.store.store import StoredFile
 
 #: A new file's folder may be new, and so may those above it: from a topic's folder up to the lake.
 _NEW_FOLDERS = 3
+#: There is nothing of this name, or a file where its folder would be.
+_GONE = (FileNotFoundError, NotADirectoryError)
 
 
 class LocalStore:
@@ -25,14 +27,14 @@ class LocalStore:
         """See :class:`~kappa.store.store.Store`."""
         try:
             return Path(path).read_bytes()
-        except FileNotFoundError:
+        except _GONE:
             return None
 
     def head(self, path: str) -> StoredFile | None:
         """See :class:`~kappa.store.store.Store`."""
         try:
             stat = Path(path).stat()
-        except FileNotFoundError:
+        except _GONE:
             return None
         return StoredFile(path=path, size=stat.st_size, modified=datetime.fromtimestamp(stat.st_mtime, UTC))
 
@@ -100,7 +102,7 @@ class LocalStore:
         try:
             with os.scandir(folder) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir())
-        except (FileNotFoundError, NotADirectoryError):
+        except _GONE:
             return []
 
     def delete(self, path: str) -> None:
@@ -149,5 +151,5 @@ def _sync_folders(file: Path) -> None:
 
 
 def _raise_unless_gone(error: OSError) -> None:
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+    if not isinstance(error, _GONE):
         raise error
