@@ -122,7 +122,7 @@ def take_turns(stored: Stored) -> None:
     stored.spark.sql(stored.insertion(1))
     assert stored.append(2) == 2
     stored.spark.sql(
-        f"MERGE INTO delta.`{stored.url}` t USING (VALUES (2), (3)) s (a) ON t.a = s.a "
+        f"MERGE INTO delta.`{stored.url}` t USING (SELECT * FROM VALUES (2), (3) AS v (a)) s ON t.a = s.a "
         "WHEN MATCHED THEN UPDATE SET a = 20 WHEN NOT MATCHED THEN INSERT *"
     )
     assert stored.rows() == [0, 1, 3, 20]

@@ -100,7 +100,9 @@ def spark_on(
     assert process.stdin and process.stdout
     print(json.dumps([lake, dict(options), dict(conf), str(file or "")]), file=process.stdin, flush=True)
     try:
-        yield SparkProcess(commands=process.stdin, answers=process.stdout, log=folder / "spark.log")
+        spark = SparkProcess(commands=process.stdin, answers=process.stdout, log=folder / "spark.log")
+        spark.sql("SELECT 1")  # from here on it is quick
+        yield spark
     finally:
         process.stdin.close()
         process.wait(60)
@@ -133,7 +135,10 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
         except Exception as error:
             answer = {"error": str(error)}
         print(json.dumps(answer, default=str), file=answers, flush=True)
+    jvm = session.sparkContext._gateway.proc
     session.stop()
+    jvm.stdin.close()
+    jvm.wait()
 
 
 if __name__ == "__main__":

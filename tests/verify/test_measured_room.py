@@ -25,7 +25,9 @@ def test_a_file_removed_while_it_is_counted_counts_nothing(tmp_path: Path, monke
     Path(paths.root).mkdir(parents=True)
     Path(paths.root, "x").write_bytes(b"12345")
     walked = list(os.walk(paths.root))
-    monkeypatch.setattr(os, "walk", lambda _: [(folder, names, [*files, "gone"]) for folder, names, files in walked])
+    monkeypatch.setattr(
+        os, "walk", lambda *_, **__: [(folder, names, [*files, "gone"]) for folder, names, files in walked]
+    )
     assert measurements.disk_bytes(paths, {}) == 5
 
 

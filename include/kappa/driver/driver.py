@@ -231,10 +231,10 @@ class Driver:
 
     def _unwanted(self, epoch: EpochRecord) -> str | None:
         """Why the epoch needs no driver, or None."""
+        if epoch.stage.is_ended:  # first: what is left of a removed ledger may not be one that can be read
+            return f"epoch is {epoch.stage.lower()}"
         if self.voice.is_lost:
             Ledger(self.epoch.paths.ledger).check_claim(self.epoch.writer)
-        if epoch.stage.is_ended:
-            return f"epoch is {epoch.stage.lower()}"
         if not epoch.is_wanted:
             return "stopped on request" if epoch.stage is not Stage.RETIRED else "retired"
         return None

@@ -315,7 +315,8 @@ def at_work(folder: str, writer: str, code: str, seconds: float) -> Iterator[Non
         seconds: pause between two heartbeats.
     """
     store_of(folder).make_folder(folder)
-    beating = Beating(f"{folder}/heartbeat.json", this_process(writer, code), seconds, lambda: True)
+    # Nobody else writes it: where it is gone, so is the folder, and no heartbeat brings it back.
+    beating = Beating(f"{folder}/heartbeat.json", this_process(writer, code), seconds, lambda: False)
     try:
         yield
     finally:

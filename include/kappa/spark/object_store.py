@@ -92,6 +92,8 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], 
     has_keys = bool(file) and _is_login(options, access)
     keys = {"aws.credentials.provider": CLIENT_FILE_KEYS} if has_keys else _credentials(access)
     return {
+        # Made anew after each commit by a file that is copied and deleted: a dozen requests, half of them dear ones.
+        "spark.databricks.delta.writeChecksumFile.enabled": "false",
         **{f"spark.hadoop.fs.{scheme}.impl": _FILE_SYSTEM for scheme in _SCHEMES},
         **{_log_store(scheme): LOG_STORE for scheme in _SCHEMES},
         **{f"{_HADOOP}{name}": value for name, value in {**_address(lake, access), **keys}.items()},

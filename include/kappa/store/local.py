@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from kappa import clock
 from kappa.store.store import StoredFile
 
 #: A new file's folder may be new, and so may those above it: from a topic's folder up to the lake.
@@ -81,6 +82,10 @@ class LocalStore:
             os.utime(path)
         except FileNotFoundError:
             self.put(path, data, is_durable=True)
+
+    def now(self, folder: str) -> datetime:
+        """See :class:`~kappa.store.store.Store`. That of this host."""
+        return clock.now()
 
     def files(self, folder: str) -> Iterator[StoredFile]:
         """See :class:`~kappa.store.store.Store`. What goes during the walk is passed over."""
