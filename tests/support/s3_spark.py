@@ -72,7 +72,9 @@ class SparkProcess:
 
 
 @contextlib.contextmanager
-def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[str, str]) -> Iterator[SparkProcess]:
+def spark_on(
+    lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[str, str], *, file: Path | None = None
+) -> Iterator[SparkProcess]:
     """Within, Spark runs.
 
     Args:
@@ -80,6 +82,7 @@ def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[
         options: how to reach it; they are in no command line.
         folder: home of the process, and its log.
         conf: further settings of Spark.
+        file: the client file that has these options; None for none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
@@ -95,7 +98,7 @@ def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[
             env=environ | {"PYTHONPATH": os.pathsep.join(path)},
         )
     assert process.stdin and process.stdout
-    print(json.dumps([lake, dict(options), dict(conf)]), file=process.stdin, flush=True)
+    print(json.dumps([lake, dict(options), dict(conf), str(file or "")]), file=process.stdin, flush=True)
     try:
         spark = SparkProcess(commands=process.stdin, answers=process.stdout, log=folder / "spark.log")
         spark.sql("SELECT 1")  # from here on it is quick
@@ -107,14 +110,14 @@ def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[
 
 
 def _serve(commands: IO[str], answers: IO[str]) -> None:
-    lake, options, conf = json.loads(commands.readline())
+    lake, options, conf, file = json.loads(commands.readline())
     config = Config.from_env()
     jars = [*ensure_spark(config.cache), *ensure_s3(config.cache)]
     settings = {
         **conf,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.hadoop.fs.s3n.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        **object_store.settings(lake, options, {}),
+        **object_store.settings(lake, options, {}, file),
     }
     session = build_session(replace(config, spark_conf=settings), "s3")
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
