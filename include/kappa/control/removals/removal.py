@@ -17,7 +17,8 @@ from kappa.driver.processes.process import driver_end
 from kappa.errors import IllegalTransitionError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
-from kappa.names import EpochPaths, code_file, plan_file, query_checkpoints
+from kappa.names import EpochPaths, plan_file, query_checkpoints
+from kappa.record import code as code_store
 from kappa.record.chains import check_removal
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Epochs, Now
@@ -201,11 +202,15 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
         LocalStore().delete_folder(query_checkpoints(config.home, paths))
         crash_point("removal.folder")
 
+    def gone(path: str) -> bool:
+        store_of(path).delete(path)
+        return True
+
     def files() -> None:
         store = store_of(plan)
         store.delete(plan)
-        for code in target().codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
-            store.delete(code_file(config.lake, code))
+        for code in target().codes - orphans.named_codes(config):
+            code_store.discard(config.lake, code, gone, lambda code=code: code in orphans.named_codes(config))
 
     def unless_needed(remove: Callable[[], None]) -> Callable[[], None]:
         return lambda: remove() if target().stage.is_ended else None
