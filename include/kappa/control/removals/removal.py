@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from kappa import clock
 from kappa.acts import Act, Effect, act
@@ -206,11 +207,14 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
         store_of(path).delete(path)
         return True
 
+    def is_named(code: str) -> bool:
+        return code in orphans.named_codes(config)
+
     def files() -> None:
         store = store_of(plan)
         store.delete(plan)
         for code in target().codes - orphans.named_codes(config):
-            code_store.discard(config.lake, code, gone, lambda code=code: code in orphans.named_codes(config))
+            code_store.discard(config.lake, code, gone, partial(is_named, code))
 
     def unless_needed(remove: Callable[[], None]) -> Callable[[], None]:
         return lambda: remove() if target().stage.is_ended else None
