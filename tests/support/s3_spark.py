@@ -135,7 +135,9 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
         except Exception as error:
             answer = {"error": str(error)}
         print(json.dumps(answer, default=str), file=answers, flush=True)
-    jvm = session.sparkContext._gateway.proc
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    jvm = gateway.proc
     session.stop()
     jvm.stdin.close()
     jvm.wait()
