@@ -183,7 +183,7 @@ def test_a_topic_that_others_may_follow_keeps_its_final_times() -> None:
     for after in (followable(None), followable("window_start")):
         (finding,) = upgrade_rules.needs_replay(followable("window_end"), after)
         assert finding.code == "upgrade-changes-topics"
-        assert "topic 'told' no longer says by 'window_end' what is final" in finding.message
+        assert "topic 'told' no longer reports final rows by 'window_end'" in finding.message
 
 
 def followed(**how: str) -> Topology:
@@ -201,7 +201,7 @@ def test_a_source_cannot_change_between_grace_and_following_its_upstream() -> No
 
 
 @pytest.mark.parametrize(
-    ("grace", "effect"), [("1 hour", "what is closed stays closed"), ("1 second", "closes with the next slice")]
+    ("grace", "effect"), [("1 hour", "what is closed stays closed"), ("1 second", "close with the next slice")]
 )
 def test_a_changed_grace_is_reported_with_its_effect(grace: str, effect: str) -> None:
     (finding,) = upgrade_rules.needs_replay(timed(), timed(grace=grace))
