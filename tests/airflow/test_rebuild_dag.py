@@ -68,10 +68,10 @@ def test_where_the_lake_was_lost_it_asks_and_a_rejection_changes_nothing(
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, _: f"{self.subject} {self.body}")
     plan = planned(given := run())
     said = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(given)
-    assert f"Take {TOPOLOGY} over in this lake?" in said and "is ended for good" in said
+    assert f"Take {TOPOLOGY} over in this lake?" in said and "ends permanently" in said
     with capture_logs() as logs, pytest.raises(AirflowSkipException):
         start(given, plan, "rejected")
-    assert "It was rejected (airflow:ann): nothing was changed." in str(logs)
+    assert "The change was rejected (airflow:ann): nothing was changed." in str(logs)
     assert lost.world(config)["epochs"] == {} and "superseded" not in lost.world(config)
 
 

@@ -44,8 +44,9 @@ def start(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Archive topics from the ends of their archives up to the stable ends of the topics. The run ends there; the next
-    one continues from there.
+    """Archive topics from the ends of their archives up to the stable ends of the topics.
+
+    The run ends there; the next one continues from there.
     """
     from kappa.archive import overview
     from kappa.archive.writer import Archiver
