@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "two sources": (
         lambda: cdc_table([CHANGES, PLAIN], key="id", table="t"),  # type: ignore[call-overload]
-        "Positions of two sources do not compare",
+        "Positions of two sources cannot be compared",
     ),
     "a key that the keys do not hold": (
         lambda: cdc_table(CHANGES, key="name", table="t"),
@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             table="t",
             history=True,
         ),
-        r"columns \['Valid_To'\] of the source are those of a history",
+        r"columns \['Valid_To'\] of the source have names of history columns",
     ),
     "versions appended": (
         lambda: Append(name="rows", of=cdc_table(CHANGES, key="id", table="t").versions),
