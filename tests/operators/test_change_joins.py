@@ -95,19 +95,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "decimals without an envelope": (
         lambda: Source(topic="t", schema=ROW, decimals="string"),
-        "says decimals='string' and has no envelope",
+        "has decimals='string' but no envelope",
     ),
     "text in an envelope": (
         lambda: Source(topic="t", format="string", envelope="debezium"),
-        "envelope='debezium' is one of JSON or Avro, and format is 'string'",
+        "envelope='debezium' needs JSON or Avro, but format is 'string'",
     ),
     "tombstones": (
         lambda: Source(topic="t", schema=ROW, key_schema=KEY, envelope="debezium", tombstones=True),
-        "leave tombstones out",
+        "omit tombstones",
     ),
     "a number as key": (
         lambda: Source(topic="t", schema=ROW, key_schema=KEY, key_format="long", envelope="debezium"),
-        "keys of envelope='debezium' are objects, and key_format is 'long'",
+        "keys of envelope='debezium' are objects, but key_format is 'long'",
     ),
     "defaults": (
         lambda: Source(topic="t", schema=ROW, format="avro", envelope="debezium", defaults={"name": "x"}),

@@ -439,7 +439,7 @@ def test_invalid_lookups_are_refused(spark: SparkSession) -> None:
         return {}
 
     driven = TopologyDriver(replace(scored, step=choose), spark)
-    with pytest.raises(TopologyError, match="Call it without them; choose rows"):
+    with pytest.raises(TopologyError, match="Call it without rows; select rows"):
         driven.pipe([Input(topic="goals", value={"id": "a", "by": 1})])
 
 

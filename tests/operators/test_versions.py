@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a topic of versions": (
         lambda: topology(shared := versions(), join(shared), outputs=[Topic(name="versions", of="versions", key="id")]),
-        "topic 'versions' is of 'versions', the state of versions_by, whose rows go when their time is over",
+        "topic 'versions' is of 'versions', the state of versions_by, whose rows are removed when their time is over",
     ),
 }
 
@@ -210,7 +210,7 @@ def test_invalid_declarations_are_refused_where_they_are_written(case: str) -> N
     [
         (
             lambda shared, joined, slice: joined(slice),
-            "table_join 'waiting_orders' reads the versions of versions_by 'versions', which was not called yet",
+            "table_join 'waiting_orders' reads the versions of versions_by 'versions', which has not been called yet",
         ),
         (
             lambda shared, joined, slice: (shared(slice), joined(slice, None, slice["products"])),

@@ -156,7 +156,7 @@ def timed(size: str = "1 minute", total: str = "a", **source: Any) -> Topology:
         (timed(size="5 minutes"), "upgrade-changes-operators", "size=5 minutes"),
         (timed(total="b"), "upgrade-changes-operators", "n=sum(b)"),
         (timed(time="sent"), "upgrade-changes-time", "takes its time from 'sent', not from 'at'"),
-        (timed(time=None, grace=None), "upgrade-changes-time", "no event time any more"),
+        (timed(time=None, grace=None), "upgrade-changes-time", "no longer has event time"),
     ],
 )
 def test_changed_operators_and_times_are_refused_with_their_former_values(

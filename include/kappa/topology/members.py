@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 MEMBER_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
-#: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
+#: Kafka allows 249 characters; an epoch's number with ``.e`` takes six, and may later take more.
 _LONGEST_VERSIONED = 240
-#: What a replay means to the readers of a topic output.
+#: The effect of a replay on readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
-#: Columns that every record of a source has, whatever its schema, with their types; only where the source asks for them
-#: ``_headers`` and ``_tombstone``, whether the record has no value, and where it has an envelope those of changes.
+#: Columns that every record of a source has besides its schema, with their types. Only if the source declares them:
+#: ``_headers``, ``_tombstone`` (whether the record has no value), and the columns of changes for an envelope.
 #: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds); records are
 #: totally ordered by (_order_timestamp, _topic, _partition, _offset).
 RECORD_COLUMNS = {
@@ -66,47 +66,47 @@ class Source:
     Attributes:
         topic: the topic's name.
         schema: Spark DDL of the value. A column declared ``NOT NULL`` that is absent from a record makes it a dead
-            letter. Ignored where ``format`` is ``string`` or ``bytes``.
-        format: ``json``, ``avro`` and ``json_schema`` give the schema's columns, the last two of values in a schema
+            letter. Ignored if ``format`` is ``string`` or ``bytes``.
+        format: ``json``, ``avro`` and ``json_schema`` give the schema's columns, the last two from values in a schema
             registry's wire format; ``string`` and ``bytes`` give one column ``value``.
-        record: names of the record types of ``avro`` values that it takes, with or without their namespace; others are
+        record: names of the accepted record types of ``avro`` values, with or without their namespace; other types are
             dead letters. Empty: any.
-        defaults: of ``avro``, column -> what it is where the schema that wrote a value lacks the field, as JSON has it:
-            ``{"currency": "EUR"}``. Without one it is null.
+        defaults: for ``avro``, column -> its value, as JSON, if the schema that wrote a value does not have the field:
+            ``{"currency": "EUR"}``. Without a default it is null.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
-        key_schema: Spark DDL of what the record's key holds, for example ``id BIGINT``. A column that the value's
-            schema has too is taken from the key where the value lacks it; another one is added to the row. A record
-            without one of these columns, in its value and in its key, is a dead letter. Empty: the step has ``_key``.
+        key_schema: Spark DDL of the record's key, for example ``id BIGINT``. A column that the value's schema also has
+            is taken from the key if the value does not have it; other columns are added to the row. A record without
+            one of these columns, in its value and in its key, is a dead letter. Empty: the step has ``_key``.
         key_format: how the key is encoded: ``text`` (one column), ``json``, ``avro`` and ``json_schema`` (in a schema
             registry's wire format), or ``int`` and ``long``, the four and eight bytes of Kafka's own serializers.
-        tombstones: whether a null value is a row, which deletes its key: with the columns of ``key_schema``, all others
-            null, and ``_tombstone`` true. Otherwise a null value is a dead letter.
-        envelope: ``debezium``: values are records of changes of a database, and a row is what the change left, for a
-            deletion the columns of the key. The records have the columns of
-            :data:`kappa.topology.schemas.envelopes.CHANGE_COLUMNS` beside; :func:`kappa.operators.cdc_table` makes a
-            table of them. Keys are then in the format of the values, where ``key_format`` does not say otherwise.
-        decimals: of an envelope, what text is in a DECIMAL column where no schema beside it says so: ``precise``
-            (base64 of the digits; the column has the source's scale), ``string`` or ``double``, as
+        tombstones: whether a null value is a row that deletes its key: it has the columns of ``key_schema``, nulls in
+            all others, and ``_tombstone`` true. Otherwise a null value is a dead letter.
+        envelope: ``debezium``: values are change records of a database. A row is the state after the change; for a
+            deletion it has the columns of the key. The records also have the columns of
+            :data:`kappa.topology.schemas.envelopes.CHANGE_COLUMNS`; :func:`kappa.operators.cdc_table` makes a table
+            from them. Keys then have the format of the values, unless ``key_format`` names another.
+        decimals: for an envelope, the meaning of text in a DECIMAL column without a schema beside it: ``precise``
+            (base64 of the digits; the column has the source's scale), ``string`` or ``double``, like
             ``decimal.handling.mode``.
-        timestamps: what a number is in a TIMESTAMP column: ``epoch_seconds``, ``epoch_ms`` or ``epoch_us``. ``text``:
-            times are text with a date, and a number makes a dead letter.
-        headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times
-            as long.
+        timestamps: the meaning of a number in a TIMESTAMP column: ``epoch_seconds``, ``epoch_ms`` or ``epoch_us``.
+            ``text``: times are text with a date, and a number makes a dead letter.
+        headers: whether the step gets the column ``_headers``. Reading then takes several times as long.
         of: the topology whose versioned topic output it is. Each epoch then reads the versioned topic of one epoch of
-            that topology; the step knows it by the name of the output.
+            that topology; the step uses the name of the output.
         time: column that holds the event time, TIMESTAMP or BIGINT in epoch milliseconds; None for Kafka's timestamp. A
-            record without it is a dead letter. ``wall clock`` is when its slice was planned; a replay is then refused.
+            record without it is a dead letter. ``wall clock`` is the time at which the slice was planned; a replay is
+            then refused.
         grace: how late a record may be, for example ``10 seconds``. With it the step gets ``_event_time`` and
             ``_frontier``, and the topology an output ``late_records``. None for a source without event time, and for
-            one that is ``of`` a topology and has a ``time``: its frontier is then what that topology's operator says of
-            its rows, none is late, and ``_frontier`` is null.
-        ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of
-            a distant year would make all that follow it late.
-        idle_after: by how much the event time of a partition without new records may be behind the greatest of the
+            one that is ``of`` a topology and has a ``time``: that topology's operator then determines its frontier, no
+            record is late, and ``_frontier`` is null.
+        ahead: how far the event time may be after Kafka's timestamp. A record beyond that is a dead letter: one record
+            of a distant year would make all later ones late.
+        idle_after: by how much the event time of a partition without new records may be behind the greatest one of the
             topology, for example ``10 minutes``. Beyond it a live stream no longer waits for the partition. None: its
             windows wait for every partition.
-        sensitive: whether values and keys may hold what no table may: of a dead or late record the lake then keeps the
-            length and a keyed hash instead.
+        sensitive: whether values and keys may hold data that no table may: for a dead or late record the lake then
+            keeps only the length and a keyed hash.
 
     Examples:
         >>> from kappa import Source
@@ -139,7 +139,7 @@ class Source:
             raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of {', '.join(FORMATS)}.")
         if self.of is not None and not MEMBER_NAME.fullmatch(self.of):
             raise TopologyError(
-                f"Source {self.topic!r}: of={self.of!r} is not a name of a topology; name the one whose versioned "
+                f"Source {self.topic!r}: of={self.of!r} is not a name of a topology; name the topology whose versioned "
                 "topic output it is."
             )
         if self.format in OF_COLUMNS and not self.schema:
@@ -150,9 +150,9 @@ class Source:
         odd = [column.name for column in self.columns if keyed_otherwise(column.delta)]
         if odd:
             raise TopologyError(
-                f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and "
-                f"{'Avro' if self.format == 'avro' else 'JSON'} has no others. Use STRING, or "
-                "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
+                f"Source {self.topic!r}: columns {odd} contain a MAP whose keys are not STRING, which "
+                f"{'Avro' if self.format == 'avro' else 'JSON'} does not support. Use STRING, or ARRAY<STRUCT<key: "
+                "..., value: ...>>, which is how Kappa writes such a MAP."
             )
         object.__setattr__(self, "record", names_of(self.record))
         if self.envelope != "none" and self.key_schema and self.key_format == "text":
@@ -164,14 +164,14 @@ class Source:
         names = [column.name for column in self.columns]
         if len({name.lower() for name in names}) < len(names):
             raise TopologyError(
-                f"Source {self.topic!r}: columns of schema and key_schema, {names}, differ by case only, which "
-                "does not count. Write a column that both have the same way."
+                f"Source {self.topic!r}: columns of schema and key_schema, {names}, differ only by case, which does "
+                "not count. Write a common column in the same way."
             )
         reserved.check_names(
             f"Source {self.topic!r}",
             names,
-            "Leave them out of the schema; where you need one, read the value with format='string' and take it from "
-            "there: get_json_object(value, '$._key') AS doc_key.",
+            "Remove them from the schema; if you need one, read the value with format='string' and extract it: "
+            "get_json_object(value, '$._key') AS doc_key.",
         )
 
     @property
@@ -188,20 +188,20 @@ class Source:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Columns of value and key: those of the value, then what only the key has."""
+        """Columns of value and key: those of the value, then those that only the key has."""
         values = self.value_columns
         return (*values, *(column for column in self.key_columns if column.name not in {c.name for c in values}))
 
     @property
     def grace_ms(self) -> int | None:
-        """How late a record may be, in milliseconds; None where the source has no event time."""
+        """How late a record may be, in milliseconds; None if the source has no event time."""
         if self.follows_upstream:
             return 0
         return None if self.grace is None else milliseconds(self.grace, f"Source {self.topic!r}: grace")
 
     @property
     def follows_upstream(self) -> bool:
-        """Whether the topology that it is of says what is final in it."""
+        """Whether its upstream topology determines which of its rows are final."""
         return self.of is not None and self.time is not None and self.grace is None and not self.is_wall_clock
 
     @property
@@ -216,7 +216,7 @@ class Source:
 
     @property
     def is_wall_clock(self) -> bool:
-        """Whether a record's event time is when its slice was planned."""
+        """Whether a record's event time is the time at which its slice was planned."""
         return self.time == WALL_CLOCK
 
     @property
@@ -226,7 +226,7 @@ class Source:
 
     @property
     def ahead_ms(self) -> int:
-        """How far past Kafka's timestamp the event time may lie, in milliseconds."""
+        """How far the event time may be after Kafka's timestamp, in milliseconds."""
         return milliseconds(self.ahead, f"Source {self.topic!r}: ahead")
 
     @property
@@ -253,14 +253,15 @@ class Table:
         name: name within the topology.
         key: key column or columns, ``NOT NULL`` in the schema.
         schema: Spark DDL of the row, key columns included.
-        masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
-        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
-            other parameters is not taken over. A topology adds the joins for which versions are kept.
-        expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
-        reach: how far in event time what comes of this state reaches; None where an interval of time does not bound it.
+        masked: columns whose values never appear in a report, which shows ``***`` instead, and a hash for key columns.
+        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State with
+            other parameters is not reused. A topology adds the joins for which versions are kept.
+        expires: whether rows are removed when their time is over, which is not a deletion; no topic is made from such a
+            table.
+        reach: how far in event time rows from this state reach; None if no interval of time bounds them.
         cuts: see :data:`Cuts`.
-        internal: columns that an operator keeps in order to go on; readers, topics and differences have the others. One
-            that is part of the key is not :attr:`hidden` from readers, since it tells rows apart.
+        internal: columns that an operator keeps for its own use; readers, topics and differences have the others. A key
+            column is never :attr:`hidden` from readers, since it identifies rows.
 
     Examples:
         >>> from kappa import Table
@@ -302,7 +303,7 @@ class Table:
 
     @property
     def results(self) -> tuple[Column, ...]:
-        """Columns of a row without what the operator keeps for itself."""
+        """Columns of a row without internal ones."""
         return tuple(column for column in self.columns if column.name not in self.internal)
 
     @property
@@ -312,7 +313,7 @@ class Table:
 
     @property
     def is_timed(self) -> bool:
-        """Whether its rows come and go by the frontiers of sources."""
+        """Whether frontiers of sources decide when its rows come and go."""
         return self.expires or self.reach is not None
 
     @property
@@ -324,16 +325,16 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """Rows that are appended to a Delta table, each slice's once.
+    """Rows that are appended to a Delta table, once per slice.
 
     Attributes:
         name: name within the topology.
-        schema: Spark DDL of the row; empty where ``of`` says it.
-        of: the rows that an operator emits. They are the output's unless the step returns others for it.
+        schema: Spark DDL of the row; empty if ``of`` gives it.
+        of: the rows that an operator emits. They are the output's rows unless the step returns others for it.
         masked: columns whose values never appear in a report.
         partition_by: columns by which the Delta table is partitioned, for example a day.
-        time: column by which a row belongs to an interval of time when that is computed again, TIMESTAMP or BIGINT in
-            epoch milliseconds: of a join the left row's event time. A window's row belongs by ``window_start``.
+        time: column by which a row belongs to an interval of time in a backfill, TIMESTAMP or BIGINT in epoch
+            milliseconds; for a join the left row's event time. Rows of windows belong by ``window_start``.
         cuts: see :data:`Cuts`.
 
     Examples:
@@ -353,14 +354,14 @@ class Append:
     def __post_init__(self) -> None:
         if self.of is not None and not isinstance(self.of, Emission):
             raise TopologyError(
-                f"Output {self.name!r} is of {type(self.of).__name__}. Name what an operator emits: of=windows.final, "
+                f"Output {self.name!r} is of {type(self.of).__name__}. Name the rows of an operator: of=windows.final, "
                 "or of=joined.rows."
             )
         if self.of is not None and self.of.deletes:
             raise TopologyError(
-                f"Output {self.name!r} is of the versions of {self.of.operator}, among which rows delete their key: "
-                "appended, a deletion would be a row of nulls. Declare cdc_table with history=True, whose table has "
-                "all rows with their times; or append rows that the step makes of the versions."
+                f"Output {self.name!r} is of the versions of {self.of.operator}, some of which delete their key: an "
+                "appended deletion would be a row of nulls. Declare cdc_table with history=True, whose table has all "
+                "rows with their times; or append rows that the step makes from the versions."
             )
         if self.of is not None:
             object.__setattr__(self, "schema", self.schema or self.of.schema)
@@ -401,18 +402,16 @@ class Topic:
     Attributes:
         name: the topic's name.
         of: name of the append output or table whose rows are sent; a deleted key sends a null value.
-        columns: what a value holds. Empty for all columns; of an operator's table those of its result, without what it
-            keeps to compute that.
+        columns: columns of the value. Empty for all; for an operator's table all except internal ones.
         key: column whose value, as text, is the record's key; several are joined as a JSON array.
-        on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch
-            sends all that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by
-            pointer.
-            ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone;
-            only of a table, by its key.
-        time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: what reads the
-            topic then has the row's event time. None, and a null, for the time of sending.
+        on_replay: the effect of a replay on readers. ``hold``: nothing is sent for history. ``versioned``: each epoch
+            sends everything that it computes, including history, to a topic of its own, ``<name>.e0007``, which readers
+            follow by pointer. ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for
+            removed keys; only for a table, by its key.
+        time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: readers of the
+            topic then have the row's event time. None, or a null, gives the time of sending.
         format: ``json``; ``avro`` or ``json_schema`` with a schema that is made from the columns and registered under
-            ``<topic>-value`` before anything is sent. Keys are the same in all.
+            ``<topic>-value`` before anything is sent. Keys have the same form in all formats.
 
     Examples:
         >>> from kappa import Topic
@@ -462,7 +461,8 @@ class Check:
     Attributes:
         name: what is checked, for people.
         sql: a query over the topology's tables and append outputs, by their names; it must return no row.
-        function: the same as a function of those tables by name: the rows that contradict it, or whether it holds.
+        function: the same as a function of those tables by name, which returns the rows that contradict it, or whether
+            it holds.
 
     Examples:
         >>> from kappa import Check
@@ -492,8 +492,8 @@ def _check_name(kind: str, name: str) -> None:
 def _check_internal(table: Table, columns: Iterable[str]) -> None:
     if table.internal and not table.made_by:
         raise TopologyError(
-            f"Table {table.name!r}: internal={list(table.internal)} is of tables that an operator keeps, and this one "
-            "is the step's. Keep what only the step needs in a table of its own."
+            f"Table {table.name!r}: internal={list(table.internal)} is only for tables that an operator keeps, and "
+            "this one is the step's. Keep data that only the step needs in a table of its own."
         )
     odd = [name for name in table.internal if name not in columns]
     if odd:

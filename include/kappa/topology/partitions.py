@@ -9,12 +9,12 @@ from kappa.errors import TopologyError
 if TYPE_CHECKING:
     from kappa.topology.members import Append
 
-#: Types of Delta columns that a partition can have: docs/decisions/partition-columns-hold-what-both-writers-keep.md.
+#: Types of Delta columns for partitions: docs/decisions/partition-columns-hold-what-both-writers-keep.md.
 TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp")
 
 
 def check_partitions(output: Append) -> None:
-    """An output can be partitioned as it says.
+    """Check that an output can be partitioned as declared.
 
     Raises:
         TopologyError: it cannot.
@@ -34,11 +34,11 @@ def check_partitions(output: Append) -> None:
             )
         if ":" in name:
             raise TopologyError(
-                f"Output {output.name!r}: partition_by names {name!r}; Spark reads no folder with ':' in its name. "
-                "Rename the column."
+                f"Output {output.name!r}: partition_by names {name!r}, but Spark cannot read a folder with ':' in its "
+                "name. Rename the column."
             )
     if len(set(parts)) < len(parts) or len(parts) == len(columns):
         raise TopologyError(
-            f"Output {output.name!r}: partition_by {list(parts)} names a column twice, or leaves none for the files of "
-            "a partition. Name each column once, and not all of them."
+            f"Output {output.name!r}: partition_by {list(parts)} names a column twice, or leaves no column for the "
+            "files of a partition. Name each column once, and not all of them."
         )

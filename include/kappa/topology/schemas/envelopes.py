@@ -1,4 +1,4 @@
-"""Envelopes around the row of a source: records of changes, as a connector of Debezium writes them."""
+"""Envelopes around the row of a source: change records, as a Debezium connector writes them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kappa.topology.schemas.wire_schemas import OF_COLUMNS
 if TYPE_CHECKING:
     from kappa.topology.members import Source
 
-#: What a record's value is: the row itself, or a change of a row of a database.
+#: Kinds of a record's value: the row itself, or a change of a row of a database.
 Envelope = Literal["none", "debezium"]
 ENVELOPES: tuple[str, ...] = get_args(Envelope)
-#: What a text is in a DECIMAL column, by the connector's ``decimal.handling.mode``, where no schema beside it says so.
+#: Meanings of a text in a DECIMAL column without a schema beside it, by the connector's ``decimal.handling.mode``.
 Decimals = Literal["precise", "string", "double"]
 DECIMALS: tuple[str, ...] = get_args(Decimals)
 #: Columns that the records of such a source have beside those of every record:
@@ -30,7 +30,7 @@ CHANGE_COLUMNS = {
     "_source_time": "TIMESTAMP",
     "_unchanged": "ARRAY<STRING>",
 }
-#: Operations whose records hold a row.
+#: Operations whose records have a row.
 WITH_ROW = ("c", "u", "r")
 #: Operations of one key.
 OF_KEY = (*WITH_ROW, "d")
@@ -39,7 +39,7 @@ SOURCE_TIME = "_source_time"
 
 
 def check_envelope(source: Source) -> None:
-    """The envelope, and what is said of its values, fit the source.
+    """Check that the envelope and its options fit the source.
 
     Raises:
         TopologyError: they do not.
@@ -52,29 +52,29 @@ def check_envelope(source: Source) -> None:
     if source.envelope == "none":
         if source.decimals != "precise":
             raise TopologyError(
-                f"{what} says decimals={source.decimals!r} and has no envelope. Only records of changes have decimals "
-                "in several forms: add envelope='debezium', or leave decimals out."
+                f"{what} has decimals={source.decimals!r} but no envelope. Only change records have decimals in "
+                "several forms: add envelope='debezium', or omit decimals."
             )
         return
     if source.format not in OF_COLUMNS:
         raise TopologyError(
-            f"{what}: envelope={source.envelope!r} is one of JSON or Avro, and format is {source.format!r}. Use "
+            f"{what}: envelope={source.envelope!r} needs JSON or Avro, but format is {source.format!r}. Use "
             f"format={' or format='.join(map(repr, OF_COLUMNS))}."
         )
     if source.tombstones:
         raise TopologyError(
             f"{what} has envelope={source.envelope!r} and tombstones=True. A null value follows the record of a "
-            "deletion and says nothing new: leave tombstones out."
+            "deletion and adds nothing: omit tombstones."
         )
     if source.key_schema and source.key_format not in OF_COLUMNS:
         raise TopologyError(
-            f"{what}: keys of envelope={source.envelope!r} are objects, and key_format is {source.key_format!r}. Use "
+            f"{what}: keys of envelope={source.envelope!r} are objects, but key_format is {source.key_format!r}. Use "
             f"key_format={' or key_format='.join(map(repr, OF_COLUMNS))}."
         )
     if source.defaults or source.record:
         raise TopologyError(
-            f"{what} has envelope={source.envelope!r} and record or defaults, which are of the value and not of the "
-            "row within it. Leave them out."
+            f"{what} has envelope={source.envelope!r} and record or defaults, which concern the value and not the row "
+            "within it. Omit them."
         )
 
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 #: Key formats of one column -> the types that it may have; None for any.
 _SINGLE = {"text": None, "int": ("INT", "BIGINT"), "long": ("BIGINT",)}
-_NESTED_KEY = "Key the table by columns of plain types: of a STRUCT by its fields, each as a column of its own."
+_NESTED_KEY = "Key the table by columns of plain types; for a STRUCT use its fields, each as a column of its own."
 _NUMBER_KEY = "NaN, and -0 beside 0, are not keys: cast it to a DECIMAL or to STRING in the step."
 
 
 def check_key(source: Source) -> None:
-    """The key's format holds its columns, and null values name the key that they delete.
+    """Check that the key's format supports its columns, and that null values have the key that they delete.
 
     Raises:
         TopologyError: it does not, or they do not.
@@ -31,8 +31,7 @@ def check_key(source: Source) -> None:
         if source.tombstones or source.key_format != "text":
             cause = "tombstones=True" if source.tombstones else f"key_format={source.key_format!r}"
             raise TopologyError(
-                f"{what} has {cause} and no key_schema. Name the columns that the record's key holds: "
-                "key_schema='id BIGINT'."
+                f"{what} has {cause} and no key_schema. Name the columns of the record's key: key_schema='id BIGINT'."
             )
         return
     columns = source.key_columns
@@ -41,8 +40,8 @@ def check_key(source: Source) -> None:
         if len(columns) != 1 or (types is not None and columns[0].type not in types):
             needed = f"one column of type {' or '.join(types)}" if types else "one column"
             raise TopologyError(
-                f"{what}: key_schema {source.key_schema!r} does not fit key_format={source.key_format!r}, which holds "
-                f"{needed}. Name another key_format, or change key_schema."
+                f"{what}: key_schema {source.key_schema!r} does not fit key_format={source.key_format!r}, which has "
+                f"{needed}. Use another key_format, or change key_schema."
             )
     values = {column.name: column for column in source.value_columns}
     for column in columns:
@@ -55,7 +54,7 @@ def check_key(source: Source) -> None:
 
 
 def check_table_key(table: Table) -> None:
-    """A table's key is made of its columns, each once, never null, and of types whose values are keys.
+    """Check that a table's key has columns of the table, each once, never null, and of types whose values can be keys.
 
     Raises:
         TopologyError: it is not.

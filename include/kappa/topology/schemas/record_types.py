@@ -1,4 +1,4 @@
-"""Options of an Avro source: record types by their names, and defaults of fields that a writer lacks."""
+"""Options of an Avro source: record types by name, and defaults of fields that a writer does not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def check_record(source: Source) -> None:
-    """Record types and defaults are those of Avro, and defaults are of columns.
+    """Check that record types and defaults are only used with Avro, and that defaults are for columns.
 
     Raises:
         TopologyError: they are not.
@@ -23,8 +23,8 @@ def check_record(source: Source) -> None:
     options = [name for name, value in (("record", source.record), ("defaults", source.defaults)) if value]
     if options and source.format != "avro":
         raise TopologyError(
-            f"{what} has {' and '.join(options)}, and format={source.format!r} has no record types and no fields that "
-            "a writer's schema lacks. Leave them out, or declare format='avro'."
+            f"{what} has {' and '.join(options)}, but format={source.format!r} has neither record types nor writer "
+            "schemas. Omit them, or declare format='avro'."
         )
     odd = [name for name in source.record if not _NAME.fullmatch(name)]
     if odd:
@@ -34,4 +34,4 @@ def check_record(source: Source) -> None:
     columns = [column.name for column in source.value_columns]
     unknown = sorted(set(source.defaults) - set(columns))
     if unknown:
-        raise TopologyError(f"{what}: defaults of {unknown}, which are not in its schema: {columns}.")
+        raise TopologyError(f"{what}: defaults are given for {unknown}, which are not in its schema: {columns}.")
