@@ -1,4 +1,4 @@
-"""Calls into a client library that may never come back, whatever timeout they are given."""
+"""Calls into a client library that may never return, whatever their timeout."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ T = TypeVar("T")
 
 
 def bounded(call: Callable[[], T], seconds: float, name: str) -> T:
-    """Make a call in a thread of its own; its result, or what it raises.
+    """Make a call in a thread of its own, and return its result or raise its error.
 
     Args:
-        call: takes no arguments. Use nothing that it holds again once it hangs.
+        call: a function without arguments. Do not use its objects again if it hangs.
         seconds: how long to wait for it.
-        name: of the thread, for a dump of all stacks.
+        name: name of the thread, for a dump of all stacks.
 
     Raises:
-        TimeoutError: it is still under way. It is left to itself and does not keep the process from ending.
+        TimeoutError: it is still running. It is abandoned and does not keep the process from ending.
     """
     answers: list[T] = []
     failures: list[BaseException] = []
