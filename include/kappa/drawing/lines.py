@@ -1,4 +1,4 @@
-"""Lines of a drawing: their width, and texts broken to fit."""
+"""Lines of a drawing: their width, and wrapped texts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from unicodedata import combining, east_asian_width
 
 
 def width(text: str) -> int:
-    """How many columns a text takes in a font of one width."""
+    """Number of columns of a text in a monospaced font."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def wrapped(text: str, most: int) -> list[str]:
-    """Lines of at most this many columns, broken at spaces, within a word only where it is longer than a line.
+    """Lines of at most this many columns, broken at spaces, or within a word that is longer than a line.
 
     Args:
         text: visible text.
-        most: columns of a line, at least 2.
+        most: largest number of columns, at least 2.
     """
     lines = [""]
     for word in text.split():

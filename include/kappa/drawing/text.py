@@ -8,14 +8,14 @@ from kappa.drawing.graph import Box, Graph, Kind
 from kappa.drawing.lines import width, wrapped
 from kappa.errors import visible
 
-#: Most columns of a line, and those after which details begin at the latest.
+#: Largest number of columns of a line, and the last column at which details begin.
 _WIDE, _LATEST = 118, 48
 
 
 def text(graph: Graph) -> str:
     """The graph as a tree: sources, the step that reads them, and the boxes that it leads to.
 
-    Rows of a table go to the step and back, which ``<->`` stands for.
+    Rows of a table go to the step and back, shown as ``<->``.
     """
     rows = list(_rows(graph))
     begins = min(_LATEST, 2 + max(width(label) for label, _, _ in rows))
@@ -29,7 +29,7 @@ def text(graph: Graph) -> str:
 
 
 def _rows(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
-    """The beginning of a box's first line, that of its further lines, and its details."""
+    """The beginning of a box's first line, the beginning of its further lines, and its details."""
     for source in graph.sources:
         yield _label(source), "│", _details(source)
         yield "│", "│", []
