@@ -94,7 +94,7 @@ def test_up_refuses_the_login_of_another_broker(tmp_path: Path) -> None:
 
 
 def test_a_running_stack_without_logins_is_not_taken_for_a_secured_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"asks for no login.*KAPPA_HOME=<another folder> kappa up --secure"):
+    with pytest.raises(ConfigError, match=r"requires no login.*KAPPA_HOME=<another folder> kappa up --secure"):
         supervisor._check_same_logins(Config.from_env({"KAPPA_HOME": str(tmp_path)}), True)
 
 
