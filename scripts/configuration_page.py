@@ -24,7 +24,7 @@ _MADE = {
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """The page with its table from the settings."""
     before, _, rest = PAGE.read_text().partition(_HEAD)
     meanings = dict(re.findall(r"^    (\w+): (.+?)\.$(?=\n    \w|\Z)", attributes(), re.MULTILINE | re.DOTALL))
     rows = [f"| `{PREFIX}{item.name.upper()}` | {default(item)} | {line(meanings[item.name])} |" for item in settings()]
@@ -32,17 +32,17 @@ def page() -> str:
 
 
 def attributes() -> str:
-    """The section of the docstring that says what each setting is."""
+    """The section of the docstring that describes each setting."""
     return inspect.getdoc(Config).partition("Attributes:\n")[2].rstrip()  # type: ignore[union-attr]  # it has one
 
 
 def line(meaning: str) -> str:
-    """A meaning in one line."""
+    """A description in one line."""
     return re.sub(r"\s+", " ", meaning)
 
 
 def default(item: Field[Any]) -> str:
-    """What counts where a variable is not set."""
+    """The value of a variable that is not set."""
     if item.default is MISSING:
         return _MADE.get(item.name, "`{}`")
     return "empty" if item.default == "" else f"`{item.default}`"

@@ -13,12 +13,12 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 _HEAD = """\
 # Findings
 
-What `kappa plan`, `kappa offsets`, `kappa upgrade` and `kappa backfill` may say, by the code in brackets at the end of
-its line. A finding refuses, or it warns. One that may be allowed warns where it would refuse when the request names it:
-`--allow <code>`, on record in the plan. Words in italics stand for values; those that are numbers or names are in
+The findings of `kappa plan`, `kappa offsets`, `kappa upgrade` and `kappa backfill`, by the code in brackets at the end
+of their line. A finding refuses or warns. A finding that may be allowed warns instead of refusing if the request names
+it: `--allow <code>`, which the plan records. Words in italics stand for values; those that are numbers or names are in
 `--json`.
 
-This page is made of the declarations in `include/kappa/replay/rules` by `scripts/findings_page.py`.
+`scripts/findings_page.py` writes this page from the declarations in `include/kappa/replay/rules`.
 """
 _TABLE = """\
 | code | effect | may be allowed | what it says | what to do |
@@ -27,7 +27,7 @@ _TABLE = """\
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """The text of the page."""
     sections = (
         f"## {title}\n\n{_TABLE}{''.join(row(declaration) for declaration in declared(modules))}"
         for title, modules in SECTIONS.items()
@@ -36,7 +36,7 @@ def page() -> str:
 
 
 def row(declaration: Declaration) -> str:
-    """The line of a table that tells of one finding."""
+    """The line of a table for one finding."""
     allowed = "yes" if declaration.may_be_allowed else ""
     cells = (
         f"`{declaration.code}`",
@@ -49,7 +49,7 @@ def row(declaration: Declaration) -> str:
 
 
 def without_values(template: str) -> str:
-    """A template with the names of its values in their places: inside back-quotes as the command line has them."""
+    """A template with the names of its values in their places; inside back-quotes they look as on the command line."""
     text = ""
     for literal, name, _, _ in Formatter().parse(template):
         text += literal

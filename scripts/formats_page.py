@@ -31,11 +31,11 @@ def tables() -> str:
 
 
 def page() -> str:
-    """The page with its sections made anew."""
+    """The page with its generated sections."""
     before, rest = PAGE.read_text().split(BEGIN)
     return f"{before}{BEGIN}\n{tables()}{END}{rest.split(END)[1]}"
 
 
 if __name__ == "__main__":
     PAGE.write_text(page())
-    print(f"{PAGE} is what the declarations say")
+    print(f"{PAGE} agrees with the declarations")

@@ -24,7 +24,7 @@ class Family:
     Attributes:
         file: of the page.
         title: its heading.
-        intro: what they have in common.
+        intro: an introduction to all of them.
         names: the operators, in order.
     """
 
@@ -43,14 +43,14 @@ FAMILIES = (
     Family(
         file="windows.md",
         title="Windows",
-        intro="Aggregates of each key in pieces of event time. A row is emitted once, when it is final; the table has "
-        "every update before that. What is late, and when a window closes: [event time](../event-time.md).",
+        intro="Aggregates per key over intervals of event time. A row is emitted once, when it is final; the table has "
+        "every update before that. [Event time](../event-time.md) describes late records and the closing of windows.",
         names=("tumbling_window", "hopping_window", "sliding_window", "session_window", "at_most_every"),
     ),
     Family(
         file="aggregates.md",
         title="Aggregates",
-        intro="Aggregates without windows, and the functions that all operators with `aggregates=` take, `agg`.",
+        intro="Aggregates without windows, and the functions for `aggregates=` of all operators, `agg`.",
         names=("aggregate", "aggregate_table", "cogroup", "two_phase"),
     ),
     Family(
@@ -62,24 +62,26 @@ FAMILIES = (
     Family(
         file="joins-with-tables.md",
         title="Joins with tables",
-        intro="A row of a stream with a row of a table, as of its time or as of now; and tables with each other.",
+        intro="Joins of a stream with a table, as of the row's time or as of now, and joins of tables.",
         names=("table_join", "versions_by", "newest_table_join", "lookup", "foreign_key_join", "table_table_join"),
     ),
     Family(
         file="tables-of-keys.md",
         title="Tables of keys",
-        intro="One row for each key, and what follows the order of its rows.",
+        intro="One row per key, and operators that follow the order of its rows.",
         names=("newest_by", "cdc_table", "running_total", "newest"),
     ),
-    Family(file="rows.md", title="Rows", intro="What changes rows and keeps nothing.", names=("masked", "rekey")),
+    Family(
+        file="rows.md", title="Rows", intro="Functions that change rows and keep no state.", names=("masked", "rekey")
+    ),
 )
 _PAGE_OF = {name: family.file for family in FAMILIES for name in family.names}
 _SECTION = re.compile(r"^(Args|Returns|Raises|Examples|Source):[ \t]*", re.MULTILINE)
-_MADE = "This page is made of the docstrings in `include/kappa/operators` by `scripts/operators_page.py`.\n"
+_MADE = "`scripts/operators_page.py` writes this page from the docstrings in `include/kappa/operators`.\n"
 
 
 def pages() -> dict[Path, str]:
-    """Each page as it has to be."""
+    """The text of each page."""
     return {family.path: page(family) for family in FAMILIES}
 
 
@@ -93,7 +95,7 @@ def page(family: Family) -> str:
 
 
 def section(name: str, operator: Callable[..., Any], file: str) -> str:
-    """What is said of an operator: signature, what it does, a drawing, its arguments, an example."""
+    """The section of an operator: signature, description, drawing, arguments, example."""
     text, parts = docstring_of(operator)
     drawing = (DRAWINGS / f"{name}.txt").read_text()
     rows = [f"| `{argument}` | {cell(meaning, file)} |\n" for argument, meaning in arguments(parts["Args"])]
@@ -121,11 +123,11 @@ def functions() -> str:
         text, _ = docstring_of(function)
         named = ", ".join(str(one).replace("'", "") for one in inspect.signature(function).parameters.values())
         rows.append(f"| `agg.{name}({cell(named, '')})` | {cell(text, 'aggregates.md')} |\n")
-    return f"## agg\n\n| function | what it gives |\n|---|---|\n{''.join(rows)}"
+    return f"## agg\n\n| function | result |\n|---|---|\n{''.join(rows)}"
 
 
 def is_aggregate(name: str, function: Callable[..., Any]) -> bool:
-    """Whether a function of the module is one for ``aggregates=``."""
+    """Whether a function of the module makes an aggregate for ``aggregates=``."""
     return not name.startswith("_") and inspect.signature(function).return_annotation == "Aggregate"
 
 
@@ -152,7 +154,7 @@ def arguments(text: str) -> list[tuple[str, str]]:
 
 
 def signature(name: str, operator: Callable[..., Any]) -> str:
-    """Name, arguments and result, an argument a line."""
+    """Name, arguments and result, with one argument per line."""
     signature = inspect.signature(operator)
     lines, is_keyword = [], False
     for one in signature.parameters.values():
@@ -165,12 +167,12 @@ def signature(name: str, operator: Callable[..., Any]) -> str:
 
 
 def shown(value: object) -> str:
-    """A default as it is written."""
+    """A default value as source text."""
     return "..." if value is Ellipsis else f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def paragraphs(text: str, file: str) -> str:
-    """Paragraphs in Markdown; code that is indented is a snippet."""
+    """Paragraphs in Markdown; indented code becomes a snippet."""
     parts = []
     for part in re.split(r"\n\n(?=\S)|\n\n(?=    )", text):
         if part.startswith("    "):
@@ -200,7 +202,7 @@ def linked(text: str, file: str) -> str:
 
 
 def lowered(text: str) -> str:
-    """The text within a sentence."""
+    """The text with a small first letter, for use within a sentence."""
     return text[:1].lower() + text[1:]
 
 

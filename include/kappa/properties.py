@@ -33,7 +33,7 @@ def read_secret(path: str, setting: str, content: str) -> dict[str, str]:
         ) from error
     if mode & 0o027:
         raise ConfigError(
-            f"{path} has mode {mode:04o}: other users can read or write it, and it holds {content}. Run: "
+            f"{path} has mode {mode:04o}: other users can read or write it, but it contains {content}. Run: "
             f"chmod 600 {path}",
             path=path,
             mode=mode,

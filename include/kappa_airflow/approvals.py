@@ -1,4 +1,4 @@
-"""The question whether readers are moved, and its answer on record: of one topology, or of several together."""
+"""The question whether to move readers, and its answer on record, for one topology or several together."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class Approve(Question):
-    """Asks once whether verified epochs may go live, of several topologies together, and puts the answer on record.
+    """Asks once whether verified epochs may go live, for several topologies together, and records the answer.
 
-    An approval is on record for each of them, and holds for what was shown: the epoch, its code, its report and the
-    live epoch. One that is not the same any more by then, or one rejection, keeps all where they are. No answer within
-    ``hours`` is a rejection without an author. After a rejection drivers of the epochs stop and their tables stay for
-    ``KAPPA_REJECTED_HOURS``; clearing the task takes the epochs up again and asks anew. A retry after a rejection, of a
-    worker that was lost before it could tell, puts it on record and returns it. How many people a topology asks for is
-    what its file says; they are asked whatever the form says.
+    An approval is recorded for each of them. It holds for what was shown: the epoch, its code, its report and the live
+    epoch. If one of these has changed by then, or one epoch is rejected, all readers stay where they are. No answer
+    within ``hours`` is a rejection without an author. After a rejection drivers of the epochs stop and their tables
+    stay for ``KAPPA_REJECTED_HOURS``; clearing the task resumes the epochs and asks again. If a worker is lost before
+    it could record a rejection, the retry records and returns it. The file of a topology says how many people must
+    approve; they are asked whatever the form says.
 
     Args:
-        nth: for which person it waits; an approval from the command line counts. A topology that asks for fewer people
-            needs no further one.
-        before: what the task for the person before returned.
+        nth: number of the person for whom it waits; an approval from the command line counts. A topology that needs
+            fewer people needs no further one.
+        before: result of the task for the previous person.
     """
 
     operator_extra_links = (ReportLink(),)
@@ -48,7 +48,7 @@ class Approve(Question):
         self.before = before
 
     def execute(self, context: Context) -> Any:
-        """Ask, unless the form says otherwise or all of it is live or approved already.
+        """Ask, unless the form says otherwise or all epochs are live or approved already.
 
         Raises:
             AirflowFailException: one of the epochs cannot be approved.
@@ -56,12 +56,12 @@ class Approve(Question):
         from kappa import control
 
         if isinstance(self.before, dict) and self.before.get("answer") == "rejected":
-            self.log.info("It was rejected (%s): there is nothing more to ask.", self.before.get("by"))
+            self.log.info("The move was rejected (%s): there is nothing more to ask.", self.before.get("by"))
             return self.before
         config, members, then = self._config(), members_of(self.members), then_in(context)
         needed = _needed(config, members)
         if then == Then.KEEP or (then != Then.ASK and not any(needed.values())):
-            self.log.info("The form does not ask for an approval. It says: %s.", THEN[then])
+            self.log.info("The form does not ask for an approval. It says to %s.", THEN[then])
             return {"answer": "not asked"}
         with terminal_errors_fail():
             progress_by_name = {name: control.progress(config, name, epoch) for name, epoch in members.items()}
@@ -74,11 +74,11 @@ class Approve(Question):
             for name, progress in progress_by_name.items():
                 if progress.rejected:
                     epoch, why = members[name], "asked for approval again"
-                    self.log.info("Epoch %s of %s was %s. It is taken up again.", epoch, name, progress.rejected)
+                    self.log.info("Epoch %s of %s was %s. It is resumed.", epoch, name, progress.rejected)
                     control.start(config, name, epoch=epoch, actor=actor(context), reason=why)
             shown = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
         approvers = _approvers(config, shown)
-        if not self._missing(approvers, needed):  # on the command line, or before a try that did not come to its end
+        if not self._missing(approvers, needed):  # on the command line, or before a try that did not finish
             by = " and ".join(dict.fromkeys(who for each in approvers.values() for who in each))
             self.log.info("Approved already, by %s: %s.", by, in_words(members))
             return _approved(by, shown)
@@ -101,35 +101,35 @@ class Approve(Question):
         needed = _needed(config, members)
         with terminal_errors_fail():
             if not is_approved:
-                keep_rejection(context, who)  # first: a try after this one must not ask anew
+                keep_rejection(context, who)  # first: a later try must not ask again
                 return self._rejected(context, config, who)
             shown = {name: Terms.from_dict(one) for name, one in kept_terms(context).items()}
             asked_about = {name: terms.epoch for name, terms in shown.items()}
             if asked_about != members:
                 raise AirflowFailException(
-                    f"The question was about {in_words(asked_about)}, which is not what would be moved now. Readers "
+                    f"The question was about {in_words(asked_about)}, but other epochs would be moved now. Readers "
                     "stay. Clear this task to ask again."
                 )
             now = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
             changes = [f"{name}: {change}" for name in sorted(now) for change in shown[name].changes(now[name])]
             if changes:  # before any approval is on record
                 raise AirflowFailException(
-                    f"It is not what was shown: {'; '.join(changes)}. Readers stay. Clear this task to ask again."
+                    f"This has changed since it was shown: {'; '.join(changes)}. Readers stay. Clear this task to ask "
+                    "again."
                 )
             for _, terms in sorted(shown.items()):
                 control.approve(config, terms, actor=who, reason=reason_in(context))
             missing = self._missing(_approvers(config, shown), needed)
         if missing:
             raise AirflowFailException(
-                f"{who} approved {in_words({name: members[name] for name in missing})} already, and "
-                f"{max(needed[name] for name in missing)} people have to. Clear this task, and have another person "
-                "answer."
+                f"{who} has already approved {in_words({name: members[name] for name in missing})}, which needs "
+                f"{max(needed[name] for name in missing)} people. Clear this task, and let another person answer."
             )
         self.log.info("Approved by %s.", who)
         return _approved(who, shown)
 
     def _put_on_record(self, context: Context, config: Config, shown: Terms, needed: int) -> None:
-        """The question, before it is asked: its notice is sent also when this worker dies here."""
+        """Record the question before it is asked, so that its notice is sent even if this worker dies here."""
         from kappa import control
 
         has_address = conf.get("api", "base_url", fallback="")
@@ -149,14 +149,14 @@ class Approve(Question):
         return [name for name, each in approvers.items() if len(each) < min(self.nth, max(1, needed[name]))]
 
     def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
-        """Put the rejection of each epoch on record, where it is not, and return it."""
+        """Record the rejection of each epoch unless it is recorded, and return it."""
         from kappa import control
 
         members = members_of(self.members)
         for name, epoch in sorted(members.items()):
             control.reject(config, name, epoch, actor=who, reason=reason_in(context))
         self.log.warning(
-            "Rejected: %s. Readers stay where they are. %s Clear this task to take up again %s and ask anew.",
+            "Rejected: %s. Readers stay where they are. %s Clear this task to resume %s and ask again.",
             who,
             _after_rejection(config, members.values()),
             in_words(members),
@@ -175,18 +175,18 @@ class Approve(Question):
             lines += [*([f"### {name}", ""] if is_joint else []), *shown_lines(config, terms), ""]
         together = "All of them move in one commit, or none. " if is_joint else ""
         rejected = _after_rejection(config, [terms.epoch for terms in shown.values()])
-        return [*lines, f"{together}Without an answer within {self.hours:g} hours it is rejected. {rejected}"]
+        return [*lines, f"{together}Without an answer within {self.hours:g} hours the move is rejected. {rejected}"]
 
 
 def _needed(config: Config, members: Mapping[str, int]) -> dict[str, int]:
-    """Topology -> how many people have to approve it, by its file."""
+    """Topology -> how many people must approve it, according to its file."""
     from kappa.control import approval
 
     return {name: approval.required(config, name) for name in members}
 
 
 def _approvers(config: Config, shown: Mapping[str, Terms]) -> dict[str, list[str]]:
-    """Topology -> those whose approvals of exactly these terms count."""
+    """Topology -> the people who approved exactly these terms."""
     from kappa.control import approval
 
     return {
@@ -200,7 +200,7 @@ def _plain(shown: Mapping[str, Terms]) -> dict[str, Any]:
 
 
 def _approved(by: str, shown: Mapping[str, Terms]) -> dict[str, Any]:
-    """The answer yes, with what it is an answer to."""
+    """The answer yes, with the terms that it answers."""
     return {"answer": "approved", "by": by, "shown": _plain(shown)}
 
 
@@ -211,7 +211,7 @@ def _after_rejection(config: Config, epochs: Collection[int]) -> str:
 
 
 def shown_lines(config: Config, shown: Terms) -> list[str]:
-    """What a question says of one epoch, as Markdown: epochs, code, verdict, offsets and difference."""
+    """The lines of a question about one epoch, as Markdown: epochs, code, verdict, offsets and difference."""
     from kappa import control
 
     report = control.diff(config, shown.topology, shown.epoch)
@@ -229,7 +229,7 @@ def shown_lines(config: Config, shown: Terms) -> list[str]:
 
 
 def ask_each(topologies: Sequence[Declared], *, members: Any, hours: float) -> list[Approve]:
-    """The tasks that ask for approval, one for each person that any of the topologies asks for, and at least one.
+    """The tasks that ask for approval: as many as people are needed for any of the topologies, and at least one.
 
     Args:
         topologies: those of the DAG.

@@ -1,4 +1,4 @@
-"""The task of ``backfill__*``: an interval of the live epoch's append outputs computed again and replaced.
+"""The task of ``backfill__*``: it computes an interval of the live epoch's append outputs again and replaces it.
 
 Safe to clear.
 """
@@ -28,19 +28,19 @@ SAYS_EVERY_SECONDS = 10.0
 
 
 class BackfillInterval(TopologyTask):
-    """Computes the run's data interval again beside the live stream, and has the live epoch's driver replace its rows.
+    """Computes the run's data interval again beside the live stream, and lets the live epoch's driver replace its rows.
 
-    Where the form names a zone, it is the local days that have the interval's dates.
+    If the form names a zone, the interval is that of the local days with the same dates.
 
-    Idempotent: killed, it goes on with what it computed. Cleared, it computes the interval anew and replaces the same
-        rows.
+    Idempotent: after a crash it continues with what it has computed. A cleared task computes the interval again and
+    replaces the same rows.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return what was replaced: ``epoch``, ``seq``, and of each output ``rows``, ``before`` and ``same``.
+        """Return what was replaced: ``epoch``, ``seq``, and for each output ``rows``, ``before`` and ``same``.
 
         Raises:
-            AirflowFailException: a finding refuses it, or the live epoch is another by now.
+            AirflowFailException: a finding refuses it, or the live epoch has changed meanwhile.
         """
         from kappa.control.backfills import backfill, backfill_plan
         from kappa.spark.session import LazySession
@@ -81,7 +81,7 @@ class BackfillInterval(TopologyTask):
 
 @contextmanager
 def saying(log: Callable[..., None]) -> Iterator[Callable[[str], None]]:
-    """A function that logs what is done at the moment; the last of it is logged again while nothing else is.
+    """A function that logs the present work; its last message is repeated while there is no other.
 
     Args:
         log: logs a message.
@@ -109,7 +109,7 @@ def saying(log: Callable[..., None]) -> Iterator[Callable[[str], None]]:
 
 
 def local_days(begin: datetime, end: datetime, zone: str) -> tuple[datetime, datetime]:
-    """The interval of the days of a zone that have the dates of days in UTC.
+    """The interval of a zone's local days that have the dates of these days in UTC.
 
     Args:
         begin: the beginning of a day in UTC.
@@ -117,13 +117,13 @@ def local_days(begin: datetime, end: datetime, zone: str) -> tuple[datetime, dat
         zone: name of the zone.
 
     Raises:
-        UsageError: the zone is none, or the times are not midnights.
+        UsageError: the zone does not exist, or the times are not midnights.
     """
     midnights = (begin.astimezone(UTC), end.astimezone(UTC))
     if any(at.time() != time() for at in midnights):
         raise UsageError(
-            f"The run is of {begin.isoformat()} to {end.isoformat()}, which are not whole days, and its form names "
-            f"zone {zone!r}. Leave the zone out, or create runs of days: airflow backfill create."
+            f"The run covers {begin.isoformat()} to {end.isoformat()}, which are not whole days, and its form names "
+            f"zone {zone!r}. Omit the zone, or create runs of days: airflow backfill create."
         )
     first, last = (local_time(f"{at:%Y-%m-%d}", zone) for at in midnights)
     return first, last
@@ -141,5 +141,5 @@ def _interval(context: Context) -> tuple[datetime, datetime]:
             "The run has no data interval. Create it with: airflow backfill create --dag-id "
             f"{context['dag'].dag_id} --from-date FIRST --to-date LAST"
         )
-    # Airflow's times are of a class of its own, whose differences divide by no timedelta.
+    # Airflow's times have a class of their own, whose differences cannot be divided by a timedelta.
     return datetime.fromisoformat(begin.isoformat()), datetime.fromisoformat(end.isoformat())

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_SPARK_CONNECTION = "spark_default"
-#: Where it exists, tasks log in to Kafka by it.
+#: If it exists, tasks log in to Kafka with it.
 KAFKA_CONNECTION = "kappa_kafka"
 
-#: What the Spark provider resolves from the connection, as the Spark setting that says the same.
+#: Field that the Spark provider resolves from the connection -> the Spark setting of the same meaning.
 _SETTINGS = {
     "queue": "spark.yarn.queue",
     "namespace": "spark.kubernetes.namespace",
@@ -30,11 +30,11 @@ _SETTINGS = {
 
 
 def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | None = None) -> Config:
-    """The configuration of this process, with what Airflow's connections say of Spark and of Kafka.
+    """The configuration of this process, with the values of Airflow's connections for Spark and Kafka.
 
     The Spark provider reads the master, so a connection means here what it means to ``SparkSubmitOperator``. Further
-    settings are keys of the connection's extra that begin with ``spark.``. Where the connection does not exist the
-    configuration is returned as it is: the provider would fall back to YARN, which was not asked for.
+    settings are keys of the connection's extra that begin with ``spark.``. If the connection does not exist, the
+    configuration is returned as it is: the provider would fall back to YARN, which nobody requested.
 
     Call it inside a task: it asks Airflow for the connections.
 
@@ -43,7 +43,7 @@ def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | 
         config: what to begin with; from the environment if absent.
 
     Raises:
-        ConfigError: the environment does not make a configuration, or Kafka's connection no login.
+        ConfigError: the environment is not a valid configuration, or Kafka's connection not a valid login.
     """
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import BaseHook
@@ -54,7 +54,7 @@ def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | 
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         return config
-    # The provider offers no public reader of what it resolved; a test holds this to the pinned release.
+    # The provider has no public reader of what it resolved; a test checks this against the pinned release.
     resolved: Mapping[str, Any] = SparkSubmitHook(conn_id=conn_id)._resolve_connection()
     settings = {_SETTINGS[key]: str(resolved[key]) for key in _SETTINGS if resolved.get(key)}
     extra = {key: str(value) for key, value in connection.extra_dejson.items() if key.startswith("spark.")}
@@ -66,9 +66,9 @@ def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | 
 def _config_with_kafka(config: Config) -> Config:
     """The configuration with a client file written from Kafka's connection, for this host's owner of Kappa's home.
 
-    A driver on this host reads the file; one elsewhere reads the file of its own host, and nothing of this one is sent
-    there. Idempotent; the file is replaced in one step where the connection changed. Drivers that run read it again at
-    each new connection, so that one that makes no login leaves the file that is there.
+    A driver on this host reads the file; a driver elsewhere reads the file of its own host, and nothing from this one
+    is sent there. Idempotent; the file is replaced in one step if the connection changed. Running drivers read it again
+    for each new connection to Kafka, so an Airflow connection without a valid login leaves the file as it is.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
@@ -97,7 +97,7 @@ def _jaas(mechanism: str, login: str, password: str | None) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file by one that its owner alone may read, where it says something else; also beside another task."""
+    """Replace a file whose content differs by one that only its owner may read; safe beside another task."""
     if path.is_file() and path.read_text(encoding="utf-8") == text and not path.stat().st_mode & 0o077:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,6 +106,6 @@ def _write(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         Path(partial).replace(path)
-    except BaseException:  # it holds a password, and nobody would remove it
+    except BaseException:  # it holds a password, and nothing else would remove it
         Path(partial).unlink(missing_ok=True)
         raise

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Key under which a task keeps which driver it watches; shown by Airflow next to the task.
+#: Key under which a task keeps the driver that it watches; Airflow shows it next to the task.
 STATE_KEY = "kappa_driver"
 
 
 @contextmanager
 def terminal_errors_fail() -> Iterator[None]:
-    """Make the task fail at once on what a further try cannot change; anything else is left to its retries.
+    """Let the task fail immediately on errors that a further try cannot change; other errors are left to its retries.
 
     Raises:
         AirflowFailException: in place of a :class:`~kappa.errors.Terminal` error.
@@ -39,7 +39,7 @@ def terminal_errors_fail() -> Iterator[None]:
 
 
 def record(config: Config, topology: str) -> TopologyRecord:
-    """What is on record of a topology: which epoch is live, and which of its drivers should run."""
+    """The record of a topology: which epoch is live, and which of its drivers should run."""
     from kappa import control
     from kappa.record.epoch_record import record_of
 
@@ -49,21 +49,21 @@ def record(config: Config, topology: str) -> TopologyRecord:
 def is_wanted(config: Config, topology: str, epoch: int) -> bool:
     """Whether an epoch's driver should run.
 
-    Only the record says so: a heartbeat of a driver that ended says ``stopped`` also after an error, a signal or a
+    Only the record decides: the heartbeat of a driver that ended says ``stopped`` even after an error, a signal or a
     shutdown.
     """
     return record(config, topology).epoch(epoch).is_wanted
 
 
 def attach(context: Context, config: Config, topology: str, epoch: int) -> None:
-    """Make sure that the epoch's driver runs, and keep where it is with the task.
+    """Make sure that the epoch's driver runs, and keep its place with the task.
 
-    A driver that an operator stopped stays stopped. Idempotent. Which epoch the driver belongs to is written before the
-    driver is started, and the driver itself is found through the lake: a worker that dies anywhere in here leaves
-    nothing that the next try does not find.
+    A driver that an operator stopped stays stopped. Idempotent. The epoch of the driver is written before the driver is
+    started, and the driver itself is found through the lake. So the next try finds everything that a worker left when
+    it died in here.
 
     Raises:
-        KappaError: the driver ended at once.
+        KappaError: the driver ended immediately.
     """
     from kappa import control
 

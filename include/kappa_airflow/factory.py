@@ -1,7 +1,7 @@
-"""Every DAG of the platform is made here: its id, tags, owner, documentation, time limit, pool and retries.
+"""The maker of every DAG of the platform: its id, tags, owner, documentation, time limit, pool and retries.
 
-What enters a DAG comes from its file, the topology's file and the settings. Nothing that a run changes may: Airflow
-makes a new version of a DAG whenever its serialised form differs.
+The content of a DAG comes from its file, the topology's file and the settings, never from anything that a run changes:
+Airflow makes a new version of a DAG whenever its serialised form differs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ APPROVAL_HOURS = 24.0
 #: Stages that a replay waits for, one task each, before it is verified.
 STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP")
 
-#: Retries by kind of error: what a further try cannot change fails at once, everything else has its tries.
+#: Retries by kind of error: an error that a further try cannot change fails immediately, any other has its tries.
 BY_KIND = ExceptionRetryPolicy(
     rules=[
         RetryRule(
@@ -39,7 +39,8 @@ BY_KIND = ExceptionRetryPolicy(
 )
 
 _POOLS = {"stream": STREAMS, "backfill": BACKFILLS}
-#: Longest time of a run, on top of the time for an answer. Drivers go on after it, and clearing a task goes on waiting.
+#: Longest time of a run, on top of the time for an answer. Drivers continue after it, and a cleared task continues to
+#: wait.
 _LASTS = {
     "stream": timedelta(days=1),
     "replay": timedelta(days=14),
@@ -48,12 +49,12 @@ _LASTS = {
     "backfill": timedelta(days=1),
 }
 _SHORT = timedelta(days=1)
-#: Those that are not the first sentence of the DAG's file.
+#: Descriptions that are not the first sentence of the DAG's file.
 _DESCRIPTIONS = {
     "replay": "Replays {topology} into a new epoch, asks for approval and cuts over.",
-    "joint_replay": "Replays several topologies into new epochs, asks once, and cuts all of them over together.",
-    "joint_cutover": "Moves readers of several topologies, in one commit, to epochs that wait for it.",
-    "joint_rollback": "Brings readers of several topologies back, in one commit, to the epochs that were live before.",
+    "joint_replay": "Replays several topologies into new epochs, asks once, and cuts over all of them together.",
+    "joint_cutover": "Moves readers of several topologies in one commit to the epochs that wait for it.",
+    "joint_rollback": "Moves readers of several topologies back in one commit to the epochs that were live before.",
 }
 _TOGETHER = """Several topologies, which the form names, are moved together: nothing is built or brought back before all
 of them can be, one question shows what would change in each, and one commit moves readers of all. One rejection keeps
@@ -62,7 +63,7 @@ all where they are. What happens to each of them:
 
 
 def groups(topologies: Sequence[Declared]) -> list[Sequence[Declared]]:
-    """Topologies of one DAG each: every topology alone and, where there are several, all of them."""
+    """The topologies of each DAG: every topology alone and, if there are several, all of them."""
     return [*([topology] for topology in topologies), *([topologies] if len(topologies) > 1 else [])]
 
 
@@ -73,7 +74,7 @@ def topology_dag(
 
     Args:
         verb: what it does.
-        doc: what its file says of it; the first sentence describes it. A drawing of the topology is added.
+        doc: docstring of its file; the first sentence describes the DAG. A drawing of the topology is added.
         wait_hours: how long a question of it may wait for an answer.
         **settings: what else :class:`airflow.sdk.DAG` takes.
     """
@@ -84,7 +85,7 @@ def topology_dag(
         doc=f"{doc or ''}\n```text\n{drawing}```\n",
         lasts=_LASTS.get(verb, _SHORT) + timedelta(hours=wait_hours),
         pool=_POOLS.get(verb, REPLAYS),
-        policy=None if verb == "stream" else BY_KIND,  # a stream is looked at again whatever happened
+        policy=None if verb == "stream" else BY_KIND,  # a stream is checked again whatever happened
         **settings,
     )
 
@@ -92,11 +93,11 @@ def topology_dag(
 def form_dag(
     verb: str, topologies: Sequence[Declared], *, doc: str | None, wait_hours: float, params: Mapping[str, Param]
 ) -> AbstractContextManager[DAG]:
-    """A DAG that is only ever triggered by its form: of one topology, or of several, of which a run names some.
+    """A DAG that only its form triggers, for one topology, or for several of which a run names some.
 
     Args:
         verb: what it does.
-        topologies: the one, or all that there are.
+        topologies: the one, or all topologies.
         doc: its documentation.
         wait_hours: how long its question may wait for an answer.
         params: the fields of its form.
@@ -139,14 +140,14 @@ def platform_dag(
     description: str = "",
     **settings: Any,
 ) -> Iterator[DAG]:
-    """A DAG with what all DAGs of the platform have; its tasks are made inside.
+    """A DAG with the properties of all DAGs of the platform; its tasks are made inside.
 
     Args:
-        tags: beside ``kappa``.
+        tags: tags besides ``kappa``.
         doc: Markdown.
-        lasts: longest time of a run.
-        pool: whose places its tasks take.
-        policy: how its tasks are tried again.
+        lasts: longest duration of a run.
+        pool: the pool of its tasks.
+        policy: retry policy of its tasks.
         params: the fields of its form.
         description: one line; by default the first sentence of ``doc``.
         **settings: what else :class:`airflow.sdk.DAG` takes.
@@ -161,6 +162,6 @@ def platform_dag(
         **settings,
     ) as dag:
         yield dag
-    # Not before its tasks are there: each of them would copy the whole form several times, which was half of the time
+    # Set only after its tasks exist: each of them would copy the whole form several times, which was half of the time
     # that a DAG's file took. At run time a task gets the DAG's params in any case.
     dag.params = ParamsDict(dict(params or {}))

@@ -33,9 +33,9 @@ STARTS = {
     "to_offset": "offsets",
     "from_savepoint": "a savepoint of the live epoch, by number or name",
     "from_savepoint_at": "the live epoch as it was at a time",
-    "from_marker": "where a changelog ends",
+    "from_marker": "the end of a changelog",
 }
-#: The field that belongs to a start; those that are not here take none.
+#: The field that belongs to a start; starts that are not listed take none.
 FIELDS = {
     "to_datetime": "time",
     "by_duration": "duration",
@@ -45,10 +45,10 @@ FIELDS = {
     "from_savepoint_at": "savepoint_time",
     "from_marker": "changelog_epoch",
 }
-#: Fields that mean something in one topology only.
+#: Fields that have a meaning in one topology only.
 _OF_ONE = ("shift", "offsets", "savepoint", "savepoint_time", "changelog_epoch", "seed", "thresholds")
 _SEEDS = {
-    DEFAULT_SEED: "what goes with the start",
+    DEFAULT_SEED: "the default for the start",
     Seed.EMPTY.value: "nothing",
     Seed.FROM_SAVEPOINT.value: "the tables as they were at the savepoint",
     Seed.FROM_CHANGELOG.value: "the tables folded from the changelog",
@@ -56,7 +56,7 @@ _SEEDS = {
 
 
 class Then(StrEnum):
-    """What becomes of an epoch once it is verified."""
+    """What happens to an epoch once it is verified."""
 
     ASK = "ask"
     CUT_OVER = "cut_over"
@@ -68,28 +68,28 @@ THEN = {
     Then.ASK: "ask for approval, then move readers",
     Then.CUT_OVER: "move readers without asking",
     Then.KEEP: "keep it up to date beside the live one; readers are moved later",
-    Then.PLAN: "build nothing: only show the plan",
+    Then.PLAN: "build nothing and only show the plan",
 }
 
 
 def replay_form(topologies: Sequence[Declared]) -> dict[str, Param]:
-    """Fields of the form, by name, in the order in which they are shown. Only what the DAG's file says enters it.
+    """Fields of the form by name, in the order in which they are shown. Only the DAG's file decides them.
 
     Args:
-        topologies: the one of the DAG; or several, of which a run names some: then the fields that mean the same in
+        topologies: the one of the DAG; or several, of which a run names some: then only fields with the same meaning in
             each of them.
     """
     form = _replay_fields()
     if len(topologies) > 1:
         starts = [start for start in STARTS if FIELDS.get(start) not in _OF_ONE]
-        where = "Where to begin reading, in each of them. What cannot be read is refused."
+        where = "Where to begin reading, in each of them. A start that cannot be read is refused."
         form = {name: field for name, field in form.items() if name not in _OF_ONE}
         return {"topologies": _topologies(topologies), **form, "start": _start_field(starts, description=where)}
     (topology,) = topologies
     where = (
-        "Where to begin reading. What cannot be read is refused, never moved to the nearest offset. "
-        f"The code that runs is version {topology.version or '?'} of {topology.file.name}; "
-        f"[what is live, and earlier reports]({PAGES}/{topology.name})."
+        "Where to begin reading. A start that cannot be read is refused, never moved to the nearest offset. The replay "
+        f"runs version {topology.version or '?'} of {topology.file.name}; [what is live, and earlier "
+        f"reports]({PAGES}/{topology.name})."
     )
     return {**form, "start": _start_field(list(STARTS), description_md=where)}
 
@@ -108,10 +108,7 @@ def _replay_fields() -> dict[str, Param]:
         ),
         "reason": _reason(),
         "time": _detail(
-            "string",
-            "Time",
-            "For a start at a time: records from then on, by the time that they carry.",
-            format="date-time",
+            "string", "Time", "For a start at a time: records from then on, by their timestamps.", format="date-time"
         ),
         "duration": _detail("string", "Duration", "For a start a duration ago: an ISO 8601 duration, P7D or PT6H."),
         "shift": _detail(
@@ -120,20 +117,20 @@ def _replay_fields() -> dict[str, Param]:
         "offsets": _detail(
             "string",
             "Offsets",
-            "For a start at offsets: pos:0=1200 pos:1=900, or pos=1200 for all other partitions of a topic; with "
-            "blanks or commas in between.",
+            "For a start at offsets: pos:0=1200 pos:1=900, or pos=1200 for all other partitions of a topic; separated "
+            "by blanks or commas.",
         ),
         "savepoint": _detail("string", "Savepoint", "For a start at a savepoint: its slice number or its name."),
         "savepoint_time": _detail(
             "string",
             "Savepoint at",
-            "For a start where the live epoch was at a time: the last slice committed by then.",
+            "For a start at the live epoch's state at a time: the last slice committed by then.",
             format="date-time",
         ),
         "changelog_epoch": _detail(
             "integer",
             "Epoch of the changelog",
-            "For a start where a changelog ends: the epoch whose changelog it is; empty for the newest.",
+            "For a start at the end of a changelog: the epoch of the changelog; empty for the newest.",
             minimum=1,
         ),
         "seed": Param(
@@ -149,19 +146,21 @@ def _replay_fields() -> dict[str, Param]:
         "determinism": _flag(
             False,
             "Compute twice",
-            "Yes: the range is computed again in slices of another size, which takes as long again; what differs fails "
-            "the verdict, and readers are not moved.",
+            "Yes: the range is computed again in slices of another size, which doubles the time. If the results "
+            "differ, the verdict is failed and readers are not moved.",
         ),
         "live_cuts": _flag(
             False,
             "Slices of the live version",
-            "Yes: slices end where those of the live version ended, so that results which depend on the slices are "
-            "compared too. It takes as many slices as the live version took. Not together with computing twice.",
+            "Yes: slices end where those of the live version ended, so that results that depend on the slices are "
+            "compared too. It takes as many slices as the live version took. It cannot be combined with computing "
+            "twice.",
         ),
         "archive": _flag(
             True,
             "Read archives",
-            "Yes: what an archive has is read from there, the rest from Kafka. No: from Kafka only.",
+            "Yes: records that an archive has are read from there, the rest from Kafka. No: all records are read from "
+            "Kafka.",
         ),
         "allow": _optional(
             "array",
@@ -174,8 +173,8 @@ def _replay_fields() -> dict[str, Param]:
         "thresholds": _optional(
             "array",
             "Thresholds",
-            "Most that the new epoch may differ, one per line: rewards.keys_removed=0, or a share, "
-            "rewards.drift.Points=0.1. Exceeded, the verdict is failed and readers are not moved.",
+            "Largest allowed differences of the new epoch, one per line: rewards.keys_removed=0, or a share, "
+            "rewards.drift.Points=0.1. If one is exceeded, the verdict is failed and readers are not moved.",
             items={"type": "string"},
             section=_ADVANCED,
         ),
@@ -197,7 +196,7 @@ def _detail(kind: str, title: str, description: str, **more: Any) -> Param:
 
 
 def _reason() -> Param:
-    return _optional("string", "Reason", "Why; kept in the history for good.")
+    return _optional("string", "Reason", "Reason, kept permanently in the history.")
 
 
 def _flag(default: bool, title: str, description: str) -> Param:
@@ -213,7 +212,7 @@ def _topologies(topologies: Sequence[Declared]) -> Param:
         uniqueItems=True,
         examples=names,
         title="Topologies",
-        description="Two or more. Readers of all of them move in one commit, or of none.",
+        description="Two or more. One commit moves the readers of all of them, or of none.",
     )
 
 
@@ -222,8 +221,8 @@ def _keep_old_running() -> Param:
     return _flag(
         False,
         "Keep the old version running",
-        "Yes: after the cutover the old driver follows the new one and sends nothing, so that a rollback need not "
-        "catch up first. It takes the memory of a driver until it is stopped or retired.",
+        "Yes: after the cutover the old driver follows the new one and sends nothing, so that a rollback does not have "
+        "to catch up first. It takes the memory of a driver until it is stopped or retired.",
     )
 
 
@@ -232,14 +231,14 @@ def move_form(topologies: Sequence[Declared], epoch: str, *, keeps: bool = True)
 
     Args:
         topologies: the one of the DAG, or several, of which a run names some.
-        epoch: which epoch is meant where the form names none.
+        epoch: the epoch that is moved if the form names none.
         keeps: whether the epoch that was live before can be kept running.
     """
     return {
         **(
             {"topologies": _topologies(topologies)}
             if len(topologies) > 1
-            else {"epoch": _optional("integer", "Epoch", f"Its number; empty for {epoch}.", minimum=1)}
+            else {"epoch": _optional("integer", "Epoch", f"Number of the epoch; empty for {epoch}.", minimum=1)}
         ),
         "reason": _reason(),
         **({"keep_old_running": _keep_old_running()} if keeps else {}),
@@ -256,35 +255,33 @@ def housekeeping_form() -> dict[str, Param]:
     """Fields of a run of ``housekeeping``; the scheduled ones have the defaults."""
     return {
         "remove": Param(
-            True,
-            type="boolean",
-            title="Remove",
-            description="No: the log says what is left over, and nothing is removed.",
+            True, type="boolean", title="Remove", description="No: the log lists the leftovers, and nothing is removed."
         )
     }
 
 
 def backfill_form() -> dict[str, Param]:
-    """Fields of a backfill, also those that ``--dag-run-conf`` of ``airflow backfill create`` may have."""
+    """Fields of a backfill, which ``--dag-run-conf`` of ``airflow backfill create`` may also have."""
     return {
         "outputs": Param(
             [],
             type="array",
             items={"type": "string"},
             title="Outputs",
-            description="Append outputs whose rows are replaced, one per line; all of them where none is named.",
+            description="Append outputs whose rows are replaced, one per line; empty for all of them.",
         ),
         "zone": _optional(
             "string",
             "Zone",
-            "Time zone whose days are meant, like Europe/Berlin: of a run the local day of its date. Empty for UTC.",
+            "Time zone of the days, like Europe/Berlin: a run then covers the local day of its date. Empty for UTC.",
         ),
         "reason": _reason(),
     }
 
 
 def check_form(fields: Collection[str], conf: Mapping[str, Any]) -> None:
-    """Refuse what a run was triggered with beyond the form's fields: Airflow takes any, and puts them among the params.
+    """Refuse values that the form does not have: Airflow accepts any when a run is triggered, and adds them to the
+    params.
 
     Args:
         fields: names of the form's fields.
@@ -300,7 +297,7 @@ def check_form(fields: Collection[str], conf: Mapping[str, Any]) -> None:
 
 
 def reason_of(form: Mapping[str, Any], otherwise: str) -> str:
-    """The reason that the form gives, or another one where it is empty."""
+    """The reason in the form, or another one if it is empty."""
     return (form.get("reason") or "").strip() or otherwise
 
 
@@ -313,7 +310,7 @@ def replay_request(
         form: the filled form.
         actor: the user that filled it.
         reason: why, for the history.
-        slice_records: records of a slice, at most.
+        slice_records: largest number of offsets of a slice.
 
     Raises:
         UsageError: a value is missing, superfluous or malformed.
@@ -336,23 +333,23 @@ def replay_request(
 
 
 def _check_together(form: Mapping[str, Any]) -> None:
-    """Refuse fields that contradict each other, by the names that the form gives them."""
+    """Refuse fields that contradict each other, by their names in the form."""
     seed, start = form.get("seed", DEFAULT_SEED), form["start"]
     needed = {Seed.FROM_SAVEPOINT.value: "from_savepoint", Seed.FROM_CHANGELOG.value: "from_marker"}.get(seed)
     if needed and not start.startswith(needed):
         raise UsageError(
-            f"{_field('seed')} is {seed}, which goes with start {needed} only, and {_field('start')} is {start}. Leave "
-            f"{_field('seed')} as it is, or start there."
+            f"{_field('seed')} is {seed}, which needs start {needed}, but {_field('start')} is {start}. Leave "
+            f"{_field('seed')} at its default, or start there."
         )
     if form.get("determinism") and form.get("live_cuts"):
         raise UsageError(
-            f"{_field('determinism')} and {_field('live_cuts')} are both set, and slices of the live version cannot be "
-            "of another size too. Unset one of them."
+            f"{_field('determinism')} and {_field('live_cuts')} are both set, but slices of the live version cannot "
+            "have another size. Unset one of them."
         )
 
 
 def _field(name: str) -> str:
-    """A field in a message: its name, and what the form calls it."""
+    """A field in a message: its name, and its title in the form."""
     return f"{name!r} ({_replay_fields()[name].schema['title']})"
 
 
@@ -364,7 +361,7 @@ def _start(form: Mapping[str, Any]) -> Start:
     if superfluous:
         what = f"takes {_field(field)} only" if field else "takes no further field"
         raise UsageError(
-            f"Start {kind} {what}, and the form has {', '.join(map(_field, superfluous))}. Empty it, or start "
+            f"Start {kind} {what}, but the form has {', '.join(map(_field, superfluous))}. Empty it, or start "
             "elsewhere."
         )
     if kind == "to_earliest":
@@ -375,7 +372,7 @@ def _start(form: Mapping[str, Any]) -> Start:
     if field not in filled:
         if kind == "from_marker":
             return FromMarker()
-        raise UsageError(f"Start {kind} needs {_field(field)}. Fill it, or start elsewhere.")
+        raise UsageError(f"Start {kind} needs {_field(field)}. Fill it in, or choose another start.")
     if kind == "from_marker":
         return FromMarker(epoch=int(filled[field]))
     try:

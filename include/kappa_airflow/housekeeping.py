@@ -1,4 +1,4 @@
-"""The task of ``housekeeping``: what is left over in the lake, on the broker and below home, removed. Safe to clear."""
+"""The task of ``housekeeping``: it removes leftovers in the lake, on the broker and below home. Safe to clear."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class RemoveLeftovers(BaseOperator):
-    """Finds what is left over and removes it, unless the form says to look only. Idempotent.
+    """Finds leftovers and removes them, unless the form says to list them only. Idempotent.
 
-    It looks again immediately before it removes, and two at once harm nothing. A crash leaves some of it, which the
-    next run finds.
+    It checks again immediately before it removes, and two at the same time do no harm. After a crash the next run finds
+    the rest.
     """
 
     ui_color = "#eeeeee"
@@ -29,7 +29,7 @@ class RemoveLeftovers(BaseOperator):
         self.spark_conn_id = spark_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return how much was ``found`` and ``removed``, and the ``bytes`` of what was removed."""
+        """Return the numbers of leftovers ``found`` and ``removed``, and the removed ``bytes``."""
         from kappa import control
 
         with terminal_errors_fail():

@@ -1,4 +1,4 @@
-"""What templates of other DAGs may ask: ``{{ macros.kappa.live_path('retail.loyalty', 'rewards') }}``."""
+"""Macros for templates of other DAGs: ``{{ macros.kappa.live_path('retail.loyalty', 'rewards') }}``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def live_epoch(topology: str) -> int:
 def live_path(topology: str, name: str) -> str:
     """Path of the live Delta table of a table or append output, for jobs that only know paths.
 
-    A table there is at most ``KAPPA_MERGE_SECONDS`` behind the last commit; it has everything of a stream that stands.
+    A table there is at most ``KAPPA_MERGE_SECONDS`` behind the last commit; it has everything once the stream stands
+    still.
 
     Raises:
         UnknownTopologyError: the topology has no live epoch, or no table or output of that name.

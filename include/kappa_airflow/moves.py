@@ -1,4 +1,4 @@
-"""Tasks that bring back, take up or remove epochs: what would change, and then the change. Each is safe to clear."""
+"""Tasks that bring back, resume or remove epochs: they show the change, then make it. Each is safe to clear."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Choose(ReplayTask):
-    """Chooses the epoch of each topology that the form means, and says what would change. Changes nothing.
+    """Chooses the epoch of each topology in the form, and shows what would change. Changes nothing.
 
-    Its result is topologies and epochs; under the key ``lines`` are the lines of what would change, and under ``shown``
-    is what they were made of.
+    Its result is topologies and epochs; the key ``lines`` has the lines about the change, and ``shown`` the facts that
+    they were made from.
 
     Args:
         topologies: those of the DAG; where there are several, the form names some.
@@ -59,7 +59,7 @@ class Choose(ReplayTask):
         return members
 
     def choose(self, record: TopologyRecord, number: int | None) -> int:
-        """The epoch that is meant."""
+        """The chosen epoch."""
         raise NotImplementedError
 
     def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
@@ -94,15 +94,15 @@ class ChooseCandidate(Choose):
 
 
 class ChooseCandidateToAbort(ChooseCandidate):
-    """The same epoch, which is to be removed."""
+    """The same epoch, to remove it."""
 
     def lines(self, record: TopologyRecord, epoch: EpochRecord) -> list[str]:
-        """What would go."""
+        """What would be removed."""
         return [
             f"Epoch {epoch.epoch} of {record.topology} is {epoch.stage}. {_origin(epoch)}",
-            "It was live before, and is on its way back: that ends. It is retired again, with its files."
+            "It was live before and is on its way back: this ends the way back. It is retired again, with its files."
             if epoch.is_recalled
-            else "Its driver ends; its tables, topics, consumer group, plan and code are removed for good.",
+            else "Its driver ends; its tables, topics, consumer group, plan and code are removed permanently.",
             f"Live epoch {record.live} and its readers are not touched.",
         ]
 
@@ -123,13 +123,13 @@ class ChoosePrevious(Choose):
             return record.candidate.epoch
         epoch = control.previous(record) if number is None else record.epoch(number).epoch
         if epoch == record.live:
-            raise AirflowFailException(f"Epoch {epoch} of {record.topology} is live: readers have it already.")
+            raise AirflowFailException(f"Epoch {epoch} of {record.topology} is live: readers already get it.")
         stage = record.epoch(epoch).stage
         if stage is not Stage.RETIRED:
             retired = [e.epoch for e in record.epochs.values() if e.stage is Stage.RETIRED]
             raise AirflowFailException(
-                f"Field 'epoch' is {epoch}, and epoch {epoch} of {record.topology} is {stage}: it was not live, or its "
-                f"tables are gone. Kept for a way back: {', '.join(map(str, retired)) or 'none'}. Trigger a new run."
+                f"Field 'epoch' is {epoch}, but epoch {epoch} of {record.topology} is {stage}: it was not live, or its "
+                f"tables are gone. Kept for a rollback: {', '.join(map(str, retired)) or 'none'}. Trigger a new run."
             )
         return epoch
 
@@ -139,7 +139,7 @@ class ChoosePrevious(Choose):
             f"Readers of {record.topology} go back from epoch {record.live} to epoch {epoch.epoch}. {_origin(epoch)}",
             f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch "
             f"{record.live} yields.",
-            f"Epoch {record.live} is retired and stays: the same DAG goes forward to it again.",
+            f"Epoch {record.live} is retired and stays: the same DAG moves forward to it again.",
         ]
         if epoch.moved is not None:
             lines.append(
@@ -157,11 +157,11 @@ def _origin(epoch: EpochRecord) -> str:
 
 
 class _Confirmed(ReplayTask):
-    """A change that was confirmed; skipped where the answer is no.
+    """A change that needs a confirmation; skipped if the answer is no.
 
     Args:
         members: topologies and epochs.
-        answer: what the task that asked returned.
+        answer: result of the task that asked.
     """
 
     template_fields: Sequence[str] = ("members", "answer")
@@ -176,7 +176,7 @@ class _Confirmed(ReplayTask):
 
         Raises:
             AirflowSkipException: it was rejected.
-            AirflowFailException: it is refused, or it is not what was shown; nothing was changed.
+            AirflowFailException: it is refused, or something has changed since it was shown; nothing was done.
         """
         skip_rejected(self.log, self.answer, "nothing was changed")
         members, shown = members_of(self.members), premises_of(self.answer)
@@ -190,7 +190,7 @@ class _Confirmed(ReplayTask):
 
 
 class BringBack(_Confirmed):
-    """Brings retired epochs back, all or none; they catch up from then on."""
+    """Brings back retired epochs, all or none; they then catch up."""
 
     def change(self, members: Mapping[str, int], premises: Mapping[str, Premise], **by: str) -> None:
         """Put it on record."""

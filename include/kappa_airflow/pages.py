@@ -1,4 +1,4 @@
-"""Pages and queries of Airflow's web server, for those that Airflow knows.
+"""Pages and queries of Airflow's web server, for users that Airflow knows.
 
 An app of a plugin is mounted without a login. Each route of it depends on :func:`kappa_airflow.rights.access`, which
 asks Airflow for the user of the request, and its auth manager for the user's rights. Built at the first request, so
@@ -17,7 +17,7 @@ Message = MutableMapping[str, Any]
 
 
 class Pages:
-    """An ASGI application that is built when it is first asked."""
+    """An ASGI application that is built at its first request."""
 
     def __init__(self) -> None:
         self._app: FastAPI | None = None

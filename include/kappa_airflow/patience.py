@@ -1,4 +1,4 @@
-"""How long a dead driver is left alone before it is started again."""
+"""How long to wait before a dead driver is started again."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 FIRST_PAUSE = timedelta(seconds=2)
 LONGEST_PAUSE = timedelta(minutes=5)
 
-#: A driver that ran for this long was healthy: its next death begins with the first pause again.
+#: A driver that ran for this long was healthy: its next death begins again with the first pause.
 HEALTHY_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """What was seen of a driver, and so whether to start it again now.
+    """The observations of a driver, which decide whether to start it again now.
 
     Attributes:
-        restarts: restarts in a row that did not hold.
+        restarts: consecutive restarts that did not last.
         dead_since: when it was first seen dead, ``None`` while it is not.
         well_since: when it was first seen running, ``None`` while it is not.
     """
@@ -28,7 +28,7 @@ class Patience:
 
     @property
     def pause(self) -> timedelta:
-        """Time that a driver must be dead: doubled with each restart that did not hold, up to a bound."""
+        """How long a driver must be dead: doubled with each restart that did not last, up to a bound."""
         doubled: timedelta = FIRST_PAUSE * int(2 ** min(self.restarts, 16))
         return min(doubled, LONGEST_PAUSE)
 

@@ -1,4 +1,4 @@
-"""Pools of Airflow, so that neither replays nor backfills take the places of live streams; and what makes them.
+"""Pools of Airflow, so that replays and backfills do not take the slots of live streams; and their creation.
 
 ``python -m kappa_airflow.pools`` creates those that are missing. `kappa up` and compose's `airflow-init` run it: a task
 whose pool does not exist is never scheduled.
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """A pool in which a task that waits in the triggerer counts, too.
+    """A pool in which tasks that wait in the triggerer count too.
 
     Attributes:
         name: its name in Airflow.
-        slots: tasks at a time; changed in Airflow, it stays changed.
-        what: which tasks it is for.
+        slots: tasks at a time; a change in Airflow is kept.
+        what: description of its tasks.
     """
 
     name: str
@@ -34,7 +34,7 @@ POOLS = (STREAMS, REPLAYS, BACKFILLS)
 
 
 def create_missing() -> list[str]:
-    """Create the pools that Airflow does not have; their names. Needs Airflow's database. Idempotent."""
+    """Create the pools that Airflow does not have, and return their names. Needs Airflow's database. Idempotent."""
     from airflow.models.pool import Pool as Stored
 
     names = {pool.pool for pool in Stored.get_pools()}

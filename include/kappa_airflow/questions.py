@@ -1,6 +1,6 @@
-"""Questions in a DAG, asked by Airflow's own operator: what is shown, kept until it is answered, and answered.
+"""Questions in a DAG, asked by Airflow's own operator: their terms, kept until the answer, and the answer.
 
-An answer is a task's result: ``answer``, ``by``, and under ``shown``, by topology, what it is an answer to.
+An answer is a task's result: ``answer``, ``by``, and ``shown``, the terms that it answers, by topology.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 #: What was shown, kept between the question and its answer.
 TERMS_KEY = "kappa_terms"
-#: A rejection, kept with the tries that the task had: those rise when the task is cleared, and not by a retry.
+#: A rejection, kept with the task's number of tries: clearing the task raises that number, a retry does not.
 _REJECTION_KEY = "kappa_rejection"
 
 
 class Question(ApprovalOperator):
-    """What questions share: an answer is the task's result, on which the next task acts, as its log says.
+    """The base of questions: an answer is the task's result, on which the next task acts.
 
     Args:
-        members: topologies and epochs that it is about.
-        hours: time for an answer; none within it is a rejection.
+        members: topologies and epochs of the question.
+        hours: time for an answer; no answer in that time is a rejection.
     """
 
     template_fields: Sequence[str] = ("subject", "body", "members")
@@ -75,15 +75,15 @@ class Question(ApprovalOperator):
 
 
 class Confirm(Question):
-    """Asks whether something is to be done that the task before it described.
+    """Asks whether to do what the previous task described.
 
-    An answer holds for what was shown: the live epoch and what it replaced, the stage of the epoch, its approvals. It
-    is part of the result, so that the task that acts is refused once any of it is another.
+    An answer holds for what was shown: the live epoch and what it replaced, the stage of the epoch, its approvals.
+    These are part of the result, so that the task that acts is refused once any of them has changed.
 
     Args:
         what: the question, as a headline.
-        lines: what would change, one per line: the result of the task before it.
-        shown: what the lines were made of, by topology, where the task before it says so.
+        lines: what would change, one per line: the result of the previous task.
+        shown: the facts that the lines were made from, by topology, if the previous task gives them.
     """
 
     template_fields: Sequence[str] = ("subject", "body", "members", "lines", "shown")
@@ -98,7 +98,7 @@ class Confirm(Question):
         """Ask.
 
         Raises:
-            AirflowFailException: it is not as the lines say any more.
+            AirflowFailException: the lines are no longer true.
         """
         shown = self._terms()
         if self.shown is not None:
@@ -107,7 +107,7 @@ class Confirm(Question):
         return self._ask(context, self.what, [line for change in self.lines for line in (f"- {change}", "")])
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer, with what it is an answer to.
+        """Return the answer, with the terms that it answers.
 
         Raises:
             AirflowFailException: something changed since it was asked; nothing was changed by it.
@@ -121,7 +121,7 @@ class Confirm(Question):
         return {"answer": "approved", "by": who, "shown": shown}
 
     def _terms(self) -> dict[str, Any]:
-        """What the question shows now: topology -> where its epochs stand."""
+        """The terms that the question shows now: topology -> where its epochs stand."""
         from kappa.control.plans.premise import Premise
 
         config, members = self._config(), members_of(self.members)
@@ -139,12 +139,12 @@ class Confirm(Question):
                 Premise.from_dict(one).check(topology_record)
             except MoveRefusedError as error:
                 raise AirflowFailException(
-                    f"{error}. Clear the task before this one: it looks again, and this one asks again."
+                    f"{error}. Clear the previous task: it looks again, and this one asks again."
                 ) from error
 
 
 def confirm_choice(choice: Any, *, what: str, hours: float) -> Confirm:
-    """The task that asks whether to do what the task that chose described.
+    """The task that asks whether to do what the choosing task described.
 
     Args:
         choice: the output of :class:`kappa_airflow.moves.Choose`.
@@ -156,24 +156,24 @@ def confirm_choice(choice: Any, *, what: str, hours: float) -> Confirm:
 
 
 def keep_terms(context: Context, shown: Mapping[str, Any]) -> None:
-    """Keep what a question shows until it is answered: the answer is about that, and nothing else."""
+    """Keep the terms of a question until it is answered: the answer is about those and nothing else."""
     store = context.get("task_state_store")
     if store is not None:
         store.set(TERMS_KEY, dict(shown))
 
 
 def kept_terms(context: Context) -> dict[str, Any]:
-    """What the question showed.
+    """The terms that the question showed.
 
     Raises:
-        AirflowFailException: nothing is kept of it, so that nobody can tell what was answered.
+        AirflowFailException: they are not kept, so it is unknown what was answered.
     """
     store = context.get("task_state_store")
     terms = store.get(TERMS_KEY) if store is not None else None
     if not isinstance(terms, dict) or not terms:
         raise AirflowFailException(
-            "It is not known any more what the question showed: Airflow keeps nothing of it in the state of this task. "
-            "Nothing was changed. Clear this task to ask again."
+            "The terms of the question are lost: Airflow has none in the state of this task. Nothing was changed. "
+            "Clear this task to ask again."
         )
     return terms
 
@@ -199,37 +199,38 @@ def kept_rejection(context: Context) -> str | None:
 
 
 def skip_rejected(log: Any, answer: object, outcome: str) -> None:
-    """Go on unless the answer is no.
+    """Skip the task if the answer is no.
 
     Args:
-        answer: what the task that asked returned.
-        outcome: what follows from a no.
+        answer: result of the task that asked.
+        outcome: the consequence of a no.
 
     Raises:
         AirflowSkipException: it is no.
     """
     if isinstance(answer, dict) and answer.get("answer") == "rejected":
-        skip(log, f"It was rejected ({answer.get('by')}): {outcome}. Clear the task that asked to ask again.")
+        skip(log, f"The change was rejected ({answer.get('by')}): {outcome}. Clear the task that asked to ask again.")
 
 
 def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
-    """What an answer is an answer to, by topology.
+    """The terms that an answer is about, by topology.
 
     Raises:
-        AirflowFailException: it does not say.
+        AirflowFailException: the answer does not have them.
     """
     from kappa.control.plans.premise import Premise
 
     shown = answer.get("shown")
     if not isinstance(shown, dict) or not shown:
         raise AirflowFailException(
-            "The answer does not say what was shown. Nothing was changed. Clear the task that asked to ask again."
+            "The answer does not have the terms that were shown. Nothing was changed. Clear the task that asked to ask "
+            "again."
         )
     with terminal_errors_fail():
         return {name: Premise.from_dict(one) for name, one in shown.items()}
 
 
 def replaced_by(answer: object) -> dict[str, int]:
-    """Topology -> the live epoch that was shown as the one that is replaced; empty where nothing was shown."""
+    """Topology -> the live epoch that was shown as the one to replace; empty if nothing was shown."""
     shown = answer.get("shown") if isinstance(answer, dict) else None
     return {name: int(one["live"]) for name, one in (shown or {}).items() if one["live"] is not None}

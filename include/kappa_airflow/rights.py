@@ -1,4 +1,4 @@
-"""What a user of Airflow may do on the pages and by queries. Imported by the web server only."""
+"""The rights of a user of Airflow on the pages and in queries. Imported by the web server only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kappa_web.access import LoginNeeded
 
 @dataclass(frozen=True)
 class Rights:
-    """What a user of Airflow may do, as its auth manager says.
+    """The rights of a user of Airflow, by its auth manager.
 
     Attributes:
-        user: as Airflow knows it.
+        user: Airflow's user.
     """
 
     user: Any
@@ -37,7 +37,7 @@ class Rights:
         return bool(get_auth_manager().is_authorized_dag(method="GET", details=details, user=self.user))
 
     def may_unmask(self, topology: str) -> bool:
-        """Whether the user may read connections as well: of Airflow's own roles an Op may."""
+        """Whether the user may read connections as well: among Airflow's own roles, Op may."""
         may_read_secrets = bool(get_auth_manager().is_authorized_connection(method="GET", user=self.user))
         return may_read_secrets and self.may_read(topology)
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from kappa.config import Config
 
-#: What a watch does on an error. Its DAG is scheduled continuously, so that a run that fails is followed by the next
-#: within seconds: the pauses are here, between the tries of one run, and no error skips them.
+#: Retries of a watch. Its DAG is scheduled continuously, so that a failed run is followed by the next within seconds:
+#: the pauses are here, between the tries of one run, and no error skips them.
 WATCH_RETRIES: dict[str, Any] = {
     "retries": 6,
     "retry_delay": timedelta(seconds=10),
@@ -29,18 +29,18 @@ WATCH_RETRIES: dict[str, Any] = {
 class WatchStream(BaseOperator):
     """Makes sure that the driver of a topology's live epoch runs, and watches it from a trigger for some hours.
 
-    A topology that never ran is started at the beginning of its sources; one whose lake was lost is not. A driver
-    that runs already is attached to, however it started. One that died is started again, each time after a longer
-    pause. One that an operator stopped (``kappa stop``) stays stopped until one starts it. After a cutover or
-    rollback the watch moves on to the epoch that is live then. The watch ends by itself, and the next run of a
-    ``@continuous`` DAG attaches again.
+    A topology that never ran is started at the beginning of its sources, unless its lake was lost. The watch attaches
+    to a driver that runs already, however it was started. A driver that died is restarted, each time after a longer
+    pause. A driver that a person stopped (``kappa stop``) stays stopped until a person starts it. After a cutover or
+    rollback the watch moves on to the new live epoch. The watch ends on its own, and the next run of a ``@continuous``
+    DAG attaches again.
 
-    It never stops a driver: pausing the DAG, clearing or failing the task and losing the worker or the triggerer
-    leave the stream as it is.
+    It never stops a driver: the stream continues when the DAG is paused, the task is cleared or failed, or the worker
+    or the triggerer is lost.
 
-    Crash window: none. Which driver is watched is written to the task's state store before it is started, starting is
-    idempotent, and drivers are found through the lake. A driver that is stuck fails the try, so that alerts fire, and
-    is looked at again after the retry's pause.
+    Crash window: none. The watched driver is written to the task's state store before it is started, starting is
+    idempotent, and drivers are found through the lake. A stuck driver fails the try, so that alerts fire, and is
+    checked again after the retry's pause.
 
     Args:
         watch_for: how long one run watches.
@@ -76,7 +76,7 @@ class WatchStream(BaseOperator):
         self._watch(context, config_with_spark(self.spark_conn_id), restarts=0, until=until)
 
     def resume(self, context: Context, event: dict[str, Any], until: str) -> None:
-        """Act on what the trigger saw, and defer again unless the watch is over.
+        """Act on the event of the trigger, and defer again unless the watch is over.
 
         Raises:
             StuckError: the driver waits for a decision.
@@ -85,19 +85,23 @@ class WatchStream(BaseOperator):
 
         kind, epoch = event["event"], event["epoch"]
         if kind == "ended":
-            self.log.info("This watch is over; the driver of epoch %s goes on, the next run attaches to it.", epoch)
+            self.log.info(
+                "This watch is over; the driver of epoch %s continues, and the next run attaches to it.", epoch
+            )
             return
         if kind == "stuck":
             raise StuckError(
-                f"{self.topology} epoch {epoch} is stuck. {event['message']} Mend the cause and "
-                f"`kappa start {self.topology} --execute`, or replay with other code and cut over.",
+                f"{self.topology} epoch {epoch} is stuck. {event['message']} Remove the cause and run `kappa start "
+                f"{self.topology} --execute`, or replay with other code and cut over.",
                 topology=self.topology,
                 epoch=epoch,
             )
         restarts = 0
         if kind == "dead":
             restarts = event["restarts"] + 1
-            self.log.warning("Driver of epoch %s is dead, start %s in a row. %s", epoch, restarts, event["message"])
+            self.log.warning(
+                "The driver of epoch %s is dead; this is restart %s in a row. %s", epoch, restarts, event["message"]
+            )
         elif kind == "moved":
             self.log.info("Epoch %s is live now instead of %s.", event["live"], epoch)
         config = config_with_spark(self.spark_conn_id)
@@ -107,7 +111,7 @@ class WatchStream(BaseOperator):
         from kappa_airflow.triggers import StreamTrigger
 
         topology_record = record(config, self.topology)
-        # A first epoch that is not live yet is the stream to be: it goes live by itself.
+        # A first epoch that is not live yet counts as the stream: it goes live automatically.
         first = topology_record.candidate.epoch if topology_record.candidate else None
         epoch = topology_record.live if topology_record.live is not None else first
         if epoch is None:
@@ -135,7 +139,7 @@ class WatchStream(BaseOperator):
         # A new first epoch would send everything a second time.
         raise LedgerError(
             f"The lake has no record of {self.topology}, but Kafka has the marker of an epoch that sent: the lake was "
-            f"lost, or is another one. `kappa rebuild {self.topology} --from-changelog --execute` brings it back.",
+            f"lost, or this is another one. `kappa rebuild {self.topology} --from-changelog --execute` brings it back.",
             topology=self.topology,
             start=lost.start,
         )

@@ -1,6 +1,6 @@
-"""What tasks of epochs share: Spark, tries, the form, and members: topologies with an epoch of each, one or several.
+"""The common parts of epoch tasks: Spark, tries, the form, and members, which are topologies with one epoch each.
 
-DAGs of one topology and of several have the same tasks. What is done per topology is mapped where the form names them.
+DAGs of one topology and of several have the same tasks. Tasks per topology are mapped where the form names topologies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kappa.config import Config
     from kappa.topology.registry import Declared
 
-#: Tries of a task of an epoch. Only what can succeed is tried again, so there may be many.
+#: Tries of a task of an epoch. Only errors that may pass are tried again, so there may be many.
 REPLAY_RETRIES: dict[str, Any] = {
     "retries": 10,
     "retry_delay": timedelta(seconds=5),
@@ -32,12 +32,12 @@ REPLAY_RETRIES: dict[str, Any] = {
     "max_retry_delay": timedelta(minutes=2),
 }
 
-#: A topology and an epoch of it, as tasks hand them on: ``{"topology": "retail.loyalty", "epoch": 8}``.
+#: A topology and one of its epochs, as tasks return them: ``{"topology": "retail.loyalty", "epoch": 8}``.
 Member = dict[str, Any]
 
 
 def members_of(result: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Topology -> epoch, of what a task returned: one member, or several."""
+    """Topology -> epoch, from the result of a task: one member or several."""
     members = [result] if isinstance(result, Mapping) else result
     return {str(one["topology"]): int(one["epoch"]) for one in members}
 
@@ -48,13 +48,13 @@ def in_words(members: Mapping[str, int]) -> str:
 
 
 def dag_id(verb: str, topologies: Iterable[str]) -> str:
-    """The DAG that does something to topologies: to one, or to several of which a run names some."""
+    """The id of the DAG with this verb, for one topology, or for several of which a run names some."""
     first, *others = topologies
     return f"joint_{verb}" if others else f"{verb}__{first}"
 
 
 def skip(log: Any, why: str) -> NoReturn:
-    """Skip a task and say why in its log: Airflow logs no message of the exception.
+    """Skip a task and log the reason, because Airflow does not log the exception's message.
 
     Raises:
         AirflowSkipException: always.
@@ -74,12 +74,12 @@ def filled_form(context: Context) -> Mapping[str, Any]:
 
 
 def reason_in(context: Context) -> str:
-    """The reason that the form gives, or the run."""
+    """The reason in the form, or the run's id."""
     return reason_of(context["params"], f"run {context['run_id']}")
 
 
 def then_in(context: Context) -> Then:
-    """What the form says of a verified epoch; forms of moves have no such field: they ask."""
+    """The form's choice for a verified epoch; forms of moves have no such field: they ask."""
     return Then(context["params"].get("then") or Then.ASK.value)
 
 
@@ -92,14 +92,14 @@ def named_topologies(form: Mapping[str, Any]) -> list[str]:
     names = list(dict.fromkeys(form.get("topologies") or ()))
     if len(names) < 2:
         raise AirflowFailException(
-            f"Field 'topologies' names {', '.join(names) or 'none'}, and several are moved together: name two or more. "
-            "A topology alone has DAGs of its own. Trigger a new run."
+            f"Field 'topologies' names {', '.join(names) or 'none'}, but this DAG moves several together: name two or "
+            "more. A single topology has DAGs of its own. Trigger a new run."
         )
     return names
 
 
 class ReplayTask(BaseOperator):
-    """What the tasks of an epoch share: on which Spark, tried how often."""
+    """The common parts of an epoch's tasks: the Spark connection and the retries."""
 
     ui_color = "#d9edf7"
 
@@ -112,7 +112,7 @@ class ReplayTask(BaseOperator):
 
 
 class TopologyTask(ReplayTask):
-    """A task of a topology of which no epoch is chosen yet."""
+    """A task of a topology before an epoch is chosen."""
 
     def __init__(self, *, topology: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -126,25 +126,26 @@ class NameTopologies(ReplayTask):
         """Return their names.
 
         Raises:
-            AirflowFailException: fewer than two are named, or the form has a field that there is not.
+            AirflowFailException: fewer than two are named, or the form has an unknown field.
         """
         with terminal_errors_fail():
             return named_topologies(filled_form(context))
 
 
 def names(topologies: Sequence[Declared]) -> Any:
-    """The name of the one topology of a DAG; of several, what a task ``name`` returns: those that the form names."""
+    """The name of a DAG's only topology; for several, the result of a task ``name``: those that the form names."""
     return topologies[0].name if len(topologies) == 1 else NameTopologies(task_id="name").output
 
 
 def for_each(topologies: Sequence[Declared], kind: Any, *, over: Mapping[str, Any], **arguments: Any) -> Any:
-    """A task per topology: of several it is mapped, and in Airflow each instance has the name of its topology.
+    """A task per topology: for several topologies it is mapped, and each instance has the name of its topology in
+    Airflow.
 
     Args:
         topologies: those of the DAG.
-        kind: the operator; of one that is mapped Airflow takes the number of tries from here, not from the operator.
-        over: the argument that each topology has its own value of.
-        **arguments: what they have in common.
+        kind: the operator; for a mapped one Airflow takes the number of tries from here, not from the operator.
+        over: the argument whose value differs per topology.
+        **arguments: the common arguments.
     """
     if len(topologies) == 1:
         return kind(**over, **arguments)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class BackfillTimetable(CronDataIntervalTimetable):
-    """Data intervals by cron for runs of a backfill. The scheduler gets no run from it.
+    """Data intervals by cron for runs of a backfill. The scheduler makes no run from it.
 
-    The DAG has ``catchup=False``, which the scheduler passes on; ``airflow backfill create`` asks with catch-up. A date
-    without a time means that day of the timetable's own zone, whatever Airflow's ``core.default_timezone`` is.
+    The DAG has ``catchup=False``, which the scheduler passes on; ``airflow backfill create`` uses catch-up. A date
+    without a time is that day in the timetable's own zone, whatever Airflow's ``core.default_timezone`` is.
     """
 
-    description = "Only when it is asked for: airflow backfill create"
+    description = "Only on request: airflow backfill create"
 
     @property
     def summary(self) -> str:
@@ -44,7 +44,7 @@ class BackfillTimetable(CronDataIntervalTimetable):
         return super().infer_manual_data_interval(run_after=self._dated(run_after))
 
     def _dated(self, at: DateTime) -> DateTime:
-        """A time that is the beginning of a day in Airflow's default zone, as that of the same day in the timetable's.
+        """The beginning of a day in Airflow's default zone, moved to that of the same day in the timetable's zone.
 
         Airflow reads ``2026-11-07`` as the beginning of that day in the zone of ``core.default_timezone``, which may
         lie in another day of UTC.

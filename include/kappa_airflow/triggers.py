@@ -1,4 +1,4 @@
-"""What waits in the triggerer: values, one loop that looks, one event.
+"""Triggers: values, one loop that polls, one event.
 
 They observe and never act: a driver is started by the task that resumes, on a worker. Clearing, failing or pausing a
 task ends its trigger and nothing else, which is why none has an ``on_kill``.
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 
-#: Seconds between two lines about a stage's progress in the task's log.
+#: Seconds between two lines on a stage's progress in the task's log.
 SPEAK_SECONDS = 8
 
 
 class _Looking(BaseTrigger):
-    """Looks at one driver until there is something to tell.
+    """Watches one driver until there is an event.
 
-    A lake or broker that does not answer is looked at again, however long that takes; any other error ends the
-    trigger, and with it this try of the task.
+    If the lake or broker does not answer, it tries again, for as long as that takes; any other error ends the trigger,
+    and with it this try of the task.
     """
 
     def __init__(self, *, topology: str, epoch: int, restarts: int = 0, poll_seconds: float = 2.0) -> None:
@@ -63,7 +63,7 @@ class _Looking(BaseTrigger):
         raise NotImplementedError
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is an event, tell it, end."""
+        """Look until there is an event, emit it, end."""
         config = Config.from_env()
         patience = Patience(restarts=self.restarts)
         unreachable = False
@@ -141,8 +141,8 @@ class StageTrigger(_Looking):
     why), ``dead``, ``stuck``, ``late``.
 
     Args:
-        stage: name of the stage that is waited for.
-        late_seconds: after how long without any other event to tell ``late``; ``None`` for never.
+        stage: name of the awaited stage.
+        late_seconds: time without any other event after which ``late`` is emitted; ``None`` for never.
     """
 
     def __init__(self, *, stage: str, late_seconds: float | None = None, **kwargs: Any) -> None:
@@ -175,7 +175,7 @@ class StageTrigger(_Looking):
 
 
 class _Seldom:
-    """Says a line every few seconds, also one that stays as it is: what stands still shows, too."""
+    """Logs a line every few seconds even if it has not changed, so that a standstill shows too."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say

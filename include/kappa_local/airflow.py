@@ -37,10 +37,10 @@ COMPONENTS = ("scheduler", "dag-processor", "api-server", "triggerer")
 
 @dataclass(frozen=True, kw_only=True)
 class Secrets:
-    """What one installation generated for itself; never a default, never in the repository.
+    """The secrets that one installation generated; never a default, never in the repository.
 
     Attributes:
-        password: the administrator's; those of the other users are in :func:`password_file` only.
+        password: the administrator's; the passwords of the other users are only in :func:`password_file`.
         is_new: whether this call made them.
     """
 
@@ -52,7 +52,7 @@ class Secrets:
 
 
 def airflow_home(config: Config) -> Path:
-    """Where Airflow keeps its metadata, its secrets and the logs of its tasks."""
+    """The folder with Airflow's metadata, its secrets and the logs of its tasks."""
     return config.home / "airflow"
 
 
@@ -92,9 +92,9 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
-    """Every variable that Airflow's components, its command line and its tests need; not a whole environment.
+    """The variables that Airflow's components, its command line and its tests need; not a whole environment.
 
-    It has the ``KAPPA_*`` variables too, so that a task sees the settings that the stack was started with.
+    It includes the ``KAPPA_*`` variables, so that a task has the settings with which the stack was started.
     """
     home, own_secrets, url = airflow_home(config), ensure_secrets(config), f"http://{HOST}:{api_port}"
     env = {
@@ -123,7 +123,8 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         "AIRFLOW__API_AUTH__JWT_SECRET": own_secrets.jwt_secret,
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
-        # A killed task is noticed after a minute, not five: nothing here is far enough away to be late by that much.
+        # A killed task is noticed after a minute, not five: no process here is so far away that its heartbeat is that
+        # late.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         # A scheduler that is killed takes its tasks with it; the next one looks for them this often, by default five
         # minutes.
@@ -147,7 +148,7 @@ def whole_environment(config: Config, *, api_port: int) -> dict[str, str]:
 
 def commands() -> dict[str, list[str]]:
     """The command line of each component, by its name."""
-    # The API server reads the logs where tasks write them. No other port has to serve them.
+    # The API server reads the logs from the tasks' folder, so no other port has to serve them.
     options = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
     return {name: [*_AIRFLOW, name, *options.get(name, [])] for name in COMPONENTS}
 
@@ -169,11 +170,11 @@ def run(config: Config, words: Sequence[str], *, api_port: int) -> int:
 def migrate(config: Config, *, api_port: int) -> None:
     """Bring the metadata database to this Airflow's schema, create the Spark connection once, and the pools.
 
-    Idempotent and quick when it is done already. A connection that was changed or deleted stays that way, and so does
-    the size of a pool.
+    Idempotent, and quick if it was done before. A changed or deleted connection stays that way, and so does the size of
+    a pool.
 
     Raises:
-        ConfigError: Airflow refused; the message has what it said.
+        ConfigError: Airflow refused; the message has its output.
     """
     stamp = airflow_home(config) / "migrated"
     current = " ".join([version("apache-airflow"), *(pool.name for pool in POOLS)])
@@ -219,14 +220,14 @@ def call(config: Config, api_port: int, method: str, path: str, body: object = N
     """Call Airflow's public API as the administrator; the parsed answer.
 
     Args:
-        config: whose installation.
-        api_port: where its API listens.
+        config: settings of the installation.
+        api_port: port of its API.
         method: ``GET``, ``POST``, ``PATCH`` …
-        path: below ``/api/v2``, ``/dags/replay__retail.loyalty/dagRuns`` say.
+        path: path below ``/api/v2``, for example ``/dags/replay__retail.loyalty/dagRuns``.
         body: sent as JSON.
 
     Raises:
-        Transient: no answer, or one that is not a success; ``data`` holds ``status`` (None without an answer).
+        Transient: no answer, or an unsuccessful one; ``data`` has ``status`` (None without an answer).
     """
     login = {"username": USER, "password": json.loads(password_file(config).read_text())[USER]}
     token = _request(api_port, "POST", "/auth/token", login)["access_token"]

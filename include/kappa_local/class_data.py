@@ -1,4 +1,4 @@
-"""Makes the archive of loaded classes that a driver's JVM starts from: ``scripts/bootstrap`` does it once.
+"""Makes the archive of loaded classes from which a driver's JVM starts; ``scripts/bootstrap`` does it once.
 
 A stream of its own runs for two slices, on a broker of its own in a temporary folder. Its driver's JVM writes the
 classes that it loaded when it ends.
@@ -38,9 +38,9 @@ _WHY: dict[str, Any] = {"actor": "bootstrap", "reason": "class data"}
 
 
 def ensure_class_data(cache: Path) -> Path:
-    """The archive for this Java and these jars; made when the cache lacks it, which takes half a minute.
+    """The archive for this Java and these jars; it is made if the cache does not have it, which takes half a minute.
 
-    Idempotent; a crash in the middle leaves nothing that counts. Archives of other jars stay where they are: the folder
+    Idempotent; a crash in the middle leaves nothing that is used. Archives of other jars stay: the folder
     ``class-data`` of the cache may be removed at any time.
 
     Raises:
@@ -78,7 +78,7 @@ def _make(folder: Path, cache: Path, file: Path) -> None:
         config = replace(config, spark_conf={JAVA_OPTIONS: class_data.writing(options, partial)})
         _run(config)
     if not partial.is_file():
-        raise KappaError(f"The JVM wrote no class data to {file.parent}. Drivers start without, more slowly.")
+        raise KappaError(f"The JVM wrote no class data to {file.parent}. Drivers start more slowly without it.")
     partial.rename(file)
 
 
@@ -103,7 +103,7 @@ def _run(config: Config) -> None:
 
 
 def _pid(config: Config, epoch: int) -> int:
-    """The driver's process id; never that of this process, which psutil takes where there is none."""
+    """The driver's process id; never that of this process, which psutil would use if there is none."""
     pid = control.driver_status(config, _TOPOLOGY, epoch).pid
     if pid is None:
         raise KappaError("The driver of the training stream has no heartbeat.")
@@ -118,5 +118,5 @@ def _await_slice(config: Config, epoch: int, commits: int) -> None:
         if status.state in ("dead", "stopped", "stuck") or time.monotonic() > deadline:
             log = log_file(config, _TOPOLOGY, epoch)
             tail = log.read_text(errors="replace")[-2000:] if log.is_file() else ""
-            raise KappaError(f"The training stream did not run: its driver is {status.state}. It said:\n{tail}")
+            raise KappaError(f"The training stream did not run: its driver is {status.state}. Its last output:\n{tail}")
         time.sleep(0.1)

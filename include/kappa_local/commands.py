@@ -14,9 +14,9 @@ from kappa.errors import BrokerUnreachableError
 if TYPE_CHECKING:
     from kappa_local import supervisor
 
-#: Port of ``kappa registry`` unless another is asked for.
+#: Default port of ``kappa registry``.
 REGISTRY_PORT = 8081
-#: Names of :data:`kappa_local.generators.generator.SCENARIOS`, which takes numpy.
+#: Names of :data:`kappa_local.generators.generator.SCENARIOS`, whose module imports numpy.
 SCENARIOS = (
     "retail",
     "stocks",
@@ -44,15 +44,15 @@ def register(app: typer.Typer) -> None:
 
 def up(
     airflow: Annotated[
-        bool, typer.Option("--airflow/--no-airflow", help="Start Airflow too, or only the broker.")
+        bool, typer.Option("--airflow/--no-airflow", help="Start Airflow and the broker, or only the broker.")
     ] = True,
     secure: Annotated[
-        bool, typer.Option("--secure", help="Let the broker ask for a login by TLS and SCRAM, and grant rights.")
+        bool, typer.Option("--secure", help="Require a login at the broker by TLS and SCRAM, and grant rights.")
     ] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
-    kafka_port: Annotated[int | None, typer.Option(help="Port of the broker; the one of last time by default.")] = None,
+    kafka_port: Annotated[int | None, typer.Option(help="Port of the broker; by default as at the last start.")] = None,
     api_port: Annotated[
-        int | None, typer.Option(help="Port of Airflow's page; the one of last time by default.")
+        int | None, typer.Option(help="Port of Airflow's page; by default as at the last start.")
     ] = None,
 ) -> None:
     """Start the embedded stack: a Kafka broker and Airflow, on this host's loopback. Safe to call twice."""
@@ -77,12 +77,12 @@ def down() -> None:
 
     settings = config()
     ended = drivers_module.end_local(settings) + len(supervisor.down(settings))
-    ended += drivers_module.end_local(settings)  # Airflow may have started one again while it was being ended
+    ended += drivers_module.end_local(settings)  # Airflow may have restarted a driver meanwhile
     say(f"Ended {ended} processes." if ended else "Nothing was running.")
 
 
 def airflow(context: typer.Context) -> None:
-    """Run Airflow's own command line on the embedded stack; everything after the word goes to it.
+    """Run Airflow's own command line on the embedded stack with all further arguments.
 
     Its exit code is this command's.
     """
@@ -111,7 +111,7 @@ def _show(stack: supervisor.Stack) -> None:
     if stack.url:
         say([f"Airflow  {stack.url}", f"user     {stack.user}"])
         say(
-            f"password {stack.password} (shown this once; kept in {stack.password_file})"
+            f"password {stack.password} (shown only now; stored in {stack.password_file})"
             if stack.password
             else f"password see {stack.password_file}"
         )
@@ -119,7 +119,7 @@ def _show(stack: supervisor.Stack) -> None:
 
 
 def doctor(json: Json = False) -> None:
-    """Use each part once and say what is missing and how to get it. Exit code 3 when something is."""
+    """Use each part once, and show which parts are missing and how to get them. Exit code 3 if any is missing."""
     from kappa_local import doctor as doctor_module
 
     proofs = []
@@ -144,10 +144,10 @@ def generate(
     out_of_order: Annotated[float, typer.Option(help="Share of records with an earlier time, 0 to 1.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the records.")] = 1,
     partitions: Annotated[int, typer.Option(help="Partitions of the topic when it is created.")] = 3,
-    topic: Annotated[str | None, typer.Option(help="Topic in place of the scenario's.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Topic instead of the scenario's.")] = None,
     json: Json = False,
 ) -> None:
-    """Produce seeded records, wait until each is delivered, and count them. Goes on where the topic ends."""
+    """Produce seeded records, wait until each is delivered, and count them. Continues at the end of the topic."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -171,11 +171,11 @@ def generate(
         say_json(delivery)
     else:
         say(
-            f"{delivery.records:,} records delivered to {delivery.topic} in {delivery.seconds:.1f} s, "
-            f"{delivery.bad:,} of them bad on purpose."
+            f"{delivery.records:,} records delivered to {delivery.topic} in {delivery.seconds:.1f} s, {delivery.bad:,} "
+            "of them intentionally bad."
         )
         if delivery.repeated:
             say(
-                f"The topic grew by {delivery.repeated:,} more: the broker restarted and took a batch twice (its "
-                "records look older than producer.id.expiration.ms), or another process produces to it."
+                f"The topic grew by {delivery.repeated:,} more: the broker restarted and stored a batch twice (its "
+                "records look older than producer.id.expiration.ms), or another process produces to the topic."
             )

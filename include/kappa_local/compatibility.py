@@ -1,7 +1,8 @@
-"""Whether one schema reads what another one wrote.
+"""Whether one schema reads the values of another one.
 
 Sources: Apache Avro specification, "Schema Resolution"; Confluent, "JSON Schema Compatibility Rules". Names of nested
-types count, aliases do not. Of JSON Schema it knows what Kappa writes: types, closed objects, and null beside a type.
+types count, aliases do not. JSON Schema is supported as far as Kappa writes it: types, closed objects, and null beside
+a type.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def reads(reader: Any, writer: Any) -> bool:
 
 
 def _reads_fields(reader: Any, writer: Any) -> bool:
-    """Each field of the reader is written, as a type that it reads, or it has a default."""
+    """Whether each field of the reader is written with a type that it reads, or has a default."""
     types = {field["name"]: field["type"] for field in writer["fields"]}
     return all(
         reads(field["type"], types[field["name"]]) if field["name"] in types else "default" in field
@@ -47,7 +48,7 @@ def _reads_fields(reader: Any, writer: Any) -> bool:
 
 
 def _kind(schema: Any) -> str:
-    """A type's name; that of a type that is defined elsewhere in the schema is its own."""
+    """A type's kind; a type that is defined elsewhere in the schema gives its name."""
     if isinstance(schema, str):
         return schema
     kind = schema["type"]
@@ -61,13 +62,13 @@ def _decimal(schema: Any) -> Any:
 
 
 def reads_json(reader: Any, writer: Any) -> bool:
-    """Whether every value of the one JSON Schema is one of the other."""
+    """Whether every value of the writer's JSON Schema is also a value of the reader's."""
     writer_parts, reader_parts = _parts(writer), _parts(reader)
     return all(any(_takes(part, other) for part in reader_parts) for other in writer_parts)
 
 
 def _parts(schema: Any) -> list[Any]:
-    """What a value may be, by the schema."""
+    """The types that the schema allows for a value."""
     parts: list[Any] = schema.get("oneOf", [schema])
     return parts
 

@@ -1,4 +1,4 @@
-"""Whether this machine can run Kappa: each part is proved by using it, and what is missing comes with how to get it."""
+"""Whether this machine can run Kappa: each part is proved by its use, and a missing part has a remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kappa_local.state import running
 _UP = "Run `kappa up`."
 _BOOTSTRAP = "Run scripts/bootstrap."
 _RUNNING = "running"
-#: Kafka's setting of a topic; that of a broker, for topics that have none of their own, begins with ``log.``.
+#: Kafka's setting of a topic. The broker's setting, for topics without their own, begins with ``log.``.
 _AHEAD = "message.timestamp.after.max.ms"
 _SET_AHEAD = "kafka-configs.sh {options} --alter {entity} --add-config {name}=3600000"
 
@@ -62,10 +62,10 @@ class Proof(NamedTuple):
     """The outcome of one check.
 
     Attributes:
-        name: what was checked.
+        name: name of the check.
         ok: whether it works.
-        detail: what was seen.
-        remedy: what to do; empty when nothing is. What works and has one is a warning.
+        detail: the observation.
+        remedy: what to do; empty if nothing. A part that works and has a remedy is a warning.
     """
 
     name: str
@@ -80,8 +80,8 @@ def checks(config: Config) -> list[Proof]:
 
 
 def proofs(config: Config) -> Iterator[Proof]:
-    """As :func:`checks`, one after the other as they are found."""
-    java = _proof("java", "", _java)  # its error says how to get it
+    """Like :func:`checks`, one after the other as they finish."""
+    java = _proof("java", "", _java)  # its error has the remedy
     yield java
     yield _proof("disk", "Free some space, or set KAPPA_HOME and KAPPA_LAKE to another disk.", lambda: _disk(config))
     yield _proof("lake", "Check that KAPPA_LAKE exists and may be written.", lambda: _lake(config))
@@ -92,7 +92,7 @@ def proofs(config: Config) -> Iterator[Proof]:
         yield _proof(
             "jars", "Connect to the network once, or copy the cache of another machine.", lambda: _jars(config)
         )
-        login = _proof("login", "", lambda: _login(config))  # its error says what to do
+        login = _proof("login", "", lambda: _login(config))  # its error has the remedy
         if config.kafka_client_file:
             yield login
         if login.ok:
@@ -108,7 +108,7 @@ def _proof(name: str, remedy: str, use: Callable[[], str]) -> Proof:
         return Proof(name, True, use())
     except KappaError as error:
         return Proof(name, False, str(error), remedy or str(error))
-    except Exception as error:  # a doctor reports what it finds, whatever it is
+    except Exception as error:  # each error is a result of the check
         return Proof(name, False, f"{type(error).__name__}: {error}", remedy)
 
 
@@ -131,7 +131,7 @@ def _jars(config: Config) -> str:
 
 
 def _lake(config: Config) -> str:
-    """Two commits, of which the second repeats the first's transaction and must lose."""
+    """Make two commits; the second repeats the transaction of the first and must lose."""
     import pyarrow as pa
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
@@ -188,7 +188,7 @@ def _races(folder: str) -> str:
 
 
 def _login(config: Config) -> str:
-    """That the file is there for its owner alone, and that the brokers take what it says."""
+    """Check that only its owner can read the file, and that the brokers accept its login."""
     if not config.kafka_client_file:
         return "none"
     settings = for_librdkafka(config.bootstrap_servers)
@@ -211,7 +211,9 @@ def _broker_and_spark(config: Config) -> Iterator[Proof]:
 
 
 def far_times(config: Config) -> Proof:
-    """Which topics take records with timestamps of the far future: one makes all later ones of its partition late."""
+    """Which topics accept records with timestamps in the far future: one such record makes all later ones of its
+    partition late.
+    """
     with Broker(config.bootstrap_servers) as broker:
         topologies, _ = registry.topologies(config.topologies) if config.topologies.is_dir() else ({}, {})
         sources = {source.topic for topology in topologies.values() for source in topology.sources if source.of is None}
@@ -220,14 +222,14 @@ def far_times(config: Config) -> Proof:
     takers = sorted(topic for topic, settings in topics.items() if _is_far(settings))
     is_default = _is_far({name.removeprefix("log."): value for name, value in default.items()})
     if not takers and not is_default:
-        return Proof("times", True, f"no record of the far future is taken: {_AHEAD} of {len(topics)} source topics")
+        return Proof("times", True, f"no record of the far future is accepted: {_AHEAD} of {len(topics)} source topics")
     named = [f"topic {topic} ({_AHEAD}={topics[topic][_AHEAD]})" for topic in takers]
-    named += [f"topics that set nothing (log.{_AHEAD}={default[f'log.{_AHEAD}']})"] if is_default else []
+    named += [f"topics without a setting of their own (log.{_AHEAD}={default[f'log.{_AHEAD}']})"] if is_default else []
     entities = [(f"--entity-type topics --entity-name {topic}", _AHEAD) for topic in takers]
     entities += [("--entity-type brokers --entity-default", f"log.{_AHEAD}")] if is_default else []
     options = tool_options(config.bootstrap_servers)
     remedy = "; ".join(_SET_AHEAD.format(options=options, entity=entity, name=name) for entity, name in entities)
-    detail = f"records with timestamps over a day ahead are taken by {', '.join(named)}; one makes all later ones late"
+    detail = f"timestamps over a day ahead are accepted by {', '.join(named)}; one makes all later records late"
     return Proof("times", True, detail, f"Lower it to an hour: {remedy}")
 
 
@@ -238,7 +240,9 @@ def _is_far(settings: Mapping[str, str]) -> bool:
 
 @contextmanager
 def _broker(config: Config, folder: Path) -> Iterator[tuple[str, str]]:
-    """The configured broker when it answers, a throw-away one otherwise: that proves that `kappa up` can start it."""
+    """The configured broker if it answers, otherwise a temporary one, which proves that `kappa up` can start a
+    broker.
+    """
     if kafka.is_answering(config.bootstrap_servers):
         yield config.bootstrap_servers, _RUNNING
         return
@@ -269,7 +273,7 @@ def _topic(servers: str) -> Iterator[str]:
         message = consumer.poll(30)
         consumer.close()
         if message is None or message.value() != b"proof":
-            raise AssertionError("the record that was committed did not come back")
+            raise AssertionError("the committed record was not read back")
         yield topic
     finally:
         for deleted in admin.delete_topics([topic]).values():

@@ -26,7 +26,7 @@ from kappa_local import logins
 
 HOST = "127.0.0.1"
 DEFAULT_CACHE = Path.home() / ".cache" / "kappa"
-#: The listener of a broker that asks for a login.
+#: The listener of a broker that requires a login.
 SECURED = "SASL_SSL"
 
 _SETTINGS = """\
@@ -55,8 +55,7 @@ broker.session.timeout.ms=5000
 # The last two lines: after a power cut the controller waits for the dead broker's session to end before it lets the
 # new one in, nine seconds by default. Both live in one process here, so a short session risks nothing.
 
-# Without a configuration of its own Kafka logs errors only, to the console. The size bounds what a forgotten broker
-# fills.
+# Without this configuration Kafka logs only errors, to the console. The size limits the disk use of a forgotten broker.
 _LOGGING = """\
 <Configuration status="WARN">
   <Appenders>
@@ -71,21 +70,21 @@ _LOGGING = """\
 """
 
 
-#: How often a starting broker is asked for its metadata: it does not say when it is ready.
+#: Pause between requests for the metadata of a starting broker, which does not report that it is ready.
 POLL_SECONDS = 0.1
 
 
 def free_port() -> int:
     """A TCP port of loopback on which no process listens at the moment.
 
-    It lies below the ports that systems give to outgoing connections: while a broker is down its clients keep
-    connecting, and one that got the broker's own port as its source would connect to itself and hold the port.
+    It is below the ports that systems give to outgoing connections: while a broker is down its clients keep connecting,
+    and a client with the broker's own port as its source would connect to itself and occupy the port.
     """
     return next(port for port in iter(lambda: 20000 + secrets.randbelow(12000), None) if is_port_free(port))
 
 
 def is_port_free(port: int, host: str = HOST) -> bool:
-    """Whether a server could listen there now; connections that are still closing do not count."""
+    """Whether a server could listen on this port now; connections that are still closing do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -96,16 +95,16 @@ def is_port_free(port: int, host: str = HOST) -> bool:
 
 
 def prepare(data_dir: Path, *, port: int, cache: Path, is_secure: bool = False) -> Path:
-    """Write the broker's settings and format its storage when it is new; the settings file.
+    """Write the broker's settings and format its storage if it is new; return the settings file.
 
-    Idempotent: storage that is formatted stays as it is, so that a broker finds its topics again, and one that asks
-    for a login goes on to.
+    Idempotent: formatted storage stays as it is, so that a broker has its topics again and still requires a login if it
+    did before.
 
     Args:
-        data_dir: everything that the broker keeps.
-        port: where it listens on loopback.
-        cache: where the jars are.
-        is_secure: with TLS, logins and rights, by :mod:`kappa_local.logins`.
+        data_dir: folder of the broker's files.
+        port: its port on loopback.
+        cache: folder of the jars.
+        is_secure: whether it has TLS, logins and rights, from :mod:`kappa_local.logins`.
 
     Raises:
         ConfigError: no Java, no jars, the storage cannot be formatted, or it was formatted without logins.
@@ -124,7 +123,7 @@ def prepare(data_dir: Path, *, port: int, cache: Path, is_secure: bool = False) 
             path=str(data_dir),
         )
     is_secure = is_secure or logins.is_secured(data_dir)
-    if is_secure and is_new:  # also what a crash left before the storage was formatted
+    if is_secure and is_new:  # also if a crash left files before the storage was formatted
         users = logins.make(data_dir)
     text = _SETTINGS.format(
         host=HOST,
@@ -166,7 +165,7 @@ def command(data_dir: Path, *, heap: str = "512m", cache: Path = DEFAULT_CACHE) 
 
 
 def tool(name: str, *arguments: str, cache: Path = DEFAULT_CACHE) -> list[str]:
-    """The command line of one of Kafka's own tools by its class, ``org.apache.kafka.tools.TopicCommand`` say.
+    """The command line of one of Kafka's own tools by its class, for example ``org.apache.kafka.tools.TopicCommand``.
 
     Raises:
         ConfigError: no Java, or the jars cannot be fetched.
@@ -183,14 +182,14 @@ def tool(name: str, *arguments: str, cache: Path = DEFAULT_CACHE) -> list[str]:
 
 
 def is_answering(bootstrap_servers: str, timeout_seconds: float = 2.0) -> bool:
-    """Whether a broker is there, lets this client in, and serves metadata."""
+    """Whether a broker is reachable, accepts this client, and serves metadata."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     from kappa.kafka.connection import client_settings
 
     host, _, port = bootstrap_servers.split(",", maxsplit=1)[0].rpartition(":")
-    # The client logs each refused connection; asking the socket first keeps a start quiet.
+    # The client logs each refused connection; a check of the socket before it keeps a start quiet.
     try:
         socket.create_connection((host, int(port)), timeout=timeout_seconds).close()
     except (OSError, ValueError):
@@ -202,7 +201,7 @@ def is_answering(bootstrap_servers: str, timeout_seconds: float = 2.0) -> bool:
 
 
 def addresses(data_dir: Path, port: int, user: str = logins.USER) -> Servers:
-    """Where the broker of a folder listens, with the client file of a user where it asks for a login."""
+    """Address of the broker of a folder, with the client file of a user if it requires a login."""
     file = str(logins.client_file_path(data_dir, user)) if logins.is_secured(data_dir) else ""
     return Servers(f"{HOST}:{port}", file)
 
@@ -212,8 +211,8 @@ class KafkaProcess:
     """A broker in a process group of its own; also a context manager that stops it.
 
     Attributes:
-        data_dir: everything it keeps; start again on the same folder and the topics are still there.
-        port: where it listens on loopback.
+        data_dir: folder of its files; a broker that starts again on the same folder has the same topics.
+        port: its port on loopback.
     """
 
     data_dir: Path
@@ -236,12 +235,12 @@ class KafkaProcess:
         """Start a broker and wait until it answers.
 
         Args:
-            data_dir: created when missing.
-            port: None takes the port of the last start on this folder, or a free one.
+            data_dir: folder of its files; created if missing.
+            port: by default the port of the last start on this folder, or a free one.
             heap: the JVM's largest heap.
-            cache: where the jars are.
-            timeout_seconds: how long to wait for the first answer.
-            is_secure: as :func:`prepare`; the user ``kappa`` then gets its rights.
+            cache: folder of the jars.
+            timeout_seconds: longest wait for the first answer.
+            is_secure: see :func:`prepare`; the user ``kappa`` then gets its rights.
 
         Raises:
             ConfigError: no Java, no jars, or the port is taken.
@@ -250,7 +249,7 @@ class KafkaProcess:
         data_dir = data_dir.absolute()
         port = port or written_port(data_dir) or free_port()
         if not is_port_free(port):
-            raise ConfigError(f"Port {port} on {HOST} is taken; the broker needs it. Name another one.", port=port)
+            raise ConfigError(f"Port {port} on {HOST} is in use, and the broker needs it. Choose another.", port=port)
         prepare(data_dir, port=port, cache=cache, is_secure=is_secure)
         with (data_dir / "broker.out").open("ab") as out:
             process = subprocess.Popen(
@@ -272,7 +271,7 @@ class KafkaProcess:
 
     @property
     def bootstrap_servers(self) -> Servers:
-        """``host:port`` for clients, with the file by which they log in where they have to."""
+        """``host:port`` for clients, with the file for their login if one is required."""
         return addresses(self.data_dir, self.port)
 
     @property
@@ -296,15 +295,15 @@ class KafkaProcess:
                 code = self.process.poll()
                 what = "did not answer in time" if code is None else f"ended with code {code}"
                 raise BrokerUnreachableError(
-                    f"The broker on {self.bootstrap_servers} {what}. Its last words, from {self.data_dir}:\n"
-                    f"{last_words(self.data_dir)}",
+                    f"The broker on {self.bootstrap_servers} {what}. Its last output, from "
+                    f"{self.data_dir}:\n{last_words(self.data_dir)}",
                     port=self.port,
                     returncode=code,
                 )
             time.sleep(POLL_SECONDS)
 
     def stop(self, timeout_seconds: float = 30.0) -> None:
-        """End it in order, by force when it takes too long. Safe twice."""
+        """End it gracefully, or by force if it takes too long. May be called twice."""
         self._signal(signal.SIGTERM)
         try:
             self.process.wait(timeout_seconds)
@@ -312,7 +311,7 @@ class KafkaProcess:
             self.kill()
 
     def kill(self) -> None:
-        """End it as a power cut would. Safe twice."""
+        """End it like a power cut. May be called twice."""
         self._signal(signal.SIGKILL)
         self.process.wait()
 
@@ -351,7 +350,7 @@ def last_words(data_dir: Path, lines: int = 12) -> str:
 
 
 def written_port(data_dir: Path) -> int | None:
-    """Where the broker of a folder listened last; None when it never did."""
+    """Last port of the broker of a folder; None if it never ran."""
     ports = _written_ports(data_dir / "server.properties")
     return ports.get(SECURED) or ports.get("PLAINTEXT")
 
@@ -365,7 +364,9 @@ def _written_ports(settings: Path) -> dict[str, int]:
 
 
 def _format(settings: Path, cache: Path, users: dict[str, str]) -> None:
-    """Format the storage, with these users and passwords; the tool reads them from a file, not its command line."""
+    """Format the storage with these users and passwords, which the tool reads from a file and not from its command
+    line.
+    """
     cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     if cluster_id.startswith("-"):  # the tool would read it as an option
         cluster_id = "k" + cluster_id[1:]

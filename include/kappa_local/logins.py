@@ -1,8 +1,8 @@
-"""Who may do what on a broker of this machine that asks for a login: certificates, users and their rights.
+"""Access to a broker of this machine that requires a login: certificates, users and their rights.
 
-TLS with certificates of an authority of its own, SCRAM-SHA-512, and Kafka's StandardAuthorizer: what is not granted
-is refused. Two users are made with the storage. ``admin`` may do everything and grants rights; ``kappa`` is the one of
-the command line and of drivers. Each has a client file that its owner alone may read.
+TLS with certificates of an authority of its own, SCRAM-SHA-512, and Kafka's StandardAuthorizer, which refuses every
+right that was not granted. Two users are created with the storage. ``admin`` may do everything and grants rights;
+``kappa`` is the user of the command line and of drivers. Each has a client file that only its owner may read.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ ssl.truststore.location={authority}
 
 
 def client_file_path(data_dir: Path, user: str = USER) -> Path:
-    """The file by which this user's clients log in at the broker of a folder."""
+    """The file with which this user's clients log in at the broker of a folder."""
     return data_dir.absolute() / "logins" / f"{user}.properties"
 
 
 def is_secured(data_dir: Path) -> bool:
-    """Whether the broker of this folder asks for a login."""
+    """Whether the broker of this folder requires a login."""
     return client_file_path(data_dir).is_file()
 
 
@@ -158,7 +158,7 @@ def grant(bootstrap_servers: str, rights: Iterable[AclBinding]) -> None:
 
 
 def binding(user: str, kind: Any, name: str, operation: Any, *, is_prefix: bool = False) -> AclBinding:
-    """One right of a user, on one resource or on all whose names begin alike."""
+    """One right of a user, on one resource or on all resources with a prefix."""
     from confluent_kafka.admin import AclBinding, AclPermissionType, ResourcePatternType
 
     pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
@@ -173,7 +173,7 @@ def scram_arguments(passwords: dict[str, str]) -> Iterator[str]:
 
 
 def _write_certificates(folder: Path) -> None:
-    """An authority, and a certificate by it for a broker on loopback. The authority's key is not kept."""
+    """Write an authority, and its certificate for a broker on loopback. The authority's key is not stored."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat

@@ -1,4 +1,4 @@
-"""Processes that outlive the one that started them, named so that no reused process id is taken for one of them."""
+"""Processes that outlive their starter, with identities that a reused process id cannot match."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """One process, ever.
+    """The identity of one process.
 
     Attributes:
-        pid: its process id, which is also its session and process group when it was started with a session of its own.
-        started: when it started, as the system counts it; another process with the same id has another value.
+        pid: its process id, which is also its session and process group if it was started with a session of its own.
+        started: start time from the system; another process with the same id has another value.
     """
 
     pid: int
@@ -29,7 +29,7 @@ class Identity:
 
 
 def identify(pid: int) -> Identity | None:
-    """The process that has this id now, or None when there is none; a zombie counts as none."""
+    """The process that has this id now; None if there is none, or only a zombie."""
     stat = _PROC / str(pid) / "stat"
     if stat.exists():
         with contextlib.suppress(OSError):  # it ended in between
@@ -48,20 +48,20 @@ def identify(pid: int) -> Identity | None:
 
 
 def is_alive(identity: Identity) -> bool:
-    """Whether that very process still runs."""
+    """Whether exactly that process still runs."""
     return identify(identity.pid) == identity
 
 
 def end(identities: Iterable[Identity], *, environment: tuple[str, str], timeout_seconds: float = 20.0) -> list[int]:
-    """End these processes with all their sessions: first politely, after the time by force; the ids that were ended.
+    """End these processes with all their sessions, by force after the timeout; return the ids of the ended processes.
 
-    Safe twice, and safe when an id has been reused: only a process that is identical, or a member of its session with
-    the given variable in its environment, gets a signal. A process that moved to a session of its own is spared.
+    May be called twice, and is safe after an id has been reused: only an identical process, or a member of its session
+    with the given variable in its environment, gets a signal. A process that moved to a session of its own gets none.
 
     Args:
         identities: leaders of sessions of their own.
-        environment: a variable and its value that every process of these sessions has inherited.
-        timeout_seconds: how long they may take to end in order.
+        environment: a variable and its value, which every process of these sessions has inherited.
+        timeout_seconds: longest wait before force is used.
     """
     leaders = list(identities)
     ended: set[int] = set()

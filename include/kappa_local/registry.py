@@ -1,7 +1,7 @@
 """A schema registry for one machine: Confluent's REST routes for Avro and JSON Schema, over HTTP on loopback.
 
-It keeps everything in one file of the home, so that ids survive a restart. Of compatibility it knows ``BACKWARD``: the
-new schema reads what the latest one wrote. No deletion, no references, no contexts: it is for demo and tests.
+It stores everything in one file of the home, so that ids survive a restart. Its only compatibility is ``BACKWARD``: the
+new schema reads the values of the latest one. It has no deletion, references or contexts, and is for demo and tests.
 
 Source of routes and error codes: Confluent, "Schema Registry API Reference".
 """
@@ -23,14 +23,16 @@ from kappa_local.state import write_json
 HOST = "127.0.0.1"
 
 AVRO = "AVRO"
-#: Types of schemas that it takes.
+#: Types of schemas that it accepts.
 KINDS = (AVRO, "JSON")
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _Answer = tuple[int, Any]
 
 
 class _Server(ThreadingHTTPServer):
-    """Ends its connections when it is closed: a client that keeps one would still be answered."""
+    """A server that ends its connections when it is closed; otherwise clients with open connections would still get
+    answers.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         self._open: set[Any] = set()
@@ -52,7 +54,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def server(home: Path, port: int) -> ThreadingHTTPServer:
-    """A registry that is bound to its port; ``serve_forever`` answers. Port 0 takes a free one."""
+    """A registry that is bound to its port; ``serve_forever`` answers. Port 0 means any free port."""
     store = SchemaStore(home / "registry.json")
 
     class Handler(BaseHTTPRequestHandler):
@@ -68,10 +70,10 @@ def server(home: Path, port: int) -> ThreadingHTTPServer:
                 schema, kind = request["schema"], request.get("schemaType") or AVRO
                 json.loads(schema)
             except (ValueError, KeyError, TypeError):
-                self._answer(_error(422, 42201, "The body holds no schema of Avro or JSON Schema."))
+                self._answer(_error(422, 42201, "The body has no schema of Avro or JSON Schema."))
                 return
             if kind not in KINDS:
-                self._answer(_error(422, 42201, f"This registry takes no schemas of type {kind}."))
+                self._answer(_error(422, 42201, f"This registry does not support schemas of type {kind}."))
                 return
             self._answer(store.post(self._parts(), schema, kind))
 
@@ -88,16 +90,16 @@ def server(home: Path, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """A request is not news."""
+            """Do not log requests."""
 
     return _Server((HOST, port), Handler)
 
 
 class SchemaStore:
-    """What a registry keeps: schemas by id, and versions by subject.
+    """The content of a registry: schemas by id, and versions by subject.
 
     Args:
-        path: the file that it is in.
+        path: its file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -155,7 +157,7 @@ class SchemaStore:
         return 200, {"subject": subject, "version": at, "id": number, **self._schema(number)}
 
     def _schema(self, number: int) -> dict[str, str]:
-        """A schema, with its type where that is not Avro."""
+        """A schema, with its type if that is not Avro."""
         kind = self._kind(number)
         return {"schema": self._schemas[number - 1], **({} if kind == AVRO else {"schemaType": kind})}
 

@@ -1,4 +1,4 @@
-"""What an embedded stack leaves in its home: the processes that were started last, and where its files are."""
+"""The files of an embedded stack in its home, and the processes of its last start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kappa_local.processes import Identity, is_alive
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """What ``processes.json`` says: recorded identities, not necessarily alive ones."""
+    """The content of ``processes.json``: recorded identities, whose processes may have ended."""
 
     supervisor: Identity | None = None
     children: Mapping[str, Identity] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Running:
 
 
 def running(config: Config) -> Running:
-    """The processes that were started last, from ``processes.json``; an empty answer when nothing was."""
+    """The processes of the last start, from ``processes.json``; an empty record if there was none."""
     path = processes_file(config)
     if not path.is_file():
         return Running()
@@ -58,12 +58,12 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def mark(config: Config) -> tuple[str, str]:
-    """The variable by which every process of this home is known."""
+    """The variable that marks every process of this home."""
     return "KAPPA_HOME", str(config.home)
 
 
 def broker_dir(config: Config) -> Path:
-    """Everything that the broker keeps."""
+    """The folder of the broker's files."""
     return config.home / "kafka"
 
 
@@ -73,5 +73,5 @@ def logs(config: Config) -> Path:
 
 
 def processes_file(config: Config) -> Path:
-    """Where :class:`Running` is kept."""
+    """The file of :class:`Running`."""
     return config.home / "processes.json"

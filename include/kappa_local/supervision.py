@@ -1,4 +1,4 @@
-"""The loop that keeps the processes of the embedded stack running: what `kappa up` leaves in the background."""
+"""The loop that keeps the processes of the embedded stack running; `kappa up` leaves it in the background."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ log = structlog.get_logger()
 
 
 def answers(bootstrap_servers: str, api_port: int | None) -> bool:
-    """Whether the broker serves metadata and, if there is a port, Airflow's API says how it is."""
+    """Whether the broker serves metadata and, if there is a port, Airflow's API reports its health."""
     return kafka.is_answering(bootstrap_servers) and (api_port is None or bool(airflow.health(api_port)))
 
 
 def pause_seconds(failures: int) -> float:
-    """How long a child that died this often in a row rests before it is started again."""
+    """Pause before a child is restarted after this many consecutive deaths."""
     return min(LONGEST_PAUSE_SECONDS, 0.5 * 2.0 ** min(failures - 1, 16))
 
 
 class _Child:
-    """One process of the stack, started again and again."""
+    """One process of the stack, which is restarted whenever it dies."""
 
     def __init__(self, name: str, command: list[str], env: dict[str, str], log_file: Path) -> None:
         self.name, self.command, self.env, self.log_file = name, command, env, log_file
@@ -64,7 +64,7 @@ class _Child:
         self.started_at = time.monotonic()
 
     def has_died(self) -> bool:
-        """True once for each death; the time of the next start is set."""
+        """Whether it has died, true once for each death; sets the time of the next start."""
         if self.process is None or self.process.poll() is None:
             return False
         lived = time.monotonic() - self.started_at
@@ -77,7 +77,7 @@ class _Child:
 
 
 class Supervision:
-    """The loop that keeps the children running until it is told to end."""
+    """The loop that keeps the children running until a signal ends it."""
 
     def __init__(self, config: Config, *, with_airflow: bool, api_port: int, heap: str) -> None:
         self.config, self.with_airflow, self.api_port = config, with_airflow, api_port
@@ -116,7 +116,7 @@ class Supervision:
     def _tick(self) -> None:
         for child in self.children:
             if child.has_died() and child.identity:
-                # A dead scheduler leaves tasks behind, a dead broker nothing: the session ends with its leader.
+                # A dead scheduler leaves tasks behind and a dead broker does not: the session ends with its leader.
                 end([child.identity], environment=mark(self.config), timeout_seconds=5.0)
             if child.process is None and time.monotonic() >= child.not_before and not self.is_ending:
                 child.start()
@@ -126,7 +126,7 @@ class Supervision:
     def _end(self) -> None:
         identities = {child.name: child.identity for child in self.children if child.identity}
         broker = identities.pop(BROKER, None)
-        # Airflow first: a task that is being ended may still want to tell the broker something.
+        # Airflow ends first, since a task that is ending may still need the broker.
         end(identities.values(), environment=mark(self.config))
         end([broker] if broker else [], environment=mark(self.config))
         write_running(self.config, dataclasses.replace(self._running(), supervisor=None, children={}))
@@ -146,7 +146,7 @@ class Supervision:
 
 
 def main() -> None:
-    """Supervise a prepared stack in this process: what `kappa up` runs in the background."""
+    """Supervise a prepared stack in this process; `kappa up` runs this in the background."""
     parser = argparse.ArgumentParser(prog="kappa-supervisor")
     parser.add_argument("--api-port", type=int, required=True)
     parser.add_argument("--heap", required=True)

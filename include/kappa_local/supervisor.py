@@ -1,7 +1,7 @@
-"""The embedded stack as a whole: started in the background, kept running, ended without a trace.
+"""The embedded stack as a whole: its start in the background, its supervision, and its end.
 
-``<home>/stack.json`` holds the settings that other commands read (see :class:`kappa.config.Config`),
-``<home>/processes.json`` what runs and where.
+``<home>/stack.json`` has the settings that other commands read (see :class:`kappa.config.Config`), and
+``<home>/processes.json`` the processes and their ports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kappa_local.supervision import answers
 __all__ = ["Stack", "down", "is_up", "running", "up"]
 
 DEFAULT_API_PORT = 8080
-# Held so that a process that stays behind on purpose is not reported as forgotten.
+# References to processes that outlive this one on purpose, so that Python does not report them as forgotten.
 _LAUNCHED: list[subprocess.Popen[bytes]] = []
 
 
@@ -41,10 +41,10 @@ class Stack:
     Attributes:
         bootstrap_servers: for Kafka clients.
         url: Airflow's page; None without Airflow.
-        user: the account that logs in there.
-        password: only at the first start, when it was generated; afterwards it is in ``password_file``.
-        password_file: where the password is kept, readable by its owner.
-        api_port: where Airflow's API listens.
+        user: the account for its login.
+        password: only at the first start, which generates it; afterwards it is in ``password_file``.
+        password_file: file of the password, readable by its owner.
+        api_port: port of Airflow's API.
         logs: folder with one log for each process.
         was_running: whether it ran before this call.
     """
@@ -72,26 +72,27 @@ def up(
     say: Callable[[str], None] = lambda line: None,
     on_ready: Callable[[Stack], None] = lambda stack: None,
 ) -> Stack:
-    """Start the broker and Airflow and return when both answer; with ``foreground`` return when they have been ended.
+    """Start the broker and Airflow and return when both answer, or, with ``foreground``, when they have ended.
 
-    Idempotent: a stack that runs is returned as it is. What a killed one left behind is ended first. A crash in the
-    middle leaves processes that the next :func:`up` or :func:`down` ends.
+    Idempotent: a running stack is returned as it is. Processes of a killed stack are ended first. A crash in the middle
+    leaves processes that the next :func:`up` or :func:`down` ends.
 
     Args:
-        config: its ``home`` gets everything; its ``bootstrap_servers`` name the broker's port.
+        config: its ``home`` gets all files; its ``bootstrap_servers`` have the broker's port.
         with_airflow: False starts the broker only.
-        is_secure: the broker asks for a login and grants rights; one that was started so goes on to.
+        is_secure: whether the broker requires a login and grants rights; a broker with logins keeps them at later
+            starts.
         foreground: supervise in this process, until SIGINT or SIGTERM.
-        kafka_port: None takes the port of ``bootstrap_servers``.
-        api_port: None takes the port of the last start, or 8080.
+        kafka_port: by default the port of ``bootstrap_servers``.
+        api_port: by default the port of the last start, or 8080.
         heap: the broker's largest heap.
-        timeout_seconds: how long to wait for the first answers.
-        say: told what is going on, a line at a time.
-        on_ready: told once, when all answers.
+        timeout_seconds: longest wait for the first answers.
+        say: called with each line of progress.
+        on_ready: called once, when the whole stack answers.
 
     Raises:
-        ConfigError: no Java, jars cannot be fetched, a port is taken, or the settings name a broker elsewhere.
-        Transient: something did not come up; all of it has been ended again.
+        ConfigError: no Java, jars cannot be fetched, a port is in use, or the settings name a broker elsewhere.
+        Transient: a component did not start; all others have been ended again.
     """
     with _locked(config.home):
         before = running(config)
@@ -113,7 +114,7 @@ def up(
         _check_ports(config, api_port if with_airflow else None)
         port = int(config.bootstrap_servers.rpartition(":")[2])
         logs(config).mkdir(parents=True, exist_ok=True)
-        say("Looking for Java and the jars; the first time they are fetched.")
+        say("Looking for Java and the jars; the first start downloads them.")
         ensure_kafka(config.cache)
         ensure_spark(config.cache)
         kafka.prepare(broker_dir(config), port=port, cache=config.cache, is_secure=is_secure)
@@ -138,18 +139,19 @@ def up(
         _grant(config)
         on_ready(stack)
 
-    loop.run(on_ready=ready)  # the lock is free: `kappa down` can end it from elsewhere
+    loop.run(on_ready=ready)  # the lock is free, so that `kappa down` can end it from elsewhere
     return stack
 
 
 def down(config: Config, *, timeout_seconds: float = 45.0) -> list[int]:
-    """End everything that :func:`up` started; the ids of the processes that were ended. Safe twice.
+    """End all processes that :func:`up` started, and return their ids. May be called twice.
 
     Drivers have sessions of their own and are not part of the stack: stop them first.
     """
     with _locked(config.home):
         before, ended = running(config), []
-        # A foreground supervisor may share its session with a shell: it is told alone, and ends its children itself.
+        # A foreground supervisor may share its session with a shell, so only it gets a signal, and it ends its
+        # children.
         if before.supervisor and is_alive(before.supervisor):
             ended.append(before.supervisor.pid)
             os.kill(before.supervisor.pid, signal.SIGTERM)
@@ -164,12 +166,12 @@ def down(config: Config, *, timeout_seconds: float = 45.0) -> list[int]:
 
 
 def _prepare(config: Config, api_port: int | None, say: Callable[[str], None]) -> str | None:
-    """What happens once to the stack's file and to Airflow; the password when it was generated now."""
+    """Prepare the stack's file and Airflow once; return the password if it was generated now."""
     _write_stack(config)
     if api_port is None:
         return None
     secrets = airflow.ensure_secrets(config)
-    say("Preparing Airflow's database; the first time it takes a while.")
+    say("Preparing Airflow's database, which takes longer at the first start.")
     airflow.migrate(config, api_port=api_port)
     return secrets.password if secrets.is_new else None
 
@@ -227,19 +229,19 @@ def _broker_port(config: Config) -> int:
     if host not in (kafka.HOST, "localhost") or not port.isdigit():
         raise ConfigError(
             f"KAPPA_BOOTSTRAP_SERVERS={config.bootstrap_servers!r} names a broker that `kappa up` cannot start: its "
-            f"own listens on {kafka.HOST} only. Unset the variable, or leave out `kappa up` and use that broker."
+            f"broker listens only on {kafka.HOST}. Unset the variable, or use that broker without `kappa up`."
         )
     return int(port)
 
 
 def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | None) -> None:
-    """Refuse ports other than those of the stack that runs: they would be ignored."""
+    """Refuse ports other than those of the running stack, since they would be ignored."""
     broker = int((before.bootstrap_servers or ":0").rpartition(":")[2])
     for option, port, current in (("--kafka-port", kafka_port, broker), ("--api-port", api_port, before.api_port)):
         if port is not None and port != current:
             raise ConfigError(
-                f"The stack runs already, and {option} is {current} there, not {port}. To start it on another port: "
-                f"kappa down, then kappa up {option} {port}",
+                f"The stack is already running with {option} {current}, not {port}. To start it on another port: kappa "
+                f"down, then kappa up {option} {port}",
                 option=option,
                 current=current,
                 port=port,
@@ -247,7 +249,7 @@ def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | N
 
 
 def _config_of(config: Config, addresses: str) -> Config:
-    """The settings of commands on this stack: where its broker asks for a login, with the file for that."""
+    """The settings of commands on this stack, with the client file if its broker requires a login."""
     file = kafka.addresses(broker_dir(config), 0).client_file
     return dataclasses.replace(config, bootstrap_servers=str(addresses), kafka_client_file=file)
 
@@ -258,12 +260,12 @@ def _grant(config: Config) -> None:
 
 
 def _check_client_file(config: Config) -> None:
-    """Refuse a file of another broker: the embedded one makes its own."""
+    """Refuse the client file of another broker, since the embedded one makes its own."""
     own = str(logins.client_file_path(broker_dir(config)))
     if config.kafka_client_file not in ("", own):
         raise ConfigError(
-            f"{SETTING}={config.kafka_client_file} is the login of another broker; that of `kappa up --secure` makes "
-            f"{own}. Unset the variable.",
+            f"{SETTING}={config.kafka_client_file} is the login of another broker; the broker of `kappa up --secure` "
+            f"creates {own}. Unset the variable.",
             path=config.kafka_client_file,
         )
 
@@ -271,7 +273,7 @@ def _check_client_file(config: Config) -> None:
 def _check_same_logins(config: Config, is_secure: bool) -> None:
     if is_secure and not logins.is_secured(broker_dir(config)):
         raise ConfigError(
-            "The stack runs already, and its broker asks for no login. Start another one beside it: "
+            "The stack is already running, and its broker requires no login. Start another one beside it: "
             "KAPPA_HOME=<another folder> kappa up --secure --kafka-port <port> --api-port <port>"
         )
 
@@ -281,13 +283,13 @@ def _check_ports(config: Config, api_port: int | None) -> None:
     for option, (port, what) in ports.items():
         if port is not None and not kafka.is_port_free(port):
             raise ConfigError(
-                f"Port {port} on {kafka.HOST} is taken by another program; {what} needs it. "
-                f"End that program, or choose another port: `kappa up {option} {kafka.free_port()}`.",
+                f"Port {port} on {kafka.HOST} is in use by another program, and {what} needs it. End that program, or "
+                f"choose another port: `kappa up {option} {kafka.free_port()}`.",
                 port=port,
                 option=option,
             )
     if api_port is not None and api_port == ports["--kafka-port"][0]:
-        raise ConfigError(f"Port {api_port} cannot serve the broker and Airflow's API.", port=api_port)
+        raise ConfigError(f"Port {api_port} cannot serve both the broker and Airflow's API.", port=api_port)
 
 
 def _end_recorded(config: Config, recorded: Running) -> list[int]:
@@ -298,14 +300,14 @@ def _end_recorded(config: Config, recorded: Running) -> list[int]:
 
 
 def _write_stack(config: Config) -> None:
-    """What other commands must see as this one did; only names of settings are allowed in it."""
+    """Write the settings that other commands share with this one; the file allows only names of settings."""
     names = ("bootstrap_servers", "kafka_client_file", "lake", "topologies", "spark_master")
     write_json(config.home / "stack.json", {name: str(getattr(config, name)) for name in names})
 
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Two `kappa up` or `kappa down` of one home wait for each other."""
+    """Hold the lock that makes two `kappa up` or `kappa down` of one home wait for each other."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "up.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What the caller of a request may do. Airflow's answer is in :mod:`kappa_airflow.rights`; ``kappa ui`` has its own."""
+"""The rights of the caller of a request. Airflow's are in :mod:`kappa_airflow.rights`; ``kappa ui`` has its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Access(Protocol):
 
 
 class LoginNeeded(HTTPException):
-    """The caller has no login, or none that is valid any more.
+    """The caller has no login, or an expired one.
 
     Attributes:
         url: where to log in.

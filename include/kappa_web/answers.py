@@ -1,4 +1,4 @@
-"""Bodies of the queries' answers, as their description has them."""
+"""Bodies of answers to queries, as in their description."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ class _Answer(BaseModel):
 class Stale(_Answer):
     """How far an answer is behind the log."""
 
-    offsets: int | None = Field(description="Offsets behind the end of the log; null where that is not known.")
+    offsets: int | None = Field(description="Offsets behind the end of the log; null if that is not known.")
     seconds: float | None = Field(
-        description="Seconds since the slice was committed; 0 where the log has nothing newer, null where that is not "
-        "known."
+        description="Seconds since the slice was committed; 0 if the log has nothing newer, null if that is not known."
     )
 
 
 class SnapshotOf(_Answer):
-    """Which state an answer is of."""
+    """The state that an answer shows."""
 
     epoch: int
-    seq: int = Field(description="The slice: ask for it again with ?epoch= and ?seq=.")
+    seq: int = Field(description="The slice; request it again with ?epoch= and ?seq=.")
     is_live: bool = Field(description="Whether the epoch is live.")
-    position: dict[str, dict[str, int]] = Field(description="Topic, partition, offset up to which rows are made.")
+    position: dict[str, dict[str, int]] = Field(
+        description="Topic, partition, and the offset up to which rows are computed."
+    )
     committed_at: datetime
     stale: Stale
 
@@ -47,7 +48,7 @@ class PageAnswer(_Answer):
     snapshot: SnapshotOf
     rows: list[dict[str, Any]]
     withheld: list[str] = Field(description="Masked columns whose values the caller may not read.")
-    next: str | None = Field(description="?cursor= of the next page, of the same snapshot; null on the last one.")
+    next: str | None = Field(description="?cursor= of the next page, in the same snapshot; null on the last page.")
 
 
 class ColumnOf(_Answer):
@@ -93,7 +94,7 @@ class TopologiesAnswer(_Answer):
 
 
 class MetadataAnswer(_Answer):
-    """What serves a topology."""
+    """The epoch and tables that serve a topology."""
 
     topology: str
     version: str
@@ -101,7 +102,7 @@ class MetadataAnswer(_Answer):
     snapshot: SnapshotOf
     writer: Writer
     tables: dict[str, TableOf]
-    topics: dict[str, str] = Field(description="Topic output and the topic that the epoch sends it to.")
+    topics: dict[str, str] = Field(description="Topic output, and the topic to which the epoch sends it.")
 
 
 class ProblemAnswer(BaseModel):

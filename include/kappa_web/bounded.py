@@ -1,8 +1,8 @@
-"""Work for callers in threads of its own, some at a time and each for a while: no other route waits for it.
+"""Work for callers in threads of its own, limited in number and time, so that no other route waits for it.
 
-The application may be a part of a larger one, as of Airflow's server. Routes that are plain functions share its forty
-threads: as many callers that wait would keep the heartbeats of tasks and the UI waiting as well. So routes wait without
-a thread, and their work has threads of its own.
+The application may be part of a larger one, such as Airflow's server. Routes that are plain functions share its forty
+threads: that many waiting callers would also block the heartbeats of tasks and the UI. So routes wait without a thread,
+and their work has its own threads.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Bounded:
     """Runs calls in threads of its own.
 
     Args:
-        at_once: most calls at a time.
-        waiting: most calls that wait for one of them to end; a further one is refused at once.
+        at_once: largest number of calls at a time.
+        waiting: largest number of calls that wait for one of them to end; a further call is refused immediately.
         wait_seconds: how long a call waits for that.
-        seconds: how long one may take; the engine cannot be stopped, so that a longer one keeps its place to its end.
+        seconds: how long a call may take; the engine cannot be stopped, so a longer call keeps its place until it ends.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Bounded:
         self._open = 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What a call gives.
+        """The result of a call.
 
         Raises:
             Problem: 503, too many calls run or wait, or this one takes too long.
@@ -56,7 +56,7 @@ class Bounded:
         answer = asyncio.wrap_future(running)
         await asyncio.wait({start, answer}, timeout=self._wait, return_when=asyncio.FIRST_COMPLETED)
         if running.cancel():
-            raise Problem(503, "busy", "Too many queries run at the moment. Ask again later.")
+            raise Problem(503, "busy", "Too many queries are running. Try again later.")
         await asyncio.wait({answer}, timeout=self._seconds)
         if not answer.done():
             answer.add_done_callback(_forget)
@@ -77,7 +77,7 @@ class Bounded:
     def _submitted(self, work: Callable[[], T]) -> Future[T]:
         with self._lock:
             if self._open >= self._most:
-                raise Problem(503, "busy", "Too many queries run and wait at the moment. Ask again later.")
+                raise Problem(503, "busy", "Too many queries are running and waiting. Try again later.")
             self._open += 1
         try:
             running = self._threads.submit(work)
@@ -98,6 +98,6 @@ def _settle(start: asyncio.Future[None]) -> None:
 
 
 def _forget(answer: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; asyncio would log an error that nobody has looked at."""
+    """Read the error of an answer that has no more waiters: asyncio would log an error that was never read."""
     if not answer.cancelled():
         answer.exception()

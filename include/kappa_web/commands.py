@@ -12,7 +12,7 @@ from kappa.verify.report import WRITERS, Format
 if TYPE_CHECKING:
     from kappa.replay.proof.verdict import DiffReport
 
-#: Port of ``kappa ui`` unless another is asked for.
+#: Default port of ``kappa ui``.
 PORT = 8099
 
 
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def page(report: DiffReport) -> str:
-    """A verification's report as the page shows it, in one file."""
+    """A verification's report as on the page, in one file."""
     from kappa_web.pages.difference import file
 
     return file(report)

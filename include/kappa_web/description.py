@@ -1,4 +1,4 @@
-"""The OpenAPI document of the queries: what FastAPI makes of the routes, with the answers as they are."""
+"""The OpenAPI document of the queries: FastAPI's document of the routes, with the true answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lake as requests see it: what is on record and in the ledgers, read incrementally and shared by all requests."""
+"""The lake as requests see it: the record and the ledgers, read incrementally and shared by all requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kappa.topology.shapes import Shape
 
 #: Ledgers that are kept open; each keeps its commits in memory.
 _LEDGERS = 256
-#: How long an answer of the broker is good for.
+#: How long an answer of the broker may be used.
 _ENDS_SECONDS = 1.0
 #: How long a question to the broker may take.
 BROKER_SECONDS = 2.0
@@ -55,10 +55,10 @@ class Staleness:
     """How far an answer is behind the log.
 
     Attributes:
-        offsets: offsets between the position and the end of the log; None where that is not known: the broker does not
-            answer, or what it answers ends before the position.
-        seconds: 0 where there are none; else the time since the slice was committed, by this host's clock. None where
-            that says nothing: by this clock it was not committed yet.
+        offsets: offsets between the position and the end of the log; None if that is not known: the broker does not
+            answer, or its answer ends before the position.
+        seconds: 0 if there are none; otherwise the time since the slice was committed, by this host's clock. None if
+            that is negative: by this clock the slice is not committed yet.
     """
 
     offsets: int | None
@@ -66,7 +66,7 @@ class Staleness:
 
 
 class Lake:
-    """One lake and its broker, for many requests at once.
+    """One lake and its broker, for many concurrent requests.
 
     Args:
         config: where they are.
@@ -81,7 +81,7 @@ class Lake:
         self._ends = _Ends(lambda: Broker(config.bootstrap_servers, timeout_seconds=BROKER_SECONDS))
 
     def records(self) -> dict[str, TopologyRecord]:
-        """Topology -> what is on record of it; made anew only where events were added.
+        """Topology -> its record; rebuilt only for topologies with new events.
 
         Raises:
             LakeUnreachableError: the lake is not where it should be.
@@ -97,10 +97,10 @@ class Lake:
         return {name: self._records[name] for name in sorted(events)}
 
     def record(self, topology: str) -> TopologyRecord:
-        """What is on record of a topology.
+        """The record of a topology.
 
         Raises:
-            UnknownTopologyError: nothing is.
+            UnknownTopologyError: it has none.
             LakeUnreachableError: the lake is not where it should be.
         """
         record = self.records().get(topology)
@@ -112,12 +112,12 @@ class Lake:
         return record
 
     def ledger(self, topology: str, epoch: int) -> tuple[EpochPaths, LedgerState]:
-        """What the ledger of an epoch says now; empty where there is none."""
+        """The present state of an epoch's ledger; empty if it has none."""
         paths = EpochPaths(lake=self.config.lake, topology=topology, epoch=epoch)
         return paths, self.opened(paths).state()
 
     def opened(self, paths: EpochPaths) -> Ledger:
-        """The ledger of an epoch, kept open: of what it says, only what is new is read."""
+        """The ledger of an epoch, kept open so that only its new rows are read."""
         with self._lock:
             ledger = self._ledgers.pop(paths.ledger, None) or Ledger(paths.ledger)
             self._ledgers[paths.ledger] = ledger
@@ -131,10 +131,10 @@ class Lake:
         """An epoch as of a slice.
 
         Args:
-            topology: on record.
+            topology: a topology on record.
             epoch: None for the live one.
             seq: the slice; None for the last one.
-            at: the last slice that was committed by then, instead.
+            at: instead of ``seq``, a time: the last slice committed by then.
 
         Raises:
             UnknownTopologyError: nothing of the topology is on record.
@@ -143,7 +143,7 @@ class Lake:
         """
         record = self.record(topology)
         if epoch is None and record.live is None:
-            raise LedgerError(f"No epoch of {topology!r} is live at the moment. See: kappa status {topology}")
+            raise LedgerError(f"No epoch of {topology!r} is live now. See: kappa status {topology}")
         number = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
         paths, state = self.ledger(topology, number)
         if state.committed is None:
@@ -170,7 +170,7 @@ class Lake:
         return Staleness(offsets=offsets, seconds=round(age, 3) if age > 0 else None)
 
     def _check(self) -> None:
-        """A lake that is not mounted has no epochs on record either, which must not be told apart by readers."""
+        """Refuse a lake that is not there: readers could not tell one that is not mounted from one without epochs."""
         if "://" not in self.config.lake and not Path(self.config.lake).is_dir():
             raise LakeUnreachableError(
                 f"The lake {self.config.lake} is not there. Mount it, or set KAPPA_LAKE.", path=self.config.lake
@@ -180,7 +180,7 @@ class Lake:
 def behind(position: Offsets, ends: Offsets) -> int | None:
     """Offsets from a position to the ends of its topics, also of partitions that were added since.
 
-    None where the position is beyond one of them: the ends are older than it, or of another log.
+    None if the position is beyond one of the ends: they are older than it, or belong to another log.
     """
     apart = [end - (position.get(*at) or 0) for at, end in ends.only(position.topics).items()]
     return None if any(count < 0 for count in apart) else sum(apart)
@@ -190,7 +190,7 @@ def _seq_at(state: LedgerState, paths: EpochPaths, at: datetime) -> int:
     """The last slice that was committed by a time.
 
     Raises:
-        UnknownEpochError: none was, or the next one is no longer on record, so that it may be another.
+        UnknownEpochError: none was; or the next slice is no longer on record, so it may have been another one.
     """
     commits = state.commits
     place = next((n for n in reversed(range(len(commits))) if commits[n].at <= at), None)
@@ -209,7 +209,7 @@ def _seq_at(state: LedgerState, paths: EpochPaths, at: datetime) -> int:
 def _gone(paths: EpochPaths, state: LedgerState, at: datetime, near: LedgerRow) -> UnknownEpochError:
     return UnknownEpochError(
         f"The files of the slice that epoch {paths.epoch} of {paths.topology!r} had at {at.isoformat()} were cleaned "
-        f"up. The nearest before it that is kept is slice {near.seq} of {near.at.isoformat()}; ask for it by seq.",
+        f"up. The nearest earlier one that is kept is slice {near.seq} of {near.at.isoformat()}; ask for it by seq.",
         epoch=paths.epoch,
         seq=near.seq,
         savepoints=sorted(state.savepoints),
@@ -217,7 +217,7 @@ def _gone(paths: EpochPaths, state: LedgerState, at: datetime, near: LedgerRow) 
 
 
 class _Ends:
-    """Ends of topics, asked for by one thread at a time for the same topics, and kept for a second."""
+    """Ends of topics, requested by one thread at a time for the same topics, and kept for a second."""
 
     def __init__(self, connect: Callable[[], Broker]) -> None:
         self._connect = connect
@@ -228,8 +228,8 @@ class _Ends:
     def of(self, position: Offsets) -> Offsets | None:
         """Last stable offsets of the topics of a position; None where the broker does not answer.
 
-        A recent answer that is not behind the position is returned; else the broker is asked. Where another
-        thread is asking for the same, its answer is waited for as long as the broker may take.
+        A recent answer that is not behind the position is returned; otherwise the broker is asked. If another thread is
+        asking the same, this one waits for its answer as long as the broker may take.
         """
         topics = frozenset(position.topics)
         with self._lock:
@@ -264,6 +264,6 @@ class _LastAnswer:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_good(self, position: Offsets) -> bool:
-        """Whether the answer says something of a position: it is young, and not behind it."""
+        """Whether the answer is valid for a position: recent, and not behind it."""
         is_young = time.monotonic() - self.at < _ENDS_SECONDS
         return is_young and (self.ends is None or behind(position, self.ends) is not None)

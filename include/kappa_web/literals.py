@@ -1,6 +1,6 @@
 """Values of a URL as SQL of the query engine. Pure.
 
-A value is parsed as its column's type and written again from what was parsed: no text of a caller is SQL.
+A value is parsed as its column's type and written again from the result: a caller's text never becomes SQL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def literal(text: str, kind: str, name: str) -> str:
     """A value as SQL.
 
     Args:
-        text: as the URL has it, decoded: in the JSON form of its type, without the quotes.
+        text: decoded text from the URL: the JSON form of its type, without quotes.
         kind: the column's type, as Spark DDL.
         name: the column, for messages.
 
@@ -45,7 +45,7 @@ def literal(text: str, kind: str, name: str) -> str:
         return _integer(text, kind, name)
     form = _FORMS.get(kind)
     if form is None:
-        raise Problem(400, "malformed", f"Column {name!r} is {kind}, whose values cannot be asked for.", column=name)
+        raise Problem(400, "malformed", f"Column {name!r} is {kind}, whose values cannot be queried.", column=name)
     try:
         return form(text)
     except (ValueError, OverflowError) as error:
@@ -75,7 +75,7 @@ def _integer(text: str, kind: str, name: str) -> str:
 
 def _decimal(text: str, precision: int, scale: int, name: str) -> str:
     kind = f"DECIMAL({precision}, {scale})"
-    # A context of the column's own: that of the process has 28 digits. Only what needs more digits, or is none, raises.
+    # A context for this column: that of the process has 28 digits. Only values with more digits and non-numbers raise.
     exact = Context(prec=precision, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Inexact])
     try:
         if len(text) > 100:
@@ -107,7 +107,7 @@ def micros(text: str) -> int:
     """Microseconds since 1970 of an ISO 8601 time with a zone.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not such a time.
     """
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:

@@ -1,4 +1,4 @@
-"""Answers that are not a result: problem bodies (RFC 9457), and which error gives which.
+"""Answers that are not a result: problem bodies (RFC 9457), and the errors that give them.
 
 ======  ==============================================================================================
 status  when
@@ -8,7 +8,7 @@ status  when
 403     the caller may not read the topology
 404     no such topology, epoch, slice, table or key
 409     the slice was there, and its files were cleaned up: begin again without ``seq``, ``at`` or ``cursor``
-503     not at the moment: nothing is live or committed yet, the lake does not answer, too many queries at once
+503     not available now: nothing is live or committed yet, the lake does not answer, too many queries at once
 ======  ==============================================================================================
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from kappa_web.access import Access
 
-#: Seconds after which a caller may ask again.
+#: Seconds after which a caller may try again.
 RETRY_SECONDS = 2
 
 
@@ -46,7 +46,7 @@ class Problem(Exception):
 
     Attributes:
         status: HTTP status.
-        code: what happened, in a word for programs: the last part of the problem's ``type``.
+        code: one word for programs: the last part of the problem's ``type``.
         detail: a sentence for people.
         more: further members of the body.
         headers: further headers of the answer.
@@ -75,7 +75,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem:
-    """The answer to a request that ended with an error of :func:`answered`."""
+    """The answer to a request that failed with an error of :func:`answered`."""
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
 
@@ -102,7 +102,7 @@ def answered() -> tuple[type[Exception], ...]:
     return (Problem, KappaError, RequestValidationError, HTTPException)
 
 
-#: The first that fits counts.
+#: The first match counts.
 _ANSWERS: tuple[tuple[type[KappaError], int, str], ...] = (
     (UsageError, 400, "malformed"),
     (UnknownTableError, 404, "no-such-table"),
@@ -114,13 +114,17 @@ _ANSWERS: tuple[tuple[type[KappaError], int, str], ...] = (
 
 
 def check_readable(caller: Access, topology: str) -> None:
-    """Before anything is looked up: a caller without the right does not learn what there is.
+    """Refuse a caller before anything is looked up, so that one without the right does not learn what exists.
 
     Raises:
         Problem: 403.
     """
     if not caller.may_read(topology):
-        raise Problem(403, "forbidden", f"You may not read topology {topology!r}. Ask for its replay DAG in Airflow.")
+        raise Problem(
+            403,
+            "forbidden",
+            f"You may not read topology {topology!r}. Ask for the right to read its replay DAG in Airflow.",
+        )
 
 
 def answer(problem: Problem) -> Response:
@@ -134,7 +138,7 @@ def answer(problem: Problem) -> Response:
 
 
 def register(app: FastAPI) -> None:
-    """Have an application answer its errors with problems."""
+    """Let an application answer its errors with problems."""
 
     def answer_to(_: Request, error: Exception) -> Response:
         return answer(problem_of(error))

@@ -1,7 +1,7 @@
-"""Interactive queries over HTTP: a key, a prefix, a range, windows by time; each answer is of one slice.
+"""Interactive queries over HTTP: a key, a prefix, a range, windows by time; each answer shows one slice.
 
-What Kafka Streams' interactive queries do with local stores and a routing layer of the application's own: here tables
-are in the lake, so that each server answers for all topologies, whichever host runs them.
+Kafka Streams' interactive queries use local stores and a routing layer that the application writes. Here tables are in
+the lake, so each server answers for all topologies, whichever host runs them.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         401: "No login.",
         403: "The topology may not be read.",
         404: "No such topology, epoch, slice, table or key.",
-        409: "The slice was there, and its files were cleaned up. Begin again without epoch, seq, at or cursor.",
-        503: "Not at the moment: nothing is live or committed, the lake does not answer, or too many queries run.",
+        409: "The slice existed, but its files were cleaned up. Begin again without epoch, seq, at or cursor.",
+        503: "Not available now: nothing is live or committed, the lake does not answer, or too many queries run.",
     }.items()
 }
 
-#: Of answers with rows: a copy of the caller's own that is still good is not sent again.
+#: For answers with rows: a copy that the caller has and that is still valid is not sent again.
 _ROWS: dict[int | str, dict[str, Any]] = {
     200: {
         "headers": {
@@ -57,20 +57,16 @@ _ROWS: dict[int | str, dict[str, Any]] = {
                 (
                     "Kappa-Stale-Seconds",
                     "number",
-                    "Seconds since the slice was committed; 0 where nothing is newer. Absent where that is not known.",
+                    "Seconds since the slice was committed; 0 if nothing is newer. Absent if that is not known.",
                 ),
-                (
-                    "Kappa-Stale-Offsets",
-                    "integer",
-                    "Offsets behind the end of the log; absent where that is not known.",
-                ),
+                ("Kappa-Stale-Offsets", "integer", "Offsets behind the end of the log; absent if that is not known."),
             )
         }
     },
-    304: {"description": "The caller's copy is that of this slice."},
+    304: {"description": "The caller's copy shows this slice."},
 }
 
-# Each is bounded, so that the longest request is one that the server takes: kappa_web.server.REQUEST_BYTES.
+# Each is bounded, so that the server accepts the longest request: kappa_web.server.REQUEST_BYTES.
 _Tags = Annotated[
     str | None, Header(max_length=1_000, alias="If-None-Match", description="ETags of copies that the caller has.")
 ]
@@ -99,7 +95,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         entries = [{"name": one.topology, "live_epoch": one.live, "epochs": sorted(one.epochs)} for one in records]
         return Response(to_json({"topologies": entries}), media_type=_JSON)
 
-    @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="What serves a topology")
+    @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="Metadata of a topology")
     @bounded.route
     def metadata(topology: _Name, epoch: _Number = None, caller: Any = dependency) -> Response:
         """Epoch, slice, offsets, writer, and each table's key, columns, path and Delta version."""
@@ -127,11 +123,11 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         copies: _Tags = None,
         caller: Any = dependency,
     ) -> Response:
-        """Rows in the order of their keys, page by page; all pages are of one slice.
+        """Rows in the order of their keys, page by page; all pages show one slice.
 
         `key` gives values of the leading columns of the key, in order; `prefix`, `from` (inclusive) and `to`
-        (exclusive) are of the column after them; `window_from` (inclusive) and `window_to` (exclusive) are of a
-        window's start. `epoch` and `seq` name a slice, `at` the last one that was committed by a time.
+        (exclusive) apply to the next column; `window_from` (inclusive) and `window_to` (exclusive) apply to the start
+        of a window. `epoch` and `seq` name a slice, `at` the last one that was committed by a time.
         """
         check_readable(caller, topology)
         selection = scans.Scan(
@@ -139,7 +135,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         )
         if cursor is not None:
             if (epoch, seq, at) != (None, None, None):
-                raise Problem(400, "malformed", "A cursor names the slice by itself: leave epoch, seq and at out.")
+                raise Problem(400, "malformed", "A cursor already names the slice: omit epoch, seq and at.")
             place = scans.Cursor.of(cursor)
             selection, epoch, seq = scans.resumed(selection, place), place.epoch, place.seq
         view = _view(lake, topology, epoch, seq, at)
@@ -167,7 +163,9 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         copies: _Tags = None,
         caller: Any = dependency,
     ) -> Response:
-        """One row; a key of several columns has their values one after the other, `/` within a value as `%2F`."""
+        """One row. A key of several columns has their values one after the other, separated by `/`; a `/` within a
+        value is `%2F`.
+        """
         check_readable(caller, topology)
         view = _view(lake, topology, epoch, seq, at)
         shape, withheld = _shape(view, table, caller)
@@ -195,7 +193,7 @@ def _view(lake: Lake, topology: str, epoch: int | None, seq: int | None, at: str
     if seq is not None and at is not None:
         raise Problem(400, "malformed", "seq and at both name a slice: give one of them.")
     if seq is not None and epoch is None:
-        raise Problem(400, "malformed", "A slice is one of an epoch: give epoch with seq.")
+        raise Problem(400, "malformed", "A slice belongs to an epoch: give epoch with seq.")
     try:
         time = None if at is None else parsed_time(at)
     except UsageError as error:
@@ -207,7 +205,7 @@ def _shape(view: View, table: str, caller: Access) -> tuple[Shape, tuple[str, ..
     """The table's shape, and the columns whose values the caller does not get.
 
     Raises:
-        UnknownTableError: the epoch has none of that name.
+        UnknownTableError: the epoch has no table of that name.
         Problem: 403, a column of its key is masked and the caller may not read it; 404, it is an append output.
     """
     view.snapshot.place(table)
@@ -227,13 +225,13 @@ def _shape(view: View, table: str, caller: Access) -> tuple[Shape, tuple[str, ..
             403,
             "masked-key",
             f"The key of table {table!r} has masked columns: {', '.join(hidden)}. Only callers with the right to read "
-            "masked values may ask for its rows.",
+            "masked values may read its rows.",
         )
     return shape, tuple(name for name in shape.results if name in masked)
 
 
 def _values(request: Request, key: str) -> tuple[str, ...]:
-    """Values of a key's columns, told apart before they are decoded: a decoded ``%2F`` is not a separator."""
+    """Values of a key's columns, separated before they are decoded: a decoded ``%2F`` is not a separator."""
     path: str = request.scope["path"]
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     before = path[: len(path) - len(key)].count("/")
@@ -286,7 +284,7 @@ def _answer(
     read: Callable[[], Any],
     body: Callable[[bytes, bytes, Any], bytes],
 ) -> Response:
-    """An answer with what says of which state it is; without a body where the caller has it already."""
+    """An answer with the headers of its state; without a body if the caller already has it."""
     stale = lake.staleness(view)
     snapshot = view.snapshot
     headers = {

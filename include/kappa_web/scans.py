@@ -1,7 +1,7 @@
 """Scans of a table by the leading columns of its key, a prefix, a range and a time of windows. Pure.
 
-A scan is cut into pages along the key. A page's cursor names the snapshot and the last key, so that all pages are of
-one slice, whatever is committed meanwhile.
+A scan is cut into pages along the key. A page's cursor names the snapshot and the last key, so that all pages show one
+slice, whatever is committed meanwhile.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from kappa.topology.shapes import Shape
 from kappa_web.literals import equal, literal
 from kappa_web.problems import Problem
 
-#: Most rows of a page, and how many it has unless others are asked for.
+#: Largest number of rows on a page, and the default.
 MOST_ROWS, ROWS = 10_000, 100
-#: The time of a window, as its operator's table has it.
+#: The column with the start of a window in an operator's table.
 WINDOW = "window_start"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """Rows of a table that a caller asks for.
+    """Rows of a table that a caller requests.
 
     Attributes:
         key: values of the leading columns of the key.
         prefix: how the next column of the key begins.
-        start: least value of the next column of the key.
-        end: the value before which it ends.
-        window_from: least start of a window.
-        window_to: the time before which windows start.
+        start: lowest value of the next column of the key.
+        end: end of the range, exclusive.
+        window_from: earliest start of a window.
+        window_to: end of the range of starts, exclusive.
         after: the last key of the page before.
     """
 
@@ -49,7 +49,7 @@ class Scan:
 
     @property
     def digest(self) -> str:
-        """What a cursor names of the scan to which it belongs."""
+        """The part of a scan that its cursors carry."""
         parts = (self.key, self.prefix, self.start, self.end, self.window_from, self.window_to)
         return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:16]
 
@@ -59,8 +59,8 @@ class Cursor:
     """Where the next page of a scan begins.
 
     Attributes:
-        epoch: of the first page.
-        seq: of the first page.
+        epoch: epoch of the first page.
+        seq: slice of the first page.
         scan: :attr:`Scan.digest`.
         after: the last key of the page before, in its JSON form.
     """
@@ -71,7 +71,7 @@ class Cursor:
     after: tuple[str, ...]
 
     def text(self) -> str:
-        """The cursor as a URL has it."""
+        """The cursor in a URL."""
         values = orjson.dumps([self.epoch, self.seq, self.scan, self.after])
         return base64.urlsafe_b64encode(values).decode().rstrip("=")
 
@@ -80,7 +80,7 @@ class Cursor:
         """Read what :meth:`text` gave.
 
         Raises:
-            Problem: 400, it is none.
+            Problem: 400, the text is not a cursor.
         """
         try:
             epoch, seq, scan, after = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -94,10 +94,10 @@ class Cursor:
 
 
 def resumed(scan: Scan, cursor: Cursor) -> Scan:
-    """A scan from where a cursor says.
+    """A scan that continues at a cursor.
 
     Raises:
-        Problem: 400, the cursor is of another scan.
+        Problem: 400, the cursor belongs to another scan.
     """
     if cursor.scan != scan.digest:
         raise Problem(400, "malformed", "The cursor belongs to another scan: give it with the scan's own parameters.")
@@ -152,14 +152,16 @@ def _next_column(scan: Scan, shape: Shape, names: Sequence[str]) -> list[str]:
     if bounds == (None, None, None):
         return []
     if not names:
-        raise Problem(400, "malformed", "All columns of the key have a value; there is none for prefix, from and to.")
+        raise Problem(
+            400, "malformed", "All columns of the key have a value; no column is left for prefix, from and to."
+        )
     name, kind = names[0], shape.columns[names[0]]
     conditions = []
     if scan.prefix is not None:
         if kind != "STRING":
-            raise Problem(400, "malformed", f"Column {name!r} is {kind}; prefix asks a STRING. Give from and to.")
+            raise Problem(400, "malformed", f"Column {name!r} is {kind}; prefix needs a STRING. Give from and to.")
         conditions.append(f"starts_with({quoted_name(name)}, {_value(scan.prefix, shape, name)})")
-        conditions.append(f"{quoted_name(name)} >= {_value(scan.prefix, shape, name)}")  # files are left out by it
+        conditions.append(f"{quoted_name(name)} >= {_value(scan.prefix, shape, name)}")  # it lets files be skipped
     if scan.start is not None:
         conditions.append(f"{quoted_name(name)} >= {_value(scan.start, shape, name)}")
     if scan.end is not None:
@@ -171,7 +173,7 @@ def _windows(scan: Scan, shape: Shape) -> list[str]:
     if scan.window_from is None and scan.window_to is None:
         return []
     if shape.columns.get(WINDOW) != "TIMESTAMP":
-        raise Problem(400, "malformed", f"The table is of no windows: it has no column {WINDOW} TIMESTAMP.")
+        raise Problem(400, "malformed", f"The table has no windows: it has no column {WINDOW} TIMESTAMP.")
     name = quoted_name(WINDOW)
     conditions = [] if scan.window_from is None else [f"{name} >= {_value(scan.window_from, shape, WINDOW)}"]
     return conditions + ([] if scan.window_to is None else [f"{name} < {_value(scan.window_to, shape, WINDOW)}"])
@@ -188,7 +190,7 @@ def _beyond(key: Sequence[str], after: Sequence[str], shape: Shape) -> str:
 
 
 def mark(value: object) -> str:
-    """The value of a column of the key as a cursor has it; of a time its number, since no text has all of them.
+    """The value of a key column in a cursor; for a time its number, since text cannot express all of them.
 
     Args:
         value: in its JSON form, a time or date as microseconds or days since 1970.
@@ -197,7 +199,7 @@ def mark(value: object) -> str:
 
 
 def _marked(text: str, kind: str, name: str) -> str:
-    """The SQL of what :func:`mark` gave."""
+    """The SQL of a value of :func:`mark`."""
     match kind:
         case "TIMESTAMP":
             return f"arrow_cast({literal(text, 'BIGINT', name)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"

@@ -10,23 +10,23 @@ from kappa.config import Config
 from kappa.errors import UsageError
 
 HOST = "127.0.0.1"
-#: The longest request line with headers: that of a scan whose parameters are all as long as they may be, encoded.
+#: The longest request line with headers: an encoded scan with all parameters at full length.
 REQUEST_BYTES = 1 << 20
 
 
 def serve(config: Config, port: int, *, ready: Callable[[str], None]) -> None:
     """Serve until the process is told to end.
 
-    Requests with another host in their header than this one's loopback are refused: a page of another site could else
-    read the lake through the browser of this host (DNS rebinding).
+    Requests whose host header is not this host's loopback are refused: otherwise a page of another site could read the
+    lake through a browser on this host (DNS rebinding).
 
     Args:
         config: where the lake and the broker are.
-        port: 0 for a free one.
-        ready: is told the address once requests are taken.
+        port: the port; 0 for a free one.
+        ready: called with the address once requests are accepted.
 
     Raises:
-        UsageError: another process has the port.
+        UsageError: another process uses the port.
     """
     import uvicorn
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -56,5 +56,5 @@ def serve(config: Config, port: int, *, ready: Callable[[str], None]) -> None:
     )
     with listening:
         listening.listen(128)
-        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C, which the server has taken already
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C, which the server has already handled
             server.run(sockets=[listening])

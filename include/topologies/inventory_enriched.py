@@ -1,8 +1,8 @@
-"""Orders with the product as it was when they stood.
+"""Orders with their product at the time at which they became final.
 
-The products come from a compacted topic and are kept with the stream: nothing is asked of another system. A product
-that changes changes later orders only, in whatever order its new row and the orders arrive; one whose row comes late is
-valid from then on.
+The products come from a compacted topic and are kept with the stream, so no other system is queried. A changed product
+affects only later orders, in whatever order its new row and the orders arrive. If its row comes late, it is valid from
+then on.
 """
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
@@ -21,7 +21,7 @@ priced = table_join(orders, products, version_rows=PRODUCT, key="sku", how="left
 
 
 def enrich(slice: Slice) -> Effects:
-    """Each order with name and price of its product and what it amounts to; nulls where there is no such product."""
+    """Each order with the name and price of its product and its amount; nulls if there is no such product."""
     return {"enriched": priced(slice).rows.selectExpr("*", "quantity * price AS amount")}
 
 

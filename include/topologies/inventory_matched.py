@@ -1,6 +1,6 @@
 """Orders with the payments that came within ten minutes of them, and orders that were not paid in that time.
 
-While no payments come at all, orders go on: ``idle_after`` tells the join that none is under way.
+While no payments come at all, orders continue: by ``idle_after`` the join knows that none is under way.
 """
 
 from kappa import Append, Slice, Source, Topic, Topology
@@ -26,7 +26,7 @@ paid = interval_join(
 
 
 def match(slice: Slice) -> None:
-    """A row for each payment of an order; one without a payment when none can come any more."""
+    """A row for each payment of an order, and a row without a payment when none can come any more."""
     paid(slice, slice["order-events"].where("type = 'PLACED'"))
 
 

@@ -1,10 +1,10 @@
-"""Orders that stand: placed, and not cancelled before half an hour has passed without a further event of theirs.
+"""Final orders: placed, and not cancelled before half an hour without a further event of the order.
 
-Events never change. A cancellation is one more event, which undoes the order; it may even come before the order does.
-The aggregates do not look at the order of events, so that neither tables nor outputs depend on it. What stands goes to
-topic `orders`, which `inventory.enriched` reads: each epoch has its own, and a replay fills it. ``DecidedTime`` is when
-an order stood: rows come in the order of that time, and not of ``CreatedTime``, since a further event keeps an order
-open.
+Events never change. A cancellation is one more event, which undoes the order; it may even come before the order. The
+aggregates ignore the sequence of events, so that neither tables nor outputs depend on it. Final orders go to topic
+`orders`, which `inventory.enriched` reads: each epoch has its own, and a replay fills it. ``DecidedTime`` is the time
+at which an order became final: rows are sorted by that time, and not by ``CreatedTime``, since a further event keeps an
+order open.
 """
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
@@ -29,7 +29,7 @@ demand = aggregate(decisions.final, key="sku", aggregates=totals, table="demand"
 
 
 def decide(slice: Slice) -> Effects:
-    """Orders whose time to be cancelled is over, and what is wanted of each product."""
+    """Orders that can no longer be cancelled, and the demand for each product."""
     events = slice["order-events"].selectExpr(
         "*",
         "IF(type = 'PLACED', CreatedTime, NULL) AS placed",

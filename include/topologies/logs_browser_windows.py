@@ -1,9 +1,9 @@
-"""What each browser does within five seconds, every two seconds; twice, and only the time differs.
+"""Activity of each browser within five seconds, every two seconds, in two topologies that differ only in their time.
 
-- `logs.browser_windows` goes by a field of the record: a replay of a day of old logs gives the windows of that day. (A
-  source with `grace` and no `time` goes by Kafka's timestamp.)
-- `logs.browser_windows_now` goes by the wall clock: it counts what is seen now, whenever it happened. Nothing can
-  compute that again, so `kappa replay` refuses it.
+- `logs.browser_windows` uses a field of the record: a replay of a day of old logs gives the windows of that day. (A
+  source with `grace` and no `time` uses Kafka's timestamp.)
+- `logs.browser_windows_now` uses the wall clock: it counts records as they arrive, whenever they happened. That cannot
+  be computed again, so `kappa replay` refuses it.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ visits_now = windows(logs_now, table="windows")
 
 
 def watch(slice: Slice) -> None:
-    """Events, errors and different actions of each window, by the time of either topology."""
+    """Events, errors and different actions of each window, by the time of the topology."""
     for operator in slice.operators:
         operator(slice, slice["logs"].selectExpr("*", "IF(level = 'ERROR', action, NULL) AS error"))
 

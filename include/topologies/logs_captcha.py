@@ -1,4 +1,4 @@
-"""Browsers that act five times without a captcha are asked for one; passing it begins a new count."""
+"""Browsers that act five times without a captcha must solve one; passing it begins a new count."""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import lookup, running_total
@@ -11,7 +11,7 @@ counted = running_total(acted.rows, key="browser", total="actions", since="passe
 
 
 def ask(slice: Slice) -> Effects:
-    """Each action counts since the browser's last captcha, which every executor has: the table is a global one."""
+    """Count actions since the browser's last captcha, from a global table, which every executor has."""
     passed(slice, slice["captcha"].where("passed"))
     acts = acted(slice, slice["logs"].where("browser IS NOT NULL")).rows
     counts = counted(slice, acts.selectExpr("* EXCEPT (passes)", "COALESCE(passes, 0) AS passes"))

@@ -1,4 +1,4 @@
-"""How often each page is viewed, and an alert when the thousandth view comes."""
+"""Number of views of each page, and an alert at the thousandth view."""
 
 from kappa import Append, Slice, Source, Topic, Topology
 from kappa.operators import running_total
@@ -8,7 +8,7 @@ counts = running_total(views, rows="page STRING NOT NULL", key="page", total="vi
 
 
 def count(slice: Slice) -> None:
-    """Views by people, and the one that makes a page popular, also within a slice of thousands."""
+    """Count views by people, and emit the one that makes a page popular, even within a slice of thousands."""
     counts(slice, slice["page-views"].where("page IS NOT NULL AND NOT COALESCE(agent, '') LIKE '%Bot'"))
 
 

@@ -1,4 +1,4 @@
-"""The average rating of each movie: one vote for each viewer, the first one."""
+"""The average rating of each movie: only the first vote of each viewer counts."""
 
 from kappa import Source, Topology
 from kappa.operators import agg, aggregate, deduplicate

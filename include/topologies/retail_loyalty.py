@@ -19,9 +19,9 @@ rewards = running_total(
 
 
 def score(slice: Slice) -> None:
-    """Points for each PRIME invoice, and the balance that its customer has with it."""
+    """Points for each PRIME invoice, and the customer's balance after it."""
     prime = slice["pos"].where("CustomerType = 'PRIME' AND CustomerCardNo IS NOT NULL")
-    prime = prime.drop("CustomerType", "_key", "_timestamp")  # what no effect needs is not sorted and kept
+    prime = prime.drop("CustomerType", "_key", "_timestamp")  # columns that no effect needs are neither sorted nor kept
     rewards(slice, prime.selectExpr("*", "TotalAmount * 0.02 AS EarnedLoyaltyPoints"))
 
 

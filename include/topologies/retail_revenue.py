@@ -1,4 +1,4 @@
-"""What is earned by each way of payment: of each partition first, then of all."""
+"""Revenue per payment method: first per partition, then in total."""
 
 from kappa import Check, Slice, Source, Topology
 from kappa.operators import agg, two_phase
@@ -17,7 +17,7 @@ earned = two_phase(pos, rows=NET, key="PaymentMethod", aggregates=sums, table="r
 
 
 def add_up(slice: Slice) -> None:
-    """What the shop keeps of each invoice: its total without the taxes."""
+    """Add up what the shop keeps from each invoice: its total without taxes."""
     taxes = "COALESCE(CGST, 0) + COALESCE(SGST, 0) + COALESCE(CESS, 0)"
     earned(slice, slice["pos"].selectExpr("*", f"CAST(TotalAmount - ({taxes}) AS DECIMAL(15,2)) AS Net"))
 

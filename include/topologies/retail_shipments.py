@@ -1,4 +1,4 @@
-"""What has to be delivered: one shipment for each invoice with home delivery."""
+"""Deliveries: one shipment for each invoice with home delivery."""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 

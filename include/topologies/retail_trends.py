@@ -1,4 +1,4 @@
-"""What is sold where: one row for each line of an invoice, without a customer's name, address or number."""
+"""Sales by place: one row for each line of an invoice, without a customer's name, address or number."""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import masked
@@ -19,7 +19,7 @@ LINE = """
 
 
 def spread(slice: Slice) -> Effects:
-    """Lines of every invoice. A mask cannot be undone, and the same value has the same mask."""
+    """Lines of every invoice. A mask cannot be undone, and equal values have equal masks."""
     invoices = slice["pos"].withColumns(
         {
             "Customer": masked("CustomerCardNo", slice.mask_key),

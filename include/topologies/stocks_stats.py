@@ -1,6 +1,6 @@
 """Statistics of each symbol over the last five seconds, every second, by the time of the ticks.
 
-The table has every update of a window, the topic its last one, once.
+The table has every update of a window, and the topic only its last one.
 """
 
 from kappa import Append, Source, Topic, Topology

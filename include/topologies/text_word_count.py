@@ -1,4 +1,4 @@
-"""How often each word is written."""
+"""Number of occurrences of each word."""
 
 from kappa import Slice, Source, Topic, Topology
 from kappa.operators import agg, aggregate
@@ -8,7 +8,7 @@ counts = aggregate(lines, rows="word STRING", key="word", aggregates={"count": a
 
 
 def count_words(slice: Slice) -> None:
-    """Words in small letters, whatever stands between them; letters of every alphabet belong to words."""
+    """Count words in lower case, whatever separates them; letters of every alphabet belong to words."""
     words = slice["lines"].selectExpr("*", r"EXPLODE(SPLIT(LOWER(value), r'(?U)\W+')) AS word")
     counts(slice, words.where("word != ''"))
 

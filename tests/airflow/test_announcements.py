@@ -181,7 +181,7 @@ def test_a_lake_that_was_built_anew_announces_what_is_live_in_it(lake: Config, i
     began(lake, "demo.b")
     with capture_logs() as logs:
         assert [event.asset for event in airflow.run()] == ["kappa/demo.b/balances", "kappa/demo.b/notes"]
-    assert "the lake is new, or was put back from a copy" in str(logs)
+    assert "the lake is new, or was restored from a copy" in str(logs)
     assert airflow.run() == []
 
 

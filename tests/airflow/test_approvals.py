@@ -195,7 +195,7 @@ def test_an_answer_to_a_question_of_which_nothing_is_kept_approves_nothing(
     run = run_of(members)
     ask(run, members)
     run["task_state_store"].clear()
-    with pytest.raises(AirflowFailException, match=r"not known any more what the question showed.*Clear this task"):
+    with pytest.raises(AirflowFailException, match=r"The terms of the question are lost.*Clear this task"):
         approve(members).execute_complete(run, answer("Approve"))
     assert not any("approvals" in each for each in entries(candidates, config, members))
     outcome = approve(members).execute_complete(run, answer("Reject"))
@@ -207,7 +207,7 @@ def test_an_answer_to_a_question_about_something_else_approves_nothing(candidate
     ask(run, SEVERAL)
     terms = run["task_state_store"]["kappa_terms"]
     run["task_state_store"]["kappa_terms"] = {TOPOLOGY: terms[TOPOLOGY]}
-    with pytest.raises(AirflowFailException, match=f"about epoch 2 of {TOPOLOGY}, which is not what would be moved"):
+    with pytest.raises(AirflowFailException, match=f"about epoch 2 of {TOPOLOGY}, but other epochs would be moved"):
         approve(SEVERAL).execute_complete(run, answer("Approve"))
     assert not any("approvals" in each for each in entries(candidates, config, SEVERAL))
 
@@ -244,7 +244,7 @@ def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
     second = {"nth": 2, "before": first}
     ask(run, members, **second)
     assert [question["subject"].partition("?")[2] for question in questions] == [" Approval 1 of 2", " Approval 2 of 2"]
-    with pytest.raises(AirflowFailException, match=f"ann approved epoch 2 of {last} already, and 2 people have to"):
+    with pytest.raises(AirflowFailException, match=f"ann has already approved epoch 2 of {last}, which needs 2 people"):
         approve(members, **second).execute_complete(run, answer("Approve"))
     assert approve(members, **second).execute_complete(run, answer("Approve", "bob"))["answer"] == "approved"
     outcome = approve(members, **second).execute(run)
@@ -276,7 +276,7 @@ def test_one_rejection_is_on_record_of_all_and_says_what_stays_and_how_to_go_on(
     assert "kept for 72 hours. Clear this task" in lines(logs, "warning")
     with pytest.raises(AirflowSkipException):
         cut_over(run, members, outcome)
-    assert f"It was rejected ({who}): readers stay where they are." in lines(logs, "warning")
+    assert f"The change was rejected ({who}): readers stay where they are." in lines(logs, "warning")
     assert not any("handover" in each for each in entries(candidates, config, members))
 
 
@@ -306,7 +306,7 @@ def test_a_rejected_epoch_is_taken_up_again_and_asked_about_anew(
         now["epochs"][f"{last}/2"]["rejected"] = "rejected by ann"
     ask(run_of(members), members)
     assert "rejected" not in entry(candidates, config, last) and len(questions) == 1
-    assert f"Epoch 2 of {last} was rejected by ann. It is taken up again." in lines(logs, "info")
+    assert f"Epoch 2 of {last} was rejected by ann. It is resumed." in lines(logs, "info")
 
 
 @pytest.mark.parametrize(

@@ -123,15 +123,18 @@ def test_the_seed_may_be_left_to_the_start() -> None:
 @pytest.mark.parametrize(
     ("filled", "message"),
     [
-        ({"time": "2026-03-01T00:00Z"}, r"takes no further field, and the form has 'time' \(Time\)"),
+        ({"time": "2026-03-01T00:00Z"}, r"takes no further field, but the form has 'time' \(Time\)"),
         ({"start": "to_datetime"}, r"needs 'time' \(Time\)"),
         ({"start": "from_savepoint_at"}, r"needs 'savepoint_time' \(Savepoint at\)"),
-        ({"seed": "from-savepoint"}, r"'seed' \(State to begin with\) is from-savepoint, .* start from_savepoint only"),
-        ({"seed": "from-changelog", "start": "to_latest"}, "start from_marker only"),
+        (
+            {"seed": "from-savepoint"},
+            r"'seed' \(State to begin with\) is from-savepoint, .* needs start from_savepoint, but",
+        ),
+        ({"seed": "from-changelog", "start": "to_latest"}, "needs start from_marker, but"),
         ({"determinism": True, "live_cuts": True}, r"'determinism' \(Compute twice\) and 'live_cuts'"),
         (
             {"start": "to_datetime", "time": "2026-03-01T00:00Z", "shift": 0},
-            r"takes 'time' \(Time\) only, and the form has 'shift'",
+            r"takes 'time' \(Time\) only, but the form has 'shift'",
         ),
         ({"start": "to_datetime", "time": "yesterday"}, "does not fit"),
         ({"start": "to_datetime", "time": "2026-03-01T00:00"}, "no zone"),

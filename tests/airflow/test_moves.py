@@ -87,9 +87,9 @@ def test_a_way_back_says_what_would_change(candidates: Any, config: Config) -> N
     choice, pushed = choose(ChoosePrevious)
     assert choice == LIVE_BEFORE
     assert "go back from epoch 2 to epoch 1" in pushed["lines"][0] and "code c0dec0dec0de" in pushed["lines"][0]
-    with pytest.raises(AirflowFailException, match="is live: readers have it already"):
+    with pytest.raises(AirflowFailException, match="is live: readers already get it"):
         choose(ChoosePrevious, epoch=2)
-    with pytest.raises(AirflowFailException, match=r"Field 'epoch' is 3, .* was not live.* Kept for a way back: 1\."):
+    with pytest.raises(AirflowFailException, match=r"Field 'epoch' is 3, .* was not live.* Kept for a rollback: 1\."):
         choose(ChoosePrevious, epoch=3)
 
 
@@ -105,7 +105,7 @@ def test_the_epoch_that_waits_is_the_candidate_or_the_one_that_was_rejected_last
         now["epochs"][f"{names[-1]}/2"].update(rejected="rejected by ann", wanted=False)
     assert choose(ChooseCandidate, names)[0] == members
     change(candidates, config, 2, rejected="rejected by ann", wanted=False)
-    assert "removed for good" in choose(ChooseCandidateToAbort)[1]["lines"][1]
+    assert "removed permanently" in choose(ChooseCandidateToAbort)[1]["lines"][1]
 
 
 def test_without_an_epoch_that_waits_it_is_said_what_builds_one(
@@ -147,7 +147,7 @@ def test_a_move_is_asked_for_with_its_lines_and_a_rejection_changes_nothing(
         with pytest.raises(AirflowSkipException):
             kind(task_id="do", members=members, answer=outcome).execute(context())
     assert candidates.world(config) == before
-    assert "It was rejected (airflow:ann): nothing was changed." in lines(logs, "warning")
+    assert "The change was rejected (airflow:ann): nothing was changed." in lines(logs, "warning")
 
 
 def test_a_question_is_not_asked_once_its_lines_are_untrue(
@@ -159,7 +159,7 @@ def test_a_question_is_not_asked_once_its_lines_are_untrue(
     with pytest.raises(TaskAwaitingInput):
         confirm(LIVE_BEFORE, shown=pushed["shown"]).execute(context())
     live_is(candidates, config, 3)
-    with pytest.raises(AirflowFailException, match=r"the live epoch was 2 and is 3.*Clear the task before this one"):
+    with pytest.raises(AirflowFailException, match=r"the live epoch was 2 and is 3.*Clear the previous task"):
         confirm(LIVE_BEFORE, shown=pushed["shown"]).execute(context())
     assert len(questions) == 1
 
@@ -195,11 +195,11 @@ def test_an_answer_that_does_not_say_what_was_shown_changes_nothing(
     with pytest.raises(TaskAwaitingInput):
         confirm(members).execute(run)
     run["task_state_store"].clear()
-    with pytest.raises(AirflowFailException, match="not known any more what the question showed"):
+    with pytest.raises(AirflowFailException, match="The terms of the question are lost"):
         confirm(members).execute_complete(run, answer("Approve"))
     before = candidates.world(config)
     for kind in (BringBack, Abort):
-        with pytest.raises(AirflowFailException, match="does not say what was shown"):
+        with pytest.raises(AirflowFailException, match="does not have the terms that were shown"):
             kind(task_id="do", members=members, answer={"answer": "approved", "by": "a"}).execute(context())
     assert candidates.world(config) == before
 
@@ -303,5 +303,5 @@ def test_a_move_is_asked_for_again_until_it_is_made(
 def test_a_cleared_cutover_does_not_undo_a_later_rollback_of_one_of_them(candidates: Any, config: Config) -> None:
     with candidates.changed(config) as now:
         now["epochs"][f"{OTHER}/2"]["stage"] = "RETIRED"
-    with pytest.raises(AirflowFailException, match=f"Epoch 2 of {OTHER} was live and is retired since"):
+    with pytest.raises(AirflowFailException, match=f"Epoch 2 of {OTHER} was live and has been retired since"):
         cut_over(SEVERAL, {"answer": "not asked"})

@@ -67,10 +67,10 @@ def test_where_the_lake_was_lost_it_asks_and_a_rejection_changes_nothing(
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, _: f"{self.subject} {self.body}")
     plan = planned(run := new_run())
     question = ConfirmTakeover(task_id="confirm", plan=plan, hours=1).execute(run)
-    assert f"Take {TOPOLOGY} over in this lake?" in question and "is ended for good" in question
+    assert f"Take {TOPOLOGY} over in this lake?" in question and "ends permanently" in question
     with capture_logs() as logs, pytest.raises(AirflowSkipException):
         start(run, plan, "rejected")
-    assert "It was rejected (airflow:ann): nothing was changed." in str(logs)
+    assert "The change was rejected (airflow:ann): nothing was changed." in str(logs)
     assert lost.world(config)["epochs"] == {} and "superseded" not in lost.world(config)
 
 

@@ -64,7 +64,7 @@ def test_the_next_run_replaces_what_the_run_before_left(live: Any, config: Confi
     with capture_logs() as logs:
         assert build({**context(), "run_id": "run-2"}) == 3
     assert live.world(config)["epochs"][f"{TOPOLOGY}/2"]["stage"] == "ABORTED"
-    assert "Epoch 2 of the run before is removed" in str(logs)
+    assert "Epoch 2 of the previous run is removed" in str(logs)
 
 
 def test_a_candidate_that_a_person_made_is_left_alone_and_the_log_says_so(live: Any, config: Config) -> None:
@@ -79,7 +79,7 @@ def test_a_candidate_that_a_person_made_is_left_alone_and_the_log_says_so(live: 
 MOVES: dict[str, tuple[tuple[str, ...], str]] = {
     "it is approved": (("approved",), "was approved by test"),
     "an approval is asked for": (("asked",), "waits for an approval until 9999-12-31T00:00 UTC"),
-    "it was taken up again": (("rejected", "reopened"), "was taken up again by test"),
+    "it was taken up again": (("rejected", "reopened"), "was resumed by test"),
     "readers are moved to it": (("handover",), "is being made live, as test asked"),
 }
 

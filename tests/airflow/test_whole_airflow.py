@@ -145,11 +145,11 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     assert "rejected" in fakes(stack)["epochs"][f"{topology}/2"] and fakes(stack)["live"][topology] == 1
     assert "Rejected: airflow:admin. Readers stay where they are." in stack.task_log(dag_id, run, "approve")
     assert stack.task_state(dag_id, run, "cut_over") == "skipped"
-    assert "It was rejected (airflow:admin)" in stack.task_log(dag_id, run, "cut_over")
+    assert "The change was rejected (airflow:admin)" in stack.task_log(dag_id, run, "cut_over")
 
     run = stack.trigger(later, {})
     stack.question(later, run, "approve")
-    taken_up = f"Epoch 2 of {topology} was rejected by airflow:admin. It is taken up again."
+    taken_up = f"Epoch 2 of {topology} was rejected by airflow:admin. It is resumed."
     assert taken_up in stack.task_log(later, run, "approve")
     stack.respond(later, run, "approve", "Approve")
     assert stack.finish(later, run) == "success"

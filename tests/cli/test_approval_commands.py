@@ -71,7 +71,7 @@ def test_a_look_shows_the_difference_and_changes_nothing(run: Run, config: Confi
 
 def test_two_people_approve_and_each_is_told_what_is_missing(run: Run) -> None:
     first = run("approve", "a.b", "2", "--execute")
-    assert "is approved by ann." in first.output and "1 more has to" in first.output
+    assert "is approved by ann." in first.output and "1 more is needed" in first.output
     second = run("approve", "a.b", "2", "--execute", user="bob")
     assert "is approved by ann and bob." in second.output
     assert "kappa cutover a.b --execute" in second.output
@@ -83,7 +83,7 @@ def test_a_variable_of_the_environment_makes_nobody_a_second_person(run: Run, co
     names = ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER")
     for name in names:
         result = run("approve", "a.b", "2", "--execute", **{name: f"bob-by-{name}".lower()})
-        assert "is approved by ann." in result.output and "1 more has to" in result.output
+        assert "is approved by ann." in result.output and "1 more is needed" in result.output
     assert [event.actor for event in Epochs(config.lake).record("a.b").epoch(2).approvals] == ["ann"]
 
 

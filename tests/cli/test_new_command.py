@@ -68,7 +68,7 @@ def test_no_file_is_overwritten_with_or_without_execute(folder: Path, tmp_path: 
     for words in ([], ["--execute"]):
         result = run(folder, "a.b", "--shape", "join", *words)
         assert isinstance(result.exception, RefusedError)
-        assert str(result.exception).startswith(f"No file is overwritten, and there is {there}.")
+        assert str(result.exception).startswith(f"No file is overwritten, and {there} would be.")
     assert [path.read_text() for path in tmp_path.rglob("*.py")] == ["mine"]
 
 

@@ -53,9 +53,7 @@ def test_csv_has_nested_values_as_json() -> None:
 
 def test_a_table_ends_after_a_screenful_and_says_so() -> None:
     lines = sql(MANY).output.splitlines()
-    assert (
-        len(lines) == 102 and lines[-1] == "100 rows shown, and there are more: --limit, or all of them by --format csv"
-    )
+    assert len(lines) == 102 and lines[-1] == "100 rows shown, and there are more: use --limit, or --format csv for all"
     assert sql(MANY, "--limit", "2").output.split()[:3] == ["n", "1", "2"]
     assert sql(MANY, "--format", "csv", "--limit", "2").output.split() == ["n", "1", "2"]
     assert len(json.loads(sql(MANY, "--json", "--limit", "8193").output)["rows"]) == 8193

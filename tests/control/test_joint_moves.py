@@ -338,9 +338,9 @@ def test_the_command_line_says_what_it_would_do_and_refuses_names_that_make_no_s
     assert "Abort it first: kappa abort a.b 2" in str(kappa("rollback", "a.b", "a.c").exception)
     for words, message in (
         (("cutover", "a.b", "a.b"), "a.b is named twice"),
-        (("cutover", "a.b", "a.c", "--epoch", "2"), "--epoch 2 is of one topology, and 2 are named"),
-        (("rollback", "a.b", "a.c", "--to", "1"), "--to 1 is of one topology"),
-        (("cutover", "a.b", "--accept-verdict", "a.x"), "--accept-verdict names a.x; what is cut over is a.b"),
+        (("cutover", "a.b", "a.c", "--epoch", "2"), "--epoch 2 belongs to one topology, but 2 are named"),
+        (("rollback", "a.b", "a.c", "--to", "1"), "--to 1 belongs to one topology"),
+        (("cutover", "a.b", "--accept-verdict", "a.x"), "--accept-verdict names a.x, but the cutover is of a.b"),
     ):
         answer = kappa(*words)
         assert isinstance(answer.exception, UsageError) and message in str(answer.exception)
@@ -362,7 +362,7 @@ def test_status_history_and_certificate_show_what_belongs_together(
         "bring back epoch 1 of a.b to be live again and bring back epoch 1 of a.c to be live again, all in one commit"
     )
     assert back in kappa("rollback", "a.b", "a.c").output
-    assert "a.b went live together with a.c epoch 2; what is not named" in kappa("rollback", "a.b").output
+    assert "a.b went live together with a.c epoch 2; a topology that is not named" in kappa("rollback", "a.b").output
     assert "went live together" not in kappa("rollback", "a.b", "a.c").output
     assert "went live together" not in kappa("rollback", "a.d").output
     by_event = {(e.topology, e.event): e for e in control.chronicle(config) if e.epoch == 2}

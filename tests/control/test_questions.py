@@ -106,5 +106,5 @@ def test_the_notice_says_what_waits_and_where_to_answer_once_also_after_a_driver
     (notice,) = hook.taken
     assert (notice["event"], notice["topology"], notice["epoch"]) == ("APPROVAL", NAME, 2)
     assert (notice["verdict"], notice["link"], notice["command"]) == ("differs", LINK, f"kappa approve {NAME} 2")
-    assert "to replace epoch 1, which is live. Verdict: differs. Without an answer until " in notice["message"]
+    assert "to replace epoch 1, which is live. Verdict: differs. Without an answer by " in notice["message"]
     json.dumps(notice)

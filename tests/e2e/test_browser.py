@@ -161,14 +161,14 @@ def test_a_browser_triggers_reads_approves_and_undoes_a_replay_and_rejects_anoth
                 assert "from epoch 1 to epoch 3?" in text
                 assert stack.finish(replay, run, PATIENCE) == "success"
                 assert stack.task_state(replay, run, "cut_over") == "skipped"
-                assert f"It was rejected (airflow:{airflow.USER})" in stack.task_log(replay, run, "cut_over")
+                assert f"The change was rejected (airflow:{airflow.USER})" in stack.task_log(replay, run, "cut_over")
                 record = machine.record()
                 assert record.live == 1 and record.candidate is None and record.epoch(3).rejected is not None
                 machine.await_end(3)
                 assert machine.paths(3).root and Path(machine.paths(3).root).is_dir(), "its tables stay"
 
                 text = ann.look_at(machine.name)
-                assert "Live is epoch 1" in text and "rejected" in text and f"airflow:{airflow.USER}" in text
+                assert "Epoch 1 is live" in text and "rejected" in text and f"airflow:{airflow.USER}" in text
                 ann.page.context.clear_cookies()
                 ann.page.goto(f"{ann.url}/kappa/topologies/{machine.name}/2")
                 expect(ann.page.locator("input[name=username]")).to_be_visible(timeout=60_000)

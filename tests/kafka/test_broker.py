@@ -94,7 +94,7 @@ def test_records_below_the_low_watermark_are_refused_with_the_numbers(kafka: Bro
         answer.result()
     assert kafka.low_watermarks([name]) == Offsets({name: {0: 2}})
     with pytest.raises(
-        DataLossError, match=r"starts at offset 2, records from 1 on were asked for: 1 offsets"
+        DataLossError, match=r"starts at offset 2, but records from 1 on were requested: 1 offsets"
     ) as caught:
         list(kafka.read(Offsets({name: {0: 1}}), Offsets({name: {0: 3}})))
     assert caught.value.data["low_watermark"] == 2
@@ -335,7 +335,7 @@ def test_a_recreated_topic_has_another_id(kafka: Broker, topic: TopicFactory) ->
 def test_creating_a_topic_is_idempotent_and_never_changes_one(kafka: Broker, topic: TopicFactory) -> None:
     name = topic(2)
     assert not kafka.create_topic(name, 2)
-    with pytest.raises(TopologyError, match="exists with 2 partitions; 3 were asked for"):
+    with pytest.raises(TopologyError, match="exists with 2 partitions; 3 were requested"):
         kafka.create_topic(name, 3)
     with pytest.raises(TopologyError, match="exists"):
         kafka.create_topic(name, 2, exists_ok=False)

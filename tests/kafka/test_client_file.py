@@ -170,7 +170,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, settings: dict[str, str 
 
 
 def test_certificates_of_another_type_are_refused_with_their_type(tmp_path: Path, certificates: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds PEM, and ssl\.truststore\.type is JKS\. Set .*=PEM there"):
+    with pytest.raises(ConfigError, match=r"contains PEM, but ssl\.truststore\.type is JKS\. Set .*=PEM there"):
         for_librdkafka(servers(tmp_path, ssl_truststore_location=str(certificates / "ca.pem")))
 
 

@@ -207,7 +207,7 @@ class TestEquality:
         assert certificate.complete, certificate.problems
         assert certificate.archived == {1: plan.archived, epoch: plan.archived}  # the first epoch found the archive too
         assert Certificate.from_json(certificate.to_json()) == certificate
-        assert any("from the archive, all else from Kafka" in line for line in certificate.render())
+        assert any("from the archive, the rest from Kafka" in line for line in certificate.render())
 
     def test_records_come_back_with_keys_headers_and_times_in_every_format(self, stream: Lab, spark: Any) -> None:
         producer = Producer({"bootstrap.servers": stream.config.bootstrap_servers})

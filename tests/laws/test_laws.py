@@ -468,11 +468,11 @@ class TestLaw9APlanNeverClamps:
         stream.produce([*ROWS, *ROWS])
         message = refused(stream, capsys, monkeypatch)
         assert old in message
-        assert "Deploy it under a new name" in message
+        assert "Deploy the topology under a new name" in message
         assert "was recreated" in stream.output_of("lag", stream.name)
         assert orjson.loads(stream.output_of("lag", stream.name, "--json"))["recreated"][0]["code"] == "recreated-topic"
         problems = control.certify(stream.config, stream.name).problems
-        assert [problem for problem in problems if "Deploy it under a new name" in problem]
+        assert [problem for problem in problems if "Deploy the topology under a new name" in problem]
 
     def test_code_that_does_not_import_is_refused(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
         stream.produce(ROWS)

@@ -95,7 +95,7 @@ def test_up_refuses_the_login_of_another_broker(tmp_path: Path) -> None:
 
 
 def test_a_running_stack_without_logins_is_not_taken_for_a_secured_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"asks for no login.*KAPPA_HOME=<another folder> kappa up --secure"):
+    with pytest.raises(ConfigError, match=r"requires no login.*KAPPA_HOME=<another folder> kappa up --secure"):
         supervisor._check_same_logins(Config.from_env({"KAPPA_HOME": str(tmp_path)}), True)
 
 
@@ -120,7 +120,7 @@ def test_up_starts_a_broker_with_logins_and_other_commands_find_the_file(tmp_pat
 
 @pytest.mark.broker
 def test_a_client_without_a_login_gets_no_answer(broker: kafka.KafkaProcess) -> None:
-    hint = "asks for TLS or a login, set KAPPA_KAFKA_CLIENT_FILE"
+    hint = "requires TLS or a login, set KAPPA_KAFKA_CLIENT_FILE"
     without = Broker(str(broker.bootstrap_servers), timeout_seconds=2)
     with without as client, pytest.raises(BrokerUnreachableError, match=hint):
         client.topics()
@@ -142,7 +142,10 @@ def test_a_certificate_of_another_authority_is_not_trusted(broker: kafka.KafkaPr
     logins.make(tmp_path / "other")
     other = str(tmp_path / "other" / "logins" / "ca.pem")
     servers = changed(broker, tmp_path, ssl_truststore_location=other)
-    with Broker(servers, timeout_seconds=2) as client, pytest.raises(ConfigError, match=r"No TLS with Kafka at .* by"):
+    with (
+        Broker(servers, timeout_seconds=2) as client,
+        pytest.raises(ConfigError, match=r"No TLS connection to Kafka at .* with"),
+    ):
         client.topics()
 
 
@@ -338,7 +341,7 @@ def test_a_client_that_lacks_a_right_is_refused_and_says_what_it_tried(
     filled: kafka.KafkaProcess, tmp_path: Path, missing: Right
 ) -> None:
     servers = user(filled, tmp_path, [right for right in rights() if right != missing], **NAMES)
-    with pytest.raises(KappaError, match=r"does not allow it: .*Grant the access: docs/security\.md"):
+    with pytest.raises(KappaError, match=r"does not allow it: .*Grant the access: the table in docs/security\.md"):
         NEEDED[str(missing)](servers)
 
 

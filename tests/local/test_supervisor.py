@@ -97,7 +97,7 @@ def test_other_commands_find_the_broker_and_it_ends_without_a_trace(config):
     assert supervisor.up(Config.from_env({"KAPPA_HOME": str(config.home)}), with_airflow=False).was_running
     with pytest.raises(ConfigError, match="without Airflow"):
         supervisor.up(config)
-    with pytest.raises(ConfigError, match=r"--kafka-port is .* kappa down"):
+    with pytest.raises(ConfigError, match=r"with --kafka-port .* kappa down"):
         supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port())
 
     assert len(supervisor.down(config)) == 2  # the supervisor and the broker

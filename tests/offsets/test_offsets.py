@@ -91,7 +91,7 @@ def test_dominance_is_componentwise(offset: int, dominates: bool) -> None:
 
 
 def test_a_span_ending_before_its_start_names_partition_and_numbers() -> None:
-    with pytest.raises(DataLossError, match=r"pos\[1\] was read up to 7, the end is at 6"):
+    with pytest.raises(DataLossError, match=r"pos\[1\] was read up to 7, but the end is at 6"):
         Offsets({"pos": {1: 7}}).span_to(Offsets({"pos": {1: 6}}))
 
 

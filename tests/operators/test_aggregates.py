@@ -284,7 +284,7 @@ def test_a_variance_of_large_and_close_values_is_exact(rows: Callable[..., DataF
 
 
 def test_a_variance_without_exact_squares_is_refused() -> None:
-    for kind, why in (("DOUBLE", "depends on the order"), ("DECIMAL(20,2)", "no DECIMAL holds its squares")):
+    for kind, why in (("DOUBLE", "depends on the order"), ("DECIMAL(20,2)", "its squares fit no DECIMAL")):
         source = Source(topic="facts", schema=f"id STRING, n {kind}")
         with pytest.raises(TopologyError, match=why):
             aggregate(source, key="id", aggregates={"n": agg.variance("n")}, table="t")

@@ -90,11 +90,11 @@ MISTAKES: dict[str, tuple[Callable[[Any, Slice], Any], str]] = {
     "never": (lambda minutes, slice: None, "did not call tumbling_window 'minutes', and its table would stay behind"),
     "rows of another source": (
         lambda minutes, slice: minutes(slice, slice["trades"].where("price > 0")),
-        "reads source 'ticks' and was passed rows of source 'trades'",
+        "reads source 'ticks' but was passed rows of source 'trades'",
     ),
     "more rows than it reads": (
         lambda minutes, slice: minutes(slice, slice["ticks"], slice["trades"]),
-        "has 1 inputs and was called with 2",
+        "has 1 inputs but was called with 2",
     ),
     "rows of a table": (
         lambda minutes, slice: minutes(slice, slice["ticks"].selectExpr("*", "FALSE AS _deleted")),
@@ -132,7 +132,7 @@ def test_only_a_declared_union_of_sources_is_accepted(spark: SparkSession) -> No
     of_one = tumbling_window(TICKS, table="minutes", **MINUTE)
     of_both = tumbling_window([TICKS, TRADES], table="minutes", **MINUTE)
 
-    with pytest.raises(Exception, match=r"was passed rows of another source too.*A row is of: trades"):
+    with pytest.raises(Exception, match=r"was also passed rows of another source.*A row is of: trades"):
         driver_of(spark, of_one, step=step_of(of_one)).pipe(log)
     driver = driver_of(spark, of_both, step=step_of(of_both), outputs=[Append(name="stats", of=of_both.final)])
     driver.pipe(log)
@@ -148,7 +148,7 @@ def test_swapped_sides_of_a_join_are_refused(spark: SparkSession) -> None:
         joined(slice, slice["trades"], slice["ticks"])
         return {}
 
-    with pytest.raises(TopologyError, match="interval_join 'l' and 'r' reads source 'ticks' and was passed rows of"):
+    with pytest.raises(TopologyError, match="interval_join 'l' and 'r' reads source 'ticks' but was passed rows of"):
         driver_of(spark, joined, step=step).pipe([tick(0)])
 
 
@@ -177,16 +177,18 @@ def test_an_operator_is_called_after_those_that_it_reads(spark: SparkSession) ->
     newest_ticks = newest_by(TICKS, key="symbol", table="newest")
     prices = aggregate_table(newest_ticks, key="price", aggregates=COUNT, table="prices")
 
-    with pytest.raises(TopologyError, match=r"tumbling_window 'minutes' was not called yet in this slice. Call it"):
+    with pytest.raises(
+        TopologyError, match=r"tumbling_window 'minutes' has not been called yet in this slice. Call it"
+    ):
         driver_of(spark, hours, minutes).pipe([tick(0)])
-    with pytest.raises(TopologyError, match="aggregate_table 'prices' reads table 'newest', whose changes are not"):
+    with pytest.raises(TopologyError, match="aggregate_table 'prices' reads table 'newest', which has no changes"):
         driver_of(spark, prices, newest_ticks).pipe([tick(0)])
 
 
 def test_an_operator_on_rows_of_the_step_has_to_be_called_with_them(spark: SparkSession) -> None:
     counts = aggregate(TICKS, key="name", aggregates=COUNT, table="counts", rows="name STRING")
 
-    with pytest.raises(TopologyError, match="of which the step makes a column, and was called without rows"):
+    with pytest.raises(TopologyError, match="with a column that the step makes, but was called without rows"):
         driver_of(spark, counts).pipe([tick(0)])
 
 

@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "two sources": (
         lambda: cdc_table([CHANGES, PLAIN], key="id", table="t"),  # type: ignore[call-overload]
-        "Positions of two sources do not compare",
+        "Positions of two sources cannot be compared",
     ),
     "a key that the keys do not hold": (
         lambda: cdc_table(CHANGES, key="name", table="t"),
@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             table="t",
             history=True,
         ),
-        r"columns \['Valid_To'\] of the source are those of a history",
+        r"columns \['Valid_To'\] of the source have names of history columns",
     ),
     "versions appended": (
         lambda: Append(name="rows", of=cdc_table(CHANGES, key="id", table="t").versions),
@@ -95,19 +95,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "decimals without an envelope": (
         lambda: Source(topic="t", schema=ROW, decimals="string"),
-        "says decimals='string' and has no envelope",
+        "has decimals='string' but no envelope",
     ),
     "text in an envelope": (
         lambda: Source(topic="t", format="string", envelope="debezium"),
-        "envelope='debezium' is one of JSON or Avro, and format is 'string'",
+        "envelope='debezium' needs JSON or Avro, but format is 'string'",
     ),
     "tombstones": (
         lambda: Source(topic="t", schema=ROW, key_schema=KEY, envelope="debezium", tombstones=True),
-        "leave tombstones out",
+        "omit tombstones",
     ),
     "a number as key": (
         lambda: Source(topic="t", schema=ROW, key_schema=KEY, key_format="long", envelope="debezium"),
-        "keys of envelope='debezium' are objects, and key_format is 'long'",
+        "keys of envelope='debezium' are objects, but key_format is 'long'",
     ),
     "defaults": (
         lambda: Source(topic="t", schema=ROW, format="avro", envelope="debezium", defaults={"name": "x"}),
@@ -146,5 +146,5 @@ def test_changes_are_refused_where_rows_are_expected(spark: SparkSession, operat
 def test_a_row_is_not_written_as_a_change_in_avro() -> None:
     source = Source(topic="changes", schema=ROW, key_schema=KEY, envelope="debezium", format="avro")
 
-    with pytest.raises(TopologyError, match="a mapping says the row alone"):
+    with pytest.raises(TopologyError, match="a mapping has only the row"):
         input_value(source, {"id": 1, "name": "a"})

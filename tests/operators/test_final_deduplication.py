@@ -91,7 +91,7 @@ def assert_distinct(spark: SparkSession, seed: int) -> None:
     [
         ({"within": None}, "does not fit"),
         ({"emit": "last"}, "does not fit"),
-        ({"rows": f"{TICK}, tags MAP<STRING, STRING>"}, "hold a MAP"),
+        ({"rows": f"{TICK}, tags MAP<STRING, STRING>"}, "contain a MAP"),
         ({"key": "price"}, "not among its rows"),
     ],
 )

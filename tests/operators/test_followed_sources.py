@@ -234,7 +234,7 @@ def test_a_source_of_a_topology_with_time_and_no_grace_follows_it() -> None:
     assert follows.follows_upstream and follows.has_event_time and follows.grace_ms == 0
     assert not Source(**of, time="window_end", grace="1 second").follows_upstream
     assert not Source(**of).has_event_time
-    with pytest.raises(TopologyError, match="names time='at' and no grace"):
+    with pytest.raises(TopologyError, match="has time='at' and no grace"):
         Source(topic="a", schema="at TIMESTAMP", time="at")
     with pytest.raises(TopologyError, match=r"has tombstones=True and follows 'test\.sums'"):
         Source(**of, time="window_end", tombstones=True, key_schema="id STRING")

@@ -153,10 +153,10 @@ def test_rows_are_written_without_their_sequence(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("DOUBLE", "'amount' is DOUBLE; what is added up"),
-        ("FLOAT", "'amount' is FLOAT; what is added up"),
-        ("STRING", "'amount' is STRING; what is added up"),
-        ("ARRAY<INT>", "what is added up"),
+        ("DOUBLE", "'amount' is DOUBLE; the amount must be"),
+        ("FLOAT", "'amount' is FLOAT; the amount must be"),
+        ("STRING", "'amount' is STRING; the amount must be"),
+        ("ARRAY<INT>", "the amount must be"),
         ("DECIMAL(28,7)", r"DECIMAL\(28, 7\), and totals of it .* to DECIMAL\(27, 7\)"),
     ],
 )

@@ -425,7 +425,7 @@ def test_invalid_lookups_are_refused(spark: SparkSession) -> None:
         (lambda: lookup(spark.range(1), spark.range(1), on="id"), r"lookup\(orders, products, key='sku'"),
         (lambda: lookup(CLICKS, GOALS, key="id"), "has no name for it"),
         (lambda: lookup(CLICKS, SCORED, key="id", table="t"), "that operator keeps the table"),
-        (lambda: lookup(CLICKS, products, key="id"), "newest_by 'products', which has of each slice the newest"),
+        (lambda: lookup(CLICKS, products, key="id"), "newest_by 'products', which has only the newest"),
         (lambda: lookup(CLICKS, pairs, key="id"), r"whose key is \['id', 'by'\]"),
         (lambda: lookup(CLICKS, SCORED, key={"n": "id"}), "Cast one of them"),
         (lambda: lookup(CLICKS, GOALS, key="code", table="t"), "no column 'code'"),
@@ -439,7 +439,7 @@ def test_invalid_lookups_are_refused(spark: SparkSession) -> None:
         return {}
 
     driven = TopologyDriver(replace(scored, step=choose), spark)
-    with pytest.raises(TopologyError, match="Call it without them; choose rows"):
+    with pytest.raises(TopologyError, match="Call it without rows; select rows"):
         driven.pipe([Input(topic="goals", value={"id": "a", "by": 1})])
 
 

@@ -125,12 +125,12 @@ def test_versions_are_computed_once_for_a_slice_of_several_jobs(spark: SparkSess
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no event time": (lambda: versions(of=UNTIMED), "versions_by 'versions' needs event time, and source 'orders' has"),
-    "a key that is not there": (lambda: versions(key="ids"), "what versions_by reads has no column 'ids'. Did you"),
-    "no key": (lambda: versions(key=[]), r"what versions_by reads has key \[\]. Name at least one column"),
+    "a key that is not there": (lambda: versions(key="ids"), "the input of versions_by has no column 'ids'. Did you"),
+    "no key": (lambda: versions(key=[]), r"the input of versions_by has key \[\]. Name at least one column"),
     "a column twice": (lambda: versions(key=["id", "id"]), r"has key \['id', 'id'\]"),
     "a name of the platform's": (
         lambda: versions(rows="id STRING, _until STRING"),
-        r"what versions_by reads has columns \['_until'\]",
+        r"the input of versions_by has columns \['_until'\]",
     ),
     "two tables": (
         lambda: join(versions(), tables=("waiting", "versions")),
@@ -139,12 +139,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "one table": (
         lambda: join(PRODUCTS, tables="waiting"),
-        r"table_join 'waiting' names 1 tables and keeps two.*versions_by\(\.\.\.\)",
+        r"table_join 'waiting' names 1 tables but keeps two.*versions_by\(\.\.\.\)",
     ),
-    "no table": (lambda: join(PRODUCTS, tables=()), "names 0 tables and keeps two"),
+    "no table": (lambda: join(PRODUCTS, tables=()), "names 0 tables but keeps two"),
     "rows of versions": (
         lambda: join(versions(), version_rows=ROW),
-        "table_join 'waiting_orders' reads the versions of versions_by 'versions' and says version_rows='id STRING",
+        "table_join 'waiting_orders' reads the versions of versions_by 'versions' and gives version_rows='id STRING",
     ),
     "a part of the key": (
         lambda: join(versions(key=["id", "value"])),
@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a topic of versions": (
         lambda: topology(shared := versions(), join(shared), outputs=[Topic(name="versions", of="versions", key="id")]),
-        "topic 'versions' is of 'versions', the state of versions_by, whose rows go when their time is over",
+        "topic 'versions' is of 'versions', the state of versions_by, whose rows are removed when their time is over",
     ),
 }
 
@@ -210,7 +210,7 @@ def test_invalid_declarations_are_refused_where_they_are_written(case: str) -> N
     [
         (
             lambda shared, joined, slice: joined(slice),
-            "table_join 'waiting_orders' reads the versions of versions_by 'versions', which was not called yet",
+            "table_join 'waiting_orders' reads the versions of versions_by 'versions', which has not been called yet",
         ),
         (
             lambda shared, joined, slice: (shared(slice), joined(slice, None, slice["products"])),

@@ -172,7 +172,7 @@ def assert_windows(spark: SparkSession, seed: int) -> None:
     ("changed", "message"),
     [
         ({"size": "0 seconds"}, "size '0 seconds' is not a time at all"),
-        ({"size": "1 second"}, "leaves out the records in between"),
+        ({"size": "1 second"}, "skip the records in between"),
         ({"key": "window_start"}, r"key columns \['window_start'\] are not among its rows"),
         ({"key": []}, "names no column"),
         ({"aggregates": {}}, "no aggregate"),

@@ -229,6 +229,6 @@ def test_a_reader_without_grace_is_refused_if_its_upstream_sends_no_frontier(cha
     one.deploy(1)
     one.produce_moves(0, 9_000, seed=1)
     one.start_live()
-    with pytest.raises(RefusedError, match="says of no time of it what is final") as refused:
+    with pytest.raises(RefusedError, match="does not report its final rows") as refused:
         two.start()
     assert [finding.code for finding in refused.value.data["findings"]] == ["upstream-not-followed"]

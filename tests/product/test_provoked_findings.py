@@ -143,8 +143,8 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topic": here.topic, "recorded": was, "found": now},
-        says=f"knows it by id {was}, the broker has {now}",
-        remedy="Deploy it under a new name",
+        says=f"recorded id {was}, the broker has {now}",
+        remedy="Deploy the topology under a new name",
     )
 
 
@@ -195,7 +195,7 @@ def _(here: Site) -> Provoked:
         request={"end": Offsets({here.topic: {0: 11, 1: 0}})},
         numbers={"topic": here.topic, "partition": 0, "high": 10, "end": 11},
         says="ends at offset 10, the plan at 11: 1 too many",
-        remedy="Leave the end away",
+        remedy="Omit the end",
     )
 
 
@@ -679,7 +679,7 @@ def _(here: Site) -> Provoked:
         command="plan NAME",
         numbers={"wanted": [name], "taken": [name]},
         says=f"{name} exists already",
-        remedy="remove it, or name the topic output otherwise",
+        remedy="remove it, or give the topic output another name",
     )
 
 
@@ -706,7 +706,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topic": f"{here.topic}.balances"},
-        says="does not keep it to that table",
+        says="does not reconcile it with that table",
         remedy="the topic is new",
     )
 
@@ -809,8 +809,8 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME --cuts live --to-offset TOPIC:0=4 --to-offset TOPIC:1=0",
         numbers={"why": f"its slices begin at {begin}; the replay would begin at {start}"},
-        says="is to end its slices where those of the live epoch ended",
-        remedy="Leave --cuts live out",
+        says="should end its slices where those of the live epoch ended",
+        remedy="Omit --cuts live",
     )
 
 
@@ -823,7 +823,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topic": here.topic, "ms": 864_000_000},
-        says="takes records whose timestamp lies 10 days ahead",
+        says="accepts records whose timestamp lies 10 days ahead",
         remedy="--add-config message.timestamp.after.max.ms=3600000",
     )
 
@@ -1001,7 +1001,7 @@ def _(here: Site) -> Provoked:
             "ledger": {here.topic: {"0": 10, "1": 0}},
         },
         says=f"{here.topic}[0] at 3 instead of 10",
-        remedy="the next slice sets it again",
+        remedy="the next slice corrects it",
     )
 
 
@@ -1075,7 +1075,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME --allow partial-history",
         numbers={"topic": here.topic, "partition": 0, "retention_bytes": 1 << 20},
-        says="all that it holds now is removed before the end",
+        says="everything that it holds now is removed before the end",
         remedy="--allow size-overtakes-replay",
     )
 
@@ -1140,7 +1140,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="rebuild NAME --from-changelog",
         numbers={"epoch": epoch, "delete_retention_ms": 1},
-        says="as none was measured",
+        says="per second or more, not measured",
         remedy="Raise delete.retention.ms",
     )
 
@@ -1192,7 +1192,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command=f"{grouped(here, p0=5)} --topic TOPIC --shift-by -1",
         numbers={"group": f"{here.topic}.readers", "partitions": [f"{here.topic}[1]"]},
-        says=f"no offset of {here.topic}[1]",
+        says=f"no offset for {here.topic}[1]",
         remedy="--to-earliest",
     )
 

@@ -205,7 +205,7 @@ def test_a_new_topic_gets_every_row_and_a_former_hold_topic_tombstones_too(strea
     stream.deploy(3)
     third = stream.verified()
     (finding,) = [f for f in stream.plan(third).warnings if f.code == "reconcile-sends-everything"]
-    assert "does not keep it to that table" in finding.message
+    assert "does not reconcile it with that table" in finding.message
     before = stream.sent_to_balances()
     stream.cut_over_to(third)
     assert stream.sent_to_balances() - before == Counter([("a", 11), ("c", 12), ("z", 50), ("b", None)])

@@ -77,7 +77,7 @@ def test_open_windows_are_refused_with_the_event_time_reached() -> None:
 def test_unbounded_rows_need_state_from_before_the_interval() -> None:
     (one,) = backfill_rules.state_is_gone("a.b", "hours", "day 2", "day 1", is_bounded=True)
     (other,) = backfill_rules.state_is_gone("a.b", "hours", "day 2", "day 1", is_bounded=False)
-    assert "to begin with." in one.message and "of the same code" in other.message
+    assert "to begin with." in one.message and "by the same code" in other.message
     assert "kappa replay a.b" in one.remedy
 
 

@@ -145,8 +145,10 @@ def test_moves_follow_one_another() -> None:
 def test_offsets_sent_by_a_dropped_epoch_are_unproved_and_not_a_gap() -> None:
     certificate = certify("retail.loyalty", MOVES, {1: LEDGERS[1]})
     assert certificate.problems == ()
-    assert certificate.unproved == ("pos[0] 20..30 by epoch 2: its ledger was dropped, the moves say so",)
-    assert "  not shown  pos[0] 20..30 by epoch 2: its ledger was dropped, the moves say so" in certificate.render()
+    assert certificate.unproved == ("pos[0] 20..30 by epoch 2: its ledger was dropped, only the moves show it",)
+    assert (
+        "  not shown  pos[0] 20..30 by epoch 2: its ledger was dropped, only the moves show it" in certificate.render()
+    )
     overlapping = {1: (*LEDGERS[1][:3], slice_(3, 20, 35))}
     assert not certify("retail.loyalty", MOVES, overlapping).complete
 

@@ -112,8 +112,8 @@ def test_a_source_without_grace_follows_its_upstream_by_the_same_column() -> Non
     silent = upstream_not_followed("story", binding, "window_end", None)
     other = upstream_not_followed("story", binding, "window_end", Final(time="window_start", ms=5))
     assert [finding.code for finding in (*silent, *other)] == ["upstream-not-followed"] * 2
-    assert "epoch 2 says of no time of it what is final" in silent[0].message
-    assert "says by 'window_start' what is final in it" in other[0].message
+    assert "epoch 2 does not report its final rows" in silent[0].message
+    assert "reports its final rows by 'window_start'" in other[0].message
 
 
 def test_fields_of_newer_code_about_final_rows_are_ignored() -> None:
@@ -159,11 +159,11 @@ def test_a_live_epoch_reads_only_live_epochs_after_any_move() -> None:
     (alone,) = move_refusals(links, {"a": 2})
     assert "Live epoch 1 of 'b' reads epoch 1 of 'a'" in alone and "kappa cutover a b --execute" in alone
     (early,) = move_refusals(links, {"b": 2})
-    assert "epoch 2 of 'b' reads epoch 2 of 'a', and epoch 1 of that is live" in early
+    assert "epoch 2 of 'b' reads epoch 2 of 'a', where epoch 1 is live" in early
     apart = [*links[:3], link("b", 2, building=True, reads=1)]
     assert move_refusals(apart, {"b": 2}) == []
     (wrong,) = move_refusals(apart, {"a": 2, "b": 2})
-    assert "epoch 2 of that would be live" in wrong
+    assert "where epoch 2 would be live" in wrong
 
 
 def test_a_move_must_not_stop_an_epoch_that_a_candidate_reads() -> None:

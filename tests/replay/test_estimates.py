@@ -35,7 +35,7 @@ def test_an_estimate_follows_from_rates(facts: Facts, plan_of: PlanOf) -> None:
     )
     assert ReplayPlan.from_json(plan.to_json()) == plan
     (line,) = [line for line in explain(plan) if line.startswith("  REPLAYED")]
-    assert "about 85 records, about 45 KB, about 8.5 KB in the lake, about 2 s as epoch 3 took;" in line
+    assert "about 85 records, about 45 KB, about 8.5 KB in the lake, about 2 s at the rate of epoch 3;" in line
 
 
 def test_an_estimate_includes_the_disk_space_of_a_seed(facts: Facts, plan_of: PlanOf) -> None:

@@ -41,7 +41,7 @@ def test_the_stages_of_an_explanation_are_those_of_the_plan(facts: Facts, marker
 
 def test_a_first_epoch_goes_live_by_itself(facts: Facts, plan_of: PlanOf) -> None:
     line = explain(plan_of(replace(facts, live=None)))[3]
-    assert line.startswith("  CUT_OVER   become live at once, reading on from pos[0]=0 pos[1]=0 (180 offsets so far)")
+    assert line.startswith("  CUT_OVER   go live immediately, reading on from pos[0]=0 pos[1]=0 (180 offsets so far)")
     assert line.endswith("records to loyalty are sent from there on")
 
 

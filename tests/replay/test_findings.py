@@ -197,7 +197,7 @@ def test_a_time_without_a_record_is_refused_and_not_moved_to_the_end(facts: Fact
     finding = only(plan)
     assert finding.code == "time-without-record"
     assert finding.message == (
-        "No record is of 2031-01-01T00:00:00+00:00 or later, the last one is of 2026-02-28T00:00:00+00:00: "
+        "No record has a time of 2031-01-01T00:00:00+00:00 or later, the last one is of 2026-02-28T00:00:00+00:00: "
         "pos[0] ends at 100, pos[1] ends at 80."
     )
     assert (plan.is_refused, plan.start, plan.stages) == (True, Offsets(), ())

@@ -93,7 +93,7 @@ def test_a_reset_without_a_selection_is_a_usage_error() -> None:
 
 @pytest.mark.parametrize("start", [FromSavepoint(seq=1), FromMarker()])
 def test_a_group_cannot_start_from_an_epoch(start: Any) -> None:
-    with pytest.raises(UsageError, match="one of a replay"):
+    with pytest.raises(UsageError, match="for replays only"):
         reset(start)
 
 

@@ -100,7 +100,7 @@ def test_time_and_grace_are_part_of_the_shape_of_tables_that_close() -> None:
     [
         ({"time": "sent"}, "seed-time-changed", "takes its time from 'sent', not from 'at'"),
         ({"time": None}, "seed-time-changed", "takes its time from Kafka's timestamp, not from 'at'"),
-        ({"time": None, "grace": None}, "seed-time-changed", "has no event time any more"),
+        ({"time": None, "grace": None}, "seed-time-changed", "no longer has event time"),
         ({"grace": "1 hour"}, "seed-grace-changed", "was 10 seconds in the savepoint and is 1 hour"),
         ({"grace": "1 second"}, "seed-grace-changed", "was 10 seconds in the savepoint and is 1 second"),
     ],

@@ -90,7 +90,7 @@ def test_a_shift_is_counted_from_the_live_epoch_and_never_leaves_the_log(
 
 def test_a_shift_outside_of_the_log_names_the_furthest_possible_one(facts: Facts, plan_of: PlanOf) -> None:
     finding = only(plan_of(with_log(facts, low=pos(20, 30)), start=ShiftBy(by=-60)))
-    assert finding.message == "pos[1] at 80 shifted by -60 is 20, and its log holds 30 to 80."
+    assert finding.message == "pos[1] at 80 shifted by -60 is 20, but its log holds 30 to 80."
     assert finding.remedy.startswith("Shift by -50 at most")
     assert finding.numbers["least"] == -50
 

@@ -47,7 +47,7 @@ def test_a_plan_says_which_topics_it_sends_to(facts: Facts, plan_of: PlanOf) -> 
     first = explain(plan_of(own(facts, live=None)))
     assert first[3].endswith("records to loyalty.e0004 are sent from there on")
     copied = explain(plan_of(own(facts), start=FromSavepoint(seq=5)))
-    assert copied[2].endswith("as of seq 5; what loyalty.e0004 is made of is sent there once")
+    assert copied[2].endswith("as of seq 5; the rows that loyalty.e0004 is made of are sent once")
 
 
 def test_held_topics_beside_a_versioned_one_are_named(facts: Facts, plan_of: PlanOf) -> None:
@@ -103,7 +103,9 @@ def test_a_plan_says_which_records_its_cutover_sends(facts: Facts, plan_of: Plan
     plan = plan_of(reconciled(facts))
     assert everything(plan) == []
     assert explain(plan)[3].endswith("nothing is sent (hold)")
-    assert explain(plan)[-1].startswith("At the cutover loyalty gets what differs in rewards from the epoch before")
+    assert explain(plan)[-1].startswith(
+        "At the cutover loyalty gets the differences of rewards from the previous epoch"
+    )
     assert ReplayPlan.from_json(plan.to_json()) == plan
     assert "reconciled" not in plan_of(facts).as_dict()
 
@@ -113,10 +115,10 @@ def test_a_plan_says_why_every_row_is_sent_if_nothing_can_be_compared(facts: Fac
     (no_table,) = everything(plan_of(reconciled(facts, shapes={})))
     assert "live epoch 3 has no table 'rewards'" in no_table
     (keyed,) = everything(plan_of(reconciled(facts, shapes={"tables/rewards": other})))
-    assert "keys it otherwise, by ['shop']" in keyed
-    assert "stay in it. Name the topic otherwise" in keyed
+    assert "has another key for it, ['shop']" in keyed
+    assert "stay in it. Give the topic another name" in keyed
     (held,) = everything(plan_of(reconciled(facts, reconciled={})))
-    assert "does not keep it to that table" in held
+    assert "does not reconcile it with that table" in held
     (new,) = everything(plan_of(reconciled(facts, topics=(), reconciled={})))
     assert new.endswith("No action needed: the topic is new.")
     assert everything(plan_of(replace(reconciled(facts), live=None))) == []

@@ -156,7 +156,7 @@ def timed(size: str = "1 minute", total: str = "a", **source: Any) -> Topology:
         (timed(size="5 minutes"), "upgrade-changes-operators", "size=5 minutes"),
         (timed(total="b"), "upgrade-changes-operators", "n=sum(b)"),
         (timed(time="sent"), "upgrade-changes-time", "takes its time from 'sent', not from 'at'"),
-        (timed(time=None, grace=None), "upgrade-changes-time", "no event time any more"),
+        (timed(time=None, grace=None), "upgrade-changes-time", "no longer has event time"),
     ],
 )
 def test_changed_operators_and_times_are_refused_with_their_former_values(
@@ -183,7 +183,7 @@ def test_a_topic_that_others_may_follow_keeps_its_final_times() -> None:
     for after in (followable(None), followable("window_start")):
         (finding,) = upgrade_rules.needs_replay(followable("window_end"), after)
         assert finding.code == "upgrade-changes-topics"
-        assert "topic 'told' no longer says by 'window_end' what is final" in finding.message
+        assert "topic 'told' no longer reports final rows by 'window_end'" in finding.message
 
 
 def followed(**how: str) -> Topology:
@@ -201,7 +201,7 @@ def test_a_source_cannot_change_between_grace_and_following_its_upstream() -> No
 
 
 @pytest.mark.parametrize(
-    ("grace", "effect"), [("1 hour", "what is closed stays closed"), ("1 second", "closes with the next slice")]
+    ("grace", "effect"), [("1 hour", "what is closed stays closed"), ("1 second", "close with the next slice")]
 )
 def test_a_changed_grace_is_reported_with_its_effect(grace: str, effect: str) -> None:
     (finding,) = upgrade_rules.needs_replay(timed(), timed(grace=grace))

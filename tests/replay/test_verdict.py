@@ -118,7 +118,7 @@ def test_drift_thresholds_and_failures_are_readable_with_measured_values() -> No
     lines = full.render()
     assert "    columns added: tier" in lines and "    columns masked: card" in lines
     assert (
-        "    column points: changed in 1 keys; sum 5 -> 7.5, difference 2.5 in the mean, at most 2.5, 2.5 % of the "
+        "    column points: changed in 1 keys; sum 5 -> 7.5, mean difference 2.5, at most 2.5, 2.5 % of the "
         "column" in lines
     )
     assert "  threshold rewards.drift.points: found 2.5 %, allowed 10 %: kept" in lines

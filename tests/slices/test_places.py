@@ -20,4 +20,6 @@ def test_a_recreated_topic_is_reported_with_the_remedy_of_a_plan() -> None:
         check_topics(broker(pos="b"), {"pos": "a"})
     (finding,) = recreated_topics({"pos": "a"}, {"pos": "b"}, "the epoch")
     assert str(refused.value) == str(finding)
-    assert finding.remedy.startswith("No epoch of the topology can go on in the new one. Deploy it under a new name")
+    assert finding.remedy.startswith(
+        "No epoch of the topology can continue in the new topic. Deploy the topology under a new name"
+    )

@@ -86,7 +86,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command=f"plan NAME --upstream {above.name}=7",
         numbers={"topology": above.name, "epoch": 7, "known": [1]},
-        says="is to read epoch 7",
+        says="should read epoch 7",
         remedy=f"kappa status {above.name}",
     )
 
@@ -112,7 +112,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topology": above.name, "epoch": 1},
-        says="has no commit on record that says",
+        says="records how far its versioned topics are filled",
         remedy=f"kappa upgrade {above.name}",
     )
 
@@ -125,7 +125,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topology": above.name, "epoch": 1},
-        says="says of no time of it what is final",
+        says="does not report its final rows",
         remedy="grace='10 seconds'",
     )
 
@@ -159,7 +159,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME --upstream retail.loyalty=1",
         numbers={"topology": "retail.loyalty"},
-        says="no source is of it",
+        says="no source comes from it",
         remedy="correct the name",
     )
 

@@ -28,7 +28,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topic": out, "column": "at"},
-        says="windows of what reads it would be other ones",
+        says="windows of its readers would differ",
         remedy=f"--entity-name {out} --add-config message.timestamp.type=CreateTime",
     )
 
@@ -61,7 +61,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topic": out, "policy": "compact", "column": "id"},
-        says="takes no record without a key",
+        says="refuses records without a key",
         remedy="Declare the column NOT NULL",
     )
 
@@ -72,7 +72,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topic": out, "of": "moves"},
-        says="all but the newest are removed",
+        says="all but the newest row of each key are removed",
         remedy="cleanup.policy=delete",
     )
 
@@ -83,7 +83,7 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topic": out, "of": "balances", "ms": 604_800_000},
-        says="a reader lacks the keys",
+        says="a reader misses the keys",
         remedy="cleanup.policy=compact",
     )
 
@@ -94,6 +94,6 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME",
         numbers={"topic": out, "bytes": 1000, "source": here.topic},
-        says="it stops the epoch at a row that is larger",
+        says="a larger row stops the epoch",
         remedy="max.message.bytes=",
     )

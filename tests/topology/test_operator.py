@@ -77,9 +77,9 @@ def test_an_operator_whose_rows_are_used_is_listed() -> None:
     minutes = tumbling_window(TICKS, table="minutes", **MINUTE)
     hours = tumbling_window(minutes.final, key="symbol", size="1 hour", aggregates=COUNT, table="hours")
 
-    with pytest.raises(TopologyError, match="reads what tumbling_window 'minutes' emits, which is not among"):
+    with pytest.raises(TopologyError, match="reads rows of tumbling_window 'minutes', which is not among"):
         topology(operators=[hours])
-    with pytest.raises(TopologyError, match="output 'stats' is of what tumbling_window 'minutes' emits"):
+    with pytest.raises(TopologyError, match="output 'stats' has the rows of tumbling_window 'minutes'"):
         topology(
             operators=[hours, minutes][:0],
             tables=[Table(name="t", key="id", schema="id STRING NOT NULL")],
@@ -116,7 +116,9 @@ def test_a_topology_needs_a_step_or_operators() -> None:
 def test_sources_with_different_columns_need_declared_rows() -> None:
     other = Source(topic="trades", schema="symbol STRING, at BIGINT", time="at", grace="10 seconds")
 
-    with pytest.raises(TopologyError, match=r"source 'ticks' and source 'trades', whose columns differ. Say what rows"):
+    with pytest.raises(
+        TopologyError, match=r"source 'ticks' and source 'trades', whose columns differ. Declare the rows"
+    ):
         tumbling_window([TICKS, other], table="minutes", **MINUTE)
     assert tumbling_window([TICKS, TRADES], table="minutes", **MINUTE).inputs[0].topics == ("ticks", "trades")
 

@@ -72,7 +72,7 @@ def test_a_shape_written_by_earlier_code_hides_nothing() -> None:
 
 
 def test_only_a_table_of_an_operator_has_internal_columns_of_its_own() -> None:
-    with pytest.raises(TopologyError, match=r"internal=\['n'\] is of tables that an operator keeps"):
+    with pytest.raises(TopologyError, match=r"internal=\['n'\] is only for tables that an operator keeps"):
         Table(name="t", key="id", schema="id STRING NOT NULL, n BIGINT", internal=["n"])
     with pytest.raises(TopologyError, match=r"internal columns \['m'\] are not in its schema"):
         Table(name="t", key="id", schema="id STRING NOT NULL, n BIGINT", internal=["m"], made_by="me")

@@ -46,7 +46,7 @@ def test_a_topology_without_mistakes_knows_its_parts() -> None:
         (lambda: topology(outputs=[]), "do nothing"),
         (lambda: topology(outputs=[ROWS, ROWS]), "more than once"),
         (lambda: topology(tables=[Table(name="rows", key=["id"], schema="id STRING NOT NULL")]), "more than once"),
-        (lambda: topology(outputs=[ROWS, Topic(name="out", of="row", key="id")]), "none of"),
+        (lambda: topology(outputs=[ROWS, Topic(name="out", of="row", key="id")]), "not one of"),
         (lambda: topology(outputs=[ROWS, Topic(name="out", of="rows", key="ident")]), "not columns"),
         (lambda: topology(outputs=[ROWS, Topic(name="in", of="rows", key="id")]), "feed itself"),
         (lambda: Topic(name="no spaces", of="rows", key="id"), "Kafka allows"),
@@ -131,7 +131,9 @@ def test_a_topic_of_expiring_state_is_refused() -> None:
     windows = Table(
         name="windows", key=["id"], schema="id STRING NOT NULL", made_by="tumbling_window(size=1 day)", expires=True
     )
-    with pytest.raises(TopologyError, match="the state of tumbling_window, whose rows go when their time is over"):
+    with pytest.raises(
+        TopologyError, match="the state of tumbling_window, whose rows are removed when their time is over"
+    ):
         Topology(
             name="a.b",
             version="1",
@@ -150,10 +152,13 @@ def test_a_key_of_one_column_is_a_name_or_a_list() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"record": "OrderPlaced"}, "has record, and format='json' has no record types"),
-        ({"defaults": {"id": "x"}}, "has defaults, and format='json' has no record types"),
+        ({"record": "OrderPlaced"}, "has record, but format='json' has neither record types"),
+        ({"defaults": {"id": "x"}}, "has defaults, but format='json' has neither record types"),
         ({"format": "avro", "record": ["Order Placed"]}, "is not a name of an Avro record"),
-        ({"format": "avro", "defaults": {"none": 1}}, r"defaults of \['none'\], which are not in its schema"),
+        (
+            {"format": "avro", "defaults": {"none": 1}},
+            r"defaults are given for \['none'\], which are not in its schema",
+        ),
     ],
 )
 def test_record_types_and_defaults_are_those_of_avro(values: dict[str, Any], reason: str) -> None:

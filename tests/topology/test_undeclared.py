@@ -32,8 +32,8 @@ def loaded(folder: Path, *body: str) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('rows = slice["pos"].join(slice.table("keept"), "id")', r"reads table 'keept'.* declared are \['kept'\]"),
-        ('rows = slice["poss"]', r"reads topic 'poss'.* declared are \['pos'\]"),
+        ('rows = slice["pos"].join(slice.table("keept"), "id")', r"reads table 'keept'.* declared: \['kept'\]"),
+        ('rows = slice["poss"]', r"reads topic 'poss'.* declared: \['pos'\]"),
         ('rows = (lambda: slice.table("other"))()', "reads table 'other'"),
     ],
 )

@@ -96,7 +96,7 @@ def test_calls_beyond_the_queue_are_refused_at_once_and_places_are_released() ->
         released = threading.Event()
         open_calls = [asyncio.ensure_future(bounded.run(released.wait)) for _ in range(3)]
         await asyncio.sleep(0)
-        with pytest.raises(Problem, match="Too many queries run and wait"):
+        with pytest.raises(Problem, match="Too many queries are running and waiting"):
             await bounded.run(lambda: None)
         released.set()
         await asyncio.gather(*open_calls)
@@ -111,7 +111,7 @@ def test_waiting_and_running_too_long_are_different_problems_and_release_the_pla
         released = threading.Event()
         first = asyncio.ensure_future(bounded.run(released.wait))
         await asyncio.sleep(0)
-        with pytest.raises(Problem, match="Too many queries run at the moment"):
+        with pytest.raises(Problem, match="Too many queries are running"):
             await bounded.run(lambda: None)
         with pytest.raises(Problem, match="takes longer than"):
             await first

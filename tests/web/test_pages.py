@@ -120,7 +120,7 @@ def test_the_first_page_shows_each_topology_with_its_state_and_concerns(full: Co
         "epoch 2 replays, 44 %",
         "The driver of live epoch 1 is stuck. slice 61 failed 3 times",
         "Epoch 3 is verified and differs from the live one",
-        "Epoch 2 is verified and its verification failed",
+        "Epoch 2 failed its verification",
         "retail.baskets starting none",
     ):
         assert part in text
@@ -129,8 +129,8 @@ def test_the_first_page_shows_each_topology_with_its_state_and_concerns(full: Co
 def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change(full: Config) -> None:
     answer = client(full).get(f"/topologies/{NAME}")
     text = text_of(answer.text)
-    assert "Readers go from epoch 2 to epoch 3, in one step" in text
-    assert "Epoch 3 goes for good, with its tables, topics and consumer group. Readers keep epoch 2." in text
+    assert "Readers move from epoch 2 to epoch 3 in one step" in text
+    assert "Epoch 3 is removed for good, with its tables, topics and consumer group. Readers keep epoch 2." in text
     assert f'href="/dags/cutover__{NAME}" target="_top"' in answer.text
     assert "100 % of the plan’s range: 124,000 of 124,000 offsets" in text
     assert "waiting" in text and "reading and computing" in text and "Of the last" in text
@@ -186,7 +186,7 @@ def test_an_epoch_shows_plan_findings_stages_and_difference_with_samples(full: C
 def test_a_certificate_is_drawn_by_partition_and_says_that_kafka_was_not_asked(full: Config) -> None:
     html = client(full).get(f"/topologies/{NAME}/certificate").text
     text = text_of(html)
-    assert "complete By the ledgers, each offset was sent by exactly one epoch. Live is epoch 2." in text
+    assert "complete By the ledgers, each offset was sent by exactly one epoch. Epoch 2 is live." in text
     assert "Kafka was not asked" in text and f"kappa certify {NAME}" in text
     assert "epoch 1: offsets 0 to 16,000" in text and "epoch 2: offsets 16,000 to 22,000" in text
     assert html.count('class="bar"') == 4
@@ -291,7 +291,7 @@ def test_a_client_that_accepts_json_gets_a_problem_body(full: Config) -> None:
 def test_an_absent_lake_gives_a_page_that_retries(tmp_path: Path) -> None:
     config = replace(settings(tmp_path), lake=str(tmp_path / "unmounted"))
     answer = client(config).get("/")
-    assert answer.status_code == 503 and "Not at the moment" in answer.text and "unmounted" in answer.text
+    assert answer.status_code == 503 and "Not available now" in answer.text and "unmounted" in answer.text
     assert answer.headers["retry-after"] and 'data-refresh="5"' in answer.text
 
 
@@ -545,7 +545,7 @@ def test_the_page_says_that_the_broker_does_not_answer(empty: Config) -> None:
     story.move(1, None, 0, now)
     story.ledger(1, steady(now, 3))
     asking = client(empty)
-    assert "Kafka does not answer. Lag is not known." in until(
+    assert "Kafka does not answer. The lag is not known." in until(
         lambda: text if "Kafka does not" in (text := text_of(asking.get("/").text)) else ""
     )
 

@@ -1,7 +1,7 @@
 """The command line: ``kappa --help``.
 
-What changes something is a dry run unless ``--execute`` is given. Exit codes: 0 done, 1 refused or verdict failed,
-2 usage, 3 a dependency is unreachable.
+A command that changes something is a dry run unless ``--execute`` is given. Exit codes: 0 done, 1 refused or verdict
+failed, 2 usage, 3 a dependency is unreachable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["app", "main"]
 
 
 def __getattr__(name: str) -> Any:
-    """The commands, imported when they are asked for: a package that brings some may import the options before."""
+    """The commands, imported on first use, so that a package that adds some can import the options before."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from kappa.cli import commands

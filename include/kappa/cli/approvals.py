@@ -13,7 +13,7 @@ from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, actor, con
 from kappa.config import Config
 from kappa.errors import MoveRefusedError
 
-#: Characters of the hash by which what was shown is known again.
+#: Characters of the hash that identifies the state that was shown.
 _SHOWN = 12
 
 
@@ -27,7 +27,7 @@ def approve(
     topology: Topology,
     epoch: Annotated[int | None, typer.Argument(help="Number of the epoch; by default the candidate.")] = None,
     shown: Annotated[
-        str, typer.Option("--shown", help="Hash of what was shown; refused if that has changed since.")
+        str, typer.Option("--shown", help="Hash of the state that was shown; refused if that has changed since.")
     ] = "",
     reason: Reason = "",
     execute: Execute = False,
@@ -35,8 +35,8 @@ def approve(
 ) -> None:
     """Approve a verified epoch: its code, its report and the live epoch that it replaces, as they are shown.
 
-    `kappa cutover` moves readers. A topology may ask for one approval or for two people (`approvals=`). Where the lake
-    or the drivers are not this host's own, only approvals in Airflow count, and this one is refused.
+    `kappa cutover` moves readers. A topology may require one approval or those of two people (`approvals=`). Where the
+    lake or the drivers are not this host's own, only approvals in Airflow count, and this one is refused.
     """
     from kappa.record.epochs import Epochs
 
@@ -46,14 +46,14 @@ def approve(
     name = hashlib.sha256(json_text.dumps(terms.to_dict(), sort_keys=True).encode()).hexdigest()[:_SHOWN]
     if shown and shown != name:
         raise MoveRefusedError(
-            f"Epoch {number} of {topology!r} is {name} now, and {shown} was shown: code, report or live epoch changed. "
-            f"Look at it again: kappa approve {topology} {number}"
+            f"Epoch {number} of {topology!r} is {name} now, but {shown} was shown: code, report or live epoch changed. "
+            f"Review it again: kappa approve {topology} {number}"
         )
     if not json:
         replaced = "no epoch" if terms.live is None else f"epoch {terms.live}"
         say(f"Epoch {number} of {topology} would replace {replaced}. Code {terms.code[:12]}, verdict {terms.verdict}.")
         say(control.diff(settings, topology, number).render())
-        say(f"This is {name}: with --shown {name} an approval is refused once any of it changed.")
+        say(f"The hash of this state is {name}: an approval with --shown {name} is refused after any change.")
     act = control.approve.planned(settings, terms, actor=actor(), reason=reason)
     if not execute:
         about = {"topology": topology, "epoch": number, "shown": name, **_state(settings, topology, number)}
@@ -67,11 +67,11 @@ def approve(
         return
     say(f"Epoch {number} of {topology} is approved by {by}.")
     way = f"kappa cutover {topology} --execute"
-    say(f"{missing} more has to: another person calls the same." if missing else f"Readers are moved by: {way}")
+    say(f"{missing} more is needed: another person runs the same command." if missing else f"To move readers: {way}")
 
 
 def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
-    """Say that a verified epoch is not to go live: its driver stops, and its tables stay for KAPPA_REJECTED_HOURS."""
+    """Reject a verified epoch: it does not go live, its driver stops, and its tables stay for KAPPA_REJECTED_HOURS."""
     settings = config()
     act = control.reject.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
@@ -80,7 +80,7 @@ def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
     act.make()
     say(
         f"Epoch {epoch} of {topology} is rejected; its tables are kept for {settings.rejected_hours:g} hours. To "
-        f"take it up again: kappa start {topology} --epoch {epoch} --execute"
+        f"resume it: kappa start {topology} --epoch {epoch} --execute"
     )
 
 

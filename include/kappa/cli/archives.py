@@ -34,18 +34,19 @@ def register(app: typer.Typer) -> None:
 def start(
     topics: Topics,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until stopped: Ctrl-C, or `kappa archive stop`.")
+        bool, typer.Option("--follow", help="Continue until stopped: Ctrl-C, or `kappa archive stop`.")
     ] = False,
     every: Annotated[float, typer.Option("--every", help="Seconds between two slices while following.")] = 60.0,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on after records that retention removed before they were archived.")
+        bool,
+        typer.Option("--skip-lost", help="Continue after records that retention removed before they were archived."),
     ] = False,
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Archive topics from where their archives end up to their stable ends.
+    """Archive topics from the ends of their archives up to the stable ends of the topics.
 
-    Bounded, and goes on where it was stopped.
+    The run ends there; the next one continues from there.
     """
     from kappa.archive import overview
     from kappa.archive.writer import Archiver
@@ -84,10 +85,10 @@ def start(
 
 @group.command()
 def status(
-    topic: Annotated[str | None, typer.Argument(help="Kafka topic; all that are archived when left out.")] = None,
+    topic: Annotated[str | None, typer.Argument(help="Kafka topic; by default all that are archived.")] = None,
     json: Json = False,
 ) -> None:
-    """Show what the archives cover, without a gap, and how far they are behind the log."""
+    """Show the offsets that archives cover without a gap, and how far they are behind the log."""
     from kappa.archive import overview
     from kappa.archive.reader import archived_topics
 
@@ -114,7 +115,7 @@ def status(
 
 @group.command()
 def stop(topics: Topics, execute: Execute = False) -> None:
-    """End the archivers of topics, wherever they run, between two slices. What they archived stays."""
+    """Stop the archivers of topics, wherever they run, between two slices. Archived records stay."""
     from kappa.archive import overview
 
     settings = config()

@@ -30,7 +30,7 @@ Zone = Annotated[
 Outputs = Annotated[
     list[str] | None,
     typer.Option(
-        "--output", help="Append output, or table of closed windows, to replace; may be repeated. All by default."
+        "--output", help="Append output, or table of closed windows, to replace; may be repeated. By default all."
     ),
 ]
 
@@ -53,10 +53,11 @@ def backfill(
 ) -> None:
     """Compute rows of append outputs again for an interval of time, and replace them in the live epoch.
 
-    Rows of windows and joins belong to it by event time; others by the time that the partition of their record had
-    reached with it. Records are read from the log or an archive and computed beside the live stream, with the code of
-    the live epoch. The driver of the live epoch then replaces the rows between two slices, in one commit. Running
-    totals, sessions and joins with the newest rows of a table need `kappa replay`. Topics get nothing.
+    Rows of windows and joins belong to the interval by event time; other rows by the time that the partition of their
+    record had reached with that record. Records are read from the log or an archive and computed beside the live
+    stream, with the code of the live epoch. The driver of the live epoch then replaces the rows between two slices, in
+    one commit. Running totals, sessions and joins with the newest rows of a table need `kappa replay`. Nothing is sent
+    to topics.
     """
     from kappa.control.backfills import backfill as backfills
     from kappa.control.backfills import backfill_plan
@@ -100,7 +101,7 @@ def _backfill(
     end_spark: Callable[[], None],
     json: bool,
 ) -> Act[Event]:
-    """A backfill from its computation to its request; Spark ends in between, whose cores the driver may need."""
+    """A backfill from its computation to its request. Spark ends in between, because the driver may need its cores."""
     from kappa.control.backfills import backfill as backfills
 
     requests: list[Event] = []
@@ -118,8 +119,8 @@ def _backfill(
     epoch = f"epoch {proposal.epoch} of {proposal.topology}"
     computation = f"compute {proposal.offsets:,} offsets again in the folder {proposal.folder} of {epoch}, and compare"
     replacement = (
-        f"have the driver of live {epoch} replace the rows between two slices, unless the epoch or its code is another "
-        "by then; it is started unless it runs or is to be stopped"
+        f"let the driver of live {epoch} replace the rows between two slices, unless the epoch or its code has changed "
+        "by then, and start the driver unless it runs or should stop"
     )
     return Act(
         effects=(

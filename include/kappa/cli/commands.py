@@ -31,8 +31,8 @@ app = typer.Typer(
     name="kappa",
     cls=KappaGroup,
     help="Change the code of a running stream, recompute its history beside it, prove it, swap it over, and back.",
-    epilog="What changes something is a dry run unless --execute is given. Exit codes: 0 done, 1 refused, 2 usage, 3 "
-    "unreachable.",
+    epilog="A command that changes something is a dry run unless --execute is given. Exit codes: 0 done, 1 refused, 2 "
+    "usage, 3 unreachable.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

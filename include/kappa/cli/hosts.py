@@ -1,4 +1,4 @@
-"""Commands about the hosts of drivers: being one, and where the drivers answer Prometheus."""
+"""Commands for hosts of drivers: running as one, and the endpoints of drivers for Prometheus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def drivers(
         bool, typer.Option("--check", help="Name each wanted driver that does not run or is stuck, and exit.")
     ] = False,
 ) -> None:
-    """Be a host for drivers: start those that are wanted and missing, until SIGTERM or Ctrl-C."""
+    """Run as a host of drivers: start each wanted driver that does not run, until SIGTERM or Ctrl-C."""
     from kappa.driver.processes import host
 
     if check:
@@ -45,7 +45,7 @@ def drivers(
 
 
 def metrics(json: Json = False) -> None:
-    """Show where the drivers answer Prometheus; as JSON, what its file_sd_configs read."""
+    """Show where the drivers answer Prometheus; with --json in the format of its file_sd_configs."""
     from kappa.driver.processes.targets import targets as all_targets
 
     targets = all_targets(config())
@@ -57,4 +57,4 @@ def metrics(json: Json = False) -> None:
     ]
     table(rows, ["topology", "epoch", "endpoint"])
     if not rows:
-        say("No driver has an endpoint: set KAPPA_METRICS=0 and start the drivers again.")
+        say("No driver has an endpoint: set KAPPA_METRICS=0 and restart the drivers.")

@@ -1,4 +1,4 @@
-"""Commands that start, stop, swap and remove epochs, and what they left."""
+"""Commands that start, stop, swap and remove epochs, and remove their leftovers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by def
 KeepOld = Annotated[
     bool,
     typer.Option(
-        "--keep-old-running", help="Let the old driver follow on without sending: a rollback then needs no wait."
+        "--keep-old-running", help="Let the old driver continue without sending, so that a rollback needs no wait."
     ),
 ]
 
@@ -59,9 +59,9 @@ def start(
     wait: Wait = True,
     json: Json = False,
 ) -> None:
-    """Start a driver, the live epoch's unless --epoch says which; a topology that was never live gets its first epoch.
+    """Start a driver, by default the live epoch's. A topology that was never live gets its first epoch.
 
-    A driver that is stuck tries again.
+    A stuck driver tries again.
     """
     settings = config()
     act = control.start.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason, allow=allow or ())
@@ -84,11 +84,11 @@ def start(
 def stop(
     topology: Topology, epoch: OneEpoch = None, reason: Reason = "stop", execute: Execute = False, wait: Wait = True
 ) -> None:
-    """Stop a driver at its next slice boundary. Nothing is lost; `kappa start` goes on from there."""
+    """Stop a driver at its next slice boundary. Nothing is lost; `kappa start` continues from there."""
     settings = config()
     act = control.stop.planned(settings, topology, epoch=epoch, actor=actor(), reason=reason, wait=wait)
     if not execute:
-        show(act, otherwise="the driver is stopped, or stops, as it was asked to")
+        show(act, otherwise="the driver is stopped, or is stopping")
         return
     stopped = act.make()
     say(f"Epoch {stopped} of {topology} is {control.driver_status(settings, topology, stopped).state}.")
@@ -112,7 +112,7 @@ def cutover(
         typer.Option(
             "--override",
             metavar="REASON",
-            help="Move readers without approvals that the topology asks for, for this reason, which stays on record.",
+            help="Move readers without approvals that the topology requires; this reason stays on record.",
         ),
     ] = "",
     execute: Execute = False,
@@ -121,7 +121,7 @@ def cutover(
 ) -> None:
     """Make a verified candidate live: the old epoch yields, the new one takes over at the same offset, in one step.
 
-    Of several topologies the candidates go live together: they take over at equal offsets, and one commit moves all
+    With several topologies, the candidates go live together: they take over at equal offsets, and one commit moves all
     readers, or none.
     """
     from kappa.record.epochs import Epochs
@@ -150,15 +150,16 @@ def rollback(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Go back to a retired epoch: it catches up with its own code, then takes over. Also the way forward again.
+    """Go back to a retired epoch: it catches up with its own code, then takes over. The same command goes forward
+    again.
 
-    Of several topologies the epochs come back together: all or none.
+    With several topologies, the epochs come back together: all or none.
     """
     from kappa.control import cutover as moves
 
     settings = config()
     _check_names(topologies, to, "--to")
-    live = _live(settings, topologies)  # to catch up may take hours, and readers be moved meanwhile
+    live = _live(settings, topologies)  # catching up may take hours, and readers may be moved meanwhile
     recall = moves.recall_together.planned(settings, dict.fromkeys(topologies, to), actor=actor(), reason=reason)
 
     def hand_over() -> None:
@@ -181,7 +182,7 @@ def rollback(
 
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
-    """Give a candidate up and remove what it left. The live epoch is not touched."""
+    """Abort a candidate and remove what it left. The live epoch is not touched."""
     from kappa.record.epochs import Epochs
 
     settings = config()
@@ -196,7 +197,7 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
 
 
 def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
-    """Remove a retired epoch for good: no rollback to it any more. Never a live one."""
+    """Remove a retired epoch permanently: no rollback to it is possible any more. A live epoch is refused."""
     settings = config()
     act = control.retire.planned(settings, topology, epoch, actor=actor(), reason=reason)
     if not execute:
@@ -207,9 +208,9 @@ def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
 
 
 def housekeeping(execute: Execute = False, json: Json = False) -> None:
-    """Find what is left over of epochs that ended or are on no record, and remove it.
+    """Find leftovers of epochs that have ended or are not on record, and remove them.
 
-    Nothing of an epoch that is kept.
+    Epochs that are kept are not touched.
     """
     settings = config()
     report = control.housekeeping(settings)
@@ -239,7 +240,7 @@ def _size(size_bytes: int | None) -> str | None:
 
 
 def _expiry(settings: Config) -> Expiry:
-    """Withdraws a handover whose time is over while this command waits for it: the driver that should may hang."""
+    """Withdraws a handover that times out while this command waits for it: the driver that should do so may hang."""
     from kappa.driver.handovers.expiry import Expiry
     from kappa.record.epochs import Epochs
 
@@ -252,7 +253,7 @@ def _expiry(settings: Config) -> Expiry:
 
 
 def _arrive(settings: Config, members: dict[str, int], wait: bool, json: bool) -> None:
-    """Wait for the cutover of one topology or several, and show what came of it."""
+    """Wait for the cutover of one topology or several, and show its outcome."""
     from kappa.control import cutover as moves
 
     if wait and len(members) == 1:
@@ -286,7 +287,7 @@ def _handover(
     override: str = "",
     replaces: dict[str, int] | None = None,
 ) -> Act[None]:
-    """The cutover of one topology or several, from these live epochs; by default from those of now."""
+    """The cutover of one topology or several, from these live epochs; by default from the present ones."""
     from kappa.control import cutover as moves
 
     return moves.cut_over_together.planned(
@@ -302,7 +303,7 @@ def _handover(
 
 
 def _live(settings: Config, topologies: Iterable[str]) -> dict[str, int]:
-    """Topology -> its live epoch, of those that have one."""
+    """Topology -> its live epoch, for those that have one."""
     from kappa.record.epochs import Epochs
 
     epochs = Epochs(settings.lake)
@@ -315,27 +316,28 @@ def _check_names(topologies: list[str], epoch: int | None, option: str) -> None:
     if twice:
         raise UsageError(f"{', '.join(twice)} is named twice: an epoch goes live once.")
     if epoch is not None and len(topologies) > 1:
-        raise UsageError(f"{option} {epoch} is of one topology, and {len(topologies)} are named. Leave it out.")
+        raise UsageError(f"{option} {epoch} belongs to one topology, but {len(topologies)} are named. Omit it.")
 
 
 def _check_accepted(topologies: list[str], accepted: list[str]) -> None:
     unknown = sorted(set(accepted) - set(topologies))
     if unknown:
         raise UsageError(
-            f"--accept-verdict names {', '.join(unknown)}; what is cut over is {', '.join(topologies)}. "
-            "It takes the name of the topology whose failed verdict is accepted."
+            f"--accept-verdict names {', '.join(unknown)}, but the cutover is of {', '.join(topologies)}. Name the "
+            "topology whose failed verdict is accepted."
         )
 
 
 def _left_behind(settings: Config, topologies: list[str]) -> list[str]:
-    """What went live together with those that go back and would stay."""
+    """Warnings of topologies that went live together with these and would not go back."""
     from kappa.record.epochs import Epochs
     from kappa.record.moves import others_of
 
     epochs = Epochs(settings.lake)
     groups = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}
     return [
-        f"{name} went live together with {rest_of_group(others, name)}; what is not named here stays where it is."
+        f"{name} went live together with {rest_of_group(others, name)}; a topology that is not named here stays where "
+        "it is."
         for name, others in groups.items()
         if set(others) - set(topologies)
     ]

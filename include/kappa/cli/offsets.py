@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Group = Annotated[str, typer.Option("--group", help="Name of the consumer group.")]
 Topics = Annotated[
-    list[str] | None, typer.Option("--topic", help="A topic, pos, or partitions of it, pos:0,2; may be repeated.")
+    list[str] | None,
+    typer.Option("--topic", help="A topic (pos) or some of its partitions (pos:0,2); may be repeated."),
 ]
 Export = Annotated[
     Path | None,
@@ -45,10 +46,10 @@ def offsets(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Show where a consumer group stands, or set it; any group but those of Kappa's epochs.
+    """Show the offsets of a consumer group, or set them, for any group but those of Kappa's epochs.
 
-    What cannot be done as asked is refused, exit code 1, and the group stays as it is: an offset outside the log, a
-    time without a record, an unknown topic or partition, a group with active members.
+    A request that cannot be met exactly is refused with exit code 1, and the group stays as it is: an offset outside
+    the log, a time without a record, an unknown topic or partition, a group with active members.
     """
     from kappa.control import groups
     from kappa.kafka.broker import Broker
@@ -62,7 +63,9 @@ def offsets(
             if execute:
                 raise UsageError("Say where to set the group: --to-earliest, --to-datetime, --to-offset or another.")
             if selected:
-                raise UsageError("--topic selects what is set. Say where to, or leave it out to see all of the group.")
+                raise UsageError(
+                    "--topic selects the partitions to set. Say where to, or omit it to see the whole group."
+                )
             _show(groups.positions(broker, group), export, json)
             return
         reset = groups.plan_reset(broker, GroupRequest(group=group, start=start, partitions=selected))

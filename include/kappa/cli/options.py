@@ -24,7 +24,7 @@ from kappa.offsets.vector import Offsets
 
 
 def completed(incomplete: str) -> list[str]:
-    """Names of deployed topologies that begin so: for the shell, which shows no error."""
+    """Names of deployed topologies that begin with this text, for the shell, which shows no error."""
     from kappa.topology import registry
 
     try:
@@ -48,12 +48,14 @@ Allow = Annotated[
     list[str] | None,
     typer.Option("--allow", help="Let findings with this code warn instead of refusing; may be repeated."),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the command only says what it would do.")]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Do it. Without this option the command only shows what it would do.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Reason = Annotated[str, typer.Option("--reason", help="Reason, kept in the history.")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait/--detach", help="Wait and show progress, or return at once. Ctrl-C only ends the waiting."),
+    typer.Option("--wait/--detach", help="Wait and show progress, or return immediately. Ctrl-C ends only the wait."),
 ]
 
 
@@ -63,7 +65,7 @@ def config() -> Config:
 
 
 def actor() -> str:
-    """The user that runs the command, for the history: as whom the system knows the process, whatever variables say."""
+    """The user that runs the command, for the history: the system's user of the process, whatever variables say."""
     number = os.getuid()
     try:
         return pwd.getpwuid(number).pw_name
@@ -113,7 +115,7 @@ class KappaGroup(typer.core.TyperGroup):
     """Commands that can say how they were called."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
-        """Keep the words of the call, which parsing uses up."""
+        """Keep the words of the call, because parsing consumes them."""
         _call.set(tuple(sys.argv[1:] if args is None else args))
         return super().main(args, *more, **named)
 
@@ -122,13 +124,13 @@ _call: ContextVar[tuple[str, ...]] = ContextVar("kappa_call", default=())
 
 
 def show(act: Act[Any], *, otherwise: str = "", way: str = "", json: bool = False, **values: Any) -> None:
-    """A dry run: print every effect in order, and how to have them made.
+    """A dry run: print every effect in order, and how to make them.
 
     Args:
-        otherwise: what is so already, where there is none.
-        way: how to have them made; empty for the same call with ``--execute``.
+        otherwise: the present state, for an act without effects.
+        way: how to make them; empty for the same call with ``--execute``.
         json: whether to print them for programs.
-        values: what else programs get.
+        values: further values for programs.
     """
     if json:
         effects = [{"effect": effect.what, **effect.values} for effect in act.effects]

@@ -25,7 +25,7 @@ SeedOption = Annotated[
     str | None,
     typer.Option(
         "--seed",
-        help="What the tables hold at the start: empty, from-savepoint or from-changelog. By default what goes with "
+        help="Content of the tables at the start: empty, from-savepoint or from-changelog. By default it follows from "
         "the start.",
     ),
 ]
@@ -39,32 +39,29 @@ ThresholdOption = Annotated[
 ]
 ArchiveOption = Annotated[
     bool,
-    typer.Option(
-        "--archive/--no-archive", help="Read what an archive has of the topics from there, or all from Kafka."
-    ),
+    typer.Option("--archive/--no-archive", help="Read the records that an archive has from there, or all from Kafka."),
 ]
 DeterminismOption = Annotated[
     bool,
     typer.Option(
         "--determinism",
-        help="Compute the range twice, in slices of two sizes, and fail "
-        "where they differ. The plan names what in the step may differ (a clock, rand, first of unordered rows), which "
-        "starts Spark.",
+        help="Compute the range twice, in slices of two sizes, and fail if the results differ. The plan names parts of "
+        "the step that may differ (a clock, rand, first of unordered rows); this starts Spark.",
     ),
 ]
 CutsOption = Annotated[
     str,
     typer.Option(
         "--cuts",
-        help="Where slices end: `time` cuts by time, in slices as large as allowed; `live` where slices of the live "
-        "epoch ended, so that results that depend on the slices are compared too.",
+        help="Where slices end: `time` cuts by time, in slices as large as allowed; `live` ends them where slices of "
+        "the live epoch ended, so that results that depend on the slices are compared too.",
     ),
 ]
 UpstreamOption = Annotated[
     list[str] | None,
     typer.Option(
         "--upstream",
-        help="For a topology that reads versioned topics of others: which epoch of another one to read, for example "
+        help="For a topology that reads versioned topics of others: the epoch of another one to read, for example "
         "retail.loyalty=4; by default its live epoch. May be repeated.",
     ),
 ]
@@ -103,7 +100,7 @@ def plan(
     reason: Reason = "",
     json: Json = False,
 ) -> None:
-    """Show what a replay would do and objections to it. Changes nothing; exit code 1 when it would be refused."""
+    """Show what a replay would do, with objections to it. Changes nothing; exit code 1 if it would be refused."""
     from kappa.replay.explain import explain as explain_plan
 
     plan = _plan(
@@ -160,9 +157,9 @@ def rebuild(
 ) -> None:
     """Rebuild the tables of a topology from its changelog, without running any of its logic again.
 
-    With a live epoch on record the result is a candidate like any other. After the lake was lost it goes live, from the
-    offsets of the last marker; append outputs cannot come back this way. The epoch that it is built from is ended for
-    good, also where its lake is only elsewhere.
+    With a live epoch on record the result is a candidate like any other. After the loss of the lake it goes live from
+    the offsets of the last marker; append outputs cannot come back this way. The epoch that it is built from ends
+    permanently, even if its lake still exists elsewhere.
     """
     from kappa.replay.explain import explain as explain_plan
 
@@ -177,7 +174,7 @@ def rebuild(
     act = _act(plan, reason or "rebuild", is_shown=json and not execute)
     if plan.live_epoch is None:
         as_of_now = "; ".join(effect.what for effect in act.effects)
-        what = f"plan again, as what its driver committed last counts; by the plan of now that is: {as_of_now}"
+        what = f"plan again, because the last commit of its driver counts; by the present plan that is: {as_of_now}"
 
         def plan_again() -> None:
             nonlocal plan
@@ -226,8 +223,8 @@ def _run(plan: ReplayPlan, act: Act[int], wait: bool, json: bool) -> None:
     say(control.diff(settings, plan.topology, epoch).render())
     if last.verdict == "failed":
         say(
-            f"Epoch {epoch} follows the live one; its verdict is failed and a cutover is refused. "
-            f"To give it up: kappa abort {plan.topology} {epoch} --execute"
+            f"Epoch {epoch} follows the live one; its verdict is failed and a cutover is refused. To abort it: kappa "
+            f"abort {plan.topology} {epoch} --execute"
         )
         raise typer.Exit(1)
     say(f"Epoch {epoch} follows the live one and waits: kappa cutover {plan.topology} --execute")

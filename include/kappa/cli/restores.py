@@ -1,4 +1,4 @@
-"""The command that undoes what another program wrote into an epoch's Delta tables."""
+"""The command that undoes commits of other programs in an epoch's Delta tables."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ def restore(
         show(act)
     else:
         say(f"{place}: undone by version {version}" for place, version in restoration.versions.items())
-        say(f"To go on: kappa start {topology} --execute")
+        say(f"To continue: kappa start {topology} --execute")

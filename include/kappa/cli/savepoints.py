@@ -9,7 +9,7 @@ import typer
 from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, say, say_json, show, table
 
 Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
-AnyTopology = Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")]
+AnyTopology = Annotated[str | None, typer.Argument(help="Name of the topology; by default all.")]
 
 group = typer.Typer(name="savepoint", help="Give commits of the live epoch names to replay from.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def create(
 
 @group.command("list")
 def list_(topology: AnyTopology = None, json: Json = False) -> None:
-    """List the savepoints that have a name, oldest first. Those of the live epoch can be replayed from."""
+    """List the savepoints that have a name, oldest first. A replay can start from those of the live epoch."""
     from kappa.record import savepoints
 
     entries = savepoints.every(config(), topology)
@@ -75,7 +75,7 @@ def list_(topology: AnyTopology = None, json: Json = False) -> None:
 
 @group.command()
 def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute = False, json: Json = False) -> None:
-    """Take a savepoint's name away. Its files are no longer kept beyond their time."""
+    """Remove a savepoint's name. Its files are then kept no longer than those of other commits."""
     from kappa.record import savepoints
 
     act = savepoints.drop.planned(config(), topology, name, actor=actor(), reason=reason)
@@ -87,6 +87,6 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
         say_json({"executed": True, "savepoint": savepoint})
         return
     say(
-        f"Savepoint {name} of {topology} is gone; the files of seq {savepoint.seq} of epoch {savepoint.epoch} go when "
-        "their time has come."
+        f"Savepoint {name} of {topology} is gone; the files of seq {savepoint.seq} of epoch {savepoint.epoch} are "
+        "removed when their time is up."
     )

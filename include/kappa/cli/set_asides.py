@@ -1,4 +1,4 @@
-"""The command that lets an epoch go on without records that it cannot compute."""
+"""The command that lets an epoch continue without records that it cannot compute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, sa
 from kappa.errors import UsageError
 from kappa.offsets import set_asides
 
-#: Most records of one decision, unless --limit says otherwise.
+#: Maximum number of records in one decision, unless --limit gives another.
 _LIMIT = 10_000
 
 
@@ -26,8 +26,7 @@ def set_aside(
         int | None, typer.Option("--partition", min=0, help="The partition, where it has several.")
     ] = None,
     offset: Annotated[
-        str,
-        typer.Option("--offset", help="Offsets to set aside, like 17 or 17,20-25; both ends of a range belong to it."),
+        str, typer.Option("--offset", help="Offsets to set aside, like 17 or 17,20-25; a range includes both ends.")
     ] = "",
     failing: Annotated[
         str,
@@ -41,7 +40,7 @@ def set_aside(
         typer.Option("--from", min=0, help="With --failing: first offset; by default where the epoch stands."),
     ] = None,
     end: Annotated[
-        int | None, typer.Option("--to", min=0, help="With --failing: first offset after; by default the log's end.")
+        int | None, typer.Option("--to", min=0, help="With --failing: end offset, exclusive; by default the log's end.")
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=set_asides.MOST, help="Set aside at most this many records.")
@@ -55,10 +54,10 @@ def set_aside(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Set records aside at which an epoch is stuck: they become dead letters, and the step does not get them.
+    """Set aside records at which an epoch is stuck: they become dead letters, and the step does not get them.
 
-    The epoch, and those after it, leave them out; a replay brings them in with --bring-in. Each record is listed, never
-    "all that fail". Only records that the epoch has not committed.
+    The epoch and those after it leave them out; a replay brings them in with --bring-in. Each record is listed; there
+    is no "all that fail". Only records that the epoch has not committed can be set aside.
     """
     from kappa.control import set_aside_listings, setting_aside
 
@@ -67,7 +66,7 @@ def set_aside(
     if (unreadable or offset) and (begin is not None or end is not None):
         raise UsageError("--from and --to bound a listing by --failing; --offset names each record.")
     if unreadable and failing:
-        raise UsageError("What cannot be read cannot be tried: name the records by --offset.")
+        raise UsageError("Unreadable records cannot be tried: name them with --offset.")
     settings = config()
     about = setting_aside.subject(settings, topology, epoch, topic, partition)
     if offset:
@@ -79,7 +78,7 @@ def set_aside(
         listing = set_aside_listings.failing(settings, about, failing, begin, end, limit=limit, progress=progress)
     if not json:
         say(listing.render())
-    why = reason if execute else reason or "-"  # who only looks need not say
+    why = reason if execute else reason or "-"  # a dry run needs no reason
     act = setting_aside.set_aside.planned(settings, listing, actor=actor(), reason=why)
     if not execute:
         show(act, json=json, listing=listing)
@@ -89,6 +88,6 @@ def set_aside(
         say_json({"executed": True, "decision": event.n, "listing": listing})
     else:
         say(
-            f"Decision {event.n} sets {len(listing.offsets):,} records aside. The driver goes on without them; to see "
-            f"them: kappa dead-letters {topology}"
+            f"Decision {event.n} sets {len(listing.offsets):,} records aside. The driver continues without them; to "
+            f"see them: kappa dead-letters {topology}"
         )

@@ -37,7 +37,7 @@ def new(
     ] = None,
     execute: Execute = False,
 ) -> None:
-    """Write a topology and its test, to be changed. Both read the invoices of `kappa generate retail`.
+    """Write a topology and its test as a starting point. Both read the invoices of `kappa generate retail`.
 
     The topology goes to the folder KAPPA_TOPOLOGIES, which deploys it: schedulers see it, nothing runs. No file is
     overwritten.
@@ -65,8 +65,8 @@ def _files(name: str, draft: Starter, file: Path, test: Path) -> Act[None]:
     there = [path for path in (file, test) if path.exists()]
     if there:
         raise RefusedError(
-            f"No file is overwritten, and there is {' and '.join(map(_shown, there))}. Choose another name, or remove "
-            "what is there.",
+            f"No file is overwritten, and {' and '.join(map(_shown, there))} would be. Choose another name, or remove "
+            "the old files.",
             files=[str(path) for path in there],
         )
     for other in registry.declared(file.parent):
@@ -91,7 +91,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _tests_beside(folder: Path) -> Path:
-    """Where the tests of the topologies in a folder are, unless it is said."""
+    """The default folder for tests of the topologies in a folder."""
     if folder.parent.name == "include":
         return folder.parent.parent / "tests" / folder.name
     return folder.parent / "tests"

@@ -60,7 +60,7 @@ _OPTIONS: dict[str, Any] = {
     ],
 }
 _FLAGS = {"to_earliest", "to_latest", "to_current"}
-#: What cannot be the start of a replay, and what cannot be that of a group.
+#: Kinds that cannot be the start of a replay, and kinds that cannot be the position of a group.
 _OF_GROUPS, _OF_REPLAYS = {"to_current"}, {"from_savepoint"}
 
 Command = Callable[..., None]
@@ -101,7 +101,7 @@ def _expanded(command: Command, without: set[str], *, default: Start | None) -> 
 
 
 def chosen_start(values: Mapping[str, Any]) -> Start | ToCurrent | None:
-    """The start that the options say; None if none is given.
+    """The start that the options give; None if they give none.
 
     Raises:
         UsageError: several are given, or one is malformed.
@@ -109,7 +109,7 @@ def chosen_start(values: Mapping[str, Any]) -> Start | ToCurrent | None:
     kinds = [name for name, value in values.items() if value is not None and value is not False and value != []]
     if len(kinds) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
-        raise UsageError(f"{names} exclude each other: there is one start.")
+        raise UsageError(f"{names} exclude each other: give one start.")
     if not kinds:
         return None
     [kind] = kinds
@@ -124,7 +124,7 @@ def _from_file(path: Path) -> ToOffset:
     return ToOffset(offsets=offsets_from_csv(text, str(path)), file=str(path))
 
 
-#: What is not a single text.
+#: Parameters whose value is not a single text.
 _STARTS: dict[str, Callable[[Any], Start | ToCurrent]] = {
     "to_earliest": lambda _: ToEarliest(),
     "to_latest": lambda _: ToLatest(),

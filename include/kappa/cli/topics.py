@@ -73,10 +73,10 @@ def create(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Create topics. One that exists with the same settings is left as it is; one with others is refused.
+    """Create topics. A topic that exists with the same settings is left as it is; one with other settings is refused.
 
-    Retention removes records by their timestamps, not by when they were sent: events of last year are gone minutes
-    after they arrive in a topic that keeps a week.
+    Retention removes records by their timestamps, not by when they were sent: in a topic that keeps a week, events of
+    last year are gone minutes after they arrive.
     """
     from kappa.control import topics as on_broker
     from kappa.kafka.broker import Broker

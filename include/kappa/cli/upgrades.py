@@ -43,9 +43,9 @@ def upgrade(
 ) -> None:
     """Give the live epoch the deployed code at its next slice boundary, without a replay: history stays as it is.
 
-    For changes that do not concern rows that are there: a faster step, a new case from now on, a log line. Whatever
-    they do concern is a replay. What both codes make of the last slices is computed and shown first. Sources, tables,
-    keys, outputs and topics must be what they were.
+    For changes that do not affect existing rows: a faster step, a new case from now on, a log line. A change that
+    affects them needs a replay. The results of both codes for the last slices are computed and shown first. Sources,
+    tables, keys, outputs and topics must stay the same.
     """
     from kappa.control import upgrade as upgrading
     from kappa.record.epochs import Epochs
@@ -57,10 +57,10 @@ def upgrade(
     if proposal.refusals and not execute:
         say_json({"executed": False, **plain(proposal), "effects": []}) if json else say("Nothing will be changed.")
         raise typer.Exit(1)
-    if not execute:  # who only looks need not vouch for history
+    if not execute:  # a dry run need not vouch for history
         act = upgrading.upgrade.planned(settings, proposal, history_stands=True, actor=actor(), reason=reason or "-")
         command = f"kappa upgrade {topology} --history-stands --reason '...' --execute"
-        show(act, way=f"If history stands as it is, and you say so: {command}", json=json, **plain(proposal))
+        show(act, way=f"If history stands as it is, declare it: {command}", json=json, **plain(proposal))
         return
     upgrading.upgrade(settings, proposal, history_stands=history_stands, actor=actor(), reason=reason)
     is_wanted = Epochs(settings.lake).record(topology).epoch(proposal.epoch).is_wanted
@@ -76,6 +76,6 @@ def upgrade(
             f"{detail['seq'] + 1} on. The commit before it is savepoint {detail['savepoint']}."
         )
     elif is_wanted:
-        say(f"Requested; the driver goes over at its next slice boundary. Follow it with: kappa history {topology}")
+        say(f"Requested; the driver switches at its next slice boundary. Follow it with: kappa history {topology}")
     else:
-        say(f"Requested; its driver is stopped and goes over when it is started: kappa start {topology} --execute")
+        say(f"Requested; its driver is stopped and switches when it is started: kappa start {topology} --execute")

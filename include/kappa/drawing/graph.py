@@ -1,4 +1,4 @@
-"""The parts of a topology, and the ways of its rows, as values that can be drawn."""
+"""The parts of a topology and the paths of its rows, as values for drawings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Box:
         kind: its kind.
         name: its name.
         details: further facts, a phrase each.
-        leads_to: the boxes to which its rows go. Rows of a table go back to the step, too, in the next slice.
+        leads_to: the boxes to which its rows go. Rows of a table also go back to the step in the next slice.
     """
 
     kind: Kind
@@ -82,7 +82,7 @@ def _source(source: Source) -> Box:
     if source.grace is not None:
         details.append(f"event time {source.time or 'of Kafka'}, grace {source.grace}, ahead {source.ahead}")
     if source.follows_upstream:
-        details.append(f"event time {source.time}, final as {source.of} says")
+        details.append(f"event time {source.time}, made final by {source.of}")
     if source.headers:
         details.append("with headers")
     if not source.keyed:

@@ -1,4 +1,4 @@
-"""The graph of a topology whose file was read and not imported: from its literals."""
+"""The graph of a topology from the literals of its file, which is not imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kappa.topology.declaration import step_of
 from kappa.topology.registry import Declared
 from kappa.topology.times.event_time import LATE_RECORDS
 
-#: In place of a name that is not a literal.
+#: Substitute for a name that is not a literal.
 UNREAD = "…"
 
 

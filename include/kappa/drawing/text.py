@@ -1,4 +1,4 @@
-"""A topology as lines for a terminal: their width, and texts broken to fit."""
+"""A topology as lines for a terminal: their width, and wrapped texts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from unicodedata import combining, east_asian_width
 from kappa.drawing.graph import Box, Graph, Kind
 from kappa.errors import visible
 
-#: Most columns of a line, and those after which details begin at the latest.
+#: Largest number of columns of a line, and the last column at which details begin.
 _WIDE, _LATEST = 118, 48
 
 
 def text(graph: Graph) -> str:
     """The graph as a tree: sources, the step that reads them, and the boxes that it leads to.
 
-    Rows of a table go to the step and back, which ``<->`` stands for.
+    Rows of a table go to the step and back, shown as ``<->``.
     """
     rows = list(_rows(graph))
     begins = min(_LATEST, 2 + max(width(label) for label, _, _ in rows))
@@ -29,7 +29,7 @@ def text(graph: Graph) -> str:
 
 
 def _rows(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
-    """The beginning of a box's first line, that of its further lines, and its details."""
+    """The beginning of a box's first line, the beginning of its further lines, and its details."""
     for source in graph.sources:
         yield _label(source), "│", _details(source)
         yield "│", "│", []
@@ -59,16 +59,16 @@ def _details(box: Box) -> list[str]:
 
 
 def width(text: str) -> int:
-    """How many columns a text takes in a font of one width."""
+    """Number of columns of a text in a monospaced font."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def wrapped(text: str, most: int) -> list[str]:
-    """Lines of at most this many columns, broken at spaces, within a word only where it is longer than a line.
+    """Lines of at most this many columns, broken at spaces, or within a word that is longer than a line.
 
     Args:
         text: visible text.
-        most: columns of a line, at least 2.
+        most: largest number of columns, at least 2.
     """
     lines = [""]
     for word in text.split():

@@ -14,9 +14,9 @@ from kappa.errors import KappaError
 from kappa.kafka.connection import client_settings, explained, unknown_topic, unreachable
 from kappa.offsets.vector import TopicPartition as At
 
-#: How long a change may take until each broker shows it.
+#: How long it may take until each broker shows a change.
 SETTLE_SECONDS = 8.0
-#: A topic that was just created, or whose leader moves: it exists, since it was described before.
+#: Errors of a topic that was just created, or whose leader moves: it exists, since it was described before.
 _SETTLING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -25,7 +25,7 @@ _SETTLING = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError._NOENT,
 )
-#: The coordinator of a group is moving, or loads its state.
+#: Errors while the coordinator of a group moves or loads its state.
 _WITHOUT_COORDINATOR = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -54,7 +54,7 @@ class Admin:
         return self._client
 
     def close(self) -> None:
-        """Disconnect; a question after it connects again."""
+        """Disconnect; a later question connects again."""
         self._client = None
 
     def metadata(self, doing: str) -> Any:
@@ -92,9 +92,9 @@ class Admin:
 
         Args:
             described: the topics, from :meth:`described`.
-            spec: which offset.
+            spec: the kind of offset.
             isolation: whether records of open transactions count.
-            doing: named in errors.
+            doing: the attempt, for errors.
         """
         requests = {TopicPartition(name, part.id): spec for name, one in described.items() for part in one.partitions}
         offsets: dict[At, int] = {}
@@ -138,10 +138,10 @@ class Admin:
         return True
 
     def wait(self, is_done: Callable[[], bool], what: str) -> None:
-        """Wait until a change that the cluster has accepted shows.
+        """Wait until a change that the cluster has accepted becomes visible.
 
         Raises:
-            BrokerUnreachableError: it does not show within some seconds.
+            BrokerUnreachableError: it does not become visible within some seconds.
         """
         deadline = time.monotonic() + SETTLE_SECONDS
         while not is_done():

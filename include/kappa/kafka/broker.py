@@ -63,7 +63,7 @@ class Broker:
         self.close()
 
     def close(self) -> None:
-        """Disconnect. Safe twice; a question after it connects again."""
+        """Disconnect. Safe to repeat; a later question connects again."""
         if self._confirmer:
             self._confirmer.close()
         self._confirmer = None
@@ -83,23 +83,23 @@ class Broker:
     def stable_offsets(self, topics: Iterable[str]) -> Offsets:
         """Last stable offset of every partition: where ``read_committed`` ends.
 
-        A transaction that was just committed may show a few milliseconds later: Kafka writes its markers after it has
-        answered. To see its own writes, a caller initialises its :class:`~kappa.kafka.producer.Sender` first:
+        A transaction that was just committed may become visible a few milliseconds later: Kafka writes its markers
+        after its answer. To see its own writes, a caller initialises its :class:`~kappa.kafka.producer.Sender` first:
         that waits.
         """
         return self._offsets(topics, _LATEST, _COMMITTED, "asking for the last stable offsets")
 
     def settled_ends(self, topics: Iterable[str]) -> Offsets:
-        """Ends of topics to which no process sends at the moment, once no transaction in them is open any more.
+        """Ends of topics to which no process is sending, once no transaction in them is open any more.
 
         Raises:
-            BrokerUnreachableError: one stays open: another process sends.
+            BrokerUnreachableError: one stays open, so another process is sending.
         """
         names, ends = list(topics), Offsets()
 
         def is_settled() -> bool:
             nonlocal ends
-            high = self.high_watermarks(names)  # before the other: a transaction may end in between
+            high = self.high_watermarks(names)  # read first: a transaction may end in between
             ends = self.stable_offsets(names)
             return ends.dominates(high)
 
@@ -107,7 +107,7 @@ class Broker:
         return ends
 
     def decided_ends(self, topics: Iterable[str]) -> Offsets:
-        """Ends of topics as of now, once every transaction with records before them has ended; others may go on.
+        """The present ends of topics, once every transaction with records before them has ended; others may continue.
 
         Raises:
             BrokerUnreachableError: one stays open.
@@ -120,28 +120,29 @@ class Broker:
         return ends
 
     def offsets_for_time(self, topics: Iterable[str], timestamp_ms: int, since: Offsets | None = None) -> Offsets:
-        """For each partition the offset of the first committed record at or after a time, or else its stable end.
+        """The offset of the first committed record at or after a time, for each partition; its stable end if there is
+        none.
 
         Always a prefix of the total order, whatever the times: every record before it is earlier.
 
         Args:
             topics: the topics.
             timestamp_ms: the time.
-            since: offsets from which on records count, of partitions where they lie after the beginning. The caller
-                knows that all that it has read before them is earlier than the time.
+            since: offsets from which records count, for partitions where these are after the beginning. The caller
+                knows that all earlier records are before the time.
         """
         end, first_offsets = self._first_records(topics, timestamp_ms, since or Offsets())
         return end.merge(Offsets.of(first_offsets.items()))
 
     def first_at_or_after(self, topics: Iterable[str], timestamp_ms: int) -> dict[At, int | None]:
-        """As :meth:`offsets_for_time`, with None where no record reaches the time."""
+        """Like :meth:`offsets_for_time`, with None if no record reaches the time."""
         end, first_offsets = self._first_records(topics, timestamp_ms, Offsets())
         return {at: first_offsets.get(at) for at in end}
 
     # Topics
 
     def topics(self, prefix: str = "") -> tuple[str, ...]:
-        """Names that begin with ``prefix``, sorted; Kafka's internal topics only when the prefix begins like theirs."""
+        """Names that begin with ``prefix``, sorted; Kafka's internal topics only if the prefix is one of theirs."""
         names = self._admin.metadata("listing topics").topics
         is_shown = prefix.startswith("__")
         return tuple(sorted(n for n in names if n.startswith(prefix) and (is_shown or not n.startswith("__"))))
@@ -150,7 +151,7 @@ class Broker:
         """Whether there is such a topic.
 
         Raises:
-            ConfigError: this user may not know; :meth:`topics` leaves such a topic out.
+            ConfigError: this user may not see it; :meth:`topics` does not list such a topic.
         """
         try:
             self._admin.described([name])
@@ -163,7 +164,7 @@ class Broker:
         return len(self._admin.described([topic])[topic].partitions)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Kafka's id of each topic, as its own tools print it: another id under the same name is another topic."""
+        """Kafka's id of each topic, in the form of its own tools: another id under the same name is another topic."""
         described = self._admin.described(topics)
         return {name: str(one.topic_id).translate(_URL_SAFE) for name, one in described.items()}
 
@@ -183,7 +184,7 @@ class Broker:
         }
 
     def broker_config(self) -> dict[str, str]:
-        """All settings of one of the brokers, defaults included; of a cluster's brokers, the first."""
+        """All settings of the first broker of the cluster, defaults included."""
         brokers = self._admin.metadata("listing brokers").brokers
         resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
         (answer,) = self._admin.client.describe_configs([resource], request_timeout=self._timeout).values()
@@ -192,9 +193,9 @@ class Broker:
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, str] | None = None, *, exists_ok: bool = True
     ) -> bool:
-        """Create a topic and wait until it can be written; whether it was created.
+        """Create a topic and wait until it can be written, and return whether it was created.
 
-        Idempotent with ``exists_ok``: a topic that is there stays as it is, its settings too.
+        Idempotent with ``exists_ok``: an existing topic stays as it is, with its settings.
 
         Raises:
             TopologyError: it exists with another number of partitions, or at all without ``exists_ok``; or Kafka
@@ -214,7 +215,7 @@ class Broker:
             if count == partitions and exists_ok:
                 return False
             raise TopologyError(
-                f"Topic {name!r} exists with {count} partitions; {partitions} were asked for. Use it as it is, or "
+                f"Topic {name!r} exists with {count} partitions; {partitions} were requested. Use it as it is, or "
                 "another name.",
                 topic=name,
                 partitions=count,
@@ -225,7 +226,7 @@ class Broker:
         return True
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics and wait until they are gone from the listing. Idempotent: missing ones are passed over."""
+        """Delete topics and wait until they are no longer listed. Idempotent: missing ones are ignored."""
         topics = list(names)
         if not topics:
             return
@@ -245,13 +246,15 @@ class Broker:
             listed = self._admin.answer(self._admin.client.list_consumer_groups(request_timeout=self._timeout), doing)
             if not listed.errors:
                 return tuple(sorted(group.group_id for group in listed.valid if group.group_id.startswith(prefix)))
-            # A list of some groups would be taken for one of all.
+            # A partial list of groups must not be mistaken for a complete one.
             if not is_settling(listed.errors[0]) or time.monotonic() > deadline:
                 raise self._admin.explained(listed.errors[0], doing)
             time.sleep(0.05)
 
     def group_offsets(self, group: str) -> Offsets:
-        """The committed offsets of the group; empty for an unknown group. Those of an open transaction do not show."""
+        """The committed offsets of the group; empty for an unknown group. Those of an open transaction are not
+        visible.
+        """
         self._admin.wait(lambda: self._admin.has_coordinator(group), f"group {group!r} has no coordinator")
         request = [ConsumerGroupTopicPartitions(group)]
         answers = self._admin.client.list_consumer_group_offsets(request, request_timeout=self._timeout)
@@ -270,7 +273,7 @@ class Broker:
         return Offsets.of(((item.topic, item.partition), item.offset) for item in positions if item.offset >= 0)
 
     def group_members(self, group: str) -> int:
-        """How many active members the group has; 0 also for a group that does not exist."""
+        """Number of active members of the group; 0 for a group that does not exist."""
         return len(self.group_member_names(group))
 
     def group_member_names(self, group: str) -> list[str]:
@@ -281,10 +284,11 @@ class Broker:
         return [f"client {one.client_id!r} on {one.host}" for one in description.members] if description else []
 
     def set_group_offsets(self, group: str, offsets: Offsets) -> None:
-        """Commit offsets for a group without members; creates the group. Idempotent. Partitions not named stay.
+        """Commit offsets for a group without members; creates the group. Idempotent. Other partitions keep their
+        offsets.
 
         Raises:
-            BrokerUnreachableError: no answer in time. The commit may still be made, also later: set them again.
+            BrokerUnreachableError: no answer in time. The commit may still be made, even later: set them again.
             ConflictError: the group has members.
         """
         if not len(offsets):
@@ -297,7 +301,7 @@ class Broker:
         self._committer.ask(group, f"setting offsets of group {group!r}", commit)
 
     def delete_group(self, group: str) -> None:
-        """Delete a group without members. Idempotent: a missing one is passed over.
+        """Delete a group without members. Idempotent: a missing group is ignored.
 
         Raises:
             ConflictError: the group has members.
@@ -321,9 +325,9 @@ class Broker:
             reader.close()
 
     def sample(self, starts: Iterable[Offsets], end: Offsets, most: int = 50) -> list[dict[At, list[Message]]]:
-        """For each start the first few committed records of its partitions; partitions that have none are left out.
+        """The first few committed records of each partition, for each start; partitions without any are left out.
 
-        Records that retention removes at this moment are passed over: a sample is not worth a failure.
+        Records that retention removes meanwhile are skipped: a sample is not worth a failure.
         """
         sampler = Sampler(self.bootstrap_servers)
         try:
@@ -336,7 +340,7 @@ class Broker:
 
         Args:
             topic: the changelog.
-            upto: its ends; None reads all that is committed.
+            upto: its ends; None reads all committed records.
 
         Raises:
             DataLossError: as :meth:`read`.
@@ -348,7 +352,7 @@ class Broker:
     def last_record(
         self, topic: str, partition: int, *, key: bytes | None = None
     ) -> tuple[bytes | None, bytes | None, int] | None:
-        """Key, value and offset of the last committed record, or of the last one with a key; None when there is none.
+        """Key, value and offset of the last committed record, or of the last one with a key; None if there is none.
 
         Raises:
             DataLossError: the topic lost records while it was read.
@@ -380,7 +384,7 @@ class Broker:
 
     def _first_records(self, topics: Iterable[str], timestamp_ms: int, since: Offsets) -> tuple[Offsets, dict[At, int]]:
         described = self._admin.described(topics)
-        # The end first: a record that arrives in between may reach the time, and must then lie after the end.
+        # The end first: a record that arrives in between may reach the time, and must then be after the end.
         end = Offsets.of(
             self._admin.offsets(described, _LATEST, _COMMITTED, "asking for the last stable offsets").items()
         )

@@ -1,6 +1,6 @@
-"""The changelog topics of an epoch: their records, written and read here and nowhere else, and how many there are.
+"""The changelog topics of an epoch: their records, which only this module writes and reads, and their number.
 
-A record's key is the table's key as JSON, its value the row as JSON, null for a delete. Field by field:
+A record's key is the table's key as JSON, and its value is the row as JSON, or null for a deletion. Field by field:
 docs/formats.md.
 """
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
     from kappa.topology import Table
 
-#: Header with the slice that changed the key, so that a fold knows which records its marker vouches for.
+#: Header with the slice that changed the key, so that a fold knows which records its marker covers.
 SEQ = "seq"
-#: Header with the record's format. Records of format 1 have none: it would cost ten bytes a record to say nothing.
+#: Header with the record's format. Records of format 1 have none: it would cost ten bytes per record without any use.
 FORMAT_HEADER = "format"
-#: What this code writes, and the newest that it reads.
+#: The format that this code writes, and the newest one that it reads.
 FORMAT = 1
 
 
 def changelog_records(name: str, table: Table, rows: pa.Table, seq: int) -> Iterator[Record]:
-    """Records of a table's changelog: key columns as JSON, the row as JSON, null for a delete.
+    """Records of a table's changelog: key columns as JSON, the row as JSON, null for a deletion.
 
     Args:
         name: the changelog topic.
-        rows: its rows, with ``_deleted`` where some are deleted.
+        rows: its rows, with ``_deleted`` for deleted ones.
         seq: the slice that changed them.
     """
     columns = [column.name for column in table.columns]
@@ -51,12 +51,12 @@ def changelog_records(name: str, table: Table, rows: pa.Table, seq: int) -> Iter
 
 
 def tombstones(name: str, keys: Iterable[bytes], seq: int) -> list[Record]:
-    """Records that delete keys of a changelog, in the name of a slice; sorted by key."""
+    """Records that delete keys of a changelog, as part of a slice; sorted by key."""
     return [Record(topic=name, key=key, value=None, headers=_headers(seq)) for key in sorted(keys)]
 
 
 def seq_of(message: Message) -> int:
-    """The slice of a record; -1 where it names none.
+    """The slice of a record; -1 if it names none.
 
     Raises:
         NewerFormatError: newer code wrote it in a format that this code does not read.
@@ -76,17 +76,17 @@ def check_format(newest: int | None, topic: str) -> None:
     """Refuse records of a format that this code does not read.
 
     Args:
-        newest: the largest number in a header of them; None where none has one.
+        newest: the largest number in their headers; None if none has one.
         topic: the changelog.
 
     Raises:
-        NewerFormatError: they are of a newer one.
+        NewerFormatError: the format is newer.
     """
     stored.check_format(newest, FORMAT, what="changelog record", where=f"topic {topic}")
 
 
 def check_late(late: int, topic: str, upto_seq: int) -> None:
-    """Refuse a changelog with records that its last marker does not vouch for.
+    """Refuse a changelog with records that its last marker does not cover.
 
     Args:
         late: records of later slices than the marker's.
@@ -94,11 +94,11 @@ def check_late(late: int, topic: str, upto_seq: int) -> None:
         upto_seq: slice of the marker.
 
     Raises:
-        DataLossError: there are some.
+        DataLossError: there are such records.
     """
     if late:
         raise DataLossError(
-            f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still "
+            f"Changelog {topic!r} has {late} records after slice {upto_seq} of the last marker: its driver is still "
             "writing. Try again.",
             topic=topic,
         )
@@ -107,7 +107,7 @@ def check_late(late: int, topic: str, upto_seq: int) -> None:
 def newest_values(
     broker: Broker, topic: str, end: Offsets, *, upto_seq: int, most_keys: int, most_bytes: int
 ) -> list[bytes] | None:
-    """The newest value of each key of a changelog, deleted keys left out; in no order.
+    """The newest value of each key of a changelog, without deleted keys, in no particular order.
 
     Memory grows with the keys, not with the records. A key is in one partition, and one partition is in memory at a
     time: a key whose partition changed, because partitions were added, gives several values.
@@ -116,12 +116,12 @@ def newest_values(
         broker: Kafka.
         topic: the changelog.
         end: its ends.
-        upto_seq: slice of the marker that vouches for the records.
+        upto_seq: slice of the marker that covers the records.
         most_keys: with more keys than this in a partition the answer is None.
         most_bytes: with more bytes than this in the values the answer is None.
 
     Raises:
-        DataLossError: the changelog holds records after the marker, or lost some while it was read.
+        DataLossError: the changelog has records after the marker, or lost some while it was read.
         NewerFormatError: newer code wrote records in a format that this code does not read.
     """
     values: list[bytes] = []
@@ -136,7 +136,7 @@ def newest_values(
                 newest.update(pairs)
                 headers.update([header for message in batch for header in message.headers() or ()])
                 size += sum(len(value or b"") for _, value in pairs)
-                if size > room:  # some of them were replaced since
+                if size > room:  # some of them have been replaced since
                     size = sum(len(value or b"") for value in newest.values())
                 if size > room or len(newest) > most_keys:
                     return None
@@ -148,7 +148,9 @@ def newest_values(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Turn off the search for cycles: among millions of pairs without any it would take a fifth of the time."""
+    """Turn off the search for reference cycles, which would take a fifth of the time among millions of pairs without
+    any.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -165,7 +167,7 @@ def changelogs_of(broker: Broker, paths: EpochPaths, tables: Iterable[str]) -> l
 
 
 def folded_offsets(broker: Broker, topics: Iterable[str]) -> int:
-    """How many offsets a fold of these changelogs reads over."""
+    """Number of offsets that a fold of these changelogs spans."""
     names = list(topics)
     low, end = broker.low_watermarks(names), broker.stable_offsets(names)
     return sum(last - (low.get(*at) or 0) for at, last in end.items())

@@ -1,8 +1,8 @@
-"""The file by which Kafka clients log in, as settings of the clients of Python and of Spark.
+"""The file with the login of Kafka clients, as settings of the clients of Python and of Spark.
 
-It is a properties file in the names of Kafka's Java clients, as Kafka's own tools take it with ``--command-config``.
-librdkafka, under Python's clients, has other names: they are translated here and nowhere else. Spark's clients get
-references to the file instead of its values, so that none of them is part of a plan, a log or a page of Spark.
+It is a properties file with the names of Kafka's Java clients, as Kafka's own tools read it with ``--command-config``.
+librdkafka, which Python's clients use, has other names; only this module translates them. Spark's clients get
+references to the file instead of its values, so that no value is part of a plan, a log or a page of Spark.
 
 Names of both sides: https://kafka.apache.org/42/configuration/consumer-configs and librdkafka's CONFIGURATION.md.
 """
@@ -26,7 +26,7 @@ _MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 _TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  a setting's name
 _CREDENTIALS = "sasl.oauthbearer.client.credentials.client."
 
-#: Java's name -> librdkafka's, where the value is the same.
+#: Java's name -> librdkafka's, for settings with the same value.
 _SAME = {
     "security.protocol": "security.protocol",
     "sasl.mechanism": "sasl.mechanism",
@@ -40,7 +40,8 @@ _SAME = {
     f"{_CREDENTIALS}id": "sasl.oauthbearer.client.id",
     f"{_CREDENTIALS}secret": "sasl.oauthbearer.client.secret",
 }
-#: What has no counterpart of its own: it is read together with others, or librdkafka does the same without it.
+#: Settings without a counterpart of their own: they are read together with others, or librdkafka does the same without
+#: them.
 _READ = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
@@ -66,13 +67,13 @@ _PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 
 
 def tool_options(bootstrap_servers: str) -> str:
-    """How Kafka's own tools reach these brokers, for a message that names a command."""
+    """Options with which Kafka's own tools reach these brokers, for a message that names a command."""
     file = client_file_of(bootstrap_servers)
     return f"--bootstrap-server {bootstrap_servers}" + (f" --command-config {file}" if file else "")
 
 
 def for_librdkafka(bootstrap_servers: str) -> dict[str, str]:
-    """Settings by which a client of confluent-kafka logs in; empty without a file.
+    """Settings with which a client of confluent-kafka logs in; empty without a file.
 
     Raises:
         ConfigError: the file, or one that it names, is missing, malformed, or readable by other users.
@@ -103,8 +104,8 @@ def read(path: str) -> dict[str, str]:
     """
     if not path.startswith("/") or re.search(r"[:{}\n]", path):
         raise ConfigError(
-            f"{SETTING}={path!r} is not a path that each process reads alike. Set it to an absolute path "
-            "without ':', '{' and '}'.",
+            f"{SETTING}={path!r} is not a path with the same meaning in each process. Set it to an absolute "
+            "path without ':', '{' and '}'.",
             path=path,
         )
     settings = properties.read_secret(path, SETTING, "Kafka's secrets")
@@ -113,11 +114,11 @@ def read(path: str) -> dict[str, str]:
 
 
 def check(settings: Mapping[str, str], where: str) -> None:
-    """Look whether settings make a login, with the files that they name, before they are put where clients read them.
+    """Check that settings and the files that they name make a login, before they are put where clients read them.
 
     Args:
-        settings: those of a client file.
-        where: what holds them, for messages.
+        settings: settings of a client file.
+        where: their place, for messages.
 
     Raises:
         ConfigError: one is unknown, malformed or missing, or a file that one names cannot be read.
@@ -130,7 +131,7 @@ def _check_settings(settings: Mapping[str, str], path: str) -> None:
     for key in settings:
         if key not in _KNOWN:
             near = difflib.get_close_matches(key, _KNOWN, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(_KNOWN))}."
+            hint = f" Did you mean {near[0]}?" if near else f" Allowed are: {', '.join(sorted(_KNOWN))}."
             raise ConfigError(f"{path} has the unknown setting {key}.{hint} Correct it, or remove the line.", key=key)
     _check_choice(settings, "security.protocol", _PROTOCOLS, path)
     if settings["security.protocol"].startswith("SASL"):
@@ -157,7 +158,7 @@ def _check_choice(settings: Mapping[str, str], key: str, choices: tuple[str, ...
 
 def _translated(settings: Mapping[str, str], path: str) -> dict[str, str]:
     translation = {_SAME[key]: value for key, value in settings.items() if key in _SAME}
-    if translation.get("ssl.endpoint.identification.algorithm") == "":  # Java's word for no check of the name
+    if translation.get("ssl.endpoint.identification.algorithm") == "":  # Java's value for no check of the name
         translation["ssl.endpoint.identification.algorithm"] = "none"
     if settings["security.protocol"].startswith("SASL"):
         translation |= _login(settings, path)
@@ -201,7 +202,7 @@ def _unquoted(double: str, single: str, bare: str) -> str:
 
 
 def _trust(settings: Mapping[str, str], path: str) -> dict[str, str]:
-    """The certificates that a broker's is checked against; without any those of the system count."""
+    """The certificates that a broker's certificate is checked against; by default those of the system."""
     store = settings.get("ssl.truststore.location")
     if store is None:
         return {}
@@ -223,7 +224,7 @@ def _trust(settings: Mapping[str, str], path: str) -> dict[str, str]:
 
 
 def _identity(settings: Mapping[str, str], path: str) -> dict[str, str]:
-    """The certificate that a client shows, where a broker asks for one."""
+    """The certificate that a client presents if a broker asks for one."""
     store = settings.get("ssl.keystore.location")
     if store is None:
         return {}
@@ -248,7 +249,7 @@ def _store(store: str, which: str, settings: Mapping[str, str], path: str) -> tu
     is_pem = b"-----BEGIN " in content
     if content.startswith(b"\xfe\xed\xfe\xed"):
         raise ConfigError(
-            f"{store}, {which}.location in {path}, is of Java's own kind (JKS), which Python's clients cannot read. "
+            f"{store}, {which}.location in {path}, has Java's own format (JKS), which Python's clients cannot read. "
             f"Convert it, and name the new file: keytool -importkeystore -srckeystore {store} -destkeystore "
             f"{Path(store).with_suffix('.p12')} -deststoretype PKCS12",
             path=store,
@@ -256,7 +257,7 @@ def _store(store: str, which: str, settings: Mapping[str, str], path: str) -> tu
     if is_pem != (kind == "PEM"):
         kinds = ("PEM", kind) if is_pem else ("PKCS12", "PEM")
         raise ConfigError(
-            f"{store}, {which}.location in {path}, holds {kinds[0]}, and {which}.type is {kinds[1]}. Set "
+            f"{store}, {which}.location in {path}, contains {kinds[0]}, but {which}.type is {kinds[1]}. Set "
             f"{which}.type={kinds[0]} there.",
             path=store,
         )
@@ -266,6 +267,6 @@ def _store(store: str, which: str, settings: Mapping[str, str], path: str) -> tu
 def _unreadable(store: str, which: str, path: str, error: Exception) -> ConfigError:
     return ConfigError(
         f"{store}, {which}.location in {path}, cannot be read ({error}): it is not such a file, or {which}.password is "
-        f"wrong. Look at it: keytool -list -keystore {store}",
+        f"wrong. Check it: keytool -list -keystore {store}",
         path=store,
     )

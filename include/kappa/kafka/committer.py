@@ -1,6 +1,6 @@
 """Offsets of consumer groups, read and written by a consumer that is not a member of them.
 
-Not by the admin client: after an outage that answers no question about groups any more, or aborts the process
+The admin client is not used: after an outage it no longer answers questions about groups, or aborts the process
 (librdkafka issue 4605, seen with 2.16.0).
 """
 
@@ -15,7 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kappa.kafka.connection import bounded, client_settings, explained, unreachable
 
-#: The first group of a broker, or one whose coordinator moves: the client does not try these again by itself.
+#: Errors for the first group of a broker, or for one whose coordinator moves: the client does not retry them
+#: automatically.
 _COORDINATOR_SETTLING = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -24,7 +25,7 @@ _COORDINATOR_SETTLING = (
 
 
 def is_settling(error: KafkaException | KafkaError) -> bool:
-    """Whether a broker that has just started, or a new group, has its coordinator in a moment."""
+    """Whether a broker that has just started, or a new group, will have its coordinator soon."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
     return bool(cause.code() in _COORDINATOR_SETTLING)
 
@@ -58,7 +59,7 @@ class Committer:
                 error = next((item.error for item in positions if item.error is not None), None)
             except KafkaException as raised:
                 positions, error = [], raised.args[0]
-            except TimeoutError as hangs:  # a commit whose coordinator went away; its consumer hangs in close(), too
+            except TimeoutError as hangs:  # a commit whose coordinator disappeared; its consumer hangs in close() too
                 self._consumer = self._group = None
                 raise unreachable(self._bootstrap_servers, hangs) from hangs
             if error is None:
@@ -69,10 +70,10 @@ class Committer:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Disconnect; a question after it connects again."""
+        """Disconnect; a later question connects again."""
         consumer, self._consumer, self._group = self._consumer, None, None
         if consumer is not None:
-            with contextlib.suppress(TimeoutError):  # without a broker it may ask for its coordinator without end
+            with contextlib.suppress(TimeoutError):  # without a broker it may ask for its coordinator forever
                 bounded(consumer.close, self._timeout, "closing a consumer")
 
     def _of(self, group: str) -> Consumer:

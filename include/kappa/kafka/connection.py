@@ -42,7 +42,7 @@ _UNKNOWN_TOPIC = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._NOENT,
 }
-#: A right is missing: no further try helps.
+#: Errors of a missing right: no further try helps.
 NOT_ALLOWED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -55,7 +55,7 @@ _BUSY = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.RE
 
 
 def client_settings(bootstrap_servers: str) -> dict[str, Any]:
-    """Settings that every client shares: quick to connect again, silent, since the call that fails raises.
+    """Settings that every client shares: reconnect quickly, and log nothing, since the failing call raises.
 
     Raises:
         ConfigError: the file by which clients log in is missing or malformed, or other users may read it.
@@ -71,7 +71,7 @@ def client_settings(bootstrap_servers: str) -> dict[str, Any]:
 
 
 def producer_settings(bootstrap_servers: str) -> dict[str, Any]:
-    """Settings of every producer: nothing lost, nothing twice, keys where Kafka's Java clients put them.
+    """Settings of every producer: no loss, no duplicates, and keys in the partitions of Kafka's Java clients.
 
     Delivery reports come for failures only: a Python call for each record would halve the rate.
     """
@@ -89,9 +89,9 @@ def producer_settings(bootstrap_servers: str) -> dict[str, Any]:
 
 
 def unreachable(bootstrap_servers: str, reason: object) -> KappaError:
-    """The error for brokers that do not answer: a :class:`BrokerUnreachableError`, or why they let no client in.
+    """The error for brokers that do not answer: a :class:`BrokerUnreachableError`, or why they refuse clients.
 
-    A client reports only that it got no answer, so one more is made to learn the reason.
+    A client reports only that it got no answer, so another one is made to learn the reason.
     """
     refused = _refusal(bootstrap_servers)
     if refused is not None:
@@ -104,7 +104,7 @@ def unreachable(bootstrap_servers: str, reason: object) -> KappaError:
 
 
 def _hint(bootstrap_servers: str) -> str:
-    """A hint where a process accepts connections there and never answers a client without a login."""
+    """A hint if a process accepts connections there but never answers a client without a login."""
     host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
     if client_file_of(bootstrap_servers):
         return ""
@@ -112,11 +112,11 @@ def _hint(bootstrap_servers: str) -> str:
         socket.create_connection((host, int(port)), timeout=0.3).close()
     except (OSError, ValueError):
         return ""
-    return f" A process listens there: if it is a broker that asks for TLS or a login, set {SETTING}."
+    return f" A process listens there: if it is a broker that requires TLS or a login, set {SETTING}."
 
 
 def _refusal(bootstrap_servers: str) -> ConfigError | None:
-    """Why brokers that ask for a login let no client in; None where they do, or do not answer at all."""
+    """Why brokers that require a login refuse clients; None if they accept them, or do not answer at all."""
     file = client_file_of(bootstrap_servers)
     if not file:
         return None
@@ -141,8 +141,8 @@ def _refusal(bootstrap_servers: str) -> ConfigError | None:
             )
         if error.code() == KafkaError._SSL:
             return ConfigError(
-                f"No TLS with Kafka at {bootstrap_servers} by the settings in {file} ({text}). Correct "
-                f"security.protocol and ssl.truststore.location there, or the certificate of the brokers.",
+                f"No TLS connection to Kafka at {bootstrap_servers} with the settings in {file} ({text}). Correct "
+                "security.protocol and ssl.truststore.location there, or the certificate of the brokers.",
                 **values,
             )
     return None
@@ -180,8 +180,8 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
         )
     if code in NOT_ALLOWED:
         return ConfigError(
-            f"Kafka at {bootstrap_servers} does not allow it: {doing} ({text}). Grant the access: docs/security.md has "
-            "the table of what each principal needs.",
+            f"Kafka at {bootstrap_servers} does not allow it: {doing} ({text}). Grant the access: the table in "
+            "docs/security.md has the rights of each principal.",
             **values,
         )
     if code in _BUSY:
@@ -199,15 +199,15 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
 
 
 def bounded(call: Callable[[], T], seconds: float, name: str) -> T:
-    """Make a call in a thread of its own; its result, or what it raises.
+    """Make a call in a thread of its own, and return its result or raise its error.
 
     Args:
-        call: takes no arguments. Use nothing that it holds again once it hangs.
+        call: a function without arguments. Do not use its objects again if it hangs.
         seconds: how long to wait for it.
-        name: of the thread, for a dump of all stacks.
+        name: name of the thread, for a dump of all stacks.
 
     Raises:
-        TimeoutError: it is still under way. It is left to itself and does not keep the process from ending.
+        TimeoutError: it is still running. It is abandoned and does not keep the process from ending.
     """
     answers: list[T] = []
     failures: list[BaseException] = []

@@ -1,6 +1,7 @@
-"""Markers: a slice's own record on the broker, in the transaction of its output; written and read nowhere else.
+"""Markers: a slice's own record on the broker, in the transaction of its output. Only this module writes and reads
+them.
 
-With the changelog a marker is enough to go on after the lake is lost. Field by field: docs/formats.md.
+The changelog and a marker are enough to continue after the loss of the lake. Field by field: docs/formats.md.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 #: Key of every marker: compaction keeps the newest.
 KEY = b"marker"
-#: What this code writes, and the newest that it reads.
+#: The format that this code writes, and the newest one that it reads.
 FORMAT = 1
-#: A marker is sent with each slice: beyond this many records set aside it holds their number alone.
+#: A marker is sent with each slice: with more records set aside than this, it has only their number.
 MOST_SET_ASIDE = 100
 
 
@@ -38,24 +39,23 @@ class Marker:
         end: offsets from which the next slice is read.
         max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
         topic_ids: ids of the source topics.
-        shapes: keys and columns of the tables, and which of them no reader gets, by place, as JSON values.
+        shapes: keys and columns of the tables, including those hidden from readers, by place, as JSON values.
         code: content hash of the code that ran the slice.
-        topology_version: its author's word for it.
+        topology_version: its author's name for that code.
         sends: which topic outputs the slice sent.
         reconciled: the handover whose differences were sent with it; None for the marker of a slice.
         roots: the end in offsets of root topics, of an epoch that reads versioned topics of others.
-        lake: id of the lake whose driver sent it; empty where that is not known.
-        plan: hash of the plan of the slice that it closes; None where it closes none.
+        lake: id of the lake whose driver sent it; empty if that is not known.
+        plan: hash of the plan of the slice that it closes; None if it closes none.
         kind: ``slice`` (a baseline's too), ``live`` (the epoch began to send) or ``superseded`` (it was rebuilt in
             another lake).
         turn: number of the turn in which the epoch sends or sent last; 0 when it never did.
         superseded_by: the epoch that was built from it in another lake.
         superseded_lake: id of that lake.
-        stream_times: topic -> partition -> stream time, epoch milliseconds; of sources with event time.
-        set_aside_count: how many records were set aside up to there.
-        set_aside: those records; empty where they are more than :data:`MOST_SET_ASIDE`.
-        floors: topic -> partition -> frontier that it does not fall back behind, epoch milliseconds; of sources whose
-            grace became longer.
+        stream_times: topic -> partition -> stream time, epoch milliseconds; for sources with event time.
+        set_aside_count: how many records were set aside so far.
+        set_aside: those records; empty if they are more than :data:`MOST_SET_ASIDE`.
+        floors: topic -> partition -> least frontier, epoch milliseconds; for sources whose grace became longer.
     """
 
     seq: int
@@ -86,8 +86,8 @@ class Marker:
 
 
 def record(paths: EpochPaths, marker: Marker) -> Record:
-    """A marker as it is sent to the markers topic of its epoch; fields that are None are left out, and so are
-    times and records set aside where there are none.
+    """A marker as a record for the markers topic of its epoch, without fields that are None and without empty times and
+    records set aside.
     """
     values = {item.name: getattr(marker, item.name) for item in fields(marker)}
     values |= {"stream_times": marker.stream_times or None, "floors": marker.floors or None}
@@ -98,7 +98,7 @@ def record(paths: EpochPaths, marker: Marker) -> Record:
 
 
 def read(broker: Broker, paths: EpochPaths) -> Marker | None:
-    """The last marker of an epoch; None when it has none. Fence its writer first, or another may follow.
+    """The last marker of an epoch; None if it has none. Fence its writer first, otherwise another may follow.
 
     Raises:
         NewerFormatError: newer code wrote it in a format that this code does not read.
@@ -110,14 +110,14 @@ def read(broker: Broker, paths: EpochPaths) -> Marker | None:
 
 
 def superseded(broker: Broker, paths: EpochPaths, *, by: int, lake: str) -> Record | None:
-    """The last marker of an epoch, closed by one that names its successor; None when it has none.
+    """The last marker of an epoch, closed by one that names its successor; None if it has none.
 
     Fields that this code does not know stay as they are.
 
     Args:
         broker: Kafka; the epoch's writer is fenced.
         by: the epoch that is built from it.
-        lake: id of the lake that the successor is in.
+        lake: id of the successor's lake.
 
     Raises:
         NewerFormatError: newer code wrote it in a format that this code does not read.
@@ -145,7 +145,7 @@ def _marker(content: Mapping[str, Any]) -> Marker:
 
 
 def carried(several: SetAsides) -> SetAsides:
-    """The records set aside that a marker names: all of a few, none of many."""
+    """The records set aside that a marker names: all if they are few, none if they are many."""
     return several if set_asides.count(several) <= MOST_SET_ASIDE else ()
 
 

@@ -20,15 +20,15 @@ GRAIN = 1000
 
 
 def milliseconds(at: datetime) -> int:
-    """A time as Kafka's timestamps are: milliseconds since 1970."""
+    """A time in the form of Kafka's timestamps: milliseconds since 1970."""
     return round(at.astimezone(UTC).timestamp() * 1000)
 
 
 class Confirmer:
     """Confirms Kafka's answers by reading, and remembers these records.
 
-    A topic whose records are older than the markers between them, such as history written by transactions, has to be
-    read from its first marker on; the memory makes that happen once, not once for each question.
+    A topic whose records are older than the markers between them, such as history written by transactions, must be read
+    from its first marker on. The memory makes that happen once, and not for each question.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -49,8 +49,8 @@ class Confirmer:
             answers: offsets such that every record before them is earlier.
             end: last stable offsets.
             timestamp_ms: the time.
-            since: offsets from which on records count, where an answer lies before them. What the caller has read
-                before them is earlier than the time.
+            since: offsets from which records count, if an answer lies before them. Records that the caller has read
+                before them are earlier than the time.
         """
         least = {at: offset for at, offset in (since or Offsets()).items() if answers.get(at, offset) < offset}
         memories = {at: self._scanned_since if at in least else self._scanned for at in answers}
@@ -97,6 +97,6 @@ def _furthest(scanned: list[tuple[int, int]], offset: int, timestamp_ms: int) ->
 
 def _remember(scanned: list[tuple[int, int]], start: int, highest: int, offset: int, timestamp_ms: int) -> None:
     if scanned[0][1] <= start and scanned[-1][1] < offset:
-        if start > scanned[-1][1]:  # the records in between are only known to be earlier than the time in question
+        if start > scanned[-1][1]:  # the records in between are only known to be earlier than this time
             highest = timestamp_ms - 1
         scanned.append((max(highest, scanned[-1][0]), offset))

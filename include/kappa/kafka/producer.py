@@ -34,19 +34,19 @@ _CONNECT_SECONDS = 8.0
 _INIT_SECONDS = 30.0
 _COMMIT_SECONDS = 60.0
 _FLUSH_SECONDS = 0.5
-#: How long the client may take to add the offsets of a group; half as long again, and it counts as hanging.
+#: How long the client may take to add the offsets of a group; after one and a half times this it counts as hanging.
 OFFSETS_SECONDS = 20.0
 _ABORT_SECONDS = 10.0
 _POLL_EVERY = 2_000
-#: Largest batch, before it is compressed, unless a topic takes smaller ones only.
+#: Largest batch, before it is compressed, unless a topic only accepts smaller ones.
 _BATCH_BYTES = 1_000_000
 _LEAST_BATCH_BYTES = 1_000
 
 
 def append(bootstrap_servers: str, record: Record) -> None:
-    """Send one record outside of any transaction, and wait until it is there.
+    """Send one record outside any transaction, and wait until it is acknowledged.
 
-    Sent again after an error it is there twice.
+    A repetition after an error may send it twice.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -67,22 +67,23 @@ def append(bootstrap_servers: str, record: Record) -> None:
 class Sender:
     """The only writer under its transactional id; use it as a context manager.
 
-    :meth:`init` first, then read the last marker that was committed, then send. An error in a transaction aborts it
-    and spends the sender: nothing of it will ever be read under ``read_committed``. To go on, the caller
-    makes sure that it still owns the epoch, calls :meth:`init` again and reads the marker again, because a commit whose
-    answer was lost may have happened.
+    :meth:`init` first, then read the last marker that was committed, then send. An error in a transaction aborts it and
+    makes the sender unusable: no record of the transaction will ever be read under ``read_committed``. To continue, the
+    caller makes sure that it still owns the epoch, calls :meth:`init` again and reads the marker again, because a
+    commit whose answer was lost may have happened.
 
     Args:
         bootstrap_servers: the brokers.
         transactional_id: the id whose earlier producers :meth:`init` fences.
         group: consumer group whose offsets are part of the transaction.
-        transaction_timeout: after that long Kafka aborts a transaction that its writer left open. Readers wait for it,
-            unless a successor's :meth:`init` ends it sooner.
-        batch_bytes: the least ``max.message.bytes`` of the topics that it sends to: that limits a batch of small
-            records as well as a large record.
+        transaction_timeout: time after which Kafka aborts a transaction that its writer left open. Readers wait for
+            that, unless a successor's :meth:`init` ends it sooner.
+        batch_bytes: the least ``max.message.bytes`` of its topics, which limits a batch of small records as well as a
+            large record.
 
     Attributes:
-        refused: the record for which the last transaction was refused; None where it failed otherwise, or did not.
+        refused: the record for which the last transaction was refused; None if it failed for another reason, or did not
+            fail.
     """
 
     refused: Record | None = None
@@ -141,14 +142,14 @@ class Sender:
             raise explained(
                 error, self.bootstrap_servers, f"initialising transactions of {self.transactional_id!r}"
             ) from error
-        # A consumer that never subscribes: only its name for the group is wanted.
+        # A consumer that never subscribes: only its metadata of the group is needed.
         consumer = Consumer(client_settings(self.bootstrap_servers) | {"group.id": self.group})
         self._group_metadata = consumer.consumer_group_metadata()
         consumer.close()
         self._producer = producer
 
     def send(self, records: Iterable[Record], offsets: Offsets | None) -> int:
-        """Send records and commit the group's offsets, all or nothing; the number of records.
+        """Send records and commit the group's offsets, all or nothing, and return the number of records.
 
         A crash at any point leaves either everything or nothing to be read.
 
@@ -159,7 +160,7 @@ class Sender:
         Raises:
             StaleWriterError: another writer took over.
             TopologyError: a topic does not exist.
-            RecordRefusedError: a topic will never take a record, for example one that is too large.
+            RecordRefusedError: a topic will never accept a record, for example one that is too large.
             BrokerUnreachableError: Kafka does not answer; ``data["outcome"]`` is ``aborted`` or ``unknown``.
         """
         self.begin()
@@ -183,7 +184,8 @@ class Sender:
         self._is_open = True
 
     def extend(self, records: Iterable[Record]) -> int:
-        """Add records to the open transaction; how many. Whatever goes wrong, also in ``records`` itself, aborts it.
+        """Add records to the open transaction, and return their number. Any error, even in ``records`` itself, aborts
+        it.
 
         Raises:
             StaleWriterError: as :meth:`send`.
@@ -192,7 +194,10 @@ class Sender:
             BrokerUnreachableError: as :meth:`send`.
         """
         producer, count = self._in_transaction(), 0
-        produce, undelivered = producer.produce, self._undelivered.add  # looked up once: half a million are a slice
+        produce, undelivered = (
+            producer.produce,
+            self._undelivered.add,
+        )  # looked up once for up to half a million records
         try:
             for topic, key, value, headers, timestamp_ms in records:
                 if topic not in self._topics:
@@ -206,7 +211,7 @@ class Sender:
                         else:
                             produce(topic, value, key, on_delivery=failed, timestamp=at, headers=list(headers))
                         break
-                    except BufferError:  # the queue is full; what waits too long in it fails, so this ends
+                    except BufferError:  # the queue is full; records that wait too long in it fail, so this ends
                         producer.poll(0.05)
                         self._raise_failure()
                 count += 1
@@ -254,13 +259,13 @@ class Sender:
         self._give_up("asked")
 
     def close(self) -> None:
-        """Disconnect; an open transaction is aborted. Safe twice."""
+        """Disconnect; an open transaction is aborted. Safe to repeat."""
         if self._is_open:
             self._give_up("closed")
         self._producer = None
 
     def _flush(self, producer: Producer) -> None:
-        """Wait until all is delivered; after a batch that is refused the client keeps those after it for good."""
+        """Wait until everything is delivered; after a refused batch the client keeps later batches forever."""
         deadline = time.monotonic() + _COMMIT_SECONDS
         while producer.flush(_FLUSH_SECONDS):
             self._raise_failure()
@@ -271,10 +276,10 @@ class Sender:
         self._raise_failure()
 
     def _add_offsets(self, producer: Producer, offsets: Offsets) -> None:
-        """Add the group's offsets, in a thread of its own: the client may never come back from this call.
+        """Add the group's offsets in a thread of its own, because the client may never return from this call.
 
-        It ignores its timeout when the group's coordinator went away (librdkafka's issue 5456). The producer is then
-        left to itself, its transaction open: only the next :meth:`init` ends that.
+        It ignores its timeout if the group's coordinator disappeared (librdkafka's issue 5456). The producer is then
+        abandoned with an open transaction, which only the next :meth:`init` ends.
         """
         positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
         limit = OFFSETS_SECONDS * 1.5
@@ -287,7 +292,7 @@ class Sender:
         except TimeoutError as hangs:
             self._give_up("adding offsets hangs", is_unknown=True)
             error = unreachable(
-                self.bootstrap_servers, f"offsets of group {self.group!r} were not taken in {limit:.0f} s"
+                self.bootstrap_servers, f"offsets of group {self.group!r} were not accepted in {limit:.0f} s"
             )
             error.data |= {"outcome": "aborted"}
             raise error from hangs
@@ -296,7 +301,7 @@ class Sender:
     def _ready(self) -> Producer:
         if self._producer is None:
             raise RuntimeError(
-                f"Sender {self.transactional_id!r} is not initialised, or spent by an error. Call init()."
+                f"Sender {self.transactional_id!r} is not initialised, or unusable after an error. Call init()."
             )
         return self._producer
 
@@ -332,7 +337,7 @@ class Sender:
         if cause is None:
             return error
         if self._producer is not None:
-            with contextlib.suppress(*_KAFKA):  # a fatal error is raised here once more
+            with contextlib.suppress(*_KAFKA):  # a fatal error is raised here again
                 self._producer.poll(0)
         is_unknown = step == "committing" and not cause.txn_requires_abort() and cause.code() not in _FENCED
         self._give_up(cause.name(), is_unknown=is_unknown)
@@ -346,8 +351,8 @@ class Sender:
         if cause.code() in _FENCED:
             return StaleWriterError(
                 f"Transaction of {self.transactional_id!r} was refused while {step} ({cause.str()}): another writer "
-                f"initialised the same id, or it was open for more than {self._timeout.total_seconds():.0f} s. Nothing "
-                "of it will be read.",
+                f"initialised the same id, or it was open for more than {self._timeout.total_seconds():.0f} s. None of "
+                "its records will be read.",
                 transactional_id=self.transactional_id,
             )
         if (cause.fatal() or cause.txn_requires_abort()) and cause.code() not in NOT_ALLOWED:
@@ -359,8 +364,8 @@ class Sender:
         return explained(cause, self.bootstrap_servers, f"transaction of {self.transactional_id!r}: {step}")
 
     def _give_up(self, reason: str, *, is_unknown: bool = False) -> None:
-        # This client cannot go on after a rejected batch (the next transaction fails with gaps in its sequence
-        # numbers), so that no producer outlives an abort. What cannot be aborted now is ended by the next init().
+        # This client cannot continue after a rejected batch (the next transaction fails with gaps in its sequence
+        # numbers), so no producer outlives an abort. The next init() ends a transaction that cannot be aborted now.
         producer, self._producer = self._producer, None
         if producer is not None and self._is_open:
             if not is_unknown:

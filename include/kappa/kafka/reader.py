@@ -18,7 +18,7 @@ _BATCH = 10_000
 
 
 def check_readable(start: Offsets, end: Offsets, stable: Offsets, low: Offsets) -> None:
-    """Raise where a span is not in the log, whose last stable offsets and low watermarks these are.
+    """Refuse a span that is not in the log with these last stable offsets and low watermarks.
 
     Raises:
         DataLossError: ``end`` is beyond the last stable offset, or records of the span were removed.
@@ -28,8 +28,8 @@ def check_readable(start: Offsets, end: Offsets, stable: Offsets, low: Offsets) 
         begin = start.get(topic, partition) or 0
         if readable is None or readable < offset:
             raise DataLossError(
-                f"{topic}[{partition}] is readable up to offset {readable}, records up to {offset} were asked for: the "
-                "topic was truncated or recreated, or a transaction is still open. Look at the topic's id and at its "
+                f"{topic}[{partition}] is readable up to offset {readable}, but records up to {offset} were requested: "
+                "the topic was truncated or recreated, or a transaction is still open. Check the topic's id and its "
                 "writers.",
                 topic=topic,
                 partition=partition,
@@ -38,7 +38,7 @@ def check_readable(start: Offsets, end: Offsets, stable: Offsets, low: Offsets) 
             )
         if begin < min(first, offset):
             raise DataLossError(
-                f"{topic}[{partition}] starts at offset {first}, records from {begin} on were asked for: "
+                f"{topic}[{partition}] starts at offset {first}, but records from {begin} on were requested: "
                 f"{first - begin} offsets are no longer in the log. Start at the low watermark.",
                 topic=topic,
                 partition=partition,
@@ -52,7 +52,7 @@ class Reader:
 
     Args:
         bootstrap_servers: the brokers.
-        fetch_kbytes: most to fetch of a partition at once; little where only the next record is wanted.
+        fetch_kbytes: largest fetch per partition; small if only the next record is needed.
     """
 
     def __init__(self, bootstrap_servers: str, *, fetch_kbytes: int = 4096) -> None:
@@ -64,8 +64,8 @@ class Reader:
     def read(self, start: Offsets, end: Offsets) -> Iterator[list[Message]]:
         """Batches of the committed records from ``start`` to ``end``, ordered within each partition.
 
-        Markers, aborted records and holes left by compaction are passed over. A partition that ``start`` does not name
-        is read from 0. One reading at a time: the next one ends it.
+        Markers, aborted records and holes left by compaction are skipped. A partition that ``start`` does not name is
+        read from 0. One reading at a time: the next one ends it.
 
         Raises:
             DataLossError: records of the span were removed, or the log ends before ``end``.
@@ -116,14 +116,14 @@ class Reader:
         return records
 
     def _check(self, error: KafkaError, at: tuple[str, int], offset: int, start: int, end: int) -> None:
-        """Pass the end of a partition, raise everything else."""
+        """Accept the end of a partition, and raise any other error."""
         where = f"{at[0]}[{at[1]}]"
         if error.code() == KafkaError._PARTITION_EOF:
             if offset >= end:
                 return
             raise DataLossError(
-                f"{where} is readable up to offset {offset}, records up to {end} were asked for: the topic was "
-                "truncated or recreated, or a transaction is still open. Look at the topic's id and at its writers.",
+                f"{where} is readable up to offset {offset}, but records up to {end} were requested: the topic was "
+                "truncated or recreated, or a transaction is still open. Check the topic's id and its writers.",
                 topic=at[0],
                 partition=at[1],
                 readable=offset,
@@ -142,7 +142,7 @@ class Reader:
 
 
 class Sampler:
-    """One consumer that looks at a few records here and there, and fetches little more than those.
+    """One consumer that reads a few records here and there, and fetches little more than those.
 
     Args:
         bootstrap_servers: the brokers.
@@ -155,7 +155,7 @@ class Sampler:
     def sample(self, start: Offsets, end: Offsets, most: int) -> dict[tuple[str, int], list[Message]]:
         """The first records of each partition, at most this many, from ``start`` to ``end``.
 
-        Partitions that have none, or whose records were removed, are left out.
+        Partitions without records, or with removed ones, are left out.
 
         Raises:
             BrokerUnreachableError: nothing came for 30 seconds.
@@ -165,7 +165,7 @@ class Sampler:
         self._consumer.assign([TopicPartition(*at, start[at]) for at in ends])
         heard = time.monotonic()
         while ends:
-            # A wait for `most` lasts its full time where there are fewer: only the first one is waited for.
+            # A wait for `most` lasts its full time if there are fewer, so this waits only for the first one.
             first = self._consumer.consume(1, 0.05)
             messages = [*first, *(self._consumer.consume(most, 0) if first else ())]
             if messages:

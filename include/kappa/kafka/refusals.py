@@ -1,4 +1,4 @@
-"""Records that a broker will never take: the record, the topic, and the setting that refuses it."""
+"""Records that a broker will never accept: the record, the topic, and the setting that refuses it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kappa.wire.encoding import Record
 
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
-#: Of a record itself; a missing right is not among them, since another record fares no better.
+#: Errors of a record itself; a missing right is not among them, since it affects every record.
 REFUSED = {
     *_TOO_LARGE,
     KafkaError.INVALID_TIMESTAMP,
@@ -25,11 +25,11 @@ REFUSED = {
     KafkaError.POLICY_VIOLATION,
 }
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-#: The code of the other records, where several of a batch are refused.
+#: The code of the other records, if several of a batch are refused.
 _BESIDE_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
-#: Greatest time that is always taken.
+#: Greatest time that is always accepted.
 _ANY = 2**63 - 1
-#: Bytes of a batch and its record beside key and value.
+#: Bytes of a batch and its record besides key and value.
 _FRAME = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,9 +41,9 @@ class Undelivered:
     that record.
 
     Attributes:
-        count: how many.
-        error: why the first one was not; None where all were delivered.
-        records: those of its topic that failed for the same reason, in the order in which they were sent.
+        count: their number.
+        error: why the first one was not; None if all were delivered.
+        records: records of its topic that failed for the same reason, in the order in which they were sent.
     """
 
     def __init__(self) -> None:
@@ -52,12 +52,12 @@ class Undelivered:
         self.records: list[Record] = []
 
     def add(self, error: KafkaError | None, message: Message) -> None:
-        """Take the delivery report of a record that has the time of sending."""
-        if error is not None:  # there is a report of each record
+        """Note the delivery report of a record that has the time of sending."""
+        if error is not None:  # every record has a report
             self.add_at(None, error, message)
 
     def add_at(self, timestamp_ms: int | None, error: KafkaError | None, message: Message) -> None:
-        """Take the delivery report of a record with a time of its own, which is not in the report."""
+        """Note the delivery report of a record with a time of its own, which the report does not contain."""
         if error is None or error.code() in _PURGED:
             return
         self.count += 1
@@ -67,7 +67,7 @@ class Undelivered:
             self.records.append(_record_of(message, timestamp_ms))
 
     def too_large(self, error: KafkaError, record: Record) -> None:
-        """Take a record that is too large for the client: it is not even tried."""
+        """Note a record that is too large for the client, which does not even try to send it."""
         if self.error is None:
             self.count, self.error, self.records = 1, error, [record]
 
@@ -78,7 +78,7 @@ def size_of(record: Record) -> int:
 
 
 def least_batch(broker: Broker, topics: Iterable[str]) -> int:
-    """Largest batch that all of these topics take, in bytes, by their settings; those that are missing are left out."""
+    """Largest batch that all of these topics accept, in bytes, by their settings; missing topics do not count."""
     present = set(broker.topics())
     settings = broker.topic_configs(sorted(present & set(topics))).values()
     return min((int(one[name]) for one in settings for name in ("max.message.bytes", "segment.bytes")), default=_ANY)
@@ -87,18 +87,18 @@ def least_batch(broker: Broker, topics: Iterable[str]) -> int:
 def refusal(
     cause: KafkaError, records: Sequence[Record], bootstrap_servers: str
 ) -> tuple[RecordRefusedError, Record | None]:
-    """Why a broker refuses a record, by the settings of its topic as they are now, and the record.
+    """Why a broker refuses a record, by the present settings of its topic, and the record.
 
     Args:
         cause: the error of the broker, or of the client.
-        records: the batch that was refused; its keys and values are in no message.
+        records: the refused batch; its keys and values are in no message.
         bootstrap_servers: the brokers.
 
     Returns:
-        The error, and the record; None where it may be any of the batch.
+        The error, and the record; None if it may be any of the batch.
 
     Raises:
-        Transient: each record is small enough, and a batch of them was not.
+        Transient: each record is small enough, but a batch of them was not.
     """
     topic = records[0].topic
     settings = _settings(bootstrap_servers, topic)
@@ -106,8 +106,8 @@ def refusal(
     is_batch = len(records) > 1 and record is not None and cause.code() in _TOO_LARGE
     if is_batch and record is not None and size_of(record) + _FRAME < int(settings.get(name, 0)):
         raise Transient(
-            f"Topic {topic!r} takes batches of {settings[name]} bytes ({name}), and {len(records)} records in one were "
-            "larger. Nothing of the transaction was sent; the next one has smaller batches.",
+            f"Topic {topic!r} accepts batches of {settings[name]} bytes ({name}), but {len(records)} records in one "
+            "were larger. The transaction was not sent; the next one has smaller batches.",
             topic=topic,
         )
     what, why, better = _words(cause, name, record, len(records))
@@ -119,7 +119,7 @@ def refusal(
     )
     by = f" ({name}={settings[name]})" if name in settings else ""
     error = RecordRefusedError(
-        f"{what} is refused by topic {topic!r}{by}: {why}. Nothing of its transaction was sent. {alter}",
+        f"{what} is refused by topic {topic!r}{by}: {why}. Its transaction was not sent. {alter}",
         topic=topic,
         setting=name,
         value=settings.get(name, ""),
@@ -130,7 +130,7 @@ def refusal(
 
 
 def _reason(code: int, records: Sequence[Record], settings: Mapping[str, str]) -> tuple[str, Record | None]:
-    """The setting that refuses a batch, empty where it cannot be told, and the record that breaks it."""
+    """The setting that refuses a batch, empty if it is unknown, and the record that violates it."""
     largest = max(records, key=size_of)
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return "max.message.bytes", largest
@@ -146,7 +146,9 @@ def _reason(code: int, records: Sequence[Record], settings: Mapping[str, str]) -
 
 
 def _excesses(records: Sequence[Record], settings: Mapping[str, str]) -> list[tuple[float, str, Record]]:
-    """The milliseconds by which times exceed the limits of a topic, with each limit and record; negative within it."""
+    """The milliseconds by which times exceed the limits of a topic, with each limit and record; negative within the
+    limit.
+    """
     timed = [record for record in records if record.timestamp_ms is not None] or records
     now = clock.now().timestamp() * 1000
     excesses = []
@@ -157,7 +159,7 @@ def _excesses(records: Sequence[Record], settings: Mapping[str, str]) -> list[tu
 
 
 def _words(cause: KafkaError, name: str, record: Record | None, count: int) -> tuple[str, str, str]:
-    """The refused record, the reason, and a value of the setting that would take it; empty where there is none."""
+    """The refused record, the reason, and a value of the setting that would accept it; empty if there is none."""
     if record is None:
         return f"One of {count} records", f"{cause.name()}, {cause.str()}", ""
     what = f"A record of {size_of(record)} bytes"
@@ -167,7 +169,7 @@ def _words(cause: KafkaError, name: str, record: Record | None, count: int) -> t
         case "segment.bytes":
             return what, "it is larger", str(1 << 30)
         case "cleanup.policy":
-            return what, "it has no key, and compaction goes by keys", "delete"
+            return what, "it has no key, and compaction works by keys", "delete"
         case "":
             return what, f"{cause.name()}, {cause.str()}", ""
         case _:
@@ -176,7 +178,7 @@ def _words(cause: KafkaError, name: str, record: Record | None, count: int) -> t
 
 
 def _settings(bootstrap_servers: str, topic: str) -> dict[str, str]:
-    """A topic's settings; empty where they cannot be told: the refusal is worth reporting all the same."""
+    """A topic's settings; empty if they cannot be read: the refusal is reported anyway."""
     try:
         with Broker(bootstrap_servers) as broker:
             return broker.topic_configs([topic]).get(topic, {})

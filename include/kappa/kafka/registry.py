@@ -1,7 +1,7 @@
 """The schema registry, by Confluent's own client: schemas of ids, and ids of schemas.
 
-A schema that is unknown to the registry is told apart from a registry that does not answer: the first is a fact about
-a record, the second passes.
+A schema that the registry does not know is distinguished from a registry that does not answer: the first is a fact
+about a record, the second is transient.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kappa.topology.schemas.wire_schemas import WriterSchema
 _SECONDS = 5.0
 #: Codes of a registry for an unknown schema, subject and version.
 _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
-#: Its statuses for a refused schema: incompatible, and not a schema.
+#: Its status codes for a refused schema: incompatible, and not a schema.
 _REFUSED = (409, 422)
 
 _Answer = TypeVar("_Answer")
@@ -27,7 +27,7 @@ class Registry:
     """A schema registry.
 
     Args:
-        url: of the registry, several separated by commas; ``https://user:password@host`` for one that wants a login.
+        url: URL of the registry, several separated by commas; ``https://user:password@host`` if it requires a login.
     """
 
     def __init__(self, url: str) -> None:
@@ -36,7 +36,7 @@ class Registry:
         self.name = re.sub(r"//[^/@,]*@", "//", url)
 
     def schema(self, number: int) -> WriterSchema | None:
-        """The schema of an id; None where the registry knows of none.
+        """The schema of an id; None if the registry has none.
 
         Raises:
             RegistryUnreachableError: it does not answer as a registry.
@@ -44,10 +44,11 @@ class Registry:
         return self._ask(lambda client: self._schema(client.get_schema(number)), f"schema {number}", (_NO_SCHEMA,))
 
     def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
-        """The id of a schema under a subject, registered now where it was not. Idempotent.
+        """The id of a schema under a subject; the schema is registered if it is new. Idempotent.
 
         Raises:
-            SchemaRefusedError: the registry does not take it, for example as incompatible with those before it.
+            SchemaRefusedError: the registry does not accept it, for example because it is incompatible with earlier
+                ones.
             RegistryUnreachableError: it does not answer as a registry.
         """
         number = self._ask(
@@ -57,10 +58,10 @@ class Registry:
         return int(number)
 
     def is_compatible(self, subject: str, text: str, kind: str = "AVRO") -> bool:
-        """Whether the registry would take a schema as the next one of a subject.
+        """Whether the registry would accept a schema as the next one of a subject.
 
         Raises:
-            SchemaRefusedError: it is not a schema to the registry.
+            SchemaRefusedError: the registry does not accept it as a schema.
             RegistryUnreachableError: it does not answer as a registry.
         """
         verdict = self._ask(
@@ -72,7 +73,7 @@ class Registry:
 
     @cached_property
     def _client(self) -> Any:
-        from confluent_kafka.schema_registry import SchemaRegistryClient  # 1.5 s: only where there is a registry
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # 1.5 s: only if there is a registry
 
         return SchemaRegistryClient({"url": self._url, "timeout": _SECONDS, "max.retries": 0})
 
@@ -91,13 +92,15 @@ class Registry:
                 return None
             if error.http_status_code in _REFUSED:
                 raise SchemaRefusedError(
-                    f"The schema registry {self.name} refuses the schema for {what}: {error.error_message} See which "
-                    f"versions it has: curl {self.name}/subjects",
+                    f"The schema registry {self.name} refuses the schema for {what}: {error.error_message} List its "
+                    f"versions: curl {self.name}/subjects",
                     code=error.error_code,
                 ) from error
             answer = f"answers {error.http_status_code} ({error.error_code}), not as a registry"
             raise self._unreachable(what, answer) from error
-        except Exception as error:  # whatever a connection, or a page that is not a registry's, raises in the client
+        except (
+            Exception
+        ) as error:  # any error that a connection, or a server that is not a registry, raises in the client
             raise self._unreachable(what, f"does not answer: {type(error).__name__}") from error
 
     def _unreachable(self, what: str, answer: str) -> RegistryUnreachableError:
@@ -114,7 +117,7 @@ class Registry:
         return WriterSchema(text=schema.schema_str, references=tuple(texts.values()), kind=schema.schema_type or "AVRO")
 
     def _collect(self, reference: Any, texts: dict[tuple[str, int], str]) -> None:
-        """Add the text of a reference after those that it refers to itself."""
+        """Add the text of a reference after the texts of its own references."""
         at = (reference.subject, reference.version)
         if at in texts:
             return

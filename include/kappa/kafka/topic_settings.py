@@ -1,21 +1,21 @@
-"""The settings of topics that Kappa makes: each says all that the broker's defaults could make drop or rewrite records.
+"""The settings of topics that Kappa creates: all those whose defaults on a broker could drop or rewrite records.
 
-Retention goes by a record's timestamp. A record with a time of its own is as old as its event when it arrives: a topic
-of such records keeps them for ever, takes any time, and leaves the time as it is.
+Retention uses a record's timestamp. A record with a time of its own is already as old as its event when it arrives: a
+topic of such records keeps them for ever, accepts any time, and does not change it.
 """
 
 from __future__ import annotations
 
 from kappa.topology import Topic
 
-#: The greatest number of milliseconds that Kafka takes.
+#: The greatest number of milliseconds that Kafka accepts.
 _ANY = str(2**63 - 1)
-#: A record keeps the time that it is sent with.
+#: A record keeps the time with which it is sent.
 OWN_TIME = {"message.timestamp.type": "CreateTime"}
 _ANY_TIME = {"message.timestamp.before.max.ms": _ANY, "message.timestamp.after.max.ms": _ANY}
 _FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 
-#: Of changelogs and markers.
+#: Settings of changelogs and markers.
 CHANGELOG = {
     **OWN_TIME,
     "cleanup.policy": "compact",
@@ -28,14 +28,16 @@ CHANGELOG = {
 
 
 def of_versioned(topic: Topic) -> dict[str, str]:
-    """The settings of an epoch's own topic: it holds history and goes with its epoch, whatever the broker's default."""
+    """The settings of an epoch's own topic: it holds history and is removed with its epoch, whatever the broker's
+    defaults.
+    """
     return {**OWN_TIME, **_FOR_EVER, "cleanup.policy": "delete", **(_ANY_TIME if topic.time else {})}
 
 
 def of_output(topic: Topic) -> dict[str, str]:
-    """The settings of a topic output that readers know by its name, where it is not there yet.
+    """The settings of a topic output that all epochs share, if it does not exist yet.
 
-    How long records with the time of sending are kept is the broker's default.
+    For records with the time of sending, retention is the broker's default.
     """
     policy = "compact" if topic.on_replay == "reconcile" else "delete"
     retention = _FOR_EVER if topic.time and policy == "delete" else {}

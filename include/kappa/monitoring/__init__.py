@@ -1,1 +1,1 @@
-"""Signs of a driver to the outside: metrics for Prometheus, notices for a webhook."""
+"""Signals of a driver to the outside: metrics for Prometheus, notices for a webhook."""

@@ -1,7 +1,7 @@
-"""The endpoint at which Prometheus asks a driver for its measures.
+"""The endpoint at which Prometheus scrapes a driver.
 
-Nothing here stops or delays a slice: failures are counted and logged once. Looks at the broker or the disk are made by
-a thread of their own.
+Nothing here stops or delays a slice: failures are counted and logged once. A thread of its own reads the broker and the
+disk.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kappa.monitoring.exporter")
 
 _P = ParamSpec("_P")
-#: Addresses that stand for every interface of the host.
+#: Addresses that mean every interface of the host.
 _EVERY = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not bound
 
 
 def _measured(method: Callable[Concatenate[Exporter, Metrics, _P], None]) -> Callable[Concatenate[Exporter, _P], None]:
-    """A method that gets the measures, does nothing without an endpoint, and whose errors go no further."""
+    """A method that gets the measures, does nothing without an endpoint, and never raises."""
 
     @wraps(method)
     def measured(self: Exporter, /, *args: _P.args, **named: _P.kwargs) -> None:
@@ -72,13 +72,13 @@ class Exporter:
     def open(
         self, metrics: Callable[[], Metrics], state: Callable[[], str], committed: LedgerRow | None, *, is_live: bool
     ) -> None:
-        """Listen, if the settings ask for it.
+        """Listen, if the settings request it.
 
         Args:
-            metrics: makes the measures.
-            state: gives the driver's state, at each look.
+            metrics: function that makes the measures.
+            state: function that gives the driver's present state.
             committed: the epoch's last commit.
-            is_live: whether it is the live one.
+            is_live: whether the epoch is the live one.
         """
         if self._config.metrics_endpoint is None:
             return
@@ -96,7 +96,7 @@ class Exporter:
         self._log.info("metrics", address=self.address)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._closing.set()
         if self._server is not None:
             server, thread = self._server
@@ -106,12 +106,12 @@ class Exporter:
 
     @_measured
     def begin(self, metrics: Metrics, line: str) -> None:
-        """A line of the protocol begins; see :meth:`Metrics.begin`."""
+        """Note the beginning of a line of the protocol; see :meth:`Metrics.begin`."""
         metrics.begin(line)
 
     @_measured
     def stands_at(self, metrics: Metrics, row: LedgerRow | None) -> None:
-        """The last commit is this one, which is not a slice: the seed."""
+        """Note that the last commit is this one, which is the seed and not a slice."""
         if row is not None:
             metrics.stands_at(row)
 
@@ -140,7 +140,7 @@ class Exporter:
         except OSError as error:
             if port == 0:
                 raise
-            # Two epochs on one host want the same port, as during each replay.
+            # Two epochs on one host share the configured port, as during each replay.
             self._log.warning("port taken", port=port, error=error.strerror or type(error).__name__)
             server, thread = start_http_server(0, host, metrics.registry)
         self._server = server, thread

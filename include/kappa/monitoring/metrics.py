@@ -1,7 +1,7 @@
-"""The measures of an epoch, in the terms of Prometheus.
+"""The measures of an epoch, as Prometheus metrics.
 
-Every series has the labels ``topology`` and ``epoch``. Any other label is declared in the topology's file, or is a
-fixed word: the number of series does not grow with the stream.
+Every series has the labels ``topology`` and ``epoch``. Any other label comes from the topology's file, or is a fixed
+word, so that the number of series does not grow with the stream.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Lines of the slice protocol.
 LINES = ("plan", "effects", "send", "apply", "commit")
 STATES = ("running", "slow", "stuck", "stopped")
-#: A live slice takes a fraction of a second, one of a replay minutes.
+#: A live slice takes a fraction of a second, and a slice of a replay minutes.
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
@@ -31,7 +31,7 @@ class Metrics:
     Measures of commits have no value before the first one. Counters begin at 0 in each process.
 
     Args:
-        bound: source -> the name of its topic in Kafka, where that is another one.
+        bound: source -> the name of its topic in Kafka, if that differs.
         start: where the plan of the epoch begins.
         end: where its bulk work ends.
         clock: monotonic seconds.
@@ -67,7 +67,7 @@ class Metrics:
         self._state = one(
             Gauge, "kappa_driver_state", "1 for the state that the driver is in, 0 for the others.", "state"
         )
-        self._is_live = one(Gauge, "kappa_is_live", "1 while the epoch is the live one, else 0.")
+        self._is_live = one(Gauge, "kappa_is_live", "1 while the epoch is the live one, otherwise 0.")
         self._seq = one(Gauge, "kappa_committed_seq", "Number of the last committed slice.")
         self._at_seconds = one(Gauge, "kappa_committed_timestamp_seconds", "When that slice was committed.")
         self._lag = one(
@@ -97,7 +97,7 @@ class Metrics:
         self._skew = one(
             Gauge,
             "kappa_event_time_skew_seconds",
-            "By how much the slowest partition is behind the furthest; infinite where one had no record.",
+            "By how much the slowest partition is behind the furthest; infinite if one had no record.",
             "source",
         )
         self._unmeasured = one(Counter, "kappa_unmeasured_total", "Measures that failed; the log says why.")
@@ -120,21 +120,21 @@ class Metrics:
                 self._rows.labels(**self._at, kind=kind, name=member.name)
 
     def watch(self, state: Callable[[], str]) -> None:
-        """Take the driver's state from this function at each look."""
+        """Take the driver's state from this function at each scrape."""
         for name in STATES:
             self._state.labels(**self._at, state=name).set_function(lambda name=name: float(state() == name))
 
     def started(self, committed: LedgerRow | None, *, is_live: bool) -> None:
-        """The state in which the epoch's last driver left it."""
+        """Set the state in which the epoch's last driver left it."""
         self._is_live.labels(**self._at).set(is_live)
         if committed is not None:
             self.stands_at(committed)
 
     def begin(self, line: str) -> None:
-        """A line begins, and the one before it has ended; other lines than the protocol's are not measured.
+        """Note that a line begins and the previous one has ended; lines outside the protocol are not measured.
 
         Args:
-            line: its name, alone or with more after it: ``effects of slice 7``.
+            line: its name, alone or with further words: ``effects of slice 7``.
         """
         now = self._clock()
         if self._line is not None:
@@ -161,33 +161,33 @@ class Metrics:
         self.stands_at(row)
 
     def failed(self, kind: str, in_a_row: int) -> None:
-        """An error was weighed; the time of the present slice is not counted.
+        """Count an error that the driver has weighed; the time of the present slice is not counted.
 
         Args:
-            kind: ``failure``, or ``wait`` for one that passes by itself.
-            in_a_row: failures at this place.
+            kind: ``failure``, or ``wait`` for a transient error.
+            in_a_row: consecutive failures at this place.
         """
         self._line, self._seconds = None, {}
         self._failures.labels(**self._at, kind=kind).inc()
         self._in_a_row.labels(**self._at).set(in_a_row)
 
     def written(self, kind: str, name: str, rows: int) -> None:
-        """Rows of a table's changes (``table``) or of an append output (``output``)."""
+        """Count rows of a table's changes (``table``) or of an append output (``output``)."""
         self._rows.labels(**self._at, kind=kind, name=name).inc(rows)
 
     def lag(self, offsets: int | None) -> None:
-        """Set the lag; None where it is not known: the series ends then."""
+        """Set the lag; None if it is not known, which ends the series."""
         if offsets is None:
             self._lag.clear()
         else:
             self._lag.labels(**self._at).set(offsets)
 
     def unmeasured(self) -> None:
-        """A measure failed."""
+        """Count a measure that failed."""
         self._unmeasured.labels(**self._at).inc()
 
     def stands_at(self, row: LedgerRow) -> None:
-        """The last commit is this one: a slice, or the seed."""
+        """Note that the last commit is this one, a slice or the seed."""
         self.position = ranges_end(row.ranges)
         self._seq.labels(**self._at).set(row.seq)
         self._at_seconds.labels(**self._at).set(row.at.timestamp())

@@ -1,8 +1,8 @@
 """Notices to a webhook: pending decisions, and each move of the live pointer.
 
-A notice comes from an event on record: once, whichever process wrote the event. A file beside the heartbeat holds the
-last event that the receiver has answered: a driver that dies before leaves the rest to the next one, and the receiver
-may then get a notice twice, with the same id.
+Each event on record gives one notice, whichever process wrote the event. A file beside the heartbeat has the last event
+that the receiver has answered. If a driver dies before that, the next one posts the rest, and the receiver may get a
+notice twice, with the same id.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kappa.replay import stored
 from kappa.replay.proof.verdict import DiffReport, Verdict
 from kappa.store.stores import store_of
 
-#: What this code writes, and the newest that it reads.
+#: The format that this code writes, and the newest one that it reads.
 FORMAT = 1
 #: Time for each step of a receiver's answer, and for open notices when a driver ends.
 TIMEOUT_SECONDS = 5.0
-#: Pauses between tries: from the first on they double.
+#: First and longest pause between tries; each is twice the one before.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 
 log = structlog.get_logger("kappa.monitoring.notices")
@@ -38,15 +38,15 @@ log = structlog.get_logger("kappa.monitoring.notices")
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """A notice as the receiver gets it, as JSON.
+    """A notice in the form that the receiver gets, as JSON.
 
     Attributes:
-        id: the same for each try: a receiver that has it may drop it.
+        id: the same for each try; a receiver that already has it may drop the notice.
         event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``APPROVAL``, ``CUTOVER`` or ``ROLLBACK``.
         message: what happened, for people.
         command: the next command.
         at: when it happened, ISO 8601, UTC.
-        verdict: of the epoch's verification, where an answer is pending.
+        verdict: verdict of the epoch's verification, if an answer is pending.
         link: the page for the answer.
     """
 
@@ -62,10 +62,10 @@ class Notice:
 
 
 def notice_of(event: Event, lake: str, *, is_rollback: bool = False) -> Notice | None:
-    """The notice of an event; None where there is nothing to decide.
+    """The notice of an event; None if there is nothing to decide.
 
     Args:
-        event: of the record of epochs.
+        event: an event of the record of epochs.
         lake: id of the lake.
         is_rollback: whether it is a move back to an earlier epoch: :func:`kappa.record.moves.rollbacks`.
     """
@@ -114,7 +114,7 @@ def _question(event: Event) -> str:
     person = f"Approval {request['nth']} of {request['needed']}. " if request["needed"] > 1 else ""
     return (
         f"Waits for approval to replace epoch {request['terms']['live']}, which is live. Verdict: "
-        f"{request['terms']['verdict']}. {person}Without an answer until {until} it is rejected."
+        f"{request['terms']['verdict']}. {person}Without an answer by {until} it is rejected."
     )
 
 
@@ -139,7 +139,7 @@ class Notices:
         """Begin after the last event of the bookmark; the first driver begins after the present ones.
 
         Args:
-            events: of the topology, oldest first.
+            events: events of the topology, oldest first.
             lake: id of the lake.
         """
         if not self._is_on:
@@ -158,7 +158,7 @@ class Notices:
         self._thread.start()
 
     def look(self, events: Sequence[Event]) -> None:
-        """Take up the new events of the epoch, out of all events of the topology."""
+        """Queue the new events of the epoch, out of all events of the topology."""
         if self._thread is None or self._last is None:
             return
         if not events or events[-1].n <= self._last:
@@ -172,7 +172,7 @@ class Notices:
         self._add([(n, notice) for n, notice in notices if notice is not None])
 
     def hangs(self, line: Line, seq: int, at: str) -> None:
-        """A line of the driver takes too long; that is on no record."""
+        """Queue a notice that a line of the driver takes too long, which is not on record."""
         if self._thread is None or line.level != "stuck":
             return
         name, epoch = self._paths.topology, self._paths.epoch
@@ -229,14 +229,14 @@ class Notices:
         if n is not None:
             try:
                 self._set_bookmark(n)
-            except OSError as error:  # of an epoch that was removed meanwhile, for example
+            except OSError as error:  # the epoch was removed meanwhile, for example
                 self._log.warning("notice told, not kept", error=f"{type(error).__name__}: {error.strerror}")
         with self._changed:
             self._waiting.pop(0)
             self._changed.notify_all()
 
     def _post(self, notice: Notice) -> str:
-        """Why the receiver did not take it; empty when it did. The URL is a secret: it is in no message."""
+        """Why the receiver did not accept it; empty if it did. The URL is a secret, so no message contains it."""
         import httpx2
 
         try:
@@ -248,7 +248,7 @@ class Notices:
             return type(error).__name__
 
     def _url(self) -> str:
-        """The URL; that of a file is read each time, so that it may be replaced."""
+        """The URL; a file with it is read each time, so that it may be replaced."""
         if self._config.webhook_url_file:
             return Path(self._config.webhook_url_file).read_text().strip()
         return self._config.webhook_url

@@ -1,1 +1,1 @@
-"""Where in the log: offsets, ranges, cuts, coverage. Pure arithmetic."""
+"""Positions in the log: offsets, ranges, cuts, coverage. Pure arithmetic."""

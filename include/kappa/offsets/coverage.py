@@ -1,8 +1,8 @@
-"""The content of an archive of a topic, as numbers: chunks of offset ranges that join, and conclusions from them.
+"""The content of a topic's archive as numbers: chunks of offset ranges that join, and conclusions from them.
 
-An archive covers a range when chunks of it join end to end. A chunk without holes held one record for each offset when
-it was taken: nothing was compacted away before. A chunk with holes may owe them to transactions or to compaction; a
-reader cannot tell the two apart, so nothing is concluded from it.
+An archive covers a range when chunks of it join end to end. A chunk without holes had one record per offset when it was
+archived: nothing was compacted away before. Holes in a chunk may come from transactions or from compaction; a reader
+cannot distinguish the two, so nothing is concluded from them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Chunk:
     Attributes:
         seq: the slice, unique in its archive.
         range: the offsets that were read, holes included.
-        rows: the records that were there.
+        rows: number of records.
         max_ms: their largest timestamp in epoch milliseconds; None without records.
-        schemas: names of the schemas by which they are parsed.
+        schemas: names of the schemas with which they are parsed.
     """
 
     seq: int
@@ -43,7 +43,7 @@ class ArchiveFacts:
 
     Attributes:
         topic_id: Kafka's id of the topic that was archived.
-        covered: ranges that are archived without a gap, longest joins, sorted.
+        covered: ranges that are archived without a gap, joined as far as possible, sorted.
         whole: parts of them in which every offset holds a record.
     """
 
@@ -81,7 +81,7 @@ def archive_facts(topic: str, topic_id: str, chunks: Iterable[Chunk]) -> Archive
 def usable(
     archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, list[OffsetRange]]:
-    """Covered ranges of those archives that are of the topics that the broker has now, by partition."""
+    """Covered ranges, by partition, of archives whose topic is the one that the broker has now."""
     covered: dict[TopicPartition, list[OffsetRange]] = {}
     for topic, archive in archives.items():
         if topic_ids.get(topic) == archive.topic_id:
@@ -91,7 +91,7 @@ def usable(
 
 
 def first_readable(low: Offsets, archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]) -> Offsets:
-    """Low watermarks, moved back to the archive's beginning where it reaches the log without a gap."""
+    """Low watermarks, moved back to the archive's beginning if it joins the log without a gap."""
     covered = usable(archives, topic_ids)
 
     def one(at: TopicPartition, first: int) -> int:
@@ -104,7 +104,7 @@ def first_readable(low: Offsets, archives: Mapping[str, ArchiveFacts], topic_ids
 def from_archive(
     start: Offsets, end: Offsets, archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]
 ) -> tuple[OffsetRange, ...]:
-    """The parts of a span that are read from archives: of each partition from the start on, as far as it is covered."""
+    """The parts of a span that are read from archives: each partition from its start, as far as it is covered."""
     covered = usable(archives, topic_ids)
     parts = [
         OffsetRange(topic=at[0], partition=at[1], start=start[at], end=min(last, item.end))
@@ -116,7 +116,7 @@ def from_archive(
 
 
 def common(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """The overlaps of two sets of ranges, sorted; neither names an offset twice."""
+    """The overlaps of two sets of ranges, sorted; neither set may name an offset twice."""
     second = list(others)
     overlaps = [
         OffsetRange(topic=a.topic, partition=a.partition, start=max(a.start, b.start), end=min(a.end, b.end))
@@ -128,7 +128,7 @@ def common(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> tupl
 
 
 def without(ranges: Iterable[OffsetRange], prefixes: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """The rest of ranges after prefixes of them; ranges without a rest are left out."""
+    """The remainder of ranges after some prefixes; ranges without a remainder are left out."""
     ends = {item.at: item.end for item in prefixes}
     rest = [
         OffsetRange(
@@ -158,7 +158,7 @@ def bounded(position: Offsets, end: Offsets, max_records: int) -> tuple[OffsetRa
     shares: dict[TopicPartition, int] = {}
     rest = max_records
     waiting = sorted(span, key=lambda item: item.count)
-    for index, item in enumerate(waiting):  # the shortest first: the others get the rest of their shares
+    for index, item in enumerate(waiting):  # the shortest first, so that the others get their unused shares
         shares[item.at] = min(item.count, -(-rest // (len(waiting) - index)), rest)
         rest -= shares[item.at]
     return tuple(
@@ -172,7 +172,7 @@ def carried(
 ) -> dict[tuple[int, int], int]:
     """Running maximum of the timestamp before each chunk: (partition, seq) -> epoch milliseconds, where there is one.
 
-    Right for readers that read the first chunk of each range from its beginning, now or in earlier slices.
+    Correct for readers that read the first chunk of each range from its beginning, now or in earlier slices.
     """
     largest = dict(before)
     spans = {item.partition: item for item in ranges}

@@ -1,8 +1,9 @@
 """Cutting bounded work by time: where the next slice ends.
 
-Records are totally ordered by (running maximum of the timestamp in their partition, topic, partition, offset). The
-first offset whose timestamp reaches T has every record before it below T and none after it: cutting all partitions
-at one T therefore gives a prefix of that order, for any timestamps. So slices of any size see the same order.
+Records are totally ordered by (running maximum of the timestamp in their partition, topic, partition, offset). In each
+partition, every record before the first offset whose timestamp reaches T is below T in that order, and none after it
+is. Cutting all partitions at one T therefore gives a prefix of the order, for any timestamps. So slices of any size see
+the same order.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from functools import cache
 from kappa.errors import DataLossError
 from kappa.offsets.vector import Offsets, TopicPartition
 
-#: Time in milliseconds, and offsets to look from -> for each partition the first offset from there on, of those that a
-#: reader under ``read_committed`` sees, whose timestamp is not before it; the partition's end where there is none.
+#: Time in milliseconds, and offsets from which to search -> for each partition the first offset from there on that a
+#: reader under ``read_committed`` sees and whose timestamp is not before the time; the partition's end if there is
+#: none.
 TimeIndex = Callable[[int, Offsets], Offsets]
 
 _FIRST_STEP_MS = 60_000
 _END_OF_TIME_MS = 2**63
-#: Share of a whole slice that a guess aims at: callers with a slack of a tenth are content with it at once.
+#: Share of a whole slice that a guess aims at, so that callers with a slack of a tenth accept it immediately.
 _NEARLY = 0.95
 _SOME_TIME_MS = 2**40  # November 2004: a first guess costs a few look-ups when it is wrong
 
@@ -35,23 +37,23 @@ def next_cut(
     near_ms: int | None = None,
     slack: int = 0,
 ) -> Offsets:
-    """Where the slice that starts at ``position`` ends.
+    """The end of the slice that starts at ``position``.
 
-    It is the furthest cut at a whole millisecond that spans at most ``max_records`` offsets. Where the records of one
-    millisecond alone exceed that, it lies inside of them, by (topic, partition, offset).
+    It is the furthest cut at a whole millisecond that spans at most ``max_records`` offsets. If the records of one
+    millisecond exceed that, the cut is among them, by (topic, partition, offset).
 
     Args:
         index: looks times up; called about twenty times, far fewer with ``slack`` and ``near_ms``.
         position: where the slice starts.
         end: where bounded work ends; it names every partition.
         max_records: most offsets that the slice may span.
-        reached_ms: running maximum of the timestamp before ``position``, as the ledger has it. A partition that is
-            not named has none. It is needed where retention or the start of the replay hides an earlier maximum.
+        reached_ms: running maximum of the timestamp before ``position``, from the ledger. A partition that is not named
+            has none. It is needed if retention or the start of the replay hides an earlier maximum.
         near_ms: a guess at the time of the cut; a bad one costs look-ups and changes nothing.
-        slack: stop looking as soon as a cut falls short of ``max_records`` by at most this many offsets.
+        slack: stop the search as soon as a cut falls short of ``max_records`` by at most this many offsets.
 
     Returns:
-        A prefix of the order of the records from ``position`` to ``end``; past ``position`` unless that is the end.
+        A prefix of the order of the records from ``position`` to ``end``; after ``position`` unless that is the end.
 
     Raises:
         DataLossError: ``end`` is before ``position``.
@@ -72,7 +74,7 @@ def next_cut(
         return end
     if not fits(0):  # records older than 1970 or without a timestamp
         return _inside(position, cut(0), max_records)
-    shortfall = min(slack, max_records - 1)  # never content with an empty slice
+    shortfall = min(slack, max_records - 1)  # never accept an empty slice
 
     def is_enough(time_ms: int) -> bool:
         return 0 <= max_records - position.count_to(cut(time_ms)) <= shortfall
@@ -86,7 +88,7 @@ def next_cut(
         time_ms = (low + high) // 2 if halve else _interpolated(low, high, position, cut, max_records)
         width = high - low
         low, high = (time_ms, high) if fits(time_ms) else (low, time_ms)
-        # Interpolation is quick where records are spread evenly, and creeps where they are not.
+        # Interpolation is quick if records are spread evenly, and slow if they are not.
         halve = not halve and (high - low) * 2 > width
     if position.count_to(cut(low)) == 0:
         return _inside(position, cut(high), max_records)
@@ -94,15 +96,15 @@ def next_cut(
 
 
 def likely_ms(reached: Sequence[Mapping[TopicPartition, int]], span: int, max_records: int) -> int | None:
-    """A little before the time at which the next slice will end, if records go on as densely as in the last one.
+    """A little before the time at which the next slice will end, if records are as dense as in the last one.
 
     Args:
         reached: running maxima of the timestamp before and after the last slice; fewer while there is none.
         span: offsets that it spanned.
-        max_records: most offsets that the next one may span.
+        max_records: most offsets that the next slice may span.
 
     Returns:
-        Epoch milliseconds; None where there is nothing to judge by.
+        Epoch milliseconds; None without a basis for a guess.
     """
     if len(reached) < 2 or span <= 0:
         return None
@@ -112,11 +114,12 @@ def likely_ms(reached: Sequence[Mapping[TopicPartition, int]], span: int, max_re
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """How records lie in time between two places, by those at both: enough to guess where a first slice ends.
+    """The distribution of records in time between two places, from the records at both: enough to guess where a first
+    slice ends.
 
     Attributes:
-        start: the one place.
-        end: the other one.
+        start: the first place.
+        end: the second place.
         first_ms: time of the records at the start, epoch milliseconds.
         last_ms: time of the last records before the end.
     """
@@ -127,7 +130,7 @@ class Spread:
     last_ms: int
 
     def likely_ms(self, position: Offsets, max_records: int) -> int | None:
-        """A little before the time at which a slice from ``position`` on will end; None where that is another log."""
+        """A little before the time at which a slice from ``position`` on will end; None if that is another log."""
         try:
             before, total = self.start.count_to(position), self.start.count_to(self.end)
         except DataLossError:
@@ -144,8 +147,8 @@ def _cut_at(
         return end
     if all(reached.get(at, -1) >= time_ms for at, _ in end.items()):
         return Offsets.of((at, position.get(*at) or 0) for at, _ in end.items())
-    # A record of the future may lie before the start of a replay: then it is not a record of this order, and Kafka
-    # would answer with it.
+    # A record with a time in the future may lie before the start of a replay: it does not belong to this order, but
+    # Kafka would answer with it.
     waiting = Offsets.of((at, position.get(*at) or 0) for at, _ in end.items() if reached.get(at, -1) < time_ms)
     offsets = index(time_ms, waiting)
 

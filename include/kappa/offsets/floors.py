@@ -1,8 +1,8 @@
-"""Floors: the offset from which on the frontier of a partition lies no further back than it did before.
+"""Floors: offsets from which the frontier of a partition may not be lower than before.
 
-A longer grace would move frontiers back, to before what operators have closed already. So it takes effect from the old
-frontier on: the change of code records where the frontier of each partition stood. Floors have the form of releases and
-are input like them: ledgers keep them, and every other run of the same offsets copies them.
+A longer grace would move frontiers back, to before windows that operators have already closed. So it takes effect from
+the old frontier on: the change of code records the frontier of each partition. Floors have the form of releases and are
+also input: ledgers keep them, and every other run of the same offsets copies them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def of_longer_grace(
     after: Mapping[str, int],
     floors: Floors,
 ) -> dict[str, dict[int, dict[int, int]]]:
-    """The floors that a longer grace makes: where the frontier of each partition stands.
+    """The floors of a longer grace: the present frontier of each partition.
 
     Args:
         position: where the last slice with the old grace ends.
@@ -51,7 +51,7 @@ def of_longer_grace(
 
 
 def of_added(ranges: Sequence[OffsetRange], position: Offsets, floors: Floors) -> dict[str, dict[int, dict[int, int]]]:
-    """The floors of partitions that were added to a topic: the least of the others, which closed rows by theirs.
+    """The floors of partitions that were added to a topic: the least floor of the others, by which rows were closed.
 
     Args:
         ranges: the ranges of a slice.
@@ -72,7 +72,7 @@ def of_added(ranges: Sequence[OffsetRange], position: Offsets, floors: Floors) -
 def that_hold(
     floors: Floors, stream_times: Mapping[str, Mapping[int, int]], graces: Mapping[str, int]
 ) -> dict[str, dict[int, int]]:
-    """Topic -> partition -> its least frontier, where stream time and grace alone say less.
+    """Topic -> partition -> its least frontier, if stream time and grace alone would give a lower one.
 
     Args:
         floors: those up to a commit.
@@ -89,5 +89,5 @@ def that_hold(
 
 
 def floors_detail(floors: Floors) -> dict[str, Any]:
-    """Their entry in the detail of a ledger row; empty where there are none."""
+    """The entry of floors in a ledger row's detail; empty if there are none."""
     return {"floors": as_dict(floors)} if floors else {}

@@ -1,4 +1,4 @@
-"""How people write times, durations and offsets, as Kafka's tools take them; read strictly, never guessed."""
+"""The notation of times, durations and offsets for people, as in Kafka's tools; parsed strictly, never guessed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parsed_time(text: str) -> datetime:
 
 
 def local_time(text: str, zone: str) -> datetime:
-    """A day or a time of a zone, in UTC; a day is its first instant. A time with an offset is taken as it is.
+    """A day or a time of a zone, in UTC; a day means its first instant. A time with an offset is used as it is.
 
     Args:
         text: ISO 8601, like ``2026-03-29`` or ``2026-03-29T06:00``.
@@ -65,7 +65,7 @@ def local_time(text: str, zone: str) -> datetime:
     except OverflowError as error:
         raise UsageError(f"{text!r} in {zone} is beyond the years 1 to 9999.") from error
     if first != second:
-        # Of a time that is shown twice the first one has the greater offset; of one that is never shown, the lesser.
+        # The first of two equal clock times has the greater offset; for a skipped clock time it has the lesser one.
         how = "twice" if first < second else "never"
         raise UsageError(
             f"The clock of {zone} showed {text} {how}. Write it with an offset: "
@@ -75,7 +75,7 @@ def local_time(text: str, zone: str) -> datetime:
 
 
 def utc(at: datetime) -> str:
-    """A time for people: ``2026-03-01 00:00 UTC``, with seconds where it has some."""
+    """A time for people: ``2026-03-01 00:00 UTC``, with seconds if it has any."""
     at = at.astimezone(UTC)
     return f"{at:%Y-%m-%d %H:%M}{f':{at:%S}' if at.second else ''} UTC"
 
@@ -84,7 +84,7 @@ def parsed_duration(text: str) -> timedelta:
     """An ISO 8601 duration of weeks, days, hours, minutes and seconds: ``P7D``, ``PT6H``, ``P1DT12H``.
 
     Raises:
-        UsageError: it is not one. Nor are months and years: how long they are depends on the date.
+        UsageError: it is not one. Months and years are refused, because their length depends on the date.
     """
     match = _DURATION.fullmatch(text)
     parts = {name: float(value) for name, value in (match.groupdict() if match else {}).items() if value}
@@ -97,7 +97,7 @@ def parsed_duration(text: str) -> timedelta:
 
 
 def duration_text(duration: timedelta) -> str:
-    """A duration as :func:`parsed_duration` reads it; a negative one with a sign in front."""
+    """A duration in the notation of :func:`parsed_duration`; a negative one has a sign in front."""
     if duration < timedelta(0):
         return f"-{duration_text(-duration)}"
     minutes, seconds = divmod(duration.seconds, 60)
@@ -151,7 +151,8 @@ def parsed_offsets(texts: Iterable[str]) -> tuple[Offsets, Mapping[str, int]]:
 
 
 def offsets_from_csv(text: str, file: str) -> Offsets:
-    """Offsets as Kafka's tools export them: lines ``TOPIC,PARTITION,OFFSET``, no header; ``file`` is for messages.
+    """Offsets in the export format of Kafka's tools: lines ``TOPIC,PARTITION,OFFSET``, no header; ``file`` is for
+    messages.
 
     Raises:
         UsageError: a line is malformed, negative, or names what another one named; or there is none.
@@ -181,7 +182,7 @@ def offsets_from_csv(text: str, file: str) -> Offsets:
 
 
 def offsets_to_csv(offsets: Offsets) -> str:
-    """Offsets as :func:`offsets_from_csv` and Kafka's tools read them."""
+    """Offsets in the format that :func:`offsets_from_csv` and Kafka's tools read."""
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows(
         [topic, partition, offset] for (topic, partition), offset in offsets.items()
@@ -190,7 +191,7 @@ def offsets_to_csv(offsets: Offsets) -> str:
 
 
 def parsed_partitions(texts: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
-    """Topics as Kafka's tools select them, ``pos`` or ``pos:0,2``; ``None`` means all partitions.
+    """Topics in the notation of Kafka's tools, ``pos`` or ``pos:0,2``; ``None`` means all partitions.
 
     Raises:
         UsageError: one is malformed, or a topic is named twice.
@@ -207,7 +208,7 @@ def parsed_partitions(texts: Iterable[str]) -> dict[str, tuple[int, ...] | None]
 
 
 def parsed_savepoint(text: str) -> dict[str, Any]:
-    """A savepoint as a text names it: ``seq``, ``at`` or ``name``, with its value.
+    """The savepoint that a text names: ``seq``, ``at`` or ``name``, with its value.
 
     Raises:
         UsageError: it is not one of them.
@@ -218,14 +219,15 @@ def parsed_savepoint(text: str) -> dict[str, Any]:
 
 
 def savepoint_name(text: str) -> str:
-    """The text, if a savepoint can be called that.
+    """The text, if it can be the name of a savepoint.
 
     Raises:
         UsageError: it cannot.
     """
     if not _SAVEPOINT.fullmatch(text):
         raise UsageError(
-            f"A savepoint cannot be called {text!r}: a name begins with a letter and goes on with letters, digits, "
-            "dots, dashes and underscores, 100 at most; other words would be taken for a slice number or a time."
+            f"A savepoint cannot be called {text!r}: a name begins with a letter and continues with letters, digits, "
+            "dots, dashes and underscores, at most 100 characters; other texts would be read as a slice number or a "
+            "time."
         )
     return text

@@ -1,10 +1,9 @@
-"""Releases: from which offset on a partition is taken to be further than its own records say.
+"""Releases: offsets from which a partition counts as further than its own records show.
 
-A partition without new records then holds the frontier back no longer, and one that was added opens no closed window.
-
-A live slice makes them, since only a live stream knows that nothing came. They are input from then on: a slice's plan
-holds them, roll-ups and seeds keep them, and every other run of the same offsets copies them. From the release's offset
-on the stream time of the partition is at least that of the release, for lateness too.
+A partition without new records then no longer holds the frontier back, and an added partition does not reopen a closed
+window. A live slice makes them, since only a live stream knows that nothing arrived. From then on they are input: a
+slice's plan has them, roll-ups and seeds keep them, and every other run of the same offsets copies them. From the
+release's offset on, the stream time of the partition is at least that of the release, also for late records.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ Releases = Mapping[str, Mapping[int, Mapping[int, int]]]
 
 
 def merged(several: Iterable[Releases]) -> Releases:
-    """All of them; of two at one offset the greater time holds."""
+    """All of them; if two have the same offset, the greater time counts."""
     return _of(one for releases in several for one in _each(releases))
 
 
 def up_to(releases: Releases, end: Offsets, *, at_end: bool) -> Releases:
-    """Those that lie before an end; with ``at_end`` those at it too, which the next record will meet."""
+    """Releases before an end; with ``at_end`` also those at the end, which affect the next record."""
     return _of(
         (at, offset, ms)
         for at, offset, ms in _each(releases)
@@ -33,7 +32,7 @@ def up_to(releases: Releases, end: Offsets, *, at_end: bool) -> Releases:
 
 
 def unknown(releases: Releases, others: Releases) -> Releases:
-    """Those that the others lack, or have with a lesser time."""
+    """Releases that are not among the others, or have a lesser time there."""
     times = {(at, offset): ms for at, offset, ms in _each(others)}
     return _of((at, offset, ms) for at, offset, ms in _each(releases) if ms > times.get((at, offset), ms - 1))
 
@@ -53,7 +52,7 @@ def of_live_slice(
         idle_after: topic with event time -> by how much a partition's may be behind, milliseconds; None for a topic
             without idle partitions.
         stream_times: topic -> partition -> stream time after the commit before, epoch milliseconds.
-        stable: looks up the last stable offset of each partition; called only where one may be idle.
+        stable: looks up the last stable offset of each partition; called only if one may be idle.
     """
     late = behind(ranges, idle_after, stream_times)
     ends = stable() if late else Offsets()
@@ -65,9 +64,9 @@ def of_live_slice(
 def behind(
     ranges: Sequence[OffsetRange], idle_after: Mapping[str, int | None], stream_times: Mapping[str, Mapping[int, int]]
 ) -> dict[TopicPartition, int]:
-    """Partitions of which a slice has nothing and whose event time is too far behind, with their next offset.
+    """Partitions without records in a slice whose event time is too far behind, with their next offset.
 
-    One that never had a record is behind by any length.
+    A partition that never had a record always counts as too far behind.
 
     Args:
         ranges: the ranges of the slice.
@@ -93,11 +92,11 @@ def of_idle(
     idle_after: Mapping[str, int | None],
     stream_times: Mapping[str, Mapping[int, int]],
 ) -> Releases:
-    """The releases of a live slice: to each idle partition the least stream time of those that are not.
+    """The releases of a live slice: each idle partition gets the least stream time of the others.
 
     Args:
         ranges: the ranges of the slice.
-        idle: of :func:`behind` those that stand at their stable end, looked up after the ranges were chosen.
+        idle: partitions of :func:`behind` that are at their stable end, looked up after the ranges were chosen.
         idle_after: as there.
         stream_times: as there.
     """
@@ -121,9 +120,10 @@ def of_added(
     idle_after: Mapping[str, int | None],
     stream_times: Mapping[str, Mapping[int, int]],
 ) -> Releases:
-    """The releases of partitions that were added to a topic: times that the others have passed are over for them too.
+    """The releases of partitions that were added to a topic: times that the others have passed count as passed for them
+    too.
 
-    Without it a record in a new partition would open windows again that are closed.
+    Otherwise a record in a new partition would reopen closed windows.
 
     Args:
         ranges: the ranges of the slice.
@@ -144,14 +144,14 @@ def of_added(
 
 
 def copied(several: Iterable[tuple[Offsets, Releases]], earlier: Releases, ranges: Sequence[OffsetRange]) -> Releases:
-    """The releases that a slice takes over from another epoch.
+    """The releases that a slice copies from another epoch.
 
-    Those before its end are all taken. Of those at its end only the ones that the other epoch had made when it stood
-    there: at equal offsets both have the same.
+    All releases before its end are copied. Of releases at its end, only those that the other epoch had already made at
+    that position are copied, so that both have the same at equal offsets.
 
     Args:
         several: where the other epoch stood after each of its slices, with the releases of that slice.
-        earlier: those that earlier slices took over.
+        earlier: releases that earlier slices copied.
         ranges: the ranges of the slice.
     """
     end = ranges_end(ranges)
@@ -163,12 +163,12 @@ def copied(several: Iterable[tuple[Offsets, Releases]], earlier: Releases, range
 
 
 def as_of(several: Iterable[Releases], end: Offsets, stream_times: Mapping[str, Mapping[int, int]]) -> Releases:
-    """Those that are in the stream times of a commit, out of all that its epoch has made since too.
+    """The releases that the stream times of a commit include, out of all that its epoch has made, even later.
 
     Args:
         several: the releases.
-        end: where the commit's slice ended.
-        stream_times: of the commit.
+        end: end of the commit's slice.
+        stream_times: stream times of the commit.
     """
     items = []
     for at, offset, ms in _each(up_to(merged(several), end, at_end=True)):
@@ -199,7 +199,7 @@ def as_dict(releases: Releases) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def releases_detail(releases: Releases) -> dict[str, Any]:
-    """Their entry in the detail of a ledger row; empty where there are none."""
+    """The entry of releases in a ledger row's detail; empty if there are none."""
     return {"releases": as_dict(releases)} if releases else {}
 
 

@@ -1,9 +1,8 @@
 """Records set aside: input that a step never gets, by a decision on record.
 
-A step that refuses a record would stand still for good, until a person decides that the epoch goes on without it.
-The decision is input like a release: the plan of a slice holds it, roll-ups and seeds keep it, and every other run of
-the same offsets copies it. The record becomes a dead letter before the step and moves no stream
-time.
+A step that refuses a record would stand still until a person decides that the epoch continues without it. The decision
+is input, like a release: the plan of a slice has it, roll-ups and seeds keep it, and every other run of the same
+offsets copies it. The record becomes a dead letter before the step and does not advance stream time.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from typing import Any
 from kappa.errors import UsageError
 from kappa.offsets.vector import OffsetRange, TopicPartition
 
-#: In place of the hash of a value that is null, and of one that cannot be read at all.
+#: Substitutes for the hash of a null value, and of a value that cannot be read at all.
 NULL, UNREADABLE = "null", ""
-#: The word for all that was set aside.
+#: The word for all records set aside.
 ALL = "all"
-#: Most records that one decision sets aside, whatever its cap: it is one row of the record.
+#: Largest number of records in one decision, whatever its cap: it is one row of the record.
 MOST = 100_000
-#: How many offsets a line for people names.
+#: Number of offsets in a line for people.
 _SHOWN = 3
 
 
@@ -34,7 +33,7 @@ class SetAside:
     Attributes:
         decision: number of the event ``set_aside``.
         reason: why.
-        topic: the topic, as Kafka has it.
+        topic: name of the topic in Kafka.
         topic_id: Kafka's id of it.
         partition: the partition.
         offsets: offset -> :func:`value_hash` of the record there.
@@ -69,7 +68,7 @@ class SetAside:
         return cls(**fields, offsets={int(offset): digest for offset, digest in values["offsets"].items()})
 
 
-#: Those of several decisions and partitions; at most one per place.
+#: Records of several decisions and partitions; at most one entry per place.
 SetAsides = tuple[SetAside, ...]
 
 
@@ -78,7 +77,7 @@ def value_hash(value: bytes | None, key: str = "") -> str:
 
     Args:
         value: the value.
-        key: for a sensitive source the key of masked values: without it nobody can guess the value.
+        key: for a sensitive source the key of masked values, without which the value cannot be guessed.
     """
     if value is None:
         return NULL
@@ -91,7 +90,7 @@ def count(several: Iterable[SetAside]) -> int:
 
 
 def merged(several: Iterable[SetAside]) -> SetAsides:
-    """All of them, one per decision and partition; of several at one place the first decision holds."""
+    """All of them, one per decision and partition; if a place has several, the first decision counts."""
     places: set[tuple[TopicPartition, int]] = set()
     by_decision: dict[tuple[int, TopicPartition], SetAside] = {}
     for one in sorted(several, key=lambda one: (one.decision, one.at)):
@@ -111,7 +110,7 @@ def within(several: Iterable[SetAside], ranges: Sequence[OffsetRange]) -> SetAsi
 
 
 def before(several: Iterable[SetAside], end: Mapping[TopicPartition, int]) -> SetAsides:
-    """Those before an end; of partitions that it does not name none."""
+    """Those before an end; none of partitions that it does not name."""
     return _filtered(several, lambda at, offset: offset < end.get(at, 0))
 
 
@@ -140,12 +139,12 @@ def from_list(values: Iterable[Mapping[str, Any]]) -> SetAsides:
 
 
 def detail(several: SetAsides) -> dict[str, Any]:
-    """Their entry in the detail of a ledger row; empty where there are none."""
+    """The entry of records set aside in a ledger row's detail; empty if there are none."""
     return {"set_aside": as_list(several)} if several else {}
 
 
 def described(several: Iterable[SetAside]) -> str:
-    """How many they are, and where the first of them lie: ``12 records, pos[0] at 17, 18, 19 and 9 more``."""
+    """Their number, and the places of the first ones: ``12 records, pos[0] at 17, 18, 19 and 9 more``."""
     places: dict[TopicPartition, list[int]] = {}
     for one in several:
         places.setdefault(one.at, []).extend(one.offsets)
@@ -162,11 +161,11 @@ def shown(offsets: Iterable[int]) -> str:
 
 
 def listed(text: str, most: int) -> tuple[int, ...]:
-    """Offsets as they are typed: ``17``, ``17,20`` or ``17-25,30``, both ends of a range included.
+    """Offsets in the notation of the command line: ``17``, ``17,20`` or ``17-25,30``, both ends of a range included.
 
     Args:
         text: the option's value.
-        most: how many they may be.
+        most: largest allowed number.
 
     Raises:
         UsageError: the text is something else, a range runs backwards, or they are too many.
@@ -188,10 +187,10 @@ def listed(text: str, most: int) -> tuple[int, ...]:
 
 
 def check_choice(text: str) -> None:
-    """Raise where a text is not a choice of :func:`selection`.
+    """Refuse a text that :func:`selection` does not accept.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it does not.
     """
     if text != ALL and not _is_number(text):
         _place(text)
@@ -223,7 +222,7 @@ def _place(text: str) -> tuple[str, int, frozenset[int]]:
 
 
 def ranges_around(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, Iterable[int]]) -> list[OffsetRange]:
-    """Ranges without some offsets: the parts that can be read."""
+    """Ranges without these offsets: the parts that can be read."""
     parts = []
     for item in ranges:
         start = item.start
@@ -235,7 +234,9 @@ def ranges_around(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition
 
 
 def layers(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, Iterable[int]]) -> list[list[OffsetRange]]:
-    """The same in several turns, each with at most one range per partition; all partitions are in the first one."""
+    """These ranges in several layers, each with at most one range per partition; all partitions are in the first
+    layer.
+    """
     turns: list[list[OffsetRange]] = [[]]
     for item in ranges:
         for turn, part in enumerate(ranges_around([item], offsets) or [replace(item, end=item.start)]):

@@ -1,7 +1,7 @@
 """A small log in memory, and the ways in which it can be cut into slices.
 
 By time, as a replay cuts it: in each partition at the first offset at which the running maximum of the timestamps
-reaches the time. By arrival, as a live stream cuts it: each partition where it stood when a slice was planned.
+reaches the time. By arrival, as a live stream cuts it: each partition at its position when a slice was planned.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def cut_by_time(log: list[Placed[R]], cuts: int, chance: random.Random) -> Itera
 def cut_by_arrival(
     log: list[Placed[R]], cuts: int, chance: random.Random
 ) -> Iterable[tuple[str, list[list[Placed[R]]]]]:
-    """Names of ways in which the records may have come, with the slices: each partition has its own pace."""
+    """Names of ways in which the records may have arrived, with the slices: each partition has its own pace."""
     places = sorted({(one.topic, one.partition) for one in log})
     for _ in range(cuts):
         last = chance.randint(1, 4)
@@ -86,10 +86,10 @@ def cut_by_arrival(
             for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(own)], strict=True)):
                 slices[number] += own[start:end]
         shown = "; ".join(", ".join(f"{one.topic}[{one.partition}]@{one.offset}" for one in part) for part in slices)
-        yield f"as they came ({shown})", [sorted(part) for part in slices if part]
+        yield f"as they arrived ({shown})", [sorted(part) for part in slices if part]
 
 
 def time_of(record: LogRecord) -> int:
-    """The timestamp of a record that was given one."""
+    """The timestamp of a record that has one."""
     assert record.timestamp_ms is not None
     return record.timestamp_ms

@@ -1,4 +1,4 @@
-"""Offset ranges and offset vectors: where a slice begins and ends.
+"""Offset ranges and offset vectors: the beginnings and ends of slices.
 
 An offset span is never a number of records: transaction markers, aborted records and compaction leave holes.
 """
@@ -36,7 +36,7 @@ class OffsetRange:
 
     def __post_init__(self) -> None:
         if self.partition < 0 or self.start < 0 or self.end < self.start:
-            raise ValueError(f"{self} is not an offset range: it must hold 0 <= start <= end and 0 <= partition.")
+            raise ValueError(f"{self} is not an offset range: 0 <= start <= end and 0 <= partition must hold.")
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}] {self.start}..{self.end}"
@@ -153,7 +153,9 @@ class Offsets:
         return Offsets.of((at, offset) for at, offset in self.items() if at[0] in names)
 
     def naming(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The vector with these partitions at 0 where it does not name them: one that appeared later stands there."""
+        """The vector with these partitions at 0 if it does not name them: a partition that appeared later begins
+        there.
+        """
         return Offsets.of((at, 0) for at in partitions).merge(self)
 
     def beside(self, other: Offsets) -> Offsets:
@@ -162,7 +164,7 @@ class Offsets:
         return self.only(topics).naming(other.only(topics))
 
     def is_level_with(self, other: Offsets) -> bool:
-        """Whether both have read the same of the topics and partitions that both know."""
+        """Whether both have read up to the same offsets of their common topics and partitions."""
         return self.beside(other) == other.beside(self)
 
     def dominates(self, other: Offsets) -> bool:
@@ -175,15 +177,15 @@ class Offsets:
         A partition that only ``end`` names appeared later and starts at 0.
 
         Raises:
-            DataLossError: ``end`` is before, or lacks a partition that is named here.
+            DataLossError: ``end`` is before this vector, or does not have a partition that is named here.
         """
         for (topic, partition), start in self.items():
             last = end.get(topic, partition)
             if last is None or last < start:
                 where = "has no such partition" if last is None else f"is at {last}"
                 raise DataLossError(
-                    f"{topic}[{partition}] was read up to {start}, the end {where}: the log is not the one that was "
-                    "read. Look whether the topic was recreated or truncated.",
+                    f"{topic}[{partition}] was read up to {start}, but the end {where}: the log is not the one that "
+                    "was read. Check whether the topic was recreated or truncated.",
                     topic=topic,
                     partition=partition,
                     start=start,
@@ -203,7 +205,7 @@ class Offsets:
         return sum(range_.count for range_ in self.span_to(end))
 
     def processed(self, position: Offsets, end: Offsets) -> tuple[int, int]:
-        """Of the offsets from here to ``end`` those before a position, and how many there are."""
+        """The number of offsets from here to a position before ``end``, and from here to ``end``."""
         total = self.count_to(end)
         return min(total, sum(offset - (self.get(*at) or 0) for at, offset in position.items())), total
 
@@ -214,7 +216,7 @@ class Coverage:
 
     Attributes:
         gaps: parts of the span that no range covers.
-        overlaps: parts that are covered again, once per time too many.
+        overlaps: parts that are covered more than once, one entry per repetition.
         outside: parts of ranges that lie outside the span.
     """
 

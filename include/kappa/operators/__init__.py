@@ -1,4 +1,4 @@
-"""Transforms that a step is made of: DataFrame in, DataFrame out, nothing else touched."""
+"""Transforms for steps: DataFrame in, DataFrame out, without other effects."""
 
 from typing import Any
 
@@ -53,18 +53,19 @@ __all__ = [
     "versions_by",
 ]
 
-#: Operators that are gone -> what is there instead.
+#: Removed operators -> their replacement.
 _INSTEAD = {
-    "late_records": "A topology's operators bring their late records along: leave them out of what the step returns.",
-    "threshold_crossings": "A running total has them: running_total(views, key='page', total='views', table='counts', "
-    "thresholds=[1000]).crossings.",
-    "tombstones": "Operators that keep a table by key, and tables, take the rows of a source with tombstones=True as "
+    "late_records": "A topology's operators return their late records themselves: omit them from what the step "
+    "returns.",
+    "threshold_crossings": "A running total returns them: running_total(views, key='page', total='views', "
+    "table='counts', thresholds=[1000]).crossings.",
+    "tombstones": "Tables, and operators that keep a table by key, accept the rows of a source with tombstones=True as "
     "they are: a null value deletes its key.",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """An operator that is gone says what is there instead."""
+    """Name the replacement of a removed operator."""
     if name in _INSTEAD:
         raise TopologyError(f"kappa.operators has no {name}. {_INSTEAD[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,9 @@
 """Aggregates that merge.
 
-``count``, ``sum``, ``min``, ``max``, ``avg``, ``first``, ``last``, ``distinct``, ``top`` and ``collect`` are what an
-author names; :func:`parts_of` gives the columns that an operator keeps for them (:mod:`kappa.operators.parts` merges
-them). Each result is a function of the set of rows, so that it does not depend on how a log is cut. Nulls are left out
-by all of them but ``count()``.
+Authors name ``count``, ``sum``, ``min``, ``max``, ``avg``, ``first``, ``last``, ``distinct``, ``top`` and ``collect``;
+:func:`parts_of` gives the columns that an operator keeps for them (:mod:`kappa.operators.parts` merges them). Each
+result is a function of the set of rows, so it does not depend on how a log is cut. All of them except ``count()``
+ignore nulls.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """An aggregate of a column, as an author asks for it.
+    """An aggregate of a column, as an author declares it.
 
     Attributes:
-        text: it with all its parameters, the same text for the same aggregate; part of a table's shape.
-        parts: the columns that it keeps, by its name and the rows' columns; the first one is its value.
+        text: the aggregate with all its parameters, the same text for the same aggregate; part of a table's shape.
+        parts: function of its name and the rows' columns that gives the columns it keeps; the first one is its value.
         columns: names of the columns that it reads.
-        is_ordered: whether it looks at the order columns of the rows.
+        is_ordered: whether it uses the order columns of the rows.
     """
 
     text: str
@@ -91,9 +91,9 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum(column: str) -> Aggregate:
-    """The sum of a column: BIGINT of integers, DECIMAL(min(38, p + 10), s) of DECIMAL(p, s); 0 where there is no value.
+    """The sum of a column: BIGINT of integers, DECIMAL(min(38, p + 10), s) of DECIMAL(p, s); 0 without any value.
 
-    A sum that its type does not hold fails the slice. DOUBLE and FLOAT are refused: their sums depend on the order.
+    A sum that does not fit its type fails the slice. DOUBLE and FLOAT are refused: their sums depend on the order.
     """
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
@@ -103,20 +103,20 @@ def sum(column: str) -> Aggregate:
 
 
 def min(column: str) -> Aggregate:
-    """The least value of a column, in its type; null where there is none."""
+    """The least value of a column, in its type; null without any value."""
     return _least("min", column)
 
 
 def max(column: str) -> Aggregate:
-    """The greatest value of a column, in its type; null where there is none."""
+    """The greatest value of a column, in its type; null without any value."""
     return _least("max", column)
 
 
 def avg(column: str) -> Aggregate:
     """The mean of a column: DECIMAL(24, 4) of integers, DECIMAL(min(38, p + 4), min(37, s + 4)) of DECIMAL(p, s).
 
-    Sum and count are kept and divided, rounded half up; null where there is no value. Past 24 digits of the column the
-    last digits of the quotient are zeros. DOUBLE and FLOAT are refused, as by :func:`sum`.
+    Sum and count are kept and divided, rounded half up; null without any value. Past 24 digits of the column the last
+    digits of the quotient are zeros. DOUBLE and FLOAT are refused, as by :func:`sum`.
     """
 
     def parts(name: str, types: Types) -> tuple[Part, ...]:
@@ -126,12 +126,12 @@ def avg(column: str) -> Aggregate:
 
 
 def variance(column: str) -> Aggregate:
-    """The variance of a sample, DOUBLE; null where there are fewer than two values.
+    """The variance of a sample, DOUBLE; null with fewer than two values.
 
-    Count, sum and sum of squares are kept as integers or DECIMAL, so that the value depends on no order and no cut. Of
-    values with up to three digits after the point the difference of both sums is exact while it has 38 digits.
+    Count, sum and sum of squares are kept as integers or DECIMAL, so that the value does not depend on order or cuts.
+    For values with up to three digits after the point, the difference of both sums is exact while it fits 38 digits.
 
-    DOUBLE and FLOAT are refused, as by :func:`sum`, and DECIMAL of more than 19 digits, whose squares none holds.
+    DOUBLE and FLOAT are refused, as by :func:`sum`, and DECIMAL of more than 19 digits, whose squares fit no DECIMAL.
     """
     return _spread("variance", column, "{0}")
 
@@ -142,12 +142,12 @@ def stddev(column: str) -> Aggregate:
 
 
 def first(column: str) -> Aggregate:
-    """The first value of a column in the total order, in its type; of several rows of one record the least value."""
+    """The first value of a column in the total order, in its type; the least value if one record has several rows."""
     return _at_an_end("first", "MIN", column)
 
 
 def last(column: str) -> Aggregate:
-    """The last value of a column in the total order, in its type; of several rows of one record the greatest value."""
+    """The last value of a column in the total order, in its type; the greatest value if one record has several rows."""
     return _at_an_end("last", "MAX", column)
 
 
@@ -189,8 +189,8 @@ def distinct(column: str, k: int = 1024) -> Aggregate:
 def top(column: str, n: int, *, by: str) -> Aggregate:
     """The ``n`` values of a column that reach the greatest ``by``: ARRAY<STRUCT<by, value>>, the greatest first.
 
-    A value counts once, by the greatest ``by`` of its rows; of equals the greater value comes first. A row with a null
-    in either column is left out.
+    A value counts once, with the greatest ``by`` of its rows; with equal ``by``, the greater value comes first. A row
+    with a null in either column is ignored.
 
     Raises:
         TopologyError: ``n`` is below 1.
@@ -217,7 +217,7 @@ def top(column: str, n: int, *, by: str) -> Aggregate:
 
 
 def collect(column: str, most: int = 100) -> Aggregate:
-    """The first values of a column in the total order, at most this many: ARRAY, empty where there is none.
+    """The first values of a column in the total order, at most this many: ARRAY, empty without any value.
 
     Several rows of one record are ordered by value.
 
@@ -246,16 +246,18 @@ def collect(column: str, most: int = 100) -> Aggregate:
 def parts_of(
     aggregates: Mapping[str, Aggregate], *, rows: str, what: str, own_names: Iterable[str] = ()
 ) -> tuple[Part, ...]:
-    """The columns that an operator keeps for its aggregates: each one's value, then what it needs to merge.
+    """The columns that an operator keeps for its aggregates: the value of each, then the columns that it needs to
+    merge.
 
     Args:
-        aggregates: by the name of their column.
+        aggregates: aggregates by the name of their column.
         rows: Spark DDL of the rows.
         what: the operator, for messages.
         own_names: columns of the operator's own.
 
     Raises:
-        TopologyError: there is none; a name is taken or is not a name; a column is not there or of the wrong type.
+        TopologyError: there are no aggregates; a name is taken or is not a name; a column is missing or has the wrong
+            type.
     """
     types = {column.name: column for column in columns_of(rows, what)}
     reserved = {name.lower() for name in own_names}
@@ -265,8 +267,8 @@ def parts_of(
     for name, aggregate in aggregates.items():
         if not name or is_reserved(name) or "__" in name or name.lower() in reserved:
             raise TopologyError(
-                f"{what}: no aggregate can be called {name!r}; names that hold '__', and {sorted(own_names)}, are the "
-                f"operator's own, and some that begin with '_' the platform's. Give it another name."
+                f"{what}: no aggregate can be called {name!r}: names with '__', and {sorted(own_names)}, belong to the "
+                "operator, and some names that begin with '_' to the platform. Give it another name."
             )
         reserved.add(name.lower())
         try:
@@ -280,7 +282,7 @@ def read_columns(aggregates: Mapping[str, Aggregate], *, rows: str, what: str) -
     """The declared columns that aggregates read, each once.
 
     Args:
-        aggregates: by the name of their column.
+        aggregates: aggregates by the name of their column.
         rows: Spark DDL of the rows.
         what: the operator, for messages.
     """
@@ -326,7 +328,7 @@ def _at_an_end(what: str, function: str, column: str) -> Aggregate:
 
 
 def _place(sql: str) -> str:
-    """A value behind its place in the total order: structs compare by their fields, in this order."""
+    """A value after its place in the total order: structs compare by their fields, in this order."""
     return f"STRUCT({', '.join(ORDER)}, {sql} AS value)"
 
 

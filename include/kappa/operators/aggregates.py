@@ -1,4 +1,4 @@
-"""Aggregates of each key, kept in a table: of one stream, and of several.
+"""Aggregates per key, kept in a table: of one stream, and of several.
 
 sums = {"invoices": agg.count(), "total": agg.sum("Amount")}
 revenue = aggregate(INVOICES, key="StoreID", aggregates=sums, table="revenue")
@@ -33,7 +33,7 @@ class Aggregated:
     """The result of aggregating for a slice.
 
     Attributes:
-        changes: rows of its table, at most one per key; those that go have ``_deleted``.
+        changes: rows of its table, at most one per key; rows to delete have ``_deleted``.
     """
 
     changes: DataFrame
@@ -45,17 +45,17 @@ def aggregate(
 ) -> TableOperator[Aggregated]:
     """Aggregates of all rows of each key (Kafka Streams: ``KGroupedStream.aggregate``, ``count``, ``reduce``).
 
-    Columns of the table: the key and the aggregates; for itself it keeps what those need to merge, called
-    ``<aggregate>__<what>``. A row with a null key has no history and is left out. Late and out-of-order rows count as
-    any others; order matters to ``first``, ``last`` and ``collect`` only, and for them it is the total order. State:
-    one row per key, for ever. Class: any cut.
+    Columns of the table: the key and the aggregates. Internal columns, called ``<aggregate>__<what>``, hold what those
+    need to merge. A row with a null key has no history and is ignored. Late and out-of-order rows count like any
+    others; order matters only to ``first``, ``last`` and ``collect``, and for them it is the total order. State: one
+    row per key, for ever. Class: any cut.
 
     Args:
-        of: the source, or what another operator emits.
+        of: the source, or another operator's emission.
         key: column or columns.
-        aggregates: by the name of their column.
+        aggregates: aggregates by the name of their column.
         table: the name of its table.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
         TopologyError: a key, a name or an aggregate does not fit.
@@ -118,7 +118,7 @@ class KeyAggregates:
         Args:
             rows: its rows, with the order columns.
             before: the table before the slice.
-            seeks: whether its keys are sought in that, see :meth:`kappa.topology.Slice.seeks`.
+            seeks: whether its keys are sought in that table, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
@@ -141,7 +141,7 @@ def cogroup(
     table: str,
     rows: Mapping[str, str] | None = None,
 ) -> TableOperator[Aggregated]:
-    """Several streams in one aggregate of each key (Kafka Streams: ``KGroupedStream.cogroup``).
+    """Aggregates per key over several streams (Kafka Streams: ``KGroupedStream.cogroup``).
 
         profiles = cogroup(
             {"views": views, "orders": orders},
@@ -153,20 +153,21 @@ def cogroup(
             table="profiles",
         )
 
-    An aggregate that several streams name is one, of the rows of all of them: it has to be the same kind of aggregate
-    of columns of one type. Columns, null keys, order, state and class are those of :func:`aggregate`; a key that only
-    some of the streams have is there, with nothing of the others.
+    An aggregate that several streams name is one aggregate over the rows of all of them: it must have the same kind and
+    columns of one type. Columns, null keys, order, state and class are those of :func:`aggregate`. A key that only some
+    of the streams have gets a row, without contributions of the others.
 
     Args:
-        of: stream -> its source, or what another operator emits. A step passes rows in this order.
+        of: stream -> its source, or another operator's emission. A step passes rows in this order.
         key: column or columns, named and typed alike in all streams.
         aggregates: stream -> its aggregates, by the name of their column.
         table: the name of its table.
-        rows: stream -> Spark DDL of its rows, with what the step adds to them; all columns where it is not named.
+        rows: stream -> Spark DDL of its rows, with what the step adds to them; all columns for streams that are not
+            named.
 
     Raises:
-        TopologyError: the streams of ``of`` and ``aggregates`` differ, or keys or aggregates of one name do; a key, a
-            name or an aggregate does not fit.
+        TopologyError: the streams of ``of`` and ``aggregates`` differ, or keys or aggregates of the same name differ; a
+            key, a name or an aggregate does not fit.
 
     Examples:
         >>> from kappa import Source
@@ -200,8 +201,8 @@ def cogroup(
 def _cogroup(key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping[str, Aggregate]]) -> Cogroup:
     if not rows or set(rows) != set(aggregates):
         raise TopologyError(
-            f"cogroup: rows are of streams {sorted(rows)}, aggregates of {sorted(aggregates)}. Give both for "
-            "each stream."
+            f"cogroup: rows are declared for streams {sorted(rows)}, aggregates for {sorted(aggregates)}. Give both "
+            "for each stream."
         )
     keys_by_stream = {name: keys_of(rows[name], key, f"cogroup: {name!r}") for name in rows}
     keys = next(iter(keys_by_stream.values()))
@@ -233,7 +234,7 @@ class Cogroup:
     Attributes:
         keys: key columns.
         streams: stream -> columns of its aggregates.
-        parts: those of all streams.
+        parts: columns of the aggregates of all streams.
         reads: stream -> columns that its aggregates read.
         made_by: the operator with its parameters.
     """
@@ -254,7 +255,7 @@ class Cogroup:
         Args:
             rows: stream -> its rows, with the order columns.
             before: the table before the slice.
-            seeks: whether its keys are sought in that, see :meth:`kappa.topology.Slice.seeks`.
+            seeks: whether its keys are sought in that table, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
             TopologyError: a stream is missing, or unknown; a column of its rows is missing or of another type, or they
@@ -273,7 +274,7 @@ class Cogroup:
         return changed(whole, before, self.keys, self.parts, seeks=seeks)
 
     def _lifted(self, rows: DataFrame, own: Sequence[Part]) -> DataFrame:
-        """Rows of one stream as parts of the whole; a null one adds nothing."""
+        """Rows of one stream as parts of the whole; null parts add nothing."""
         by_name = {part.name: part.of_row for part in own}
         return rows.selectExpr(
             *quoted_names(self.keys),
@@ -288,7 +289,7 @@ class Cogroup:
 def changed(
     fresh: DataFrame, before: DataFrame, keys: Sequence[Column], parts: Sequence[Part], *, seeks: bool
 ) -> Aggregated:
-    """The rows of a table of aggregates that parts of rows change."""
+    """The rows of a table of aggregates that change by parts of rows."""
     whole = agg.merged(fresh, before, [column.name for column in keys], parts, also="FALSE", seeks=seeks)
     return Aggregated(changes=whole.drop(agg.CHANGED))
 
@@ -297,19 +298,19 @@ def keys_of(rows: str, key: Key, what: str) -> tuple[Column, ...]:
     """Key columns of a table of aggregates.
 
     Raises:
-        TopologyError: one is not a column of the rows, or is called as columns of the platform are.
+        TopologyError: one is not a column of the rows, or has a name of the platform.
     """
     keys = key_columns(rows, key, what)
     odd = [column.name for column in keys if is_reserved(column.name)]
     if odd:
-        raise TopologyError(f"{what}: key columns {odd} have names of the platform's own. Rename them in the step.")
+        raise TopologyError(f"{what}: key columns {odd} have names that the platform uses. Rename them in the step.")
     return keys
 
 
 def parts_beside(
     aggregates: Mapping[str, Aggregate], *, rows: str, what: str, keys: Sequence[Column]
 ) -> tuple[Part, ...]:
-    """The columns of aggregates, none of them called like a key's.
+    """The columns of aggregates, none with the name of a key column.
 
     Raises:
         TopologyError: a name or an aggregate does not fit.
@@ -330,7 +331,7 @@ def made_by(operator: str, keys: Sequence[Column], aggregates: Mapping[str, Aggr
 
 
 def _united(streams: Mapping[str, Sequence[Part]]) -> tuple[Part, ...]:
-    """The columns of all streams, those of one name once."""
+    """The columns of all streams, each name once."""
     columns: dict[str, tuple[str, Part]] = {}
     for stream, parts in streams.items():
         for part in parts:
@@ -343,6 +344,6 @@ def _united(streams: Mapping[str, Sequence[Part]]) -> tuple[Part, ...]:
             ):
                 raise TopologyError(
                     f"cogroup: column {part.name!r} is another aggregate in {stream!r} ({part.type}) than in {other!r} "
-                    f"({first.type}). Give them different names, or make them one kind of columns of one type."
+                    f"({first.type}). Give them different names, or the same kind and type."
                 )
     return tuple(part for _, part in columns.values())

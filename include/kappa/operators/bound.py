@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 def declared_as(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Arguments that a function of an operator does not take are refused with a declaration that is right.
+    """Refuse wrong arguments of an operator's function with a message that shows a correct declaration.
 
     Args:
         example: such a declaration.
@@ -38,8 +38,8 @@ def declared_as(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TopologyError(
-                    f"{function.__name__}: {error}. An operator is declared with what it reads and with the name of "
-                    f"its table, and called with the slice: {example}."
+                    f"{function.__name__}: {error}. An operator is declared with its inputs and the name of its table, "
+                    f"and called with the slice: {example}."
                 ) from error
             return function(*args, **kwargs)
 
@@ -62,7 +62,7 @@ class FinalOperator(Operator[R]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowsOperator(Operator[R]):
-    """An operator that emits rows of what it reads: joined, or without repetitions."""
+    """An operator that emits rows of its input: joined, or without repetitions."""
 
     emits: Emission = field()
 
@@ -97,13 +97,13 @@ def emission(
     Args:
         operator: the operator with its tables, for messages.
         schema: Spark DDL of the rows.
-        inputs: what it reads.
+        inputs: the inputs of the operator.
         behind_ms: how far behind the frontier of its inputs the event time of a later row may be.
         times: columns that hold a time -> how far behind that frontier it may be in a later slice.
-        lags: the same columns -> how far behind the event time of its row it may be; None where a row is emitted as
-            soon as the frontier has passed its event time by ``behind_ms``.
+        lags: the same columns -> how far behind the event time of its row it may be; None if a row is emitted as soon
+            as the frontier has passed its event time by ``behind_ms``.
         is_timed: whether the rows have event time.
-        cuts: under which cuts of the log the rows are the same, where those of the inputs are.
+        cuts: the cuts of the log under which the rows are the same, if those of the inputs are.
     """
     topics = tuple(sorted({topic for one in inputs for topic in one.topics}))
     further = max((one.behind_ms for one in inputs), default=0)
@@ -123,11 +123,11 @@ def emission(
 
 
 def with_event_time(rows: DataFrame, time: str | None = None) -> DataFrame:
-    """Emitted rows with event time: what another operator reads has that, and none of it is late.
+    """Emitted rows with event time, for another operator; none of them is late.
 
     Args:
         rows: the rows.
-        time: SQL of their event time; None where they have ``_event_time``.
+        time: SQL of their event time; None if they have ``_event_time``.
     """
     own = "* EXCEPT (_event_time)" if "_event_time" in rows.columns else "*"
     at = time or "_event_time"
@@ -138,7 +138,7 @@ def table_input(of: TableOperator[R] | Table, operator: str) -> TableInput:
     """A table that an operator reads.
 
     Args:
-        of: an operator with a table, or a table of the topology's own, whose changes the step passes.
+        of: an operator with a table, or a table of the topology, whose changes the step passes.
         operator: the reading operator, for messages.
 
     Raises:

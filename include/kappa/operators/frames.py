@@ -1,4 +1,4 @@
-"""Frames that a step hands to operators, checked before anything is computed from them."""
+"""Checks of the frames that a step passes to operators, made before anything is computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMES = ("_event_time", "_frontier")
 
 
 def check_rows(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
-    """The rows have the columns that were declared, in the types that were declared: nothing is cast in silence.
+    """Check that the rows have the declared columns in the declared types: nothing is cast silently.
 
     Args:
         rows: the rows.
@@ -37,14 +37,15 @@ def check_rows(rows: DataFrame, columns: Iterable[Column], operator: str) -> Non
         kind = field.dataType.jsonValue()
         if kind != "void" and plain_type(kind) != plain_type(column.delta):
             raise TopologyError(
-                f"{operator}: column {column.name!r} of the rows is {field.dataType.simpleString().upper()}, declared "
-                f"is {column.type}. Declare it as it is, or cast it in the step.",
+                f"{operator}: column {column.name!r} of the rows is {field.dataType.simpleString().upper()}, but "
+                f"declared as {column.type}. Declare its real type, or cast it in the step.",
                 column=column.name,
             )
 
 
 def check_stream(rows: DataFrame, operator: str) -> None:
-    """The rows are those of a stream: no changes of a table, of a database or of a topic that is read as one.
+    """Check that the rows are those of a stream, and not changes of a table, of a database or of a topic read as a
+    table.
 
     Raises:
         TopologyError: they have ``_deleted``, ``_operation`` or ``_tombstone``.
@@ -52,34 +53,34 @@ def check_stream(rows: DataFrame, operator: str) -> None:
     check_rows_of_tables(rows, operator)
     if "_deleted" in rows.columns:
         raise TopologyError(
-            f"{operator}: the rows have _deleted, so they are changes of a table, of which an update would count as "
-            "one more row. Use aggregate_table for aggregates of a table; or hand over the rows that delete nothing: "
+            f"{operator}: the rows have _deleted, so they are changes of a table, and an update would count as one "
+            "more row. Use aggregate_table for aggregates of a table; or pass only the rows that delete nothing: "
             "rows.where('NOT _deleted').drop('_deleted', '_tombstone')."
         )
     if "_tombstone" in rows.columns:
         raise TopologyError(
-            f"{operator}: the rows have _tombstone, so null values are among them and each would count as a row. Hand "
-            "over the others: rows.where('NOT _tombstone').drop('_tombstone'); or read the topic as a table, with "
-            "newest_by."
+            f"{operator}: the rows have _tombstone, so null values are among them and each would count as a row. Pass "
+            "the others: rows.where('NOT _tombstone').drop('_tombstone'); or read the topic as a table, with newest_by."
         )
 
 
 def check_rows_of_tables(rows: DataFrame, operator: str) -> None:
-    """The rows are not records of changes of a database, which only their own operator takes for what they are.
+    """Check that the rows are not change records of a database, which only their own operator understands.
 
     Raises:
         TopologyError: they have ``_operation``.
     """
     if "_operation" in rows.columns:
         raise TopologyError(
-            f"{operator}: the rows have _operation, so they are changes of a database: some delete a key or all of "
-            "them, some hold a part of a row, and their order is that of the source. Keep their table with cdc_table "
-            "and read its versions; or hand over rows of one kind: rows.where(\"_operation = 'c'\").drop('_operation')."
+            f"{operator}: the rows have _operation, so they are changes of a database: some delete one key or all "
+            "keys, some have only part of a row, and their order is that of the source. Keep their table with "
+            'cdc_table and read its versions; or pass rows of one kind: rows.where("_operation = '
+            "'c'\").drop('_operation')."
         )
 
 
 def check_times(rows: DataFrame, operator: str) -> None:
-    """The rows have event time.
+    """Check that the rows have event time.
 
     Raises:
         TopologyError: they have none.
@@ -88,14 +89,14 @@ def check_times(rows: DataFrame, operator: str) -> None:
     if missing:
         raise TopologyError(
             f"{operator}: the rows have no event time, columns {missing} are missing. Records of a source with grace "
-            "have it; changes of a table and rows that are final do not. Hand over rows of slice[...] or of "
-            "running_total, and keep these columns where the step selects.",
+            "have it; changes of a table and final rows do not. Pass rows of slice[...] or of running_total, and keep "
+            "these columns where the step selects.",
             missing=missing,
         )
 
 
 def with_metadata(rows: DataFrame, name: str, metadata: Mapping[str, Any]) -> DataFrame:
-    """The rows with metadata of a column, whatever is in its name: Spark's own function takes a dot for a field."""
+    """The rows with metadata of a column of any name: Spark's own function treats a dot as a field."""
     from pyspark.sql import functions as F
 
     own = F.col(quote(name)).alias(name, metadata=dict(metadata))

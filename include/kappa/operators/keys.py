@@ -1,4 +1,4 @@
-"""The columns that an operator tells histories apart by, as SQL and with their types."""
+"""The columns by which an operator distinguishes histories, as SQL and with their types."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ Key = str | Sequence[str]
 
 
 def in_sql(name: str, columns: Collection[str] = ()) -> str:
-    """SQL of a column whose name a user gave, or of a field of one.
+    """SQL of a column, or of a field of one, whose name a user gave.
 
     Args:
-        name: a column's name as it is, whatever is in it; else as Spark's functions take it, with dots before fields.
-        columns: the names that there are.
+        name: a column's exact name, whatever characters it has; otherwise a name for Spark's functions, with dots
+            before fields.
+        columns: the existing names.
     """
     if name in columns:
         return quote(name)
@@ -28,11 +29,11 @@ def in_sql(name: str, columns: Collection[str] = ()) -> str:
 
 
 def by_content(columns: Mapping[str, Any], of: str = "") -> list[str]:
-    """SQL of an order of rows by what is in them: that of rows which one record gave, and which have one place.
+    """SQL of an order of rows by content, for rows of one record, which share one place.
 
     Args:
-        columns: name -> type, as a Delta schema has it. A MAP has no order, its JSON has.
-        of: what the columns are fields of, and a dot.
+        columns: name -> type, as a Delta schema has it. A MAP has no order, but its JSON has one.
+        of: prefix of the columns: the struct of which they are fields, and a dot.
     """
     values = {f"{of}{quote(name)}": kind for name, kind in columns.items()}
     return [f"TO_JSON(STRUCT({value}))" if _has_map(kind) else value for value, kind in values.items()]
@@ -51,7 +52,7 @@ def is_present(key: Key, rows: DataFrame | None = None) -> str:
 
     Args:
         key: names of columns.
-        rows: the rows where a user gave the names, which may then lead to fields, see :func:`in_sql`.
+        rows: the rows, if a user gave the names, which may then be fields, see :func:`in_sql`.
     """
     return " AND ".join(f"{sql} IS NOT NULL" for sql in _in_sql(key, rows))
 
@@ -72,16 +73,16 @@ def with_key(rows: DataFrame, columns: Iterable[Column]) -> DataFrame:
 
 
 def of_keys(before: DataFrame, rows: DataFrame, key: Key, *, seeks: bool) -> DataFrame:
-    """The rows of a state whose keys are among those of some rows, where they are sought; else all of them.
+    """The rows of a state whose keys are among those of some rows, if keys are sought; otherwise all rows.
 
-    A join of a slice with its state makes a hash of the state, or sorts it. Where the state has a thousand keys for one
-    of the slice, one pass over it that keeps the slice's keys is several times as fast.
+    A join of a slice with its state hashes or sorts the state. If the state has a thousand keys per key of the slice,
+    one pass over it that keeps the slice's keys is several times as fast.
 
     Args:
         before: a state; at most one row per key.
         rows: the slice's rows.
         key: column or columns that both have.
-        seeks: whether they are, see :meth:`kappa.topology.Slice.seeks`.
+        seeks: whether keys are sought, see :meth:`kappa.topology.Slice.seeks`.
     """
     from pyspark.sql import functions as F
 
@@ -97,7 +98,7 @@ def key_columns(rows: str, key: Key, operator: str) -> tuple[Column, ...]:
     Args:
         rows: Spark DDL of the rows that go into the operator.
         key: the key.
-        operator: whose key it is, for messages.
+        operator: the operator, for messages.
 
     Raises:
         TopologyError: the key has no column, or one that the rows lack.
@@ -116,5 +117,5 @@ def key_columns(rows: str, key: Key, operator: str) -> tuple[Column, ...]:
 
 
 def key_ddl(columns: Sequence[Column]) -> str:
-    """Key columns as a state table declares them: never null."""
+    """Key columns in a state table's declaration: never null."""
     return ", ".join(f"{quote(column.name)} {column.type} NOT NULL" for column in columns)

@@ -1,4 +1,4 @@
-"""The newest row of each key, also where the records of a key lie in several partitions."""
+"""The newest row of each key, even if the records of a key lie in several partitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NewestBy:
     """The computation of :func:`newest_by`, before it is bound.
 
     Attributes:
-        rows: Spark DDL of the rows that go in.
+        rows: Spark DDL of the input rows.
         key: names of the key columns.
         scope: where the records of one key may lie.
     """
@@ -58,12 +58,12 @@ class NewestBy:
         return ", ".join([key_ddl(self._keys), *([rest] if rest else [])])
 
     def table(self, name: str) -> Table:
-        """The table of the newest rows: their columns, and ``origin``, the place that each has in the total order."""
+        """The table of the newest rows: their columns, and ``origin``, the place of each in the total order."""
         schema = f"{self.row}, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
         return Table(name=name, key=self.key, schema=schema, made_by=self._made_by, internal=(origin.ORIGIN,))
 
     def deletions(self, name: str) -> Table:
-        """The table of keys that were deleted last, and where."""
+        """The table of keys whose last row was a deletion, with its place."""
         schema = f"{key_ddl(self._keys)}, {origin.ORIGIN} {origin.ORIGIN_TYPE}"
         return Table(name=name, key=self.key, schema=schema, made_by=f"{self._made_by} deletions")
 
@@ -75,7 +75,7 @@ class NewestBy:
         Args:
             rows: the rows with the order columns; a true ``_deleted``, or ``_tombstone`` without it, deletes its key.
             before: ``slice.table`` of :meth:`table`.
-            deletions: that of :meth:`deletions`.
+            deletions: ``slice.table`` of :meth:`deletions`.
             seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
@@ -87,7 +87,7 @@ class NewestBy:
         last_rows = last_of_each(declared, key=self.key).selectExpr(
             *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", "_deleted"
         )
-        # Rows of one record are in one slice; several pairs of one left row need not be.
+        # Rows of one record are in one slice; pairs of one left row may be in several.
         content = content_of(before.select(*names)) if origin.order_of(rows) == "contributor" else []
         place = f"STRUCT({', '.join([origin.ORIGIN, *content])})"
         was = of_keys(before.selectExpr(*keys, f"{place} AS _known"), last_rows, self.key, seeks=seeks)
@@ -126,23 +126,22 @@ def newest_by(
 ) -> TableOperator[NewestRows]:
     """The newest row of each key in the total order, remembered from slice to slice (a KTable).
 
-    Where :func:`kappa.operators.newest` looks at one slice, this compares with the row that the table has: a record of
-    a partition that lags changes nothing when a newer one of its key is there. A row with a null key has no history and
-    is left out. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose ``_deleted``
-    is true: it leaves the table; a deletion of a key that is not there changes nothing.
+    While :func:`kappa.operators.newest` considers one slice, this operator compares with the row in the table: a record
+    of a lagging partition changes nothing if the table has a newer one of its key. A row with a null key has no history
+    and is ignored. A null value of a source with ``tombstones=True`` deletes its key from the table, and so does a row
+    whose ``_deleted`` is true; the deletion of an absent key changes nothing.
 
-    State: each key's row, and for the table itself its ``origin``, until it is deleted. With ``deletions`` also the
-    keys that are deleted, for ever: without them a record that is older than the deletion, and comes later, would bring
-    its key back. Class: any cut; where keys are deleted, without ``deletions`` only where each key stays in one
-    partition.
+    State: each key's row, with the internal column ``origin``, until it is deleted. With ``deletions`` also the deleted
+    keys, for ever: without them a record that is older than the deletion but arrives later would bring its key back.
+    Class: any cut; if keys are deleted without ``deletions``, only if each key stays in one partition.
 
     Args:
-        of: the source, or what another operator emits.
+        of: the source, or another operator's emission.
         key: column or columns.
         table: the name of its table.
-        deletions: the name of a table of deleted keys, where records of a key that is deleted may lie in several
-            partitions; None where they do not.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        deletions: the name of a table of deleted keys, if records of a deleted key may lie in several partitions; None
+            if they do not.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
         TopologyError: the key is not among the rows.
@@ -170,5 +169,5 @@ def newest_by(
 
 
 def _changed(newer: DataFrame, columns: list[str]) -> DataFrame:
-    """A deletion of a key that the table lacks is not a change."""
+    """The newer rows as changes; the deletion of a key that the table does not have is not a change."""
     return newer.where("NOT _deleted OR _known IS NOT NULL").selectExpr(*columns, "_deleted")

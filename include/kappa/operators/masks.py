@@ -1,4 +1,4 @@
-"""Personal values that tables and topics may hold: a keyed hash in their place."""
+"""Masks that tables and topics may hold in place of personal values: keyed hashes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _BLOCK = 64
 
 
 def masked(column: str, key: str) -> Column:
-    """The value of a column under a key: HMAC-SHA256 as 64 hexadecimal digits, null where the value is null.
+    """The mask of a column's value under a key: HMAC-SHA256 as 64 hexadecimal digits, null for null.
 
-    The same value gives the same mask wherever the key is the same, so that masked columns still join; without the key
-    no value can be found by trying all that are possible. Another key gives other masks: a replay under it differs in
-    every row. The value is taken as text, UTF-8.
+    The same value and key always give the same mask, so that masked columns still join; without the key, no value can
+    be found by trying all possible ones. Another key gives other masks: a replay under it differs in every row. The
+    value is hashed as UTF-8 text.
 
-    The key is in no plan: it comes from a subquery over one row in memory, which Spark prints as ``LocalTableScan``.
-    As a literal it stood in ``explain``, in the UI and in event logs. What remains: the memory of the driver and its
-    executors, and the tasks that the driver sends them, so encrypt those (``spark.network.crypto.enabled``).
+    The key is in no plan: it comes from a subquery over one row in memory, which Spark prints as ``LocalTableScan``. A
+    literal would appear in ``explain``, in the UI and in event logs. The key still is in the memory of the driver and
+    its executors, and in the tasks that the driver sends them, so encrypt those (``spark.network.crypto.enabled``).
 
     Args:
         column: the column, or a field of one: ``DeliveryAddress.ContactNumber``.
         key: the key, ``slice.mask_key``.
 
     Raises:
-        TopologyError: the key is too short; the message does not hold it.
+        TopologyError: the key is too short; the message does not contain it.
 
     Source: RFC 2104, RFC 4231 for its test vectors.
 
@@ -49,7 +49,7 @@ def masked(column: str, key: str) -> Column:
 
 
 def _pads(key: bytes) -> Column:
-    """The two blocks that HMAC hashes first, as one value that Spark knows only when it runs."""
+    """The two blocks that HMAC hashes first, as one value that Spark evaluates only at run time."""
     import hashlib
 
     import pyarrow as pa

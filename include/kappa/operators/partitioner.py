@@ -1,4 +1,4 @@
-"""Records under another key, and the partition in which Kafka's clients look for a key."""
+"""Records with another key, and the partition in which Kafka's clients look for a key."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _MASK, _MIXER, _SEED = 0xFFFFFFFF, 0x5BD1E995, 0x9747B28C
 
 
 def rekey(df: DataFrame, *, key: str, partitions: int | None = None) -> DataFrame:
-    """The rows under another record key: ``_key`` becomes the text of a column (``selectKey`` in Kafka Streams).
+    """The rows with another record key: ``_key`` becomes the text of a column (``selectKey`` in Kafka Streams).
 
     No operator needs it: each takes its key as an argument, and Spark brings the rows of a key together within the
-    slice. What Kafka Streams needs a repartition topic for is a topic output here, ``Topic(key=...)``: it sends each
-    record to the partition that Kafka's default partitioner (murmur2) gives its key, where all other clients look for
-    it. With ``partitions`` the row says which one that is.
+    slice. Where Kafka Streams needs a repartition topic, use a topic output, ``Topic(key=...)``: it sends each record
+    to the partition of Kafka's default partitioner (murmur2), where all other clients look for it. With ``partitions``
+    the row names that partition.
 
-    Place and order of the rows stay those of the record that they come from. No state. Class: any cut as a multiset;
-    the order in which a topic under the new key gets records of several partitions follows the slices.
+    Rows keep the place and order of the record that they come from. No state. Class: any cut as a multiset; the order
+    in which a topic with the new key gets records of several partitions follows the slices.
 
     Args:
         df: rows with the new key.
         key: column of type STRING, BOOLEAN or an integer; null keys stay null.
-        partitions: partitions of the topic that the rows are meant for.
+        partitions: number of partitions of the target topic.
 
     Returns:
         The rows with ``_key STRING`` and, with ``partitions``, ``_key_partition INT``, null for a null key.
@@ -44,7 +44,9 @@ def rekey(df: DataFrame, *, key: str, partitions: int | None = None) -> DataFram
     """
     kind = df.select(in_sql(key, df.columns)).schema[0].dataType.simpleString()
     if kind not in _AS_TEXT:
-        raise TopologyError(f"rekey: column {key!r} is {kind.upper()}, which has no one text. Cast it to STRING first.")
+        raise TopologyError(
+            f"rekey: column {key!r} is {kind.upper()}, which has no unique text. Cast it to STRING first."
+        )
     rows = df.withColumns({"_key": df[in_sql(key, df.columns)].cast("string")})
     if partitions is None:
         return rows
@@ -58,7 +60,7 @@ def partition_of(text: str, partitions: int) -> str:
 
     Args:
         text: SQL of the key, STRING.
-        partitions: how many partitions the topic has.
+        partitions: number of partitions of the topic.
 
     Raises:
         TopologyError: there are none.
@@ -88,7 +90,7 @@ def _times(number: str) -> str:
 
 
 def _word(at: str) -> str:
-    """Up to four bytes of the hexadecimal text ``b``, the least first; behind its end there are none."""
+    """Up to four bytes of the hexadecimal text ``b``, the least significant first; there are none after its end."""
     digits = ", ".join(f"SUBSTRING(b, 8 * {at} + {first}, 2)" for first in (7, 5, 3, 1))
     return f"CAST(CONV(CONCAT({digits}), 16, 10) AS BIGINT)"
 

@@ -1,7 +1,7 @@
-"""State that merges: what a row adds to its group, and how what several rows added becomes one.
+"""State that merges: the contribution of a row to its group, and how several contributions become one.
 
-A :class:`Part` is a column of such a state. :func:`lifted` makes a part of each row, :func:`merged` brings parts of
-rows and the state before together. Parts merge in any order and in any number of steps. A null part adds nothing.
+A :class:`Part` is a column of such a state. :func:`lifted` makes a part of each row, :func:`merged` combines parts of
+rows with the state before the slice. Parts merge in any order and in any number of steps. A null part adds nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kappa.topology.ddl import Column, quote, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A group whose parts are merged has this column: whether one of them came from the rows at hand.
+#: Column of a merged group: whether one of its parts came from the rows of the slice.
 CHANGED = "_changed"
 #: Columns of rows, by name.
 Types = Mapping[str, Column]
@@ -32,12 +32,13 @@ class Part:
     Attributes:
         name: the column.
         type: its type as Spark DDL.
-        of_row: SQL, a scalar over a row: what a group of this one row has. Empty for a column that is derived only.
-        of_parts: SQL, an aggregate over this column: what several parts have together. Empty likewise.
-        derived: SQL, a scalar over the merged columns: the column's value in the end. Empty for what merging gave.
-        undone: SQL, a scalar over a row: a part that takes the row out again. Empty where none does.
-        is_value: whether it is what an author asked for; the others are kept in order to merge, and no reader gets
-            them (:attr:`kappa.topology.Table.internal`).
+        of_row: SQL, a scalar over a row: the value of a group with only this row. Empty for a column that is only
+            derived.
+        of_parts: SQL, an aggregate over this column: the value of several parts together. Likewise empty.
+        derived: SQL, a scalar over the merged columns: the column's final value. Empty if that is the merged value.
+        undone: SQL, a scalar over a row: a part that removes the row again. Empty if there is no such part.
+        is_value: whether an author declared it; the others are kept in order to merge, and readers do not get them
+            (:attr:`kappa.topology.Table.internal`).
     """
 
     name: str
@@ -54,12 +55,12 @@ class Part:
         return f"{quote(self.name)} {self.type}"
 
 
-#: Where an emitted row comes from, as a part; for operators that emit rows.
+#: The origin of an emitted row, as a part; for operators that emit rows.
 ORIGIN = Part(name=origin.ORIGIN, type=origin.ORIGIN_TYPE, of_row=origin.OF_ROW, of_parts=origin.OF_PARTS)
 
 
 def value_sql(types: Types, column: str, what: str) -> str:
-    """SQL of a column's value for an aggregate, of equals always the same one.
+    """SQL of a column's value for an aggregate, in one form for equal values.
 
     Raises:
         TopologyError: there is no such column, or its values cannot be compared.
@@ -73,16 +74,17 @@ def value_sql(types: Types, column: str, what: str) -> str:
         )
     if what != "count" and _has_map(types[column].delta):
         raise TopologyError(
-            f"agg.{what}({column!r}): the column is {types[column].type}; maps have no order. Name a column without.",
+            f"agg.{what}({column!r}): the column is {types[column].type}; maps have no order. Name a column without "
+            "maps.",
             column=column,
         )
-    if types[column].delta in ("double", "float"):  # -0.0 equals 0.0, and which one came first would show
+    if types[column].delta in ("double", "float"):  # -0.0 equals 0.0, and the result would show which one came first
         return f"CAST({quote(column)} + 0D AS {types[column].type})"
     return quote(column)
 
 
 def values(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts that an author asked for."""
+    """The parts that an author declared."""
     return tuple(part for part in parts if part.is_value)
 
 
@@ -102,9 +104,9 @@ def lifted(rows: DataFrame, keep: Sequence[str], parts: Sequence[Part], *, undo:
     Args:
         rows: rows with the aggregates' columns and, for ``first``, ``last``, ``collect`` and :data:`ORIGIN`, the order
             columns.
-        keep: SQL of the columns to keep beside, the groups among them, for example ``quote("symbol")``.
-        parts: of the aggregates, and of the operator's own.
-        undo: whether the parts take the rows out again.
+        keep: SQL of further columns to keep, including the groups, for example ``quote("symbol")``.
+        parts: parts of the aggregates and of the operator.
+        undo: whether the parts remove the rows again.
     """
     return rows.selectExpr(
         *keep, *(f"{part.undone if undo else part.of_row} AS {quote(part.name)}" for part in parts if part.of_parts)
@@ -120,18 +122,18 @@ def merged(
     also: str = "TRUE",
     seeks: bool = False,
 ) -> DataFrame:
-    """Parts of rows and the state before, merged and derived: one row per group.
+    """Parts of rows and the state before the slice, merged and derived: one row per group.
 
-    The rows are evaluated and shuffled once, and so is the state. Where ``also`` spares groups, the state is not sorted
-    and only the groups that are asked for are merged: with a large state this is several times as fast.
+    The rows are evaluated and shuffled once, and so is the state. If ``also`` excludes groups, the state is not sorted
+    and only the requested groups are merged: with a large state this is several times as fast.
 
     Args:
-        rows: what :func:`lifted` gave.
+        rows: result of :func:`lifted`.
         before: the state so far, one row per group, with the group columns and the parts'; None for none.
-        group: names of the columns that a group is one value of.
-        parts: those that ``rows`` were lifted with.
-        also: SQL condition of rows of ``before``: which groups the result has that no row is in. ``FALSE`` for none.
-        seeks: whether groups are sought in the state; with ``FALSE`` only.
+        group: names of the columns that define a group.
+        parts: the parts with which ``rows`` were lifted.
+        also: SQL condition on rows of ``before``: further groups of the result, in which no row is. ``FALSE`` for none.
+        seeks: whether groups are sought in the state; only with ``FALSE``.
 
     Returns:
         The group columns, the parts' columns, and ``_changed BOOLEAN``: whether a row of ``rows`` is in the group.
@@ -151,7 +153,7 @@ def derived(merged_parts: DataFrame, keep: Sequence[str], parts: Sequence[Part])
 
     Args:
         merged_parts: one row per group, with the columns of the parts that merge.
-        keep: SQL of the columns to keep beside.
+        keep: SQL of further columns to keep.
         parts: all of them.
     """
     return merged_parts.selectExpr(
@@ -172,9 +174,9 @@ def _grouped(rows: DataFrame, keys: Sequence[str], parts: Sequence[Part]) -> Dat
 def _side_by_side(
     changed: DataFrame, before: DataFrame, group: Sequence[str], columns: Sequence[str], also: str, seeks: bool
 ) -> DataFrame:
-    """The parts of changed groups, those of the same groups in the state, and those of groups that are asked for."""
+    """The parts of changed groups, those of the same groups in the state, and those of requested groups."""
     keys, packed = quoted(group), f"STRUCT({', '.join(columns)})"
-    # What changed is hashed, usually less than the state: Spark would sort both.
+    # The changes are hashed, since they are usually smaller than the state: Spark would sort both.
     new = changed.selectExpr(*keys, f"{packed} AS _new").hint("shuffle_hash")
     old = before.selectExpr("*", f"FALSE AS {CHANGED}").selectExpr(*keys, f"{packed} AS _old", f"{also} AS _also")
     if also == "FALSE":

@@ -1,4 +1,4 @@
-"""Aggregates in two phases: of each partition, then of all."""
+"""Aggregates in two phases: for each partition, then for all."""
 
 from __future__ import annotations
 
@@ -35,25 +35,27 @@ def two_phase(
     salts: int | None = None,
     rows: str = "",
 ) -> TableOperator[BothPhases]:
-    """Aggregates of each key, first of its rows in each partition, then of all (a key that is hot, or the only one).
+    """Aggregates per key, first over its rows in each partition, then over all (for a key that is hot, or the only
+    one).
 
-    The result equals that of :func:`kappa.operators.aggregate`; both phases go on from slice to slice by what the slice
-    adds. With few keys, one task would otherwise merge what ``distinct``, ``top`` and ``collect`` gather of all rows.
+    The result equals that of :func:`kappa.operators.aggregate`; both phases continue from slice to slice with the rows
+    that a slice adds. With few keys, one task would otherwise merge everything that ``distinct``, ``top`` and
+    ``collect`` gather.
 
-    Columns of the tables: the key, in the first phase's ``part INT`` (the partition, or the salt), the aggregates; for
-    themselves they keep what those need to merge. Null keys, order and class are those of
-    :func:`kappa.operators.aggregate`. State: one row per key for ever, and one per key and part where that table is
-    kept; the result does not need it.
+    Columns of the tables: the key, in the first phase's table ``part INT`` (the partition or the salt), and the
+    aggregates; internal columns hold what those need to merge. Null keys, order and class are those of
+    :func:`kappa.operators.aggregate`. State: one row per key for ever, and one per key and part if that table is kept;
+    the result does not need it.
 
     Args:
-        of: the source, or what another operator emits.
+        of: the source, or another operator's emission.
         key: column or columns.
-        aggregates: by the name of their column.
+        aggregates: aggregates by the name of their column.
         table: the name of the table of results.
-        parts: the name of the first phase's table; None where it is not kept.
-        salts: into how many parts the first phase divides the rows of a key, by their place in the log; None for their
-            partitions.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        parts: the name of the first phase's table; None if it is not kept.
+        salts: number of parts into which the first phase divides the rows of a key, by their place in the log; None for
+            their partitions.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
         TopologyError: a key, a name or an aggregate does not fit, or there are fewer than two salts.
@@ -89,7 +91,9 @@ def _two_phase(rows: str, key: Key, aggregates: Mapping[str, Aggregate], salts: 
         raise TopologyError(f"two_phase: salts={salts} divides nothing. Use at least 2, or None for the partitions.")
     keys = keys_of(rows, key, "two_phase")
     if _PART.name in {column.name.lower() for column in keys} | {name.lower() for name in aggregates}:
-        raise TopologyError("two_phase: 'part' is a column of its own. Give the key or the aggregate another name.")
+        raise TopologyError(
+            "two_phase: 'part' is a column that the operator uses. Give the key or the aggregate another name."
+        )
     parts = parts_beside(aggregates, rows=rows, what="two_phase", keys=keys)
     return TwoPhaseAggregates(
         keys=keys,
@@ -102,11 +106,11 @@ def _two_phase(rows: str, key: Key, aggregates: Mapping[str, Aggregate], salts: 
 
 @dataclass(frozen=True, kw_only=True)
 class BothPhases:
-    """What two phases give for a slice.
+    """The result of two phases for a slice.
 
     Attributes:
         changes: rows of the result, at most one per key.
-        parts: rows of the first phase's table, at most one per key and part; None where that table is not kept.
+        parts: rows of the first phase's table, at most one per key and part; None if that table is not kept.
     """
 
     changes: DataFrame
@@ -119,9 +123,9 @@ class TwoPhaseAggregates:
 
     Attributes:
         keys: key columns.
-        columns: those of the aggregates.
+        columns: columns of the aggregates.
         reads: columns that the aggregates read.
-        salts: into how many parts the rows of a key are divided; None for their partitions.
+        salts: number of parts into which the rows of a key are divided; None for their partitions.
         made_by: the operator with its parameters.
     """
 
@@ -136,7 +140,7 @@ class TwoPhaseAggregates:
         return table_of(name, self.keys, self.columns, self.made_by)
 
     def parts_table(self, name: str) -> Table:
-        """The state of the first phase, as a table of that name. It may be left out."""
+        """The state of the first phase, as a table of that name. It is optional."""
         return table_of(name, (*self.keys, _PART), self.columns, f"{self.made_by} parts")
 
     def __call__(
@@ -147,7 +151,7 @@ class TwoPhaseAggregates:
         Args:
             rows: its rows, with the order columns.
             before: the table of the result before the slice.
-            parts: that of the first phase; None where it is not kept.
+            parts: the table of the first phase; None if it is not kept.
             seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:

@@ -1,17 +1,17 @@
-"""Transforms that a step is made of: DataFrame in, DataFrame out, nothing else touched.
+"""Transforms for steps: DataFrame in, DataFrame out, without other effects.
 
-Each needs the columns of :data:`kappa.topology.ORDER` and keeps every column that it is given. Where one of them
-follows another on the same key, Spark shuffles and sorts once.
+Each needs the columns of :data:`kappa.topology.ORDER` and keeps every column of its input. If one of them follows
+another on the same key, Spark shuffles and sorts once.
 
-Where Spark has a word, there is no operator. What Kafka Streams calls
+There is no operator for what Spark can express. Kafka Streams' functions and their equivalents:
 
 - ``filter``, ``filterNot``: ``rows.where("amount > 0")``
 - ``map``, ``mapValues``, ``selectKey``: ``rows.selectExpr("*", "upper(word) AS word_up")``; every operator takes the
-  key as an argument, so that a new key needs no repartition topic (:func:`kappa.operators.rekey` says more)
+  key as an argument, so that a new key needs no repartition topic (see :func:`kappa.operators.rekey`)
 - ``flatMap``: ``rows.selectExpr("*", "explode(split(line, ' ')) AS word")``
-- ``split``, ``branch``: a ``where`` for each branch; what comes first excludes the others in their conditions
+- ``split``, ``branch``: a ``where`` for each branch; conditions of later branches exclude the earlier ones
 - ``merge``: ``left.unionByName(right, allowMissingColumns=True)``; the total order covers several topics
-- ``peek``: none, a step has no effects but its rows; ``foreach``: an append output or a topic
+- ``peek``: none, a step has no effects besides its rows; ``foreach``: an append output or a topic
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 
 def newest(df: DataFrame, *, key: Key) -> DataFrame:
-    """The last row of each key in the total order (what a KTable keeps of a stream).
+    """The last row of each key in the total order (the content of a KTable).
 
-    Of several rows of one record the last by content is taken: by their columns, from the first to the last; of rows of
-    :func:`running_total` the one that was added last. A row with a null key has no history and is left out.
+    If one record has several rows, the last one by content is taken: by their columns, from the first to the last; for
+    rows of :func:`running_total` the one that was added last. A row with a null key has no history and is ignored.
 
-    What a step keeps as a table of its own. A null value of a source with ``tombstones=True`` is a row with
-    ``_tombstone``, and deletes its key there. It is right where records of a key share a partition, as they do in a
-    topic with that key. Where they do not, :func:`kappa.operators.newest_by` remembers the order that a row had.
+    Use it for a table that the step keeps itself. A null value of a source with ``tombstones=True`` is a row with
+    ``_tombstone``, and deletes its key there. The result is correct if records of a key share a partition, as they do
+    in a topic with that key. If they do not, use :func:`kappa.operators.newest_by`, which remembers the order of a row.
 
     Args:
         df: rows with the key and the order columns.
-        key: column or columns of which each value keeps one row.
+        key: column or columns; one row is kept per value.
 
     Raises:
-        TopologyError: the rows are pairs of a join: in which order a key gets those depends on where slices end.
+        TopologyError: the rows are pairs of a join, whose order per key depends on where slices end.
 
     Examples:
         >>> from kappa.operators import newest
@@ -55,7 +55,7 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
     if order_of(df) in ("contributor", "none"):
         raise TopologyError(
             "newest: the rows are pairs of a join. Which pair of a key comes last depends on where slices end. Use "
-            "newest_by, which compares the places of pairs, and their content where these are equal."
+            "newest_by, which compares the places of pairs, and their content if these are equal."
         )
     return last_of_each(df, key=key)
 
@@ -64,7 +64,7 @@ def last_of_each(df: DataFrame, *, key: Key) -> DataFrame:
     """The rows that :func:`newest` keeps, from rows in any order."""
     from pyspark.sql import functions as F
 
-    # "Has no next row" rather than "is first when sorted backwards": the sort of running_total serves it too.
+    # "Has no next row" rather than "is first when sorted backwards": then it can use the sort of running_total.
     has_next = F.expr(f"LEAD(TRUE) OVER ({in_order(df, key)})")
     return df.where(is_present(key, df)).withColumn("_has_next", has_next).where("_has_next IS NULL").drop("_has_next")
 
@@ -76,7 +76,7 @@ def last_of_records(df: DataFrame, *, key: Key) -> DataFrame:
 
 
 def is_deleted(df: DataFrame) -> str:
-    """SQL: whether a row deletes its key: by ``_deleted``, else by ``_tombstone``, which rows of null values have."""
+    """SQL: whether a row deletes its key: by ``_deleted``, otherwise by ``_tombstone``, which marks null values."""
     if "_deleted" not in df.columns:
         check_rows_of_tables(df, "newest_by, lookup and joins with tables")
     mark = next((name for name in ("_deleted", "_tombstone") if name in df.columns), None)

@@ -32,9 +32,9 @@ Number = int | Decimal
 _NAME = "running_total"
 _INTEGERS = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-#: A DECIMAL has no more digits; a sum of two keeps at least this many of them after the point.
+#: The most digits of a DECIMAL; a sum of two keeps at least this many of them after the point.
 _DIGITS, _LEAST_SCALE = 38, 6
-#: Columns on the way.
+#: Intermediate columns.
 _OWN = ("_before", "_was", "_so_far", "_is_new")
 
 
@@ -44,8 +44,8 @@ class Totals:
 
     Attributes:
         rows: the rows, each with the total of its key so far.
-        changes: rows of the table, one a key.
-        crossings: the rows that cross a threshold, once for each; None without thresholds.
+        changes: rows of the table, one per key.
+        crossings: the rows that cross a threshold, once per threshold; None without thresholds.
     """
 
     rows: DataFrame
@@ -55,7 +55,7 @@ class Totals:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunningTotalOperator(TableOperator[Totals]):
-    """An operator whose result is a table of totals, and the rows that made them."""
+    """An operator whose result is a table of totals, with the rows that they come from."""
 
     emits: Emission = field()
 
@@ -91,42 +91,42 @@ def running_total(
     every: Number | None = None,
     rows: str = "",
 ) -> RunningTotalOperator:
-    """The rows with, at each, the total of its key so far (what ``aggregate`` forwards in Kafka Streams).
+    """The rows, each with the total of its key so far (what ``aggregate`` forwards in Kafka Streams).
 
-    Rows of a key are added up in the total order, several rows of one record by their content: their columns, from the
-    first to the last. A null amount adds nothing. A key that is null has no history: the total at each of its rows is
-    its amount.
+    Rows of a key are added up in the total order; several rows of one record are added in the order of their content,
+    by their columns from the first to the last. A null amount adds nothing. A null key has no history: the total at
+    each of its rows is its amount.
 
     With thresholds it also emits ``crossings``: a row for each threshold that a total reaches or passes, at the record
-    that takes it there, with a column ``threshold`` of the total's type. That is what ``filter((key, count) -> count ==
-    1000)`` after a ``count`` is meant to do in Kafka Streams, without losing a count that its cache jumped over. A
-    total that goes from 998 to 1004 within one record crosses 999 to 1004 once each. One that falls and rises again
-    crosses again; one that only grows crosses each threshold once, whatever the slices. A row with a null key crosses
-    nothing.
+    that takes it there, with a column ``threshold`` of the total's type. This is the purpose of ``filter((key, count)
+    -> count == 1000)`` after a ``count`` in Kafka Streams, but it does not miss counts that a cache skipped. A total
+    that goes from 998 to 1004 within one record crosses each of 999 to 1004 once. A total that falls and rises again
+    crosses again; a total that only grows crosses each threshold once, whatever the slices. A row with a null key
+    crosses nothing.
 
-    With ``since`` a total begins anew at each row whose value of that column is another one than that of the key's row
-    before: of views since the last login, where each row has the number of logins. Thresholds are then crossed anew
+    With ``since`` a total restarts at each row whose value in that column differs from that of the key's previous row:
+    for example views since the last login, if each row has the number of logins. Thresholds can then be crossed again
     too.
 
-    Columns: those of the rows, and the total, never null: BIGINT of integers, DECIMAL(min(38, p + 10), s) of
-    DECIMAL(p, s). State: the total of each key, and the last value of ``since``, for ever. Class: the table any cut;
-    totals at rows, and with ``since`` the table too, where each key stays in one partition, else time cut; threshold
-    and key of a total that only grows any cut.
+    Columns: those of the rows, and the total, never null: BIGINT of integers, DECIMAL(min(38, p + 10), s) of DECIMAL(p,
+    s). State: the total of each key, and the last value of ``since``, for ever. Class: any cut for the table, and for
+    threshold and key of a total that only grows; totals at rows, and with ``since`` the table too, any cut if each key
+    stays in one partition, otherwise time cut.
 
     Args:
-        of: the source, or what another operator emits.
+        of: the source, or another operator's emission.
         key: column or columns that a total belongs to.
-        amount: column of integers or of DECIMAL to add up; may be null. None counts the rows.
+        amount: column of integers or DECIMAL to add up; may be null. None counts the rows.
         total: name of the new column.
-        table: the name of its table, with the columns ``key`` and ``total``, and that of ``since``.
-        since: column with whose value the total begins anew; None where it never does.
+        table: the name of its table, with the columns of ``key``, ``total`` and ``since``.
+        since: column with whose value the total restarts; None if it never does.
         thresholds: values of the total that are crossed.
-        every: instead of them, all positive multiples of this number.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        every: instead of ``thresholds``, all positive multiples of this number.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
         TopologyError: a column or a threshold does not fit; the amount is DOUBLE, FLOAT or not a number, or a DECIMAL
-            whose sums have more digits than any DECIMAL holds.
+            whose sums have too many digits for any DECIMAL.
 
     Examples:
         >>> from kappa import Slice, Source
@@ -161,7 +161,7 @@ def running_total(
         result = totals(frames[0], before=slice.table(table), seeks=slice.seeks(table))
         return Outcome(result=result, changes=(result.changes,), emitted="rows")
 
-    # With several topics, arrival decides which of a key's rows come first.
+    # With several topics, arrival decides the order of a key's rows.
     cuts: Cuts = "any" if len(read_rows.topics) == 1 else "time"
 
     def emitted(*more: str) -> Emission:
@@ -180,13 +180,13 @@ class RunningTotal:
     """The computation of :func:`running_total`, before it is bound.
 
     Attributes:
-        columns: columns of the rows that go in.
+        columns: columns of the input rows.
         keys: key columns.
         amount: the column that is added up; None to count rows.
         total: the column of the sum.
-        since: the column with whose value it begins anew; None where it never does.
+        since: the column with whose value it restarts; None if it never does.
         thresholds: values that are crossed, in order.
-        every: instead of them, the number whose multiples are.
+        every: instead of ``thresholds``, the number whose multiples are crossed.
     """
 
     columns: tuple[Column, ...]
@@ -272,7 +272,7 @@ class RunningTotal:
         )
 
     def _crossings(self, rows: DataFrame) -> DataFrame:
-        """The rows that cross, of rows with ``_before``, what the table had of their key."""
+        """The rows that cross a threshold, from rows with ``_before``, the value of their key in the table."""
         earlier = f"COALESCE(LAG({quote(self.total)}) OVER ({in_order(rows, self.key)}), _before)"
         anew = earlier if self.since is None else f"IF(_is_new, NULL, {earlier})"
         present = rows.where(is_present(self.key)).selectExpr("*", f"{anew} AS _earlier")
@@ -280,7 +280,7 @@ class RunningTotal:
 
     @property
     def _crossed(self) -> str:
-        """SQL of an array: what a row crosses on its way from ``_earlier``."""
+        """SQL of an array: the thresholds that a row crosses from ``_earlier`` on."""
         value = quote(self.total)
         if self.every is None:
             listed = ", ".join(f"CAST('{threshold}' AS {self.kind})" for threshold in self.thresholds)
@@ -297,7 +297,7 @@ class RunningTotal:
 
 
 def _check(totals: RunningTotal) -> None:
-    """Names, types and thresholds fit.
+    """Check names, types and thresholds.
 
     Raises:
         TopologyError: one does not.
@@ -314,17 +314,19 @@ def _check(totals: RunningTotal) -> None:
     others = [name for name in columns if name not in totals.key]
     if totals.since is not None and totals.since not in others:
         raise TopologyError(
-            f"{_NAME}: since={totals.since!r} is not among the columns beside its key, which are {others}. Name the "
-            "column with whose value a total begins anew, and declare it in rows=."
+            f"{_NAME}: since={totals.since!r} is not among the columns besides its key, which are {others}. Name the "
+            "column with whose value a total restarts, and declare it in rows=."
         )
     if any("MAP<" in column.type for column in totals.columns if column.name == totals.since):
-        raise TopologyError(f"{_NAME}: since={totals.since!r} holds a MAP, of which two do not compare. Name another.")
+        raise TopologyError(
+            f"{_NAME}: since={totals.since!r} contains a MAP, and maps cannot be compared. Name another."
+        )
     new = [totals.total, *(["threshold"] if totals.has_thresholds else [])]
     odd = [name for name in new if name.lower() in row_names or is_reserved(name)]
     if odd or (totals.has_thresholds and totals.total.lower() == "threshold"):
         raise TopologyError(
-            f"{_NAME}: total {totals.total!r} makes columns {new} beside {sorted(columns)}; no name may come twice "
-            "or be one of the platform's own. Name the total otherwise, or rename a column in the step."
+            f"{_NAME}: total {totals.total!r} adds columns {new} to {sorted(columns)}; no name may appear twice or be "
+            "one that the platform uses. Give the total another name, or rename a column in the step."
         )
     if not totals.has_thresholds:
         return
@@ -344,12 +346,12 @@ def _check(totals: RunningTotal) -> None:
 
 
 def _check_amount(column: Column) -> None:
-    """Sums of the amount are the same in whatever portions they are made."""
+    """Check that sums of the amount do not depend on how they are split."""
     size = _DECIMAL.fullmatch(str(column.delta))
     if size is None and column.delta not in _INTEGERS:
         raise TopologyError(
-            f"{_NAME}: {column.name!r} is {column.type}; what is added up has to be an integer or a DECIMAL, since "
-            "sums of others depend on the order of adding. Cast it in the step, and declare it in rows=.",
+            f"{_NAME}: {column.name!r} is {column.type}; the amount must be an integer or a DECIMAL, since sums of "
+            "other types depend on the order of addition. Cast it in the step, and declare it in rows=.",
             column=column.name,
         )
     if size is not None and int(size[1]) + 10 >= _DIGITS and int(size[2]) > _LEAST_SCALE:

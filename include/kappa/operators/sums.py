@@ -42,9 +42,9 @@ def summed(name: str, types: Types, column: str, what: str, *, is_value: bool = 
     sql = value_sql(types, column, what)
     operand = types[column]
     if not is_numeric(operand) or operand.delta in ("double", "float"):
-        why = "whose sum depends on the order of adding" if is_numeric(operand) else "which has no sum"
+        why = "whose sum depends on the order of addition" if is_numeric(operand) else "which has no sum"
         raise TopologyError(
-            f"agg.{what}({column!r}): the column is {operand.type}, {why}. Name a column of integers or of DECIMAL; "
+            f"agg.{what}({column!r}): the column is {operand.type}, {why}. Name a column of integers or DECIMAL, or "
             "cast it before.",
             column=column,
         )
@@ -66,7 +66,8 @@ def mean(name: str, types: Types, column: str) -> tuple[Part, ...]:
     digits, scale = (20, 0) if size is None else (int(size[1]), int(size[2]))
     kind = f"DECIMAL({min(_DIGITS, digits + 4)}, {min(_DIGITS - 1, scale + 4)})"
     whole = f"CAST({quote(total.name)} AS DECIMAL(20, 0))" if size is None else quote(total.name)
-    # A divisor of 20 digits: Spark gives a quotient as many integer digits as the dividend has, whatever divides.
+    # A divisor of 20 digits: Spark gives a quotient as many integer digits as the dividend has, whatever the
+    # divisor.
     divisor = f"CAST(NULLIF({quote(many.name)}, 0L) AS DECIMAL(20, 0))"
     value = Part(name=name, type=kind, derived=f"CAST({whole} / {divisor} AS {kind})", is_value=True)
     return value, total, many
@@ -92,8 +93,8 @@ def spread(name: str, types: Types, column: str, what: str, of_variance: str) ->
     digits, scale = (_DIGITS_OF[types[column].delta], 0) if size is None else map(int, size.groups())
     if 2 * digits > _DIGITS:
         raise TopologyError(
-            f"agg.{what}({column!r}): the column is {types[column].type}, and no DECIMAL holds its squares. Cast "
-            "it to at most 19 digits.",
+            f"agg.{what}({column!r}): the column is {types[column].type}, and its squares fit no DECIMAL. Cast it "
+            "to at most 19 digits.",
             column=column,
         )
     kind = f"DECIMAL({_DIGITS}, {2 * scale})"

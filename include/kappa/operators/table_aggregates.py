@@ -1,4 +1,4 @@
-"""Aggregates of the rows of a table: an update takes its old row out and puts its new one in."""
+"""Aggregates of the rows of a table: an update removes its old row and adds its new one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kappa.topology.operator import Outcome, label
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Number of rows of a group: one without any leaves the table.
+#: Number of rows of a group; a group without rows leaves the table.
 _MEMBERS = Part(name="_members", type="BIGINT", of_row="1L", of_parts="COALESCE(SUM(_members), 0L)", undone="-1L")
 
 
@@ -36,22 +36,22 @@ def aggregate_table(
         best = {"best": agg.top("song", 5, by="plays")}
         charts = aggregate_table(songs, key="genre", aggregates=best, table="charts")
 
-    ``count``, ``sum`` and ``avg`` are kept up to date by what changed: the old row of a key is subtracted, its new row
-    is added, in another group if it moved there. Where ``min``, ``max``, ``distinct`` or ``top`` is among them, nothing
-    can be subtracted, and the groups that changed are computed from all rows of the table: each slice then reads it
-    all. A group without rows leaves the table. A row with a null in ``key`` is in no group.
+    ``count``, ``sum`` and ``avg`` are updated by the changes: the old row of a key is subtracted and its new row is
+    added, in another group if it moved there. With ``min``, ``max``, ``distinct`` or ``top`` nothing can be subtracted,
+    and changed groups are computed from all rows of the table, which each slice then reads. A group without rows leaves
+    the table. A row with a null in ``key`` is in no group.
 
-    Columns of the table: ``key`` and the aggregates; for itself it keeps what those need to merge, and ``_members
-    BIGINT``, how many rows the group has. State: one row per group that has rows. Class: that of the table that is
-    aggregated.
+    Columns of the table: ``key`` and the aggregates. Internal columns hold what those need to merge, and ``_members
+    BIGINT``, the number of rows of the group. State: one row per group that has rows. Class: that of the aggregated
+    table.
 
     Args:
-        of: the operator that keeps the table, or a table of the topology's own, whose changes the step passes.
+        of: the operator that keeps the table, or a table of the topology, whose changes the step passes.
         key: column or columns to group by.
         table: the name of the table of groups.
         rows: Spark DDL of the columns of the table that matter here; empty for all.
-        aggregates: by the name of their column. ``first``, ``last`` and ``collect`` are refused: rows of a table have
-            no place in the total order.
+        aggregates: aggregates by the name of their column. ``first``, ``last`` and ``collect`` are refused: rows of a
+            table have no place in the total order.
 
     Raises:
         TopologyError: a key, a name or an aggregate does not fit.
@@ -104,7 +104,7 @@ class TableAggregates:
 
     Attributes:
         keys: columns to group by.
-        of: key columns of the table that is aggregated.
+        of: key columns of the aggregated table.
         parts: columns of the aggregates.
         reads: columns that the aggregates read.
         made_by: the operator with its parameters.
@@ -118,7 +118,7 @@ class TableAggregates:
 
     @property
     def is_subtracted(self) -> bool:
-        """Whether old rows can be taken out; otherwise groups that change are computed from all their rows."""
+        """Whether old rows can be subtracted; otherwise changed groups are computed from all their rows."""
         return all(part.undone for part in self.parts if part.of_parts)
 
     def table(self, name: str) -> Table:
@@ -129,8 +129,8 @@ class TableAggregates:
         """The groups that changes of a table change.
 
         Args:
-            changes: the slice's changes of the table that is aggregated, of a key at most one; a true ``_deleted``
-                removes its key.
+            changes: the slice's changes of the aggregated table, at most one per key; a true ``_deleted`` removes its
+                key.
             rows: that table's rows before the slice.
             before: the table of this operator before the slice.
             seeks: whether groups are sought in that, see :meth:`kappa.topology.Slice.seeks`.
@@ -142,7 +142,7 @@ class TableAggregates:
             check_rows(frame, (*self.of, *self.keys, *self.reads), "aggregate_table")
         of = [column.name for column in self.of]
         new = changes.where(f"NOT {is_deleted(changes)}")
-        # What changed is hashed, usually less than the table: Spark would sort both.
+        # The changes are hashed, since they are usually smaller than the table: Spark would sort both.
         moved = changes.selectExpr(*quoted(of), "TRUE AS _moved").hint("shuffle_hash")
         names = quoted_names(self.keys)
         group = [column.name for column in self.keys]

@@ -34,9 +34,9 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
 
     Args:
         request: the request.
-        facts: the facts; for a start by time with ``first_records``, looked up
-            for :func:`~kappa.replay.starts.start_time` of the same ``now``. Topics that are not sources are left aside.
-        now: when.
+        facts: the facts; for a start by time with ``first_records``, looked up for
+            :func:`~kappa.replay.starts.start_time` of the same ``now``. Topics that are not sources are ignored.
+        now: the time of planning.
     """
     topology = facts.topology
     findings = request_rules.replay_already_active(request.topology, facts.active)
@@ -111,8 +111,8 @@ def _roots(facts: Facts, resolved: Resolved, start: Offsets) -> dict[str, Offset
 
 
 def _asides(request: ReplayRequest, facts: Facts, start: Offsets, end: Offsets) -> tuple[SetAsides, SetAsides]:
-    """Of the records that the live epoch set aside, those that the replay reads and computes, and the others that it
-    reads.
+    """Records of the span that the live epoch set aside: those that the replay computes, and those that it leaves out
+    too.
     """
     if facts.live is None or not end.dominates(start):
         return (), ()

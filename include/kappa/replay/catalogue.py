@@ -26,7 +26,7 @@ from kappa.replay.rules import (
     upgrade,
 )
 
-#: What about -> where it is declared, in the order of the page.
+#: Subject -> the modules that declare its findings, in the order of the page.
 SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
     "A plan": (request, schemas, log, archive, seed, start, topic, output, chain, live, set_aside, effort, step),
     "A consumer group": (group,),
@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
 def declared(modules: Iterable[ModuleType]) -> tuple[Declaration, ...]:
     """The constants of modules that declare a finding.
 
-    One whose name begins with ``_`` says another one in other words.
+    A constant whose name begins with ``_`` is another wording of one of them.
     """
     return tuple(
         value
@@ -57,7 +57,7 @@ ALLOWABLE = frozenset(item.code for item in DECLARED.values() if item.may_be_all
 
 
 def relaxed(findings: Iterable[Finding], allow: frozenset[str]) -> tuple[Finding, ...]:
-    """The findings, those refusals that the request allows turned into warnings."""
+    """The findings, with the refusals that the request allows turned into warnings."""
     return tuple(
         replace(finding, severity=Severity.WARN) if finding.code in allow & ALLOWABLE else finding
         for finding in findings

@@ -3,7 +3,7 @@
 Which epoch that is, and where it stands. Pure.
 
 Two epochs that read different versioned topics cannot be compared by their offsets: they are compared by those of the
-*root topics*, which no topology of the chain writes. Each commit of an epoch that is bound so says both.
+*root topics*, which no topology of the chain writes. Each commit of such an epoch records both.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Binding:
     """Which versioned topic an epoch reads as a source.
 
     Attributes:
-        topology: whose it is.
-        epoch: of which epoch of that topology.
+        topology: the topology that fills it.
+        epoch: the epoch of that topology.
         topic: its name in Kafka.
     """
 
@@ -43,7 +43,7 @@ class Binding:
 
 @dataclass(frozen=True, kw_only=True)
 class Final:
-    """Up to when the rows of a versioned topic are final after a commit: none that is earlier is sent any more.
+    """The time up to which the rows of a versioned topic are final after a commit: no earlier row is sent any more.
 
     Attributes:
         time: the column that holds the time of a row.
@@ -56,12 +56,12 @@ class Final:
 
 @dataclass(frozen=True, kw_only=True)
 class SentEnd:
-    """What an epoch had sent to its versioned topics when it stood somewhere.
+    """What an epoch had sent to its versioned topics by one of its commits.
 
     Attributes:
         ends: next offset of its versioned topics after a commit's transaction.
-        standing: up to where of the root topics that commit has read.
-        final: versioned topic -> up to when its rows are final; of topics that readers can follow.
+        standing: the offsets in the root topics up to which that commit has read.
+        final: versioned topic -> the time up to which its rows are final, for topics that readers can follow.
     """
 
     ends: Offsets
@@ -71,12 +71,12 @@ class SentEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamFacts:
-    """An epoch that another one reads, when that is planned.
+    """An epoch that a planned epoch reads.
 
     Attributes:
-        topics: those of its versioned topics that are read.
-        sent: what it has sent by now, oldest first.
-        origin: where of the root topics the history in its versioned topics begins.
+        topics: its versioned topics that are read.
+        sent: what it has sent so far, oldest first.
+        origin: the offsets in the root topics at which the history in its versioned topics begins.
     """
 
     topology: str
@@ -92,9 +92,9 @@ class ChainFacts:
 
     Attributes:
         bound: source -> the versioned topic that it stands for.
-        upstreams: the epochs whose topics they are.
+        upstreams: the epochs that fill those topics.
         direct: topics that are read as they are.
-        findings: objections to reading them so.
+        findings: objections to reading them in this way.
     """
 
     bound: Mapping[str, Binding] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class ChainFacts:
 
 
 def final_detail(final: Mapping[str, Final]) -> dict[str, Any]:
-    """What a ledger row says of it; nothing where there is none."""
+    """The entry of these times in a ledger row; empty without any."""
     return {"final": {topic: asdict(one) for topic, one in sorted(final.items())}} if final else {}
 
 
@@ -114,7 +114,7 @@ def final_from_dict(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Final]
 
 
 def frontiers_detail(frontiers: Mapping[str, int]) -> dict[str, Any]:
-    """What a ledger row says of the frontiers that a slice takes over; nothing where there are none."""
+    """The entry of the frontiers that a slice takes over in a ledger row; empty without any."""
     return {"frontiers": dict(sorted(frontiers.items()))} if frontiers else {}
 
 
@@ -129,7 +129,7 @@ def bindings_from_dict(values: Mapping[str, Mapping[str, object]]) -> dict[str, 
 
 
 def topics_of(bound: Mapping[str, Binding]) -> dict[Key, tuple[str, ...]]:
-    """Epoch that is read -> those of its versioned topics that are."""
+    """Epoch that is read -> its versioned topics that are read."""
     topics_by_epoch: dict[Key, list[str]] = {}
     for binding in bound.values():
         topics_by_epoch.setdefault(binding.key, []).append(binding.topic)
@@ -137,7 +137,7 @@ def topics_of(bound: Mapping[str, Binding]) -> dict[Key, tuple[str, ...]]:
 
 
 def is_at(live: Offsets, standing: Offsets, *, is_bound: bool = False) -> bool:
-    """Whether two epochs have read the same of the topics that both read.
+    """Whether two epochs have read up to the same offsets of the topics that both read.
 
     Args:
         live: where one stands.
@@ -157,29 +157,29 @@ def is_at(live: Offsets, standing: Offsets, *, is_bound: bool = False) -> bool:
 
 
 def is_reached(end: Offsets, standing: Offsets) -> bool:
-    """Whether an epoch at this place has read all up to ``end``, of the topics that both name."""
+    """Whether an epoch at this place has read everything up to ``end`` in the topics that both name."""
     return standing.beside(end).dominates(end.beside(standing))
 
 
 def sent_at(sent: Iterable[SentEnd], standing: Offsets) -> SentEnd | None:
-    """The last one at exactly that place of the root topics."""
+    """The last end at exactly that place in the root topics."""
     fitting = [one for one in sent if is_at(one.standing, standing, is_bound=True)]
     return fitting[-1] if fitting else None
 
 
 def sent_before(sent: Iterable[SentEnd], standing: Offsets) -> SentEnd | None:
-    """The last one that is not beyond that place of the root topics."""
+    """The last end that is not beyond that place in the root topics."""
     fitting = [one for one in sent if is_reached(one.standing, standing)]
     return fitting[-1] if fitting else None
 
 
 def physical(chain: ChainFacts, standing: Offsets, *, is_exact: bool) -> Offsets | None:
-    """What an epoch of this chain has to have read to stand somewhere or at the last place before, or None.
+    """The offsets that an epoch of this chain must have read to stand at a place or at the last one before it, or None.
 
     Args:
         chain: the chain.
         standing: a place in the root topics.
-        is_exact: whether only that very place will do.
+        is_exact: whether only that exact place is accepted.
     """
     position = standing.only(chain.direct)
     for upstream in chain.upstreams:
@@ -191,7 +191,9 @@ def physical(chain: ChainFacts, standing: Offsets, *, is_exact: bool) -> Offsets
 
 
 def roots(chain: ChainFacts, position: Offsets) -> Offsets | None:
-    """Where an epoch of this chain stands that has read up to ``position``; None where no upstream ever stood there."""
+    """The place in the root topics of an epoch of this chain that has read up to ``position``; None where no upstream
+    ever stood there.
+    """
     place = position.only(chain.direct)
     for upstream in chain.upstreams:
         part = position.only(upstream.topics)
@@ -206,7 +208,7 @@ def roots(chain: ChainFacts, position: Offsets) -> Offsets | None:
 
 
 def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd | None:
-    """Where a slice ends that reads versioned topics: the furthest end within this many offsets, or the next one.
+    """The end of a slice that reads versioned topics: the furthest end within this many offsets, or the next one.
 
     Args:
         ahead: ends beyond the position, oldest first.
@@ -220,7 +222,7 @@ def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd 
 
 
 def within(sent: Iterable[SentEnd], limit: Offsets) -> list[SentEnd]:
-    """Those whose ends are not beyond ``limit``, an offset vector of the versioned topics; of equal ends the first."""
+    """The ends that are not beyond ``limit``, an offset vector of the versioned topics; the first one of equal ends."""
     ends: list[SentEnd] = []
     for one in sent:
         if limit.dominates(one.ends) and (not ends or ends[-1].ends != one.ends):
@@ -229,6 +231,6 @@ def within(sent: Iterable[SentEnd], limit: Offsets) -> list[SentEnd]:
 
 
 def overlapping(standings: Collection[Offsets]) -> list[str]:
-    """Root topics that several of these name."""
+    """Root topics that several of these vectors name."""
     topics = [topic for standing in standings for topic in standing.topics]
     return sorted({topic for topic in topics if topics.count(topic) > 1})

@@ -14,7 +14,7 @@ from kappa.replay.facts import Facts
 #: An estimate for more than FAR times the records that it was measured on is rough: a small replay is nearly all fixed
 #: cost.
 FAR = 20
-#: What an estimate and a measurement have in common, and how people call it.
+#: The measures that an estimate and a measurement have in common.
 MEASURES = ("records", "bytes", "seconds", "disk_bytes")
 
 
@@ -26,10 +26,10 @@ class Estimate:
         offsets: offsets spanned from start to end; at least as many as there are records.
         bytes: size of the records, keys and values, if it was measured.
         seconds: time for the bulk work, if a rate was measured.
-        records: records among the offsets, if it is known how many of those are.
-        disk_bytes: what the new epoch takes in the lake at the end of the bulk work, if that was measured.
+        records: number of records among the offsets, if it is known.
+        disk_bytes: space that the new epoch takes in the lake at the end of the bulk work, if that was measured.
         measured_epoch: the epoch whose replay gave the rate.
-        rough: whether that replay was so much smaller that nothing is refused because of it.
+        rough: whether that replay was so much smaller that the estimate refuses nothing.
     """
 
     offsets: int
@@ -42,7 +42,7 @@ class Estimate:
 
     def as_dict(self) -> dict[str, Any]:
         """The estimate as JSON values."""
-        # A plan's id is a hash of this, and older plans know of the first three only.
+        # A plan's id is a hash of this, and older plans have only the first three.
         first = ("offsets", "bytes", "seconds")
         return {name: value for name, value in asdict(self).items() if name in first or value not in (None, False)}
 
@@ -55,8 +55,8 @@ class Measured:
         offsets: offsets of its slices.
         records: records that they read.
         seconds: time that its slices took; pauses between them are not counted.
-        bytes: size of the records, keys and values; ``None`` if some came from an archive, which does not say.
-        disk_bytes: what the epoch took in the lake at the end.
+        bytes: size of the records, keys and values; ``None`` if some came from an archive, which does not record it.
+        disk_bytes: space that the epoch took in the lake at the end.
     """
 
     offsets: int
@@ -71,7 +71,7 @@ class Measured:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Measured:
-        """Read what :meth:`as_dict` gave; what later code adds is passed over."""
+        """Read what :meth:`as_dict` gave; fields of later code are ignored."""
         return stored.read(cls, values)
 
     def ratios(self, estimate: Estimate) -> dict[str, float]:
@@ -81,13 +81,13 @@ class Measured:
 
 
 def estimated(start: Offsets, end: Offsets, facts: Facts, *, is_seeded: bool = False) -> Estimate:
-    """The work from ``start`` to ``end``, by what was measured before.
+    """The work from ``start`` to ``end``, estimated from earlier measurements.
 
     Args:
         start: where it begins.
         end: where it ends.
         facts: the facts.
-        is_seeded: whether the tables begin with rows, which take room too.
+        is_seeded: whether the tables begin with rows, which take space too.
     """
     spans = [
         OffsetRange(topic=at[0], partition=at[1], start=start.get(*at) or 0, end=last)
@@ -110,7 +110,7 @@ def estimated(start: Offsets, end: Offsets, facts: Facts, *, is_seeded: bool = F
 
 
 def _records(spans: list[OffsetRange], offsets: int, facts: Facts) -> int | None:
-    """An archive without holes has a record at each offset; elsewhere as many as there were before."""
+    """One record per offset in an archive without holes; elsewhere the ratio of earlier replays."""
     ids = facts.log.topic_ids
     whole = [item for t, archive in facts.archives.items() if ids.get(t) == archive.topic_id for item in archive.whole]
     sure = sum(item.count for item in common(spans, whole))

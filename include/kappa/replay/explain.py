@@ -39,8 +39,8 @@ def explain(plan: ReplayPlan) -> list[str]:
             f"`kappa abort {plan.topology} {plan.epoch}` removes it without a trace."
         )
         lines += [
-            f"At the cutover {topic} gets what differs in {table} from the epoch before: changed rows, and null values "
-            "for keys that are gone."
+            f"At the cutover {topic} gets the differences of {table} from the previous epoch: changed rows, and null "
+            "values for keys that are gone."
             for topic, table in plan.reconciled.items()
         ]
     return lines
@@ -86,7 +86,7 @@ def _stage(stage: Stage, plan: ReplayPlan) -> str:
     to = [versioned_topic(name, plan.epoch) if name in plan.versioned else name for name in plan.topics]
     sent = f"; records to {_names(to)} are sent from there on" if to else ""
     return (
-        f"become live at once, reading on from {_vector(plan.start)} ({plan.estimate.offsets:,} offsets so "
+        f"go live immediately, reading on from {_vector(plan.start)} ({plan.estimate.offsets:,} offsets so "
         f"far{_origin(plan)}){sent}"
     )
 
@@ -96,7 +96,7 @@ def _seeded(plan: ReplayPlan) -> str:
     if plan.seed is Seed.EMPTY:
         return f"{tables}: empty"
     own = [versioned_topic(name, plan.epoch) for name in plan.versioned]
-    sent = f"; what {_names(own)} {'is' if len(own) == 1 else 'are'} made of is sent there once" if own else ""
+    sent = f"; the rows that {_names(own)} {'is' if len(own) == 1 else 'are'} made of are sent once" if own else ""
     if plan.seed is Seed.FROM_CHANGELOG:
         return f"{tables}: folded from the changelog of epoch {plan.seed_epoch} up to its marker {plan.seed_seq}{sent}"
     return f"{_names(plan.tables, plan.appends)}: copied from epoch {plan.seed_epoch} as of seq {plan.seed_seq}{sent}"
@@ -134,13 +134,13 @@ def _replayed(plan: ReplayPlan) -> str:
 
 
 def _seconds(work: Estimate) -> str:
-    """How long it takes, as measured: without a measurement there is no estimate."""
+    """The estimated duration; without a measurement there is none."""
     if work.seconds is None:
         return "no replay measured yet"
     duration = f"about {work.seconds:,.0f} s"
     if work.measured_epoch is None:
         return duration
-    return f"{duration} as epoch {work.measured_epoch} took" + (", which was much smaller" if work.rough else "")
+    return f"{duration} at the rate of epoch {work.measured_epoch}" + (", which was much smaller" if work.rough else "")
 
 
 def _origin(plan: ReplayPlan) -> str:

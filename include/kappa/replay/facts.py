@@ -1,4 +1,4 @@
-"""Facts about log, lake and code at the time of a plan. Edges fill them in; nothing here looks."""
+"""Facts about log, lake and code at the time of a plan. Edges gather them; nothing here looks anything up."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class SourceFacts:
     Attributes:
         topic: its topic.
         keyed: whether records of one key must stay in one partition.
-        of: the topology whose versioned topic output it is, if it is one.
-        is_wall_clock: whether a record's event time is when its slice was planned.
+        of: the topology whose versioned topic output it is, if any.
+        is_wall_clock: whether a record's event time is the time at which its slice was planned.
         has_event_time: whether records can be late.
-        follows: the column by whose time the topology that it is of says what is final; None where it is not asked.
+        follows: the column by whose time that topology says which rows are final; None where the source does not rely
+            on it.
         has_idle: whether its windows do not wait for partitions without new records.
-        time_in_ms: the column whose number is the event time in epoch milliseconds, if it is one.
+        time_in_ms: the column whose number is the event time in epoch milliseconds, if there is one.
     """
 
     topic: str
@@ -49,11 +50,11 @@ class OutputFacts:
 
     Attributes:
         topic: its topic.
-        of: the table or append output that it is made of.
+        of: the table or append output that it is made from.
         is_append: whether that is an append output.
-        is_reconciled: whether it is brought to what the table holds.
-        time: the column that becomes the timestamp, if one does.
-        nullable_key: the column that is the key, if it may be null.
+        is_reconciled: whether it is reconciled with the table's rows.
+        time: the column that becomes the timestamp, if any.
+        nullable_key: the key column, if it may be null.
     """
 
     topic: str
@@ -69,10 +70,10 @@ class SchemaFacts:
     """The schemas of a topology's topics.
 
     Attributes:
-        without_schema: Avro topics of which the lake has no schema, while no schema registry is set.
+        without_schema: Avro topics for which the lake has no schema, while no schema registry is set.
         refused: Avro topic outputs whose schema the registry would refuse.
-        avro: sources of JSON to whose topics an epoch of this lake sends Avro.
-        json: sources of JSON to whose topics one sends JSON with a schema's id.
+        avro: JSON sources whose topics get Avro from an epoch of this lake.
+        json: JSON sources whose topics get JSON with a schema id from one.
     """
 
     without_schema: tuple[str, ...] = ()
@@ -86,21 +87,21 @@ class TopologyFacts:
     """The deployed topology that is to be replayed.
 
     Attributes:
-        version: its author's word for the code.
+        version: its author's name for this state of the code.
         code: content hash of the code.
         sources: what it reads.
         tables: names of its tables.
         appends: names of its append outputs.
         topics: names of the topics that it sends to.
-        versioned: those of which each epoch has its own, with the table or append output that they are of.
-        reconciled: those that are brought to what a table holds when the epoch goes live, with that table.
+        versioned: those of which each epoch has its own, with the table or append output that they are made from.
+        reconciled: those that are reconciled with a table when the epoch goes live, with that table.
         shapes: keys and columns of its tables and append outputs, by place.
         measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
-        is_sensitive: whether a source may hold what no table may.
+        is_sensitive: whether a source may hold values that no table may.
         mask: fingerprint of the key under which its values would be masked; empty where none is set.
-        schemas: of its topics.
-        outputs: those topics that are not the epochs' own.
+        schemas: the schemas of its topics.
+        outputs: the topics that all epochs share.
     """
 
     name: str
@@ -135,7 +136,7 @@ class LogFacts:
             broker sets it.
         last_times: time of the last record, where known.
         largest: topic -> its ``max.message.bytes``.
-        outputs: topic -> its settings, of topic outputs that are there.
+        outputs: topic -> its settings, for topic outputs that exist.
     """
 
     low: Offsets
@@ -194,12 +195,12 @@ class LiveFacts:
         topic_ids: topic -> Kafka's id when its ledger began.
         savepoints: commits to which tables can go back.
         topics: names of the topics that it sends to.
-        reconciled: those that it brought to what a table held when it went live, with that table.
+        reconciled: those that it reconciled with a table when it went live, with that table.
         shapes: keys and columns of its tables and append outputs, by place.
         group: where its consumer group stands, if that is not a place where a slice ended; ``None`` otherwise.
         is_cut_by_arrival: whether slices of it were cut as records arrived.
         upstreams: epochs of other topologies whose versioned topics it reads.
-        root_origin: where of the root topics the history in its tables begins.
+        root_origin: the offsets in the root topics at which the history in its tables begins.
         is_behind: whether no epoch that the plan reads ever stood where it stands, or before.
         mask: fingerprint of the key under which it masks values; empty where it masks none.
         begin: where its first slice began.
@@ -296,17 +297,17 @@ class Facts:
         disk_per_record: bytes that the lake takes for a record of the sources, if it was measured.
         measured_epoch: the epoch whose replay gave the rate.
         measured_records: how many records that replay read.
-        live_bytes: what the live epoch's tables and outputs hold.
+        live_bytes: size of the live epoch's tables and outputs.
         lake: where the lake is.
-        free_bytes: what is free on the lake's disk; ``None`` where it is unknown.
-        retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
-        fold: the changelog that seeds the tables, if one does.
+        free_bytes: free space on the lake's disk; ``None`` where it is unknown.
+        retention: retention of the topics that do not keep everything, with records of the span that the plan reads
+            from Kafka.
+        fold: the changelog that seeds the tables, if any.
         colliding_topics: topics on the broker whose names the new epoch would take for its own.
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
-        spread: tables of which one key was seen in several partitions of keyed sources.
+        spread: tables with a key that was seen in several partitions of keyed sources.
         step: findings in the step's plans, if they were inspected: that takes Spark.
-        in_seconds: topic -> the time that a record of it says and the one that Kafka says, where most of those that
-            were looked at say epoch seconds.
+        in_seconds: topic -> a record's own time and its Kafka timestamp, where most sampled records hold epoch seconds.
     """
 
     topology: TopologyFacts | None

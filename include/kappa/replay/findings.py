@@ -67,7 +67,7 @@ class Declaration:
         code: its name, for good.
         message: the observation with its values, and why: a template for :meth:`str.format`.
         remedy: what to do; a template too.
-        way_out: what to do, for the page, where the remedy says it of one case or with values only.
+        way_out: what to do, for the page, where the remedy covers one case only or needs values.
         may_be_allowed: whether a request may allow it by name.
     """
 
@@ -79,7 +79,7 @@ class Declaration:
     may_be_allowed: bool = field(default=False, kw_only=True)
 
     def __call__(self, words: Mapping[str, Any] | None = None, /, **numbers: Any) -> Finding:
-        """The finding with these values. ``words`` fill the templates only: no program asks for them."""
+        """The finding with these values. ``words`` fill the templates only: no program reads them."""
         values = {**numbers, **(words or {})}
         return Finding(
             code=self.code,
@@ -92,7 +92,7 @@ class Declaration:
 
 #: Declares a finding that refuses the plan.
 refuses = partial(Declaration, Severity.REFUSE)
-#: Declares a finding that the plan can live with.
+#: Declares a finding that does not refuse the plan.
 warns = partial(Declaration, Severity.WARN)
 
 
@@ -105,7 +105,7 @@ def check(findings: Iterable[Finding], what: str) -> None:
     """Accept or refuse.
 
     Raises:
-        RefusedError: one of them refuses; the message begins with ``what`` and holds all that do.
+        RefusedError: one of them refuses; the message begins with ``what`` and lists all that do.
     """
     if refused := refusals(findings):
         lines = "\n".join(f"  {finding}" for finding in refused)

@@ -1,6 +1,6 @@
-"""Setting a consumer group, as data: from where to where, and objections to it.
+"""The reset of a consumer group, as data: its old and new offsets, and objections to it.
 
-Resolved as a replay's start is.
+It is resolved like a replay's start.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kappa.replay.starts import (
 
 @dataclass(frozen=True, kw_only=True)
 class GroupRequest:
-    """Which partitions of which group are set where.
+    """A request to set partitions of a group.
 
     Attributes:
         group: name of the consumer group.
-        start: where to.
+        start: the position to set.
         partitions: topic -> its partitions, ``None`` for all; may be empty where the start names its own.
 
     Raises:
@@ -48,7 +48,7 @@ class GroupRequest:
 
     def __post_init__(self) -> None:
         if isinstance(self.start, (FromSavepoint, FromMarker)):
-            raise UsageError(f"Start {start_kind(self.start)} is one of a replay: a group knows no epoch.")
+            raise UsageError(f"Start {start_kind(self.start)} is for replays only: a group has no epoch.")
         if not self.partitions and not isinstance(self.start, ToOffset):
             raise UsageError("No partition is selected. Name topics: --topic pos, or --topic pos:0,2.")
 
@@ -88,8 +88,8 @@ class GroupReset:
 
     Attributes:
         group: name of the group.
-        before: what it has committed of the selected partitions.
-        after: what it will have; empty if that could not be resolved.
+        before: what it has committed for the selected partitions.
+        after: what it will have committed; empty if that could not be resolved.
         findings: objections to it.
     """
 
@@ -133,7 +133,7 @@ def build_reset(request: GroupRequest, facts: GroupFacts, *, now: datetime) -> G
 
 
 def _selected(request: GroupRequest, high: Offsets) -> Offsets:
-    """The partitions that are asked for and exist, with their high watermarks."""
+    """The requested partitions that exist, with their high watermarks."""
     start, partitions = request.start, request.partitions
     if partitions:
         places = {
@@ -155,7 +155,7 @@ def _resolved(
         return _by_time(at, facts, selected)
     if isinstance(start, ToOffset):
         after, findings = named_offsets(start, selected)
-        # Without a selection its own names are the selection: what is unknown is so among all that exist.
+        # Without a selection, the start's own names are the selection: each is looked up among all that exist.
         return after, findings if request.partitions else start_rules.unknown_partitions(start, facts.high)
     if isinstance(start, (ToEarliest, ToLatest)):
         return _only(facts.low if isinstance(start, ToEarliest) else facts.high, selected), []

@@ -20,11 +20,11 @@ from kappa.replay.findings import Finding, Severity, check, refusals
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.stages import Stage
 
-#: What this code writes, and the newest that it reads.
+#: The format that this code writes, and the newest one that it reads.
 FORMAT = 1
-#: What a replay beside a live epoch runs through by itself.
+#: The stages that a replay beside a live epoch passes automatically.
 BESIDE_LIVE = (Stage.REWOUND, Stage.SEEDED, Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED)
-#: What an epoch runs through that has no live one beside it: it goes live as soon as it is seeded.
+#: The stages of an epoch without a live one beside it: it goes live as soon as it is seeded.
 FIRST_EPOCH = (Stage.REWOUND, Stage.SEEDED, Stage.CUT_OVER)
 
 
@@ -33,7 +33,7 @@ class ReplayPlan:
     """What a replay will do.
 
     Attributes:
-        topology_version: its author's word for the code.
+        topology_version: its author's name for this state of the code.
         code: content hash of the code that will run.
         epoch: the epoch that will be built.
         live_epoch: the epoch that it may replace; ``None`` if there is none.
@@ -48,21 +48,21 @@ class ReplayPlan:
         tables: names of the tables that are computed.
         appends: names of the append outputs that are computed.
         topics: names of the topics that the epoch will send to once it is live.
-        versioned: those of them of which the epoch has its own, to which it sends history too.
-        reconciled: those that get what differs when the epoch goes live, with the table that they are of.
+        versioned: those of them that are the epoch's own; it sends history to these too.
+        reconciled: those that get the differences when the epoch goes live, with the table that each is made from.
         sends: ``hold``: nothing is sent for history to topics that epochs share.
-        bound: source -> the versioned topic of another topology's epoch that is read as it; offsets are those of that
-            topic.
+        bound: source -> the versioned topic of another topology's epoch that is read in its place; offsets are those of
+            that topic.
         roots: where ``start`` and ``origin`` are in root topics; empty when nothing is bound.
-        archived: the parts of the span that are read from archives, sorted; what is left is read from Kafka.
-        set_aside: records of the span that the live epoch set aside, and that this one leaves out too.
-        brought_in: those of them that it computes, as the request asks.
-        stages: what the driver runs through by itself, in order; none if the plan is refused.
+        archived: the parts of the span that are read from archives, sorted; the rest is read from Kafka.
+        set_aside: records of the span that the live epoch set aside and that this one leaves out too.
+        brought_in: records of the span that the live epoch set aside and that this one computes, as requested.
+        stages: the stages that the driver passes automatically, in order; none if the plan is refused.
         findings: objections to it.
         estimate: how much work it is.
-        created_at: when it was made; no part of the id.
+        created_at: when it was made; not part of the id.
         request: the request that it answers.
-        id: first 16 digits of the SHA-256 of everything else, but for the number of the stored format.
+        id: first 16 digits of the SHA-256 of everything else, except the number of the stored format.
     """
 
     topology: str
@@ -119,10 +119,10 @@ class ReplayPlan:
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """What the bulk work reads, by partition.
+        """The offsets that the bulk work reads, by partition.
 
         Raises:
-            DataLossError: the plan is refused because its end is behind its start.
+            DataLossError: the plan is refused because its end is before its start.
         """
         return self.start.span_to(self.end)
 
@@ -136,8 +136,8 @@ class ReplayPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as JSON values."""
-        # Left out where there is nothing: a plan's id is a hash of this, and a plan of code without archives, for one,
-        # has none.
+        # Empty values are left out: a plan's id is a hash of this, and plans of code without archives, for example,
+        # have none.
         archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
         versioned = {"versioned": self.versioned} if self.versioned else {}
         reconciled = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
@@ -175,13 +175,13 @@ class ReplayPlan:
         """The plan as canonical JSON.
 
         Raises:
-            UsageError: the plan is one of newer code, and fields that this code does not know would be lost.
+            UsageError: newer code made the plan, and fields that this code does not know would be lost.
         """
         values = self.as_dict()
         if self.id != _digest(values):
             raise UsageError(
-                f"Plan {self.id} was made by newer code, and a part of it is not known here. Use that version of "
-                f"Kappa, or plan again: kappa plan {self.topology}"
+                f"Plan {self.id} was made by newer code and has fields that this code does not know. Use that version "
+                f"of Kappa, or plan again: kappa plan {self.topology}"
             )
         return _canonical(values)
 
@@ -189,7 +189,7 @@ class ReplayPlan:
     def from_json(cls, text: str) -> ReplayPlan:
         """Read what :meth:`to_json` wrote.
 
-        Fields of newer code are passed over, and the id stays what they are a part of.
+        Fields of newer code are ignored, but remain part of the id.
 
         Raises:
             UsageError: the text is not a plan, or was changed after it was made.

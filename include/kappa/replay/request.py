@@ -26,24 +26,26 @@ class Seed(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
-    """A request, before the check whether it can be done.
+    """A request, before the check that it can be met.
 
     Attributes:
         start: where the replay begins.
         reason: why, for the record.
         actor: the person or program that asks, for the record.
-        seed: what the tables hold at the start; ``None`` means what goes with the start, see :attr:`resolved_seed`.
+        seed: what the tables hold at the start; ``None`` means the seed that goes with the start, see
+            :attr:`resolved_seed`.
         end: where bulk work ends and catching up begins; ``None`` means at the live epoch's last commit.
-        allow: codes of findings, of :data:`ALLOWABLE`, that warn instead of refusing.
+        allow: codes of findings that warn instead of refusing; each is in :data:`ALLOWABLE`.
         slice_records: most offsets that one slice spans.
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
         archive: whether records are taken from archives, as far as those go; otherwise all are read from Kafka.
-        determinism: whether the range is computed again in slices of another size, and what differs fails the verdict.
-        cuts: where slices end: ``time`` cuts by time; ``live`` where those of the live epoch ended, so that what
-            depends on the slices can be compared.
-        upstream: topology -> the epoch of it whose versioned topics are read; of those not named the live one.
-        bring_in: records that the live epoch set aside and that are computed: ``all``, the number of a decision, or
-            ``topic:partition=offsets``.
+        determinism: whether the range is computed again in slices of another size, so that a difference fails the
+            verdict.
+        cuts: where slices end: ``time`` cuts by time; ``live`` ends them where those of the live epoch ended, so that
+            results that depend on slices can be compared.
+        upstream: topology -> its epoch whose versioned topics are read; the live one for topologies that are not named.
+        bring_in: records that the live epoch set aside and that the replay computes: ``all``, the number of a decision,
+            or ``topic:partition=offsets``.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.
@@ -92,8 +94,8 @@ class ReplayRequest:
             raise UsageError(f"cuts {self.cuts!r} is not one of time, live.")
         if self.cuts == "live" and self.determinism:
             raise UsageError(
-                "Slices of the live epoch cannot be compared with slices of another size: ask for --determinism or for "
-                "--cuts live."
+                "--determinism needs slices of another size, and --cuts live those of the live epoch: use one of the "
+                "two."
             )
         if isinstance(self.start, FromMarker) and self.determinism:
             raise UsageError(
@@ -102,7 +104,7 @@ class ReplayRequest:
 
     @property
     def resolved_seed(self) -> Seed:
-        """The seed asked for, or the one that goes with the start."""
+        """The requested seed, or the one that goes with the start."""
         return default_seed(self.start) if self.seed is None else self.seed
 
     def as_dict(self) -> dict[str, Any]:

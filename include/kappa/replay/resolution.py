@@ -47,7 +47,7 @@ class Resolved:
 
 
 def resolve_start(request: ReplayRequest, facts: Facts, now: datetime) -> Resolved:
-    """The start of a replay that is planned ``now``; never moved to what is merely near."""
+    """The start of a replay that is planned ``now``; never moved to a nearby offset."""
     match request.start:
         case ToEarliest():
             resolution = _to_earliest(request, facts)
@@ -72,7 +72,7 @@ def _to_earliest(request: ReplayRequest, facts: Facts) -> Resolved:
     low = facts.log.low
     if facts.live is None or "partial-history" in request.allow:
         return Resolved(start=low, origin=low)
-    # What the live epoch has read belongs to the history, also where retention has removed it since.
+    # What the live epoch has read belongs to the history, even where retention has removed it since.
     origin = facts.live.origin
     start = Offsets.of(
         (at, min(first, origin.get(*at) or 0) if at[0] in origin.topics else first) for at, first in low.items()
@@ -82,7 +82,7 @@ def _to_earliest(request: ReplayRequest, facts: Facts) -> Resolved:
 
 
 def _to_latest(facts: Facts) -> Resolved:
-    # Without a live epoch nothing was read yet: a first epoch begins with what arrives from now on.
+    # Without a live epoch nothing was read yet: a first epoch begins with the records that arrive from now on.
     begin = every_partition(facts.live.position, facts.log) if facts.live else facts.log.stable
     return Resolved(
         start=begin, origin=begin, findings=tuple(log_rules.start_below_low_watermark(begin, facts.log.low))
@@ -125,7 +125,7 @@ def _shift_by(by: int, facts: Facts) -> Resolved:
 
 
 def shifted(position: Offsets, by: int, low: Offsets, end: Offsets) -> tuple[Offsets | None, list[Finding]]:
-    """A vector shifted by N offsets in every partition; None and findings, if that leaves the log in one of them."""
+    """A vector shifted by N offsets in every partition; None and findings if one of them would leave the log."""
     findings = start_rules.shift_outside_log(by, position, low, end)
     if findings:
         return None, findings
@@ -213,5 +213,5 @@ def _marker(start: FromMarker, markers: tuple[MarkerFacts, ...]) -> MarkerFacts 
 
 
 def every_partition(offsets: Offsets, log: LogFacts) -> Offsets:
-    """The vector with every partition of the sources named, one that appeared later at 0, and no other topic."""
+    """The vector with every partition of the sources, later ones at 0, and no other topic."""
     return offsets.only(log.high.topics).naming(log.high)

@@ -23,7 +23,7 @@ class ReplaySpan:
     Attributes:
         resolved: where it begins, and what the tables hold there.
         wanted_end: where it ends, whether or not it begins anywhere.
-        archived: the parts that are read from archives, sorted; what is left is read from Kafka.
+        archived: the parts that are read from archives, sorted; the rest is read from Kafka.
     """
 
     resolved: Resolved
@@ -42,7 +42,7 @@ class ReplaySpan:
 
     @property
     def is_readable(self) -> bool:
-        """Whether it has a start, and ends nowhere before it."""
+        """Whether it has a start and does not end before it."""
         return bool(len(self.start)) and all((self.start.get(*at) or 0) <= last for at, last in self.end.items())
 
     @property
@@ -72,7 +72,7 @@ def unreadable(topology: TopologyFacts, facts: Facts) -> list[Finding]:
 
 
 def with_archives(facts: Facts) -> Facts:
-    """What an archive covers up to the log's beginning can be read as if retention had not removed it."""
+    """Records that an archive has up to the log's beginning can be read as if retention had not removed them."""
     low = first_readable(facts.log.low, facts.archives, facts.log.topic_ids)
     return replace(facts, log=replace(facts.log, low=low))
 
@@ -109,6 +109,6 @@ def _archives(
 
 def _end(request: ReplayRequest, facts: Facts) -> Offsets:
     if request.end is not None:
-        # Not reduced to the sources: a topic that is none is a finding, not left out in silence.
+        # Not reduced to the sources: a topic that is not a source is a finding, and not silently dropped.
         return every_partition(Offsets(), facts.log).merge(request.end)
     return every_partition(facts.live.position, facts.log) if facts.live else facts.log.stable

@@ -47,7 +47,7 @@ _ALLOWED: dict[Stage | None, frozenset[Stage]] = {
     Stage.REPLAYED: frozenset({Stage.CAUGHT_UP, Stage.ABORTED}),
     Stage.CAUGHT_UP: frozenset({Stage.VERIFIED, Stage.ABORTED}),
     Stage.VERIFIED: frozenset({Stage.APPROVED, Stage.CUT_OVER, Stage.ABORTED}),
-    # Approved by one more.
+    # Approved by a further person.
     Stage.APPROVED: frozenset({Stage.APPROVED, Stage.CUT_OVER, Stage.ABORTED}),
     # The live epoch is what readers get: there is no abort, only a cutover to another one.
     Stage.CUT_OVER: frozenset({Stage.RETIRED}),

@@ -65,8 +65,8 @@ class ToOffset:
     """From offsets that are named one by one, or one for all partitions of a topic.
 
     Attributes:
-        offsets: offset of each partition that is named by itself.
-        topics: topic -> offset of each of its partitions that is not named by itself.
+        offsets: offset of each partition that is named individually.
+        topics: topic -> offset of each of its partitions that is not named individually.
         file: where they were written, if they were read from a file; for the record.
 
     Raises:
@@ -111,14 +111,14 @@ class FromSavepoint:
 
     def __post_init__(self) -> None:
         if sum(part is not None for part in (self.seq, self.at, self.name)) != 1:
-            raise UsageError("A savepoint is given by its ledger seq, by a time or by its name: give one of them.")
+            raise UsageError("A savepoint is given by its ledger seq, a time or its name: give exactly one of them.")
         if self.at is not None:
             object.__setattr__(self, "at", _aware(self.at))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FromMarker:
-    """From where an epoch's last marker says that it was; ``epoch`` ``None`` means the one that sent last."""
+    """From the position in an epoch's last marker; ``epoch`` ``None`` means the one that sent last."""
 
     epoch: int | None = None
 
@@ -148,7 +148,7 @@ _FROM_TEXT: dict[str, Callable[[str], Start]] = {
 
 
 def start_from_text(kind: str, text: str) -> Start:
-    """The start of a kind that takes one value, from how people write that value.
+    """The start of a kind that takes one value, from that value as text.
 
     Raises:
         UsageError: the text is malformed.

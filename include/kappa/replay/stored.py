@@ -1,9 +1,9 @@
 """Values that outlive the code that wrote them: ledger rows, events, plans, markers, heartbeats, findings, reports.
 
 An epoch keeps its code, so older and newer code read what the other wrote. One rule holds for all of these values: a
-field that the reader does not know is passed over, and a field that is absent or null reads as its default. A field
-that is added later therefore has a default. What older code must not pass over raises the record's format number, which
-it refuses; a record without a number is of format 1.
+field that the reader does not know is ignored, and a field that is absent or null reads as its default. A field that is
+added later therefore has a default. What older code must not ignore raises the record's format number, which that code
+then refuses. A record without a number has format 1.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_format(number: int | None, newest: int, *, what: str, where: str) -> N
     """Refuse a record in a format of newer code.
 
     Args:
-        number: the record's number; None, as in records of before numbers, is 1.
+        number: the record's number; None, as in records that are older than these numbers, is 1.
         newest: the newest number that this code reads.
         what: the kind of record.
         where: the topic, table or file that it is in.

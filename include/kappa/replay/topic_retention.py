@@ -1,8 +1,8 @@
-"""The time that Kafka still keeps the unread records of a replay, as far as clients of the broker can see.
+"""How long Kafka will keep the unread records of a replay, as far as clients of the broker can see.
 
-Kafka removes whole segments: one goes when its *latest* record is older than ``retention.ms``, at the next of the
-broker's looks. So a record is never removed before its own time is up, and never later than when its segment could have
-closed, was up too, and the broker looked.
+Kafka removes whole segments: one goes when its *latest* record is older than ``retention.ms``, at the broker's next
+check. So a record is never removed before its own time is up. It is removed at the latest by the first check after its
+segment could have closed and that segment's time is up too.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class RetentionFacts:
     Attributes:
         keeps: ``retention.ms``; ``None`` keeps records whatever their age.
         keeps_bytes: ``retention.bytes`` of a partition; ``None`` keeps any size.
-        segment: ``segment.ms``: how much longer a record may stay, because its segment still takes later ones.
+        segment: ``segment.ms``: how much longer a record may stay, because its segment still accepts later ones.
         segment_bytes: ``segment.bytes``.
-        check: time between two of the broker's looks.
+        check: time between two of the broker's checks.
         probes: records of the span that is read from Kafka.
         bytes_held: size of each partition's log, estimated from the size of its records.
         bytes_per_second: how fast each partition grew in the last hour, by the timestamps of its records.
@@ -55,12 +55,12 @@ class RetentionFacts:
     bytes_per_second: Mapping[int, float] = field(default_factory=dict)
 
     def due(self, probe: RetentionProbe) -> datetime:
-        """From when on the record may be removed."""
+        """The time from which the record may be removed."""
         assert self.keeps is not None
         return probe.at + self.keeps
 
     def deadline(self, probe: RetentionProbe) -> datetime:
-        """By when it is removed at the latest."""
+        """The time by which it is removed at the latest."""
         return self.due(probe) + self.segment + self.check
 
 
@@ -69,11 +69,11 @@ class FoldFacts:
     """The changelog that a seed folds.
 
     Attributes:
-        epoch: whose changelog it is.
+        epoch: the epoch of the changelog.
         offsets: offsets that its topics span.
         keeps: how long a tombstone stays after it may be compacted away: the least ``delete.retention.ms`` of its
             topics.
-        offsets_per_second: how fast an earlier seed of the topology folded, if one did.
+        offsets_per_second: how fast an earlier seed of the topology folded, if there was one.
     """
 
     epoch: int

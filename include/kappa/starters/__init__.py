@@ -73,7 +73,7 @@ def starter(name: str, shape: StarterShape, *, folder: str) -> Starter:
     Args:
         name: its name.
         shape: its shape.
-        folder: the folder of the topology's file as seen from that of the test's file, with ``/``.
+        folder: path of the folder of the topology's file relative to that of the test's file, with ``/``.
 
     Raises:
         TopologyError: no topology can have that name.

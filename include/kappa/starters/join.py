@@ -1,4 +1,4 @@
-"""Two streams joined by key, where their times are near each other."""
+"""Two streams joined by key if their times are near each other."""
 
 TOPOLOGY = '''
 """Each invoice with its payments of the ten minutes after it, and those that are not paid in that time."""

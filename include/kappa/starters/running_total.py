@@ -1,4 +1,4 @@
-"""A total of each key, in a table, and at each record."""
+"""A total per key, in a table and at each record."""
 
 TOPOLOGY = '''
 """What each customer has spent."""

@@ -1,4 +1,4 @@
-"""Rows that are chosen and shaped one by one."""
+"""Rows that are selected and shaped one by one."""
 
 TOPOLOGY = '''
 """Large invoices, as they come."""

@@ -1,4 +1,4 @@
-"""Aggregates of each key in windows of event time."""
+"""Aggregates per key in windows of event time."""
 
 TOPOLOGY = '''
 """What each store sells in a minute: windows that are open, in a table, and a row for each that is closed."""

@@ -11,7 +11,7 @@ _EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)
 
 
 def zipped(content: Mapping[str, bytes]) -> bytes:
-    """Files by name as a zip; of equal files an equal one."""
+    """Files by name as a zip; equal files give an equal zip."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(content):

@@ -29,8 +29,8 @@ _PRIMITIVES = {
     "TIMESTAMPLTZ": "timestamp",
 }
 
-#: From a column to a field within it: a name for the field of a STRUCT, None for each element of an ARRAY or value of a
-#: MAP.
+#: The way from a column to a field within it: a name for the field of a STRUCT, None for each element of an ARRAY or
+#: value of a MAP.
 Path = tuple[str | None, ...]
 
 
@@ -39,11 +39,11 @@ class Column:
     """One column of a schema.
 
     Attributes:
-        name: its name, case kept.
+        name: its name, in its own case.
         type: its type as Spark DDL.
-        nullable: whether a row may lack it.
+        nullable: whether it may be null.
         delta: its type as in a Delta schema: a name or a nested object.
-        required: where fields within it are NOT NULL, which Delta's schema does not say.
+        required: the places of NOT NULL fields within it, which Delta's schema does not record.
     """
 
     name: str
@@ -69,7 +69,7 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
     Raises:
         TopologyError: the DDL does not parse, names a column twice, or uses a type that Delta cannot keep.
     """
-    import sqlglot  # 0.1 s: only a process that defines a topology pays for it
+    import sqlglot  # 0.1 s: only a process that defines a topology needs it
     from sqlglot import expressions
     from sqlglot.errors import SqlglotError
 
@@ -95,7 +95,7 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
 
 
 def keyed_otherwise(kind: Any) -> bool:
-    """Whether a type, as a Delta schema has it, holds a MAP whose keys are not STRING: those are not names in JSON."""
+    """Whether a type of a Delta schema contains a MAP whose keys are not STRING: those are not names in JSON."""
     if not isinstance(kind, dict):
         return False
     if kind["type"] == "struct":
@@ -140,7 +140,7 @@ def _field(name: str, delta: Any, nullable: bool = True) -> dict[str, Any]:
 
 
 def _check_names(names: Sequence[str], what: str, ddl: str) -> None:
-    """Raise where names of columns, or of a STRUCT's fields, are none that Spark and Delta tell apart and keep."""
+    """Refuse names of columns, or of a STRUCT's fields, that Spark and Delta do not distinguish or keep."""
     lower = [name.lower() for name in names]
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
@@ -190,7 +190,7 @@ def _is_required(item: Any) -> bool:
 
 
 def _required(kind: Any) -> Iterator[Path]:
-    """Where fields within a type are NOT NULL."""
+    """The places of NOT NULL fields within a type."""
     name, inner = kind.this.name, kind.expressions
     if name == "STRUCT":
         for part in inner:
@@ -207,16 +207,16 @@ def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def quote(name: str) -> str:
-    """A name as Spark's SQL takes it, whatever is in it."""
+    """A name in Spark's SQL, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """A text as Spark's SQL takes it, whatever is in it."""
+    """A text in Spark's SQL, whatever characters it has."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def quoted(names: Iterable[str]) -> list[str]:
-    """Names as Spark's SQL takes them, whatever is in them."""
+    """Names in Spark's SQL, whatever characters they have."""
     return [quote(name) for name in names]

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Effects = Mapping[str, "DataFrame"]
-#: Nothing where operators have all the effects.
+#: None if operators have all the effects.
 Step = Callable[["Slice"], Effects | None]
 _EPOCH = re.compile(r"e\d{4,}")
 
@@ -53,19 +53,19 @@ class Topology:
     Attributes:
         name: dotted lower-case name, for example ``retail.loyalty``. Write it as a literal: schedulers find it by
             reading the file.
-        version: the author's word for this code; the content hash, not this, is what the platform trusts.
+        version: the author's name for this code; the platform relies on the content hash, not on this.
         sources: topics that are read.
-        operators: operators with their tables, see :mod:`kappa.operators`. Their tables are tables of the topology,
-            and their changes and late records effects of each slice.
+        operators: operators with their tables, see :mod:`kappa.operators`. Their tables are tables of the topology, and
+            their changes and late records are effects of each slice.
         step: pure function from a :class:`Slice` to its effects: a DataFrame for each table and append output that is
-            not an operator's, or nothing. None where operators are all there is: each is called, in order.
-        tables: keyed state beside that of operators. A table of an operator is listed only to mask columns, or to say
+            not an operator's, or nothing. None if there are only operators: each is then called, in order.
+        tables: keyed state besides that of operators. List a table of an operator only to mask columns, or to declare
             on which cuts it depends: ``replace(visits.tables[0], masked="visitor")``.
         outputs: what is emitted.
         checks: statements about the finished state.
         thresholds: how much a candidate may differ from the live epoch.
-        reprocess: when its history is recomputed by itself and compared with what is live; None for never.
-        approvals: how many people have to approve an epoch before readers are moved to it. Write it as a literal.
+        reprocess: when its history is recomputed automatically and compared with the live epoch; None for never.
+        approvals: how many people must approve an epoch before readers are moved to it. Write it as a literal.
 
     Examples:
         >>> from kappa import Append, Source, Topology
@@ -98,14 +98,13 @@ class Topology:
         object.__setattr__(self, "tables", _all_tables(self))
         _check_operators(self)
         object.__setattr__(self, "step", self.step or step_of(self.operators))
-        # A copy of a topology (dataclasses.replace) brings the output along.
+        # A copy of a topology (dataclasses.replace) already has the output.
         late = Append(name=LATE_RECORDS, schema=LATE_SCHEMA)
         object.__setattr__(self, "outputs", tuple(output for output in self.outputs if output != late))
         if LATE_RECORDS in {member.name for member in (*self.tables, *self.appends)}:
             raise TopologyError(
-                f"Topology {self.name!r} declares {LATE_RECORDS!r}, the output that a source with grace brings by "
-                "itself. "
-                "Give it another name.",
+                f"Topology {self.name!r} declares {LATE_RECORDS!r}, the output that a source with grace adds "
+                "automatically. Give it another name.",
                 name=self.name,
             )
         if self.has_event_time:
@@ -144,15 +143,15 @@ class Topology:
 
     @property
     def has_event_time(self) -> bool:
-        """Whether one of its sources has event time: records can then be late, and ``late_records`` keeps those that
-        are.
+        """Whether one of its sources has event time: records can then be late, and ``late_records`` keeps the late
+        ones.
         """
         return any(source.has_event_time for source in self.sources)
 
     @property
     def idle_after(self) -> dict[str, int | None]:
         """Source with event time, in a topic that every epoch reads -> by how many milliseconds a partition without new
-        records may be behind until it counts as idle; None where none does.
+        records may be behind before it counts as idle; None for never.
         """
         timed = (s for s in self.sources if s.has_event_time and s.of is None and not s.is_wall_clock)
         return {source.topic: source.idle_after_ms for source in timed}
@@ -164,7 +163,7 @@ class Topology:
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether a source may hold what no table may."""
+        """Whether a source may hold values that no table may."""
         return any(source.sensitive for source in self.sources)
 
     @property
@@ -184,11 +183,11 @@ class Topology:
 
     @property
     def reconciled_topics(self) -> tuple[Topic, ...]:
-        """Topics that are brought to what a table holds when its epoch goes live."""
+        """Topics that are reconciled with a table when its epoch goes live."""
         return tuple(topic for topic in self.topics if topic.on_replay == "reconcile")
 
     def rows_of(self, topic: Topic) -> Append | Table:
-        """What a topic is made of."""
+        """The output or table that a topic is made from."""
         members: dict[str, Append | Table] = {member.name: member for member in (*self.appends, *self.tables)}
         return members[topic.of]
 
@@ -197,7 +196,7 @@ class Topology:
         return sent_columns(topic, self.rows_of(topic))
 
     def followed(self, topic: Topic) -> Emission | None:
-        """The emission in a topic whose time says which rows are final; None where readers cannot follow it."""
+        """The emission in a topic whose time decides which rows are final; None if readers cannot follow it."""
         rows = self.rows_of(topic)
         emitted = rows.of if isinstance(rows, Append) else None
         if emitted is None or topic.time not in emitted.times:
@@ -234,10 +233,10 @@ class Topology:
 
 
 def step_of(operators: Sequence[Operator[Any]]) -> Step:
-    """The step of a topology that is made of operators alone."""
+    """The step of a topology with operators alone."""
 
     def call_operators(slice: Slice) -> None:
-        """Each operator is called with the slice."""
+        """Call each operator with the slice."""
         for operator in operators:
             operator(slice)
 
@@ -245,17 +244,17 @@ def step_of(operators: Sequence[Operator[Any]]) -> Step:
 
 
 def _all_tables(topology: Topology) -> tuple[Table, ...]:
-    """Tables of the operators, then the others; a copy of a topology (dataclasses.replace) brings them along."""
+    """Tables of the operators, then the others; a copy of a topology (dataclasses.replace) already has them."""
     for operator in topology.operators:
         if not isinstance(operator, Operator):
             raise TopologyError(
                 f"Topology {topology.name!r} lists {type(operator).__name__} {operator!r} among its operators. List "
-                "what a function of kappa.operators returned."
+                "the result of a function of kappa.operators."
             )
     own = [table for operator in topology.operators for table in operator.tables_beside(topology.operators)]
     operator_tables, others = [], list(topology.tables)
     for table in own:
-        # What is masked and how cuts matter is the author's to say: such a table is listed again.
+        # Authors declare masked columns and the effect of cuts: such a table is listed again.
         again = next((other for other in others if _is_listed_again(table, other)), table)
         operator_tables.append(replace(table, masked=again.masked, cuts=again.cuts))
         others = [other for other in others if other != again]
@@ -263,14 +262,14 @@ def _all_tables(topology: Topology) -> tuple[Table, ...]:
 
 
 def _is_listed_again(table: Table, other: Table) -> bool:
-    """Whether it is an operator's table, of that operator alone or of a topology's."""
+    """Whether it is an operator's table, as that operator alone or a topology declares it."""
     if made_alone(other.made_by) != made_alone(table.made_by):
         return False
     return replace(other, masked=table.masked, cuts=table.cuts, made_by=table.made_by) == table
 
 
 def _check_operators(topology: Topology) -> None:
-    """Operators read sources of the topology and what others of its operators emit; outputs are of these."""
+    """Check that operators and outputs use only sources and operators of the topology."""
     if topology.step is None and not topology.operators:
         raise TopologyError(f"Topology {topology.name!r} has neither a step nor operators: it would do nothing.")
     emitted = {emission for operator in topology.operators for emission in operator.emissions}
@@ -295,13 +294,13 @@ def _check_operators(topology: Topology) -> None:
                 )
             if isinstance(one, Emission) and one not in emitted:
                 raise TopologyError(
-                    f"Topology {topology.name!r}: {operator.what} reads what {one.operator} emits, which is not among "
-                    "its operators. List that too."
+                    f"Topology {topology.name!r}: {operator.what} reads rows of {one.operator}, which is not among its "
+                    "operators. List that too."
                 )
     for append in topology.appends:
         if append.of is not None and append.of not in emitted:
             raise TopologyError(
-                f"Topology {topology.name!r}: output {append.name!r} is of what {append.of.operator} emits, which is "
+                f"Topology {topology.name!r}: output {append.name!r} has the rows of {append.of.operator}, which is "
                 "not among its operators. List it."
             )
 

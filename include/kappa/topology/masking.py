@@ -1,4 +1,4 @@
-"""Stand-ins in the lake for values that may not be in it, and fingerprints that tell two keys apart."""
+"""Substitutes in the lake for values that may not be in it, and fingerprints of keys."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import hmac
 
 from kappa.errors import TopologyError
 
-#: A key that is shorter could be found by trying.
+#: Shortest key; a shorter one could be found by trying.
 SHORTEST = 16
 
 
 def fingerprint(key: str) -> str:
-    """A text that tells one key from another and says nothing else about it.
+    """A text that distinguishes one key from another and reveals nothing else about it.
 
     Raises:
-        TopologyError: the key is too short; the message does not hold it.
+        TopologyError: the key is too short; the message does not contain it.
     """
     check(key)
     return hmac.new(key.encode(), b"kappa mask key", hashlib.sha256).hexdigest()[:16]
 
 
 def withheld(value: bytes | None, key: str) -> bytes | None:
-    """The stand-in for a value: its length and a keyed hash, by which equal values can be found."""
+    """The substitute for a value: its length and a keyed hash, by which equal values can be found."""
     if value is None:
         return None
     digest = hmac.new(key.encode(), value, hashlib.sha256).hexdigest()
@@ -33,11 +33,10 @@ def check(key: str) -> None:
     """Raise unless a key is long enough.
 
     Raises:
-        TopologyError: it is too short, or not set; the message does not hold it.
+        TopologyError: it is too short, or not set; the message does not contain it.
     """
     if len(key) < SHORTEST:
         raise TopologyError(
             f"The key of masked values has {len(key)} characters. Set KAPPA_MASK_KEY to at least {SHORTEST} characters "
-            "where "
-            "drivers run: a short one can be found by trying."
+            "where drivers run: a short key can be found by trying."
         )

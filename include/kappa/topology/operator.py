@@ -1,7 +1,7 @@
-"""Operators that are bound to what they read, keep and emit.
+"""Operators that are bound to their inputs, tables and emissions.
 
-An operator is declared with a source, or with what another operator emits, and with the name of its table. A step calls
-it with the slice. The rows, the table before the slice, the frontier and the late records follow from the declaration.
+An operator is declared with a source or another operator's emission, and with the name of its table. A step calls it
+with the slice. The rows, the table before the slice, the frontier and the late records follow from the declaration.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Outcome(Generic[R]):
     """The outcome of an operator for a slice.
 
     Attributes:
-        result: what the step gets.
-        changes: those of each of its tables, in order.
-        emitted: the field of the result that has the rows that it emits; None where it has a table alone.
-        late: refused records; None where it refuses none.
+        result: the result for the step.
+        changes: the changes of each of its tables, in order.
+        emitted: the field of the result with the emitted rows; None if it only has a table.
+        late: refused records; None if it refuses none.
     """
 
     result: R
@@ -44,15 +44,15 @@ class Outcome(Generic[R]):
 class Operator(Generic[R]):
     """An operator with its inputs and tables; the functions of :mod:`kappa.operators` make them.
 
-    A step calls it once with the slice, and with rows where it makes them itself.
+    A step calls it once with the slice, and with rows if it makes them itself.
 
     Attributes:
         name: the operator, for messages.
-        inputs: what it reads.
+        inputs: its inputs.
         tables: its state.
-        compute: what it gives for a slice and the rows of its inputs.
-        emits: what it emits; None where it has a table alone.
-        more: field of the result -> what else it emits, where that is several things.
+        compute: function from a slice and the rows of its inputs to its outcome.
+        emits: its emission; None if it only has a table.
+        more: field of the result -> a further emission, if there are several.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Operator(Generic[R]):
     more: Mapping[str, Emission] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # What comes of rows that depend on cuts depends on them too.
+        # Results of rows that depend on cuts depend on them too.
         own = strictest(one.cuts for one in self.inputs)
         tables = tuple(replace(table, cuts=strictest([own, table.cuts])) for table in self.tables)
         object.__setattr__(self, "tables", tables)
@@ -73,16 +73,16 @@ class Operator(Generic[R]):
 
         Args:
             slice: the slice.
-            rows: for each input the rows that the step made of it; None, or nothing, for all of them as they are.
+            rows: for each input the rows that the step made from it; None, or nothing, for all of them, unchanged.
 
         Raises:
-            TopologyError: it is called without a slice or twice, the topology does not list it, or the rows are not
-                those that it reads.
+            TopologyError: it is called without a slice or twice, the topology does not list it, or the rows are not of
+                its inputs.
         """
         if not isinstance(slice, Slice):
             raise TopologyError(
-                f"{self.what} is called with {type(slice).__name__} in place of the slice. It knows its source, its "
-                "table and their frontier: call it with the slice, and with rows only where the step made them, "
+                f"{self.what} is called with {type(slice).__name__} instead of the slice. It knows its source, its "
+                "table and their frontier: call it with the slice, and with rows only if the step made them, "
                 f"{self.name}(slice, rows)."
             )
         if self in slice.calls.results:
@@ -94,7 +94,7 @@ class Operator(Generic[R]):
                 f"The step called {self.what}, which is not among the topology's operators. List it: operators=[...]."
             )
         if len(rows) > len(self.inputs):
-            raise TopologyError(f"{self.what} has {len(self.inputs)} inputs and was called with {len(rows)}.")
+            raise TopologyError(f"{self.what} has {len(self.inputs)} inputs but was called with {len(rows)}.")
         passed = (*rows, *(None for _ in self.inputs[len(rows) :]))
         frames = tuple(one.frame(slice, frame) for one, frame in zip(self.inputs, passed, strict=True))
         outcome = self.compute(slice, frames)
@@ -114,7 +114,7 @@ class Operator(Generic[R]):
         return result
 
     def _handed(self, slice: Slice, outcome: Outcome[R]) -> R:
-        """The changes of a table for the step, without columns that the operator keeps for itself."""
+        """The changes of a table for the step, without internal columns."""
         shown: dict[int, DataFrame] = {}
         for table, changes in zip(self.tables, outcome.changes, strict=True):
             if table.hidden:
@@ -158,7 +158,7 @@ class Operator(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VersionsInput:
-    """A table of versions that an operator reads beside others.
+    """A table of versions that an operator shares with others.
 
     Attributes:
         operator: the reading operator, for messages.
@@ -181,17 +181,17 @@ class VersionsInput:
             passed: None; the table's own operator gets its rows.
 
         Raises:
-            TopologyError: rows are passed, or the operator of the table was not called yet.
+            TopologyError: rows are passed, or the operator of the table has not been called yet.
         """
         if passed is not None:
             raise TopologyError(
-                f"{self.operator} was passed rows of the table that {self.of.what} keeps. Pass them to that: "
+                f"{self.operator} was passed rows of the table that {self.of.what} keeps. Pass them to that operator: "
                 f"{self.of.name}(slice, rows)."
             )
         if self.of not in slice.calls.results:
             raise TopologyError(
-                f"{self.operator} reads the versions of {self.of.what}, which was not called yet in this slice. Call "
-                "it first; in a topology without a step, list it first."
+                f"{self.operator} reads the versions of {self.of.what}, which has not been called yet in this slice. "
+                "Call it first; in a topology without a step, list it first."
             )
         versions: DataFrame = slice.calls.results[self.of].versions
         return versions

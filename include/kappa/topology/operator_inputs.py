@@ -16,7 +16,7 @@ from kappa.topology.times.event_time import Frontier, least
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: What an operator reads: rows of a source, what another operator emits, or several of these.
+#: The input of an operator: rows of a source, another operator's emission, or several of these.
 Reads = Source | Emission | Sequence[Source | Emission]
 
 
@@ -26,10 +26,10 @@ class RowsInput:
 
     Attributes:
         operator: the operator, for messages.
-        of: what is read.
+        of: the sources and emissions of the input.
         rows: Spark DDL of the rows that the operator gets.
         is_shaped: whether a column comes from the step, which then has to pass the rows.
-        is_whole: whether the step may choose none of them.
+        is_whole: whether the step may not select among them.
     """
 
     operator: str
@@ -50,7 +50,7 @@ class RowsInput:
 
     @property
     def is_emitted(self) -> bool:
-        """Whether another operator emits the rows, so that those of one record may come in several slices."""
+        """Whether another operator emits the rows, so that rows of one record may come in several slices."""
         return any(isinstance(one, Emission) for one in self.of)
 
     @property
@@ -64,8 +64,8 @@ class RowsInput:
         return max(_behind(one) or 0 for one in self.of)
 
     def times_passed_on(self, behind_ms: int = 0) -> dict[str, int]:
-        """Columns that hold a time, which no row is without -> how far behind the frontier of the rows it may be
-        in a later slice, in milliseconds, where they are emitted as they are.
+        """Columns with a time that is never null -> how far behind the frontier of the rows it may be in a later slice,
+        in milliseconds, if the rows are emitted as they are.
 
         Args:
             behind_ms: how far the event time of a row may be behind that frontier when it is emitted.
@@ -75,7 +75,7 @@ class RowsInput:
         return {column: max(lags[column] for lags in each) + behind_ms for column in sorted(shared)}
 
     def frontier(self, slice: Slice) -> Frontier:
-        """The event time that all rows of later slices have at least."""
+        """The event time that all rows of later slices have reached."""
         each = [_frontier(one, slice) for one in self.of]
         return replace(least(each), of=self.topics)
 
@@ -84,22 +84,22 @@ class RowsInput:
 
         Args:
             slice: the slice.
-            passed: rows that the step made of them; None for all as they are.
+            passed: rows that the step made from them; None for all of them, unchanged.
 
         Raises:
-            TopologyError: the step has to pass rows and did not, it passed those of another input, or the operator
-                that emits them was not called yet.
+            TopologyError: the step must pass rows and did not, it passed rows of another input, or the operator that
+                emits them has not been called yet.
         """
         if passed is not None:
             return self._checked(slice, passed)
         if self.is_shaped:
             raise TopologyError(
-                f"{self.operator} declares rows={self.rows!r}, of which the step makes a column, and was called "
+                f"{self.operator} declares rows={self.rows!r}, with a column that the step makes, but was called "
                 f"without rows. Pass them: {self.operator.partition(' ')[0]}(slice, rows)."
             )
         if len(self.of) > 1:
             raise TopologyError(
-                f"{self.operator} reads {' and '.join(map(mark_of, self.of))} and was called without rows. Pass their "
+                f"{self.operator} reads {' and '.join(map(mark_of, self.of))} but was called without rows. Pass their "
                 "union: one.unionByName(other)."
             )
         (one,) = self.of
@@ -107,31 +107,31 @@ class RowsInput:
             return slice[one.topic]
         if one not in slice.calls.emitted:
             raise TopologyError(
-                f"{self.operator} reads what {one.operator} emits, and {one.operator} was not called yet in this "
+                f"{self.operator} reads rows of {one.operator}, and {one.operator} has not been called yet in this "
                 "slice. Call it first."
             )
         return slice.calls.emitted[one]
 
     def _checked(self, slice: Slice, passed: DataFrame) -> DataFrame:
-        """Rows that the step made, of this input."""
+        """Rows that the step made, checked to be of this input."""
         if self.is_whole and passed is not slice.calls.emitted.get(self.of[0]):
             raise TopologyError(
-                f"{self.operator} reads {mark_of(self.of[0])} beside its table, which has all of them, and was passed "
-                "others. Call it without them; choose rows in what that operator is called with."
+                f"{self.operator} reads {mark_of(self.of[0])} beside its table, which has all of them, but was passed "
+                "other rows. Call it without rows; select rows in the call of that operator."
             )
         if "_offset" not in passed.columns or "_topic" not in passed.columns:
-            return passed  # what is missing is named by the operator
+            return passed  # the operator names missing columns
         mark = passed.schema["_offset"].metadata.get(MARK)
         if mark is not None and mark not in set(map(mark_of, self.of)):
             raise TopologyError(
-                f"{self.operator} reads {' and '.join(map(mark_of, self.of))} and was passed rows of {mark}. The "
-                "frontier of one does not bound the other. Declare the operator of what it is called with."
+                f"{self.operator} reads {' and '.join(map(mark_of, self.of))} but was passed rows of {mark}. The "
+                "frontier of one does not bound the other. Declare the operator with the input that it is called with."
             )
         if len(slice.records) == 1:
             return passed
-        # A union has the mark of its first part: the rows themselves say where they come from.
+        # A union has only the mark of its first part, so the rows themselves are checked.
         problem = literal(
-            f"{self.operator} reads {' and '.join(map(mark_of, self.of))} and was passed rows of another source too. "
+            f"{self.operator} reads {' and '.join(map(mark_of, self.of))} but was also passed rows of another source. "
             "Declare it with all of them: a list of sources. A row is of: "
         )
         topics = ", ".join(literal(topic) for topic in self.topics)
@@ -163,17 +163,17 @@ class TableInput:
 
         Args:
             slice: the slice.
-            passed: the changes where the table is not an operator's; None where it is.
+            passed: the changes if the table is not an operator's; otherwise None.
 
         Raises:
-            TopologyError: the operator of the table was not called yet, or the changes are passed and it has one.
+            TopologyError: the operator of the table has not been called yet, or changes are passed although it has one.
         """
         changes, name = slice.calls.changes.get(self.table.name), self.table.name
         if changes is None:
             if passed is None:
                 raise TopologyError(
-                    f"{self.operator} reads table {name!r}, whose changes are not there yet. Call its operator first, "
-                    "or pass the changes that the step returns for it."
+                    f"{self.operator} reads table {name!r}, which has no changes yet. Call its operator first, or pass "
+                    "the changes that the step returns for it."
                 )
             return passed
         if passed is not None and passed is not changes and passed is not slice.calls.handed.get(name):
@@ -188,21 +188,20 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
     """An input of an operator.
 
     Args:
-        of: a source, what another operator emits, or several of these.
+        of: a source, another operator's emission, or several of these.
         operator: the operator, for messages.
-        rows: Spark DDL of the rows; empty for all columns of what is read. One that this does not have comes from the
-            step.
+        rows: Spark DDL of the rows; empty for all columns of the input. Further columns come from the step.
         is_timed: whether the operator needs event time.
 
     Raises:
-        TopologyError: ``of`` is something else, or has no event time where the operator needs it.
+        TopologyError: ``of`` is something else, or has no event time although the operator needs it.
     """
     each = (of,) if isinstance(of, Source | Emission) else tuple(of) if isinstance(of, list | tuple) else ()
     odd = next((one for one in each if not isinstance(one, Source | Emission)), of if not each else None)
     if odd is not None:
         raise TopologyError(
-            f"{operator} is declared with {type(odd).__name__} {odd!r}. Declare it with a source, or with what another "
-            "operator emits: hours.final, paid.rows."
+            f"{operator} is declared with {type(odd).__name__} {odd!r}. Declare it with a source, or with rows of "
+            "another operator: hours.final, paid.rows."
         )
     for one in each:
         if is_timed and _behind(one) is None:
@@ -215,7 +214,7 @@ def rows_input(of: Reads, operator: str, *, rows: str = "", is_timed: bool) -> R
 
 def mark_of(one: Source | Emission) -> str:
     """What rows are marked as, and messages call them."""
-    return f"source {one.topic!r}" if isinstance(one, Source) else f"what {one.operator} emits"
+    return f"source {one.topic!r}" if isinstance(one, Source) else f"rows of {one.operator}"
 
 
 def _behind(one: Source | Emission) -> int | None:
@@ -225,7 +224,7 @@ def _behind(one: Source | Emission) -> int | None:
 
 
 def _lags(one: Source | Emission) -> Mapping[str, int]:
-    """Columns that hold a time -> how far behind the event time of its row it may be; no row is without."""
+    """Columns with a time that is never null -> how far behind the event time of its row it may be."""
     if isinstance(one, Emission):
         return one.lags
     own = {column.name for column in one.columns if column.name == one.time}
@@ -236,7 +235,7 @@ def _way_to_time(one: Source | Emission) -> str:
     if isinstance(one, Emission):
         return "Use a source."
     by_upstream = "" if one.of is None else f", or, to follow {one.of}, name the column of its time: time='window_end'"
-    return f"Say how late a record may be: grace='10 seconds'{by_upstream}."
+    return f"Declare how late a record may be: grace='10 seconds'{by_upstream}."
 
 
 def _frontier(one: Source | Emission, slice: Slice) -> Frontier:
@@ -248,7 +247,7 @@ def _topics(one: Source | Emission) -> tuple[str, ...]:
 
 
 def _columns(one: Source | Emission) -> tuple[Column, ...]:
-    return one.columns if isinstance(one, Source) else columns_of(one.schema, f"what {one.operator} emits")
+    return one.columns if isinstance(one, Source) else columns_of(one.schema, f"the rows of {one.operator}")
 
 
 def _same(each: Sequence[Source | Emission], operator: str) -> str:
@@ -256,7 +255,7 @@ def _same(each: Sequence[Source | Emission], operator: str) -> str:
     schemas = [ddl_of(_columns(one)) for one in each]
     if len(set(schemas)) > 1:
         raise TopologyError(
-            f"{operator} reads {' and '.join(map(mark_of, each))}, whose columns differ. Say what rows the step makes "
-            "of them: rows='id STRING, amount BIGINT'."
+            f"{operator} reads {' and '.join(map(mark_of, each))}, whose columns differ. Declare the rows that the "
+            "step makes from them: rows='id STRING, amount BIGINT'."
         )
     return schemas[0]

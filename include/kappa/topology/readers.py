@@ -1,4 +1,4 @@
-"""A table of versions that several operators read: by whom, and whose state may go on as it."""
+"""A table of versions that several operators read: its readers, and the state that can be reused for it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kappa.topology.operator import Operator, VersionsInput
 from kappa.topology.slice import Slice
 from kappa.topology.times.event_time import Frontier, least
 
-#: A ``made_by`` of state that is kept for readers. What else makes a state ends in a parenthesis, or has one behind its
-#: last "for": no reader has, whatever the names of columns are.
+#: A ``made_by`` of state that is kept for readers. Any other ends in a parenthesis, or has one after its last "for";
+#: names of readers have none, whatever the names of columns are.
 _KEPT_FOR = re.compile(r"(?P<alone>.*\)) for (?P<readers>[^()]+)", re.DOTALL)
 
 
 def readers_of(table: Operator[Any], operators: Iterable[Operator[Any]]) -> tuple[Operator[Any], ...]:
-    """The operators that read the versions which one of them keeps."""
+    """The operators that read the versions that one of them keeps."""
     return tuple(
         operator
         for operator in operators
@@ -25,14 +25,14 @@ def readers_of(table: Operator[Any], operators: Iterable[Operator[Any]]) -> tupl
 
 
 def least_frontier(readers: Iterable[Operator[Any]], slice: Slice) -> Frontier:
-    """The event time that all rows have at least which a reader may still look up."""
+    """The event time that all rows have reached that a reader may still look up."""
     return least(item.frontier(slice) for reader in readers for item in reader.streams)
 
 
 def kept_for(made_by: str, readers: Sequence[Operator[Any]]) -> str:
     """The maker of a state, see :attr:`kappa.topology.Table.made_by`, with the readers for whom it is kept.
 
-    A reader is told by the table of its rows that wait, and by the frontier that holds versions back.
+    A reader is identified by the table of its waiting rows, and by the frontier that holds versions back.
     """
     return f"{made_by} for {', '.join(sorted(map(_name, readers)))}"
 
@@ -44,10 +44,10 @@ def made_alone(made_by: str) -> str:
 
 
 def may_go_on(made_by: str, before: str) -> bool:
-    """Whether state that ``before`` made may go on as that of ``made_by``.
+    """Whether state of ``before`` can be reused as that of ``made_by``.
 
-    It may when both are the same operator with the same parameters, and nobody reads it that it was not kept for:
-    versions are forgotten that no reader of that time could ask for any more.
+    It can if both are the same operator with the same parameters, and it was kept for all present readers: versions
+    that no reader of that time could need any more are gone.
     """
     return made_by == before or (
         made_alone(made_by) == made_alone(before) and _readers(made_by) <= _readers(before) and bool(_readers(made_by))

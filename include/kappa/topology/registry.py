@@ -1,7 +1,7 @@
 """Finds topologies in a folder of Python files.
 
-:func:`declared` reads the files and runs none of them; :func:`load` and :func:`topologies` import them, and a file that
-never ends then hangs the caller. :mod:`kappa.control.deployed` imports them in a process of their own, which makes a
+:func:`declared` reads the files without running them. :func:`load` and :func:`topologies` import them, so that a file
+that never ends blocks the caller. :mod:`kappa.control.deployed` imports them in a process of their own, which makes a
 :func:`report`.
 """
 
@@ -29,16 +29,16 @@ from kappa.topology.undeclared import undeclared_reads
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """A topology as its file declares it.
+    """A topology in the declaration of its file.
 
     Attributes:
         name: the topology's name.
         version: its version.
         file: the file that declares it.
         reprocess: the literals of its schedule for reprocessing, ``cron``, ``savepoint`` and ``zone``; None for none.
-        approvals: how many people have to approve an epoch of it; 1 where the file computes the number.
-        call: the call that declares it, as the file has it.
-        values: name -> what the file gives it at its top level, as the file has it.
+        approvals: how many people must approve an epoch of it; 1 if the file computes the number.
+        call: the call that declares it, from the file.
+        values: name -> its expression at the top level of the file.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Deployed:
 
 
 def declared(folder: Path) -> tuple[Declared, ...]:
-    """Topologies that the files of a folder declare, by reading the files.
+    """Topologies that the files of a folder declare, without running the files.
 
     A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder
     count.
@@ -93,7 +93,7 @@ def load(folder: Path, name: str) -> Topology:
     declarations = {item.name: item for item in declared(folder)}
     if name not in declarations:
         near = difflib.get_close_matches(name, declarations, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" Deployed are {sorted(declarations)}."
+        hint = f" Did you mean {near[0]!r}?" if near else f" Deployed: {sorted(declarations)}."
         raise UnknownTopologyError(f"No file in {folder} declares topology {name!r}.{hint}", name=name)
     for topology in import_file(declarations[name].file):
         if topology.name == name:
@@ -104,7 +104,8 @@ def load(folder: Path, name: str) -> Topology:
 
 
 def load_apart(folder: Path, name: str) -> Topology:
-    """The same, when this process has another version of that code: the modules beside the file are its own too.
+    """The topology of that name when this process has another version of its code; the modules beside the file are
+    loaded anew too.
 
     Raises:
         UnknownTopologyError: no file declares it.
@@ -124,7 +125,8 @@ def load_apart(folder: Path, name: str) -> Topology:
 def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]]:
     """All topologies that import, and why the other files do not.
 
-    One broken file is named and does not take the others down. A name that two files define is an error of the second.
+    A broken file is reported and does not affect the others. A name that two files define is an error of the second
+    file.
     """
     good: dict[str, Topology] = {}
     broken: dict[Path, CodeError] = {}
@@ -151,7 +153,7 @@ def files(folder: Path) -> list[Path]:
 
 @lru_cache(maxsize=1024)
 def _declared_in(file: Path, text: str) -> tuple[Declared, ...]:
-    """Each text is parsed once: a plan asks for all files of a folder again and again."""
+    """The topologies in a file; each text is parsed once, because a plan reads all files of a folder repeatedly."""
     return tuple(_declarations(ast.parse(text), file))
 
 
@@ -181,7 +183,7 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
 def _schedule(topology: ast.Call) -> Mapping[str, str] | None:
     for keyword in topology.keywords:
         if keyword.arg == "reprocess" and isinstance(keyword.value, ast.Call):
-            # What is not a literal is not left out: a zone would be another one then.
+            # A value that is not a literal is not ignored: otherwise the zone would be another one.
             return {
                 str(word.arg): str(word.value.value) if isinstance(word.value, ast.Constant) else ""
                 for word in keyword.value.keywords
@@ -190,7 +192,7 @@ def _schedule(topology: ast.Call) -> Mapping[str, str] | None:
 
 
 def _approvals(topology: ast.Call) -> int:
-    """What it asks for; what cannot be read is no reason to ask for nothing."""
+    """The number of approvals that it needs; a number that cannot be read counts as one."""
     for keyword in topology.keywords:
         if keyword.arg == "approvals":
             return (
@@ -202,7 +204,9 @@ def _approvals(topology: ast.Call) -> int:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles what a file says now: Python's cache goes by its second and size, and an edit may change neither."""
+    """Compiles the present text of a file: Python's cache compares only its second and size, and an edit may change
+    neither.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -210,11 +214,10 @@ class _SourceLoader(SourceFileLoader):
 
 
 def import_file(file: Path) -> list[Topology]:
-    """Import a file in this process; the topologies that it defines.
+    """Import a file in this process, and return the topologies that it defines.
 
     Raises:
-        CodeError: it does not import, would end the process, or has a step that reads what its topology does not
-            declare.
+        CodeError: it does not import, would end the process, or has a step that reads something undeclared.
     """
     name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     loader = _SourceLoader(name, str(file))

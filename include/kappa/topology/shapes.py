@@ -1,4 +1,4 @@
-"""The shape of tables and append outputs: keys and columns, as a ledger and a marker keep them."""
+"""The shape of tables and append outputs: keys and columns, as stored in ledgers and markers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kappa.topology import Append, Source, Table, Topology
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """By what a source's records are late.
+    """What decides whether records of a source are late.
 
     Attributes:
         time: as :attr:`kappa.topology.Source.time`.
         grace_ms: how late a record may be, milliseconds.
-        follows: the topology that says what is final; empty where the records say it.
+        follows: the topology that determines final rows; empty if the records do.
     """
 
     time: str | None
@@ -33,10 +33,10 @@ class Shape:
         required: columns that may not be null.
         key: key columns; none for an append output.
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own.
-        times: topic -> :class:`Timing` of the sources with event time, by which its rows come and go; empty where they
-            do not, None where the ledger or marker is of earlier code, which did not keep it.
-        hidden: columns that no reader gets, since the operator keeps them for itself; None where the ledger or marker
-            is of earlier code, whose readers get all of them.
+        times: topic -> :class:`Timing` of the sources with event time, by which its rows come and go; empty if they do
+            not, None in a ledger or marker of earlier code, which did not keep it.
+        hidden: internal columns of an operator, which no reader gets; None in a ledger or marker of earlier code, whose
+            readers get all columns.
     """
 
     columns: Mapping[str, str]
@@ -48,7 +48,7 @@ class Shape:
 
     @property
     def results(self) -> dict[str, str]:
-        """Column -> its type, of those that readers get."""
+        """Column -> its type, for columns that readers get."""
         return {name: kind for name, kind in self.columns.items() if name not in (self.hidden or ())}
 
     @classmethod
@@ -57,7 +57,7 @@ class Shape:
 
         Args:
             item: the table or output.
-            sources: the topology's.
+            sources: the sources of the topology.
         """
         return cls(
             columns={column.name: column.type for column in item.columns},
@@ -93,12 +93,12 @@ def timings_of(sources: Iterable[Source]) -> dict[str, Timing]:
 
 
 def changed_times(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> list[str]:
-    """Which sources have event time from elsewhere, have it now, or have it no more, in words."""
+    """Sources that take event time from elsewhere, have it now, or no longer have it, in words."""
     changes = []
     for topic in sorted(before.keys() | after.keys()):
         was, now = before.get(topic), after.get(topic)
         if was is None or now is None:
-            changes.append(f"source {topic!r} has {'event time now' if was is None else 'no event time any more'}")
+            changes.append(f"source {topic!r} {'has event time now' if was is None else 'no longer has event time'}")
         elif was.follows != now.follows:
             changes.append(f"source {topic!r} {_follows(now)} now, and {_follows(was)} before")
         elif was.time != now.time:
@@ -107,7 +107,7 @@ def changed_times(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> 
 
 
 def changed_graces(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> list[tuple[str, int, int]]:
-    """Topic, old and new grace in milliseconds, of those whose grace is another."""
+    """Topic, old and new grace in milliseconds, for each source whose grace differs."""
     both = [topic for topic in sorted(before.keys() & after.keys()) if before[topic].follows == after[topic].follows]
     pairs = [(topic, before[topic].grace_ms, after[topic].grace_ms) for topic in both]
     return [(topic, was, now) for topic, was, now in pairs if was != now]
@@ -138,7 +138,7 @@ def timings_from_dict(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Timi
 
 
 def graces_of(shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """Topic -> its grace in milliseconds, of the sources by which rows of these come and go."""
+    """Topic -> its grace in milliseconds, for the sources by which rows of these come and go."""
     return {topic: timing.grace_ms for shape in shapes.values() for topic, timing in (shape.times or {}).items()}
 
 
@@ -160,7 +160,7 @@ def shapes_from_dict(values: Mapping[str, Any]) -> dict[str, Shape]:
 
 
 def masked_of(topology: Topology) -> dict[str, tuple[str, ...]]:
-    """Columns whose values no reader gets without a right of its own, by place; only of places that have some."""
+    """Columns whose values need a right of their own, by place; only for places with such columns."""
     columns_by_place = {f"tables/{table.name}": tuple(table.masked) for table in topology.tables}
     columns_by_place |= {f"outputs/{append.name}": tuple(append.masked) for append in topology.appends}
     return {place: columns for place, columns in columns_by_place.items() if columns}

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-#: Names, in the metadata of column ``_offset``, what rows were read as: a source, or what an operator emits.
+#: Key in the metadata of column ``_offset`` that names the origin of rows: a source, or an operator.
 MARK = "kappa.of"
 
 
 def with_mark(rows: DataFrame, what: str) -> DataFrame:
-    """Rows that say what they are: filters and selections leave the mark where it is."""
+    """Rows with a mark of their origin, which filters and selections keep."""
     return rows.withMetadata("_offset", {MARK: what}) if "_offset" in rows.columns else rows
 
 
@@ -28,12 +28,12 @@ class Calls:
 
     Attributes:
         records: topic -> its records, marked as such.
-        results: operator that was called -> what it gave, in that order.
-        emitted: what an operator emits, as declared -> its rows.
+        results: operator that was called -> its outcome, in order of the calls.
+        emitted: declared emission -> its rows.
         changes: table -> its changes.
-        handed: table -> its changes as the step has them, where they are without what the operator keeps for itself.
+        handed: table -> its changes for the step, if they are without internal columns.
         late: records that were refused.
-        shared: rows that several of these are made of, without being any of them.
+        shared: intermediate rows from which several of these are made.
     """
 
     records: dict[str, DataFrame] = field(default_factory=dict)
@@ -47,18 +47,18 @@ class Calls:
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """What a step sees: the parsed records of one slice and the tables as they were before it.
+    """The input of a step: the parsed records of one slice and the tables as they were before it.
 
     Attributes:
         seq: the slice's number in its epoch, from 1.
         records: topic -> parsed records: the source's columns and :data:`RECORD_COLUMNS`.
         tables: table name -> its rows before this slice, in the table's schema.
-        frontiers: topic -> its frontier at the end of the slice, of sources with event time.
-        operators: those of the topology; a table of versions is kept for those that read it.
+        frontiers: topic -> its frontier at the end of the slice, for sources with event time.
+        operators: the operators of the topology; a table of versions is kept for those that read it.
         large_tables: tables with so many more keys than the slice that operators seek its keys in them.
-        secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
-        calls: what bound operators gave; a step does not need it.
-        hold: brings the rows that an operator emits into memory before they are handed on; a step does not need it.
+        secret: the key of masked values, empty if none is set; use :attr:`mask_key`.
+        calls: results of bound operators; a step does not need it.
+        hold: brings the rows that an operator emits into memory before they are passed on; a step does not need it.
 
     Examples:
         >>> from kappa import Slice
@@ -119,7 +119,7 @@ class Slice:
         """
         if not self.secret:
             raise TopologyError(
-                "The step masks values and no key is set. Set KAPPA_MASK_KEY, at least 16 characters, where drivers "
+                "The step masks values, but no key is set. Set KAPPA_MASK_KEY, at least 16 characters, where drivers "
                 "run."
             )
         return self.secret
@@ -133,8 +133,7 @@ class Slice:
         for topic in topics:
             if topic not in self.frontiers:
                 raise TopologyError(
-                    f"The step asks for the frontier of {topic!r}; sources with grace are {sorted(self.frontiers)}. "
-                    "Declare "
-                    "grace='10 seconds' at its source."
+                    f"The step uses the frontier of {topic!r}; sources with grace are {sorted(self.frontiers)}. "
+                    "Declare grace='10 seconds' at its source."
                 )
         return replace(least(self.frontiers[topic] for topic in topics), of=tuple(sorted(topics)))

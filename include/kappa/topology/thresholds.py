@@ -21,20 +21,21 @@ _MEASURES = (*TABLE_MEASURES, *OUTPUT_MEASURES[1:])
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """Most that one table or append output may differ. What is not named is not limited.
+    """Largest permitted differences of one table or append output. Measures that are not named are not limited.
 
     A limit is a share of the live epoch's rows when it is a float (``0.05``), and a number when it is an int (``0``).
 
     Attributes:
         table: name of a table or of an append output.
-        keys_added: keys that only the candidate has; of a table.
-        keys_removed: keys that only the live epoch has; of a table.
-        keys_changed: keys of both whose rows differ; of a table.
+        keys_added: keys that only the candidate has; for a table.
+        keys_removed: keys that only the live epoch has; for a table.
+        keys_changed: keys of both whose rows differ; for a table.
         rows: difference of the numbers of rows.
-        rows_added: rows that only the candidate has; of an append output.
-        rows_removed: rows that only the live epoch has; of an append output.
-        drift: numeric column -> limit; of a table. A share is that of the sum of absolute differences in the sum of the
-            live epoch's absolute values, over all keys of both; an int is the greatest absolute difference of one key.
+        rows_added: rows that only the candidate has; for an append output.
+        rows_removed: rows that only the live epoch has; for an append output.
+        drift: numeric column -> limit; for a table. A share is the sum of absolute differences divided by the sum of
+            the live epoch's absolute values, over all keys of both; an int is the greatest absolute difference of one
+            key.
 
     Raises:
         TopologyError: a limit is neither a share nor a count, or there is none.
@@ -92,7 +93,7 @@ def limits_of(thresholds: Iterable[Threshold]) -> dict[str, Limit]:
 
 
 def parsed(texts: Iterable[str]) -> tuple[Threshold, ...]:
-    """Thresholds as people write them: ``rewards.keys_removed=0``, ``rewards.drift.Points=0.1``.
+    """Thresholds in the form that people write: ``rewards.keys_removed=0``, ``rewards.drift.Points=0.1``.
 
     Raises:
         UsageError: one is malformed or given twice.
@@ -127,7 +128,7 @@ def unknown(names: Iterable[str], choices: Iterable[str]) -> dict[str, str]:
 def _nearest(name: str, names: Iterable[str]) -> str:
     choices = list(names)
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else f" Known are {choices}."
+    return f" Did you mean {near[0]!r}?" if near else f" Possible: {choices}."
 
 
 def _check_limit(name: str, limit: Limit) -> None:

@@ -11,10 +11,9 @@ from kappa.topology import Topology
 
 
 def undeclared_reads(topology: Topology) -> list[str]:
-    """Reads of tables and topics, by a name written out in the step itself, that can only fail; as sentences.
+    """Reads of tables and topics in the step itself by literal names that are not declared, as sentences.
 
-    A name that is computed, or read in a function that the step calls, is not seen here; the slice refuses it when it
-    runs.
+    A computed name, or one in a function that the step calls, is not found here; the slice refuses it at run time.
     """
     assert topology.step is not None
     try:
@@ -27,7 +26,7 @@ def undeclared_reads(topology: Topology) -> list[str]:
     tables = [table.name for table in topology.tables]
     topics = list(topology.source_topics)
     problems = [
-        f"reads {kind} {name!r}, which is not declared; declared are {sorted(tables if kind == 'table' else topics)}"
+        f"reads {kind} {name!r}, which is not declared; declared: {sorted(tables if kind == 'table' else topics)}"
         for kind, name in _reads(step, step.args.args[0].arg)
         if name not in (tables if kind == "table" else topics)
     ]
@@ -39,7 +38,7 @@ def _reads(step: ast.FunctionDef, argument: str) -> Iterator[tuple[str, str]]:
     while waiting:
         node = waiting.pop(0)
         if isinstance(node, ast.FunctionDef | ast.Lambda) and argument in {a.arg for a in node.args.args}:
-            continue  # the name is another's there
+            continue  # the name belongs to another function there
         waiting.extend(ast.iter_child_nodes(node))
         match node:
             case ast.Call(

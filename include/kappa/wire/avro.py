@@ -1,8 +1,8 @@
 """Avro values in Confluent's wire format, decoded into the declared columns: zero, four bytes of schema id, the datum.
 
 Each value is decoded with the schema that wrote it; its fields then go to the declared columns by name. A declared
-column that the writer lacks has the source's default, or is null. A source may name the types of records that it takes.
-Aliases of a reader are not supported.
+column that the writer does not have gets the source's default, or null. A source may name the record types that it
+accepts. Aliases of a reader are not supported.
 
 ===========================  =====================================================================================
 written as                   fits a column of
@@ -35,7 +35,7 @@ import pyarrow as pa
 from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
 from kappa.wire.json.json_converter import UnfitError
 
-#: Reasons of dead letters. None of them holds a part of a value's content.
+#: Reasons of dead letters. None of them contains a part of a value.
 NO_WIRE_FORMAT = "the value does not begin with zero and the id of a schema"
 UNKNOWN_ID = "schema {} is not in the schema registry"
 NOT_AVRO = "schema {} is {}, not Avro"
@@ -45,16 +45,16 @@ UNFIT_SCHEMA = "schema {} does not fit the declared columns: {}"
 UNDECODED = "the value does not decode with schema {}"
 FURTHER = "bytes follow the value"
 UNFIT = "{} does not fit its declared type"
-#: Not known yet: the id has to be looked up, and the value to be decoded again.
+#: Not known yet: the id must be looked up, and the value decoded again.
 UNRESOLVED = "unresolved schema "
 
-#: Zero and the id.
+#: Size of zero and the id.
 _HEADER = 5
-#: Where a logical type is kept while a schema is read: fastavro would turn values into Python's dates, which have fewer
-#: years.
+#: Name of a logical type while a schema is read: otherwise fastavro would turn values into Python's dates, which have
+#: fewer years.
 LOGICAL = "kappa.logicalType"
 _MOST = 10**38
-#: Arrow's names of types, where Spark has others.
+#: Arrow's type names that differ from Spark's.
 _SAID = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
 _INTEGERS = (pa.types.is_int8, pa.types.is_int16, pa.types.is_int32, pa.types.is_int64)
 
@@ -67,8 +67,8 @@ class AvroReader:
     """How values of one schema are read.
 
     Attributes:
-        schema: as fastavro takes it.
-        converts: per declared column, the conversion of the writer's value; None where it needs none.
+        schema: the schema for fastavro.
+        converts: per declared column, the conversion of the writer's value; None if it needs none.
         defaults: values of columns that the writer does not have.
     """
 
@@ -78,12 +78,12 @@ class AvroReader:
 
 
 def schema_id(value: bytes) -> int | None:
-    """The id with which a value begins; None where it has another form."""
+    """The id at the beginning of a value; None if it has another form."""
     return int.from_bytes(value[1:_HEADER]) if len(value) >= _HEADER and value[0] == 0 else None
 
 
 def ids_of(values: pa.Array | pa.ChunkedArray) -> set[int]:
-    """The ids that values begin with."""
+    """The ids at the beginning of values."""
     return {number for value in values.to_pylist() if value is not None and (number := schema_id(value)) is not None}
 
 
@@ -94,13 +94,13 @@ def readers(
     records: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[int, AvroReader | str]:
-    """Per id the reader of its values, or why all of them are dead letters.
+    """Id -> the reader of its values, or why all of them are dead letters.
 
     Args:
-        schemas: by id.
+        schemas: the schemas by id.
         kind: the declared columns, all nullable.
-        records: names of the record types that are taken, with or without their namespace; empty for any.
-        defaults: column -> value of a column that a writer lacks.
+        records: names of the accepted record types, with or without their namespace; empty for any.
+        defaults: column -> its value if a writer does not have it.
     """
     return {number: _reader(number, schema, kind, records, defaults or {}) for number, schema in schemas.items()}
 
@@ -108,12 +108,12 @@ def readers(
 def decoded(
     values: pa.BinaryArray, kind: pa.StructType, readers_by_id: dict[int, AvroReader | str]
 ) -> tuple[pa.StructArray, list[str | None]]:
-    """A row for each value, and why it is a dead letter; columns of those, and of nulls, are null.
+    """A row for each value, and the reason if it is a dead letter; columns of dead letters and of nulls are null.
 
     Args:
-        values: wire format.
+        values: values in wire format.
         kind: the declared columns, all nullable.
-        readers_by_id: as :func:`readers` gives them. A value of another id gets the reason ``unresolved schema <id>``.
+        readers_by_id: result of :func:`readers`. A value of another id gets the reason ``unresolved schema <id>``.
     """
     reasons: list[str | None] = [None] * len(values)
     names = [field.name for field in kind]
@@ -144,14 +144,14 @@ def decoded(
 
 
 def datum(value: bytes, schema: Any) -> Any:
-    """What a value in wire format holds.
+    """The content of a value in wire format.
 
     Args:
-        value: begins with an id.
-        schema: that of the id, as :func:`read_by` gives it.
+        value: a value that begins with an id.
+        schema: the schema of the id, from :func:`read_by`.
 
     Raises:
-        UnfitError: it does not decode, or has more bytes than that.
+        UnfitError: it does not decode, or further bytes follow it.
     """
     import fastavro
 
@@ -159,7 +159,7 @@ def datum(value: bytes, schema: Any) -> Any:
     content.seek(_HEADER)
     try:
         read: Any = fastavro.schemaless_reader(content, schema, None)
-    except Exception:  # whatever hostile bytes raise
+    except Exception:  # any error that hostile bytes cause
         raise UnfitError(UNDECODED.format(schema_id(value))) from None
     if content.tell() != len(value):
         raise UnfitError(FURTHER)
@@ -171,8 +171,8 @@ def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[
 
     Args:
         number: the schema's id.
-        schema: the schema; None where the registry does not know the id.
-        read: raises UnfitError where the schema is not suitable.
+        schema: the schema; None if the registry does not know the id.
+        read: the function; it raises UnfitError if the schema is not suitable.
     """
     if schema is None:
         return UNKNOWN_ID.format(number)
@@ -184,12 +184,12 @@ def read_by(number: int, schema: WriterSchema | None, read: Callable[[Any, dict[
         return read(avro_schema, names)
     except UnfitError as error:
         return UNFIT_SCHEMA.format(number, error)
-    except Exception as error:  # a registry takes schemas that fastavro does not
+    except Exception as error:  # a registry accepts schemas that fastavro does not
         return UNREADABLE.format(number, type(error).__name__)
 
 
 def _array(values: list[Any], field: pa.Field, reasons: list[str | None]) -> pa.Array:
-    """A column's values; those that it cannot hold become null, with a reason."""
+    """A column's values; unfit ones become null, with a reason."""
     try:
         return pa.array(values, field.type)
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
@@ -219,7 +219,7 @@ def _reader(
 
 
 def _parsed(schema: WriterSchema) -> tuple[Any, dict[str, Any]]:
-    """A schema as fastavro takes it, and its named types."""
+    """A schema for fastavro, and its named types."""
     import fastavro
 
     names: dict[str, Any] = {}
@@ -237,7 +237,7 @@ def _json(text: str) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """A schema without the parts that only a reader needs, and with its logical types under another name."""
+    """A schema without the parts that only a reader needs, and with renamed logical types."""
     if isinstance(schema, list):
         return [_plain(part) for part in schema]
     if not isinstance(schema, dict):
@@ -256,11 +256,11 @@ def _plain(schema: Any) -> Any:
 
 
 def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> int:
-    """The fewest bytes that a value of the schema takes.
+    """The least number of bytes of a value of the schema.
 
     Raises:
-        UnfitError: a few bytes could end the process: a type within itself nests as deep as the value says, an array of
-            items without bytes is as long as the value says.
+        UnfitError: a few bytes could end the process, because the value decides how deep a recursive type nests, or how
+            long an array of items without bytes is.
     """
     if isinstance(schema, str):
         if schema not in names:
@@ -288,7 +288,7 @@ def _check_size(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> 
 
 
 def _convert(schema: Any, kind: pa.DataType, names: dict[str, Any], at: str) -> Convert | None:
-    """The conversion of the writer's value to the declared type; None where it needs none.
+    """The conversion of the writer's value to the declared type; None if it needs none.
 
     Raises:
         UnfitError: no value of the schema has that type.
@@ -316,7 +316,7 @@ def _convert(schema: Any, kind: pa.DataType, names: dict[str, Any], at: str) -> 
 
 
 def _of_primitive(schema: dict[str, Any], written: str, logical: Any, kind: pa.DataType) -> Convert | str | None:
-    """The same for a single value; the name of the declared type where the value never fits."""
+    """The same for a primitive value; the name of the declared type if the value never fits."""
     is_integer = written in ("int", "long")
     if pa.types.is_decimal(kind) and written in ("bytes", "fixed") and logical == "decimal":
         return _decimal(int(schema.get("scale", 0)))
@@ -381,7 +381,7 @@ def _applied(convert: Convert | None, value: Any) -> Any:
 
 
 def unresolved_ids(reasons: Iterable[str | None]) -> set[int]:
-    """Ids that have to be looked up, by the reasons that :func:`decoded` gave."""
+    """Ids that must be looked up, from the reasons of :func:`decoded`."""
     return {int(r.removeprefix(UNRESOLVED)) for r in reasons if r is not None and r.startswith(UNRESOLVED)}
 
 

@@ -1,4 +1,4 @@
-"""Rows as Avro values in Confluent's wire format, and such values as Python has them."""
+"""Rows as Avro values in Confluent's wire format, and such values as Python objects."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from kappa.topology.schemas.wire_schemas import WriterSchema
 
-#: The values of rows, one each.
+#: Function from rows to their values.
 Encode = Callable[[pa.Table], Iterator[bytes]]
-#: Most rows that are Python objects at a time.
+#: Largest number of rows that are Python objects at a time.
 _CHUNK = 10_000
 _HEADER = 5
 
@@ -44,7 +44,9 @@ def encoder(number: int, text: str, columns: Sequence[str]) -> Encode:
 
 
 def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
-    """A decoder of values that :func:`encoder` wrote with one of these schemas; times are numbers, others as is."""
+    """A decoder of values that :func:`encoder` wrote with one of these schemas; times become numbers, and other values
+    stay as they are.
+    """
     import fastavro
 
     parsed_schemas = {number: fastavro.parse_schema(_numbers(json.loads(one.text))) for number, one in schemas.items()}

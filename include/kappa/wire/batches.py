@@ -1,4 +1,4 @@
-"""The records of Arrow batches as rows: their columns, the reason of those that do not parse, and their event time.
+"""The records of Arrow batches as rows: their columns, the reasons of dead letters, and their event time.
 
 The same functions work in a task of Spark, batch after batch, and in the driver's memory.
 """
@@ -28,7 +28,7 @@ ABSENT = "{} is NOT NULL and absent"
 NO_KEY = "{} is a column of the key, and absent"
 NO_TIME = "the event time {} is absent"
 TOO_FAR = "the event time {} lies too far past the record's timestamp, or is not a time"
-#: No event time is earlier: the range of microseconds ends there.
+#: The earliest event time, where the range of microseconds ends.
 EARLIEST_MS = -9_000_000_000_000_000
 #: Partition -> offset -> why the record there is a dead letter by a decision.
 Aside = Mapping[int, Mapping[int, str]]
@@ -39,11 +39,11 @@ class Layout:
     """How the records of a source become rows; goes to Spark's workers.
 
     Attributes:
-        source: how keys and values are read.
+        source: the source, which decides how keys and values are read.
         kind: the source's columns, all nullable.
-        value_kind: those that the value holds.
-        key_kind: those that the key holds.
-        schemas: of formats with ids of schemas, the schemas that are known.
+        value_kind: the columns of the value.
+        key_kind: the columns of the key.
+        schemas: for formats with schema ids, the known schemas.
     """
 
     source: Source
@@ -55,12 +55,12 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Where a source stands before a slice; all times are epoch milliseconds.
+    """The state of a source before a slice; all times are epoch milliseconds.
 
     Attributes:
         timestamps: partition -> running maximum of Kafka's timestamps; absent before the first record.
         stream_times: partition -> stream time; absent before the first record.
-        released: releases of this slice and of those before.
+        released: releases of this slice and of earlier ones.
         floors: partition -> offset -> least frontier from there on.
         now_ms: the time of the slice, for a source on the wall clock.
         aside: partition -> offset -> why the record there is a dead letter by a decision.
@@ -77,15 +77,14 @@ class Start:
 def counted(
     batches: Iterable[pa.RecordBatch], work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """The output of some work on the batches, and after it one row with the number and the size of the records that
-    came in.
+    """The output of some work on the batches, followed by one row with the number and the size of the input records.
 
-    The count is part of the task's rows, taken before the work: a task or stage that runs again replaces it, while an
-    accumulator of Spark would add to it. The columns ``_read`` and ``_bytes`` are null except in that row, where all
-    others are.
+    The count is part of the task's rows and taken before the work: a task or stage that runs again replaces it, while
+    an accumulator of Spark would add to it. The columns ``_read`` and ``_bytes`` are null except in that row, in which
+    all others are null.
 
     Raises:
-        Terminal: records came in and nothing came out.
+        Terminal: there was input but no output.
     """
     read = size = 0
 
@@ -120,13 +119,13 @@ def size_of(records: pa.RecordBatch | pa.Table) -> int:
 def placed(
     batches: Iterable[pa.RecordBatch], layout: Layout, start: Start, stream: StreamTime | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that a layout makes of records, with ``_order_timestamp`` and, where the source has it, event time.
+    """The rows that a layout makes from records, with ``_order_timestamp`` and, if the source has it, event time.
 
     Args:
         batches: records of each partition in the order of their offsets.
-        layout: how they are read.
-        start: where the source stands before the first.
-        stream: follows the stream times; a new one where it is left out.
+        layout: the layout of the source.
+        start: state of the source before the first record.
+        stream: follows the stream times; a new one by default.
 
     Raises:
         Terminal: the offsets of a partition do not grow.
@@ -141,11 +140,11 @@ def placed(
 
 
 def reader(layout: Layout) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A function that makes rows of a batch: the source's columns, ``_key`` as text, ``_tombstone`` where the
-    source has it, ``_value`` and ``_dead``; any other columns of the batch stay.
+    """A function that makes rows of a batch: the source's columns, ``_key`` as text, ``_tombstone`` if the source has
+    it, ``_value`` and ``_dead``; any other columns of the batch stay.
 
-    ``_dead`` is null for a good record, else the reason, which never holds the value. ``_value`` is null for a good
-    record. A dead letter's other columns mean nothing. The batch has ``_key`` and ``_value`` BINARY, and
+    ``_dead`` is null for a good record, otherwise the reason, which never contains the value. ``_value`` is null for a
+    good record. The other columns of a dead letter have no meaning. The batch has ``_key`` and ``_value`` BINARY, and
     ``_timestamp``.
 
     Args:
@@ -185,12 +184,12 @@ def reader(layout: Layout) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 
 def beside(batches: Iterable[pa.RecordBatch], layouts: Mapping[str, Layout]) -> Iterator[pa.RecordBatch]:
-    """The batches with ``_order_timestamp``, and for each name a STRUCT of what one layout makes of them: ``dead``,
-    ``value``, ``tombstone`` where its source has it, and ``row``, the source's columns.
+    """The batches with ``_order_timestamp``, and for each name a STRUCT with the result of one layout: ``dead``,
+    ``value``, ``tombstone`` if its source has it, and ``row``, the source's columns.
 
     Args:
         batches: records of each partition in the order of their offsets.
-        layouts: by name.
+        layouts: the layouts by name.
 
     Raises:
         Terminal: the offsets of a partition do not grow.
@@ -219,7 +218,7 @@ def _with_keys(
     layout: Layout,
     read: Decode,
 ) -> pa.StringArray:
-    """Take columns that a value lacks from the key; return the reasons of dead letters then."""
+    """Take columns that a value does not have from the key; return the reasons of dead letters."""
     names = layout.key_kind.names
     is_missing = has_no_row.copy()
     for name in names:
@@ -228,7 +227,7 @@ def _with_keys(
     rows, reasons = read(keys.take(pa.array(places)))
     back = pa.array(np.cumsum(is_missing) - 1, mask=~is_missing)
     dead = pc.coalesce(dead, reasons.take(back))
-    # Flattened: a column of a null row is null then, whatever lies there.
+    # Flattened, so that a column of a null row is null, whatever its memory holds.
     for column, part in zip(layout.key_kind, rows.flatten(), strict=True):
         of_keys = part.take(back)
         columns[column.name] = pc.coalesce(columns[column.name], of_keys) if column.name in columns else of_keys
@@ -240,7 +239,7 @@ def _is_one_of(operations: pa.StringArray, some: Sequence[str]) -> Mask:
 
 
 def _is_missing(columns: Mapping[str, pa.Array], name: str) -> Mask:
-    """Whether a column is null without that a change left it as it was."""
+    """Whether a column is null and not because a change left it unchanged."""
     is_absent = _is_absent(columns[name])
     if "_unchanged" in columns and is_absent.any():
         is_unchanged = [name in (names or ()) for names in columns["_unchanged"].to_pylist()]
@@ -253,7 +252,7 @@ def _is_absent(values: pa.Array) -> Mask:
 
 
 def _reasoned(dead: pa.StringArray, reasons: Sequence[tuple[str, Mask]]) -> pa.StringArray:
-    """The reasons so far, and these where there is none yet and their mask is true."""
+    """The reasons so far, completed by these where there is none yet and their mask is true."""
     for reason, is_dead in reasons:
         if is_dead.any():
             dead = pc.coalesce(dead, pc.if_else(pa.array(is_dead), pa.scalar(reason), pa.scalar(None, pa.string())))
@@ -263,7 +262,7 @@ def _reasoned(dead: pa.StringArray, reasons: Sequence[tuple[str, Mask]]) -> pa.S
 def _untimely(
     columns: Mapping[str, pa.Array], timestamps: pa.Array, is_timeless: Mask, source: Source
 ) -> pa.StringArray:
-    """Why the event time of a record makes it a dead letter; null where it does not."""
+    """Why the event time of a record makes it a dead letter; null if it does not."""
     if not source.has_event_time or source.time is None or source.is_wall_clock:
         return pa.nulls(len(timestamps), pa.string())
     own = columns[source.time]
@@ -278,7 +277,7 @@ def _untimely(
 
 
 def _set_aside(rows: pa.RecordBatch, batch: pa.RecordBatch, aside: Aside) -> pa.RecordBatch:
-    """The rows; those that a decision sets aside are dead letters, with their values."""
+    """The rows, with those that a decision sets aside as dead letters with their values."""
     if not aside:
         return rows
     places = zip(batch["_partition"].to_pylist(), batch["_offset"].to_pylist(), strict=True)
@@ -300,7 +299,7 @@ def _ordered(batch: pa.RecordBatch, maximum: RunningMaximum) -> pa.RecordBatch:
 
 
 def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Start) -> pa.RecordBatch:
-    """The rows with ``_event_time``, ``_frontier`` and ``_is_released``; those of a dead letter mean nothing."""
+    """The rows with ``_event_time``, ``_frontier`` and ``_is_released``, which have no meaning for dead letters."""
     assert source.grace_ms is not None
     kind = batch["_timestamp"].type
     of_kafka = batch["_timestamp"].cast(pa.int64()).to_numpy()
@@ -313,38 +312,38 @@ def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Sta
     own = _own_times(batch, source, of_kafka, start.now_ms)
     partitions, offsets = batch["_partition"].to_numpy().astype(np.int64), batch["_offset"].to_numpy()
     reached, is_released = stream.follow(partitions, offsets, own, is_good & ~is_null)
-    # A null value has no time of its own where a column holds it: it lies where its partition stands.
+    # If a column has the time, a null value has none of its own: it gets the stream time of its partition.
     is_unknown = reached == NEVER
     if source.time is not None and not source.is_wall_clock:
         own = np.where(is_null & ~is_unknown, np.minimum(own, reached // 1000 * 1000), own)
-    # Stream time is kept in whole milliseconds from slice to slice: the frontier at a record is cut to them as well.
+    # Stream time is kept in whole milliseconds from slice to slice, so the frontier at a record is cut to them as well.
     frontier = (np.where(is_unknown, own, reached) // 1000 - source.grace_ms) * 1000
     for partition, by_offset in start.floors.items():
         at = np.flatnonzero(partitions == partition)
         frontier[at] = np.maximum(frontier[at], least_times(by_offset, offsets[at]))
     rows = batch.append_column("_event_time", pa.array(own).cast(kind))
-    # What the upstream epoch has passed says nothing of a record of its own: it was in time there.
+    # The upstream epoch's frontier does not make its own records late: they were in time there.
     of_rows = pa.nulls(len(frontier), pa.int64()) if source.follows_upstream else pa.array(frontier)
     rows = rows.append_column("_frontier", of_rows.cast(kind))
     return rows.append_column("_is_released", pa.array(is_released))
 
 
 def _has_no_time(operations: pa.StringArray, source: Source) -> Mask:
-    """Which records of changes have no event time of their own; :mod:`kappa.wire.row_times` has the same in SQL."""
+    """Which change records have no event time of their own; :mod:`kappa.wire.row_times` has the same in SQL."""
     if source.time is None or source.is_wall_clock or source.time == SOURCE_TIME:
         return _is_absent(operations)
     return ~_is_one_of(operations, WITH_ROW)
 
 
 def _own_times(batch: pa.RecordBatch, source: Source, of_kafka: Ints, now_ms: int) -> Ints:
-    """Event times by the record alone, epoch microseconds; that of Kafka where a record has none."""
+    """Event times from the record alone, epoch microseconds; Kafka's timestamp if a record has none."""
     if source.time is None:
         return of_kafka
     if source.is_wall_clock:
         return np.full(batch.num_rows, now_ms * 1000, dtype=np.int64)
     own = batch[source.time]
     if pa.types.is_integer(own.type):
-        # A dead letter's time may lie anywhere: it is not looked at.
+        # A dead letter may have any time, so it is not checked.
         millis = own.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         own = pa.array(np.where(abs(millis) <= -EARLIEST_MS, millis, 0) * 1000, mask=_is_absent(own))
     micros = pc.coalesce(own.cast(pa.int64()), pa.array(of_kafka))

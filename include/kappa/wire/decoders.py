@@ -1,4 +1,4 @@
-"""What the bytes of a record's key and value hold, by the format that its source names."""
+"""The content of a record's key and value, by the format of its source."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kappa.wire.json import json_schema_values, json_values
 if TYPE_CHECKING:
     from kappa.topology import Source
 
-#: Keys or values -> a row for each, and why those that are not null are dead letters; the rows of those are null.
+#: Keys or values -> a row for each, and the reasons of dead letters, whose rows are null.
 Decode = Callable[[pa.BinaryArray], "tuple[pa.StructArray, pa.StringArray]"]
 
 #: Reasons of dead letters.
 NOT_UTF8 = "the value is not UTF-8"
 UNFIT_KEY = "the key is not {}"
-#: Sizes of what Kafka's serializers write.
+#: Sizes of numbers that Kafka's serializers write.
 _BYTES = {"int": 4, "long": 8}
 _NUMBER = re.compile(r"[-+0-9.eE]+|true|false")
 
@@ -36,9 +36,9 @@ def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Deco
     """The decoder of a source's values.
 
     Args:
-        source: names the format.
+        source: the source, which names the format.
         kind: the columns of its values, all nullable.
-        schemas: of formats with ids of schemas, the schemas that are known.
+        schemas: for formats with schema ids, the known schemas.
     """
     if source.envelope != "none":
         return _changes(kind, source, schemas)
@@ -52,7 +52,7 @@ def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Deco
 
 
 def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Decode | None:
-    """The decoder of a source's keys; None where the source names no columns of keys."""
+    """The decoder of a source's keys; None if the source names no key columns."""
     if not source.key_schema:
         return None
     if source.envelope != "none":
@@ -71,7 +71,7 @@ def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> 
 
 
 def _changes(kind: pa.StructType, source: Source, schemas: WriterSchemas) -> Decode:
-    """The decoder of records of changes: the columns of the row, and those of the change."""
+    """The decoder of change records: the columns of the row, and those of the change."""
     return _in_envelope(debezium_records.decoded, source.format, kind, source, schemas)
 
 
@@ -90,7 +90,7 @@ def _forms(source: Source) -> Forms:
 
 
 def texts(values: pa.BinaryArray) -> pa.StringArray:
-    """Bytes as UTF-8 text, null where they are not."""
+    """Bytes as UTF-8 text, null if they are not valid."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -121,10 +121,10 @@ def _avro(
 
 
 def _defaults(source: Source, kind: pa.StructType) -> dict[str, Any]:
-    """Values of columns that a writer lacks, read as JSON.
+    """Values of columns that a writer does not have, read as JSON.
 
     Raises:
-        TopologyError: a default is not of its column's type.
+        TopologyError: a default does not have its column's type.
     """
     if not source.defaults:
         return {}
@@ -132,7 +132,7 @@ def _defaults(source: Source, kind: pa.StructType) -> dict[str, Any]:
     if reason is not None:
         raise TopologyError(
             f"Source {source.topic!r}: defaults {dict(source.defaults)} do not fit its columns: {reason}. Write them "
-            "as a JSON value of the column would be."
+            "like a JSON value of the column."
         )
     (row,) = rows.to_pylist()
     return {name: row[name] for name in source.defaults}
@@ -168,7 +168,7 @@ def _bytes(values: pa.BinaryArray, *, kind: pa.StructType) -> tuple[pa.StructArr
 
 
 def _of_key(keys: pa.BinaryArray, *, read: Decode) -> tuple[pa.StructArray, pa.StringArray]:
-    """The same, with reasons that speak of keys."""
+    """The same with reasons about keys."""
     rows, reasons = read(keys)
     return rows, pc.if_else(
         pc.starts_with(reasons, avro.UNRESOLVED), reasons, pc.binary_join_element_wise("of the key: ", reasons, "")
@@ -176,7 +176,7 @@ def _of_key(keys: pa.BinaryArray, *, read: Decode) -> tuple[pa.StructArray, pa.S
 
 
 def _text_key(keys: pa.BinaryArray, *, kind: pa.StructType, source: Source) -> tuple[pa.StructArray, pa.StringArray]:
-    """Keys that are one column's text."""
+    """Keys that are the text of one column."""
     (column,) = kind
     if pa.types.is_binary(column.type):
         return _bytes(keys, kind=kind)
@@ -192,7 +192,7 @@ def _text_key(keys: pa.BinaryArray, *, kind: pa.StructType, source: Source) -> t
 
 
 def _wrapped(name: str, text: str, is_plain: bool) -> bytes:
-    """A JSON object that has a key's text as its only field."""
+    """A JSON object with a key's text as its only field."""
     value = orjson.dumps(text)
     if is_plain and _NUMBER.fullmatch(text):
         value = text.encode()
@@ -200,7 +200,7 @@ def _wrapped(name: str, text: str, is_plain: bool) -> bytes:
 
 
 def _number(keys: pa.BinaryArray, *, kind: pa.StructType, size: int) -> tuple[pa.StructArray, pa.StringArray]:
-    """Keys that are one number of this many bytes, the greatest first."""
+    """Keys that are one number of this many bytes, big-endian."""
     (column,) = kind
     plain = keys.to_pylist()
     numbers = [int.from_bytes(key, signed=True) if key is not None and len(key) == size else None for key in plain]

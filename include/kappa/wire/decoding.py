@@ -15,15 +15,15 @@ from kappa.wire.json.json_values import decoded
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Most values that are read at a time.
+#: Largest number of values that are read at a time.
 _ROWS = 50_000
 
 
 def rows_of(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    """A row for each value, in order; fields of an object that are not columns are passed over.
+    """A row for each value, in order; fields of an object that are not columns are ignored.
 
     Args:
-        values: as :func:`kappa.wire.encoding.json_values` writes them.
+        values: values of :func:`kappa.wire.encoding.json_values`.
         schema: the columns.
 
     Raises:
@@ -40,11 +40,12 @@ def rows_of(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def frame_of(values: DataFrame, columns: Iterable[Column]) -> DataFrame:
-    """The same of a frame with the only column ``value`` BINARY, in tasks of Spark; its job fails with the same error.
+    """The same for a frame with the single column ``value`` BINARY, in tasks of Spark; its job fails with the same
+    error.
 
     Args:
-        values: no value is null.
-        columns: all are nullable in the result.
+        values: the frame, without null values.
+        columns: the columns, all of which are nullable in the result.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -70,6 +71,6 @@ def _batch(values: pa.BinaryArray, kind: pa.StructType) -> pa.RecordBatch:
 
 def _unreadable(reason: str) -> DataLossError:
     return DataLossError(
-        f"A value of a changelog is not a row of its table: {reason}. Something else wrote to the topic, or the "
-        "table's schema is another one now. Replay --to-earliest, which computes the table from the records."
+        f"A value of a changelog is not a row of its table: {reason}. Another program wrote to the topic, or the "
+        "table's schema has changed. Replay --to-earliest, which computes the table from the records."
     )

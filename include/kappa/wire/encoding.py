@@ -1,4 +1,4 @@
-"""How rows become Kafka records: JSON or Avro values, keys as text."""
+"""Rows as Kafka records: JSON or Avro values, keys as text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ DELETED = "_deleted"
 
 
 class Record(NamedTuple):
-    """One record to send; a tuple, because half a million of them are made for a slice.
+    """One record to send; a tuple, because a slice may have half a million of them.
 
     Attributes:
-        topic: where to.
-        key: None spreads records over the partitions, otherwise murmur2 of the key chooses, as Kafka's Java clients do.
+        topic: the target topic.
+        key: None spreads records over the partitions; otherwise murmur2 of the key selects one, as in Kafka's Java
+            clients.
         value: None is a tombstone.
         headers: names and values.
         timestamp_ms: None takes the time of sending.
@@ -41,13 +42,13 @@ def topic_records(
 ) -> Iterator[Record]:
     """Records of a topic output in the order of emission: by the places of rows, within a place by key, then by value.
 
-    A deleted row sends a null value. Rows of a table have no place and go as they are.
+    A deleted row sends a null value. Rows of a table have no place and keep their order.
 
     Args:
         topic: the topic output.
-        columns: what a value holds.
-        rows: rows of what it is made of.
-        name: the topic that they are sent to; None for that of the topic output's name.
+        columns: the columns of a value.
+        rows: rows of its table or append output.
+        name: the target topic; None for the name of the topic output.
         encode: the encoder of values; None for JSON.
     """
     has_places = set(ORDER) <= set(rows.column_names)
@@ -79,7 +80,7 @@ def _by_content(records: Iterable[Record], shared: Sequence[bool]) -> Iterator[R
 
     Args:
         records: the records, by place.
-        shared: whether each but the first has the place of the one before it.
+        shared: whether each record except the first has the place of the one before it.
     """
     run: list[Record] = []
     for record, is_at_same in zip(records, [False, *shared], strict=True):
@@ -113,7 +114,7 @@ def as_bytes(texts: pa.Array) -> list[bytes | None]:
 
 
 def _encoded(rows: pa.Table, encode: Encode) -> Iterator[bytes | None]:
-    """The rows' values; those of deleted rows are null, and their columns may be so too, whatever is declared."""
+    """The rows' values, null for deleted rows, whose columns may be null whatever is declared."""
     if not marks(rows):
         yield from encode(rows)
         return
@@ -123,7 +124,9 @@ def _encoded(rows: pa.Table, encode: Encode) -> Iterator[bytes | None]:
 
 
 def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
-    """Each record's timestamp in epoch milliseconds; None, for the time of sending, also of one too early for Kafka."""
+    """Each record's timestamp in epoch milliseconds; None for the time of sending, also for times that are too early
+    for Kafka.
+    """
     if column is None:
         return repeat(None, rows.num_rows)
     times = rows[column]
@@ -134,7 +137,9 @@ def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
 
 
 def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:
-    """Each record's key: a text column as it is, another as JSON, several as a JSON array; null for a null alone."""
+    """Each record's key: a text column as it is, another type as JSON, several columns as a JSON array; null for a
+    single null.
+    """
     if len(key) > 1:
         for texts in json_lists(rows, key):
             yield from as_bytes(texts)
@@ -146,10 +151,10 @@ def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:
 
 
 def marks(rows: pa.Table) -> list[str]:
-    """The column that marks deleted rows, where rows have it."""
+    """The column that marks deleted rows, if rows have it."""
     return [DELETED] if DELETED in rows.column_names else []
 
 
 def to_json(value: Any) -> bytes:
-    """JSON of what :mod:`kappa.wire.json.json_forms` made; numbers as keys become text."""
+    """JSON of values from :mod:`kappa.wire.json.json_forms`; numbers as keys become text."""
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)

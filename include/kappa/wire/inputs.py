@@ -1,4 +1,4 @@
-"""Values of records for tests of topologies: what a test gives as Python's values, in the format of its source."""
+"""Values of records for tests of topologies: Python values of a test in the format of its source."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, WriterSchema, Writ
 from kappa.wire.avro_values import Encode
 from kappa.wire.wire_values import encoder
 
-#: The schema ids of tests: that of values, and that of keys.
+#: The schema ids in tests: one for values, and one for keys.
 _ID, _KEY_ID = 1, 2
 
 
 def input_value(source: Source, value: Mapping[str, Any] | bytes | str | None) -> bytes | None:
     """A mapping as JSON, or as Avro with a schema made from the source's columns; text as UTF-8; bytes as they are.
 
-    For Avro dates, times and decimals are Python's own, and a column that is absent is null.
+    For Avro, dates, times and decimals are Python's own, and an absent column is null.
     """
     if not isinstance(value, Mapping):
         return value.encode() if isinstance(value, str) else value
     if source.envelope != "none" and source.format == "avro":
         raise TopologyError(
-            f"Source {source.topic!r} reads records of changes in Avro, and a mapping says the row alone. Give the "
-            "record's bytes; or test the topology with format='json' and a mapping that is the whole change."
+            f"Source {source.topic!r} reads change records in Avro, and a mapping has only the row. Give the record's "
+            "bytes; or test the topology with format='json' and a mapping with the whole change."
         )
     return _written(source.format, value, _ID, lambda: _schema(source).text)
 
@@ -49,7 +49,7 @@ def input_key(source: Source, key: Mapping[str, Any] | bytes | str | int | None)
 
 
 def input_schemas(source: Source, ids: Collection[int]) -> WriterSchemas:
-    """The schemas of ids in tests: those of :func:`input_value` and :func:`input_key`, and no others."""
+    """The schemas of ids in tests, which are only those of :func:`input_value` and :func:`input_key`."""
     makers = {_ID: _schema, _KEY_ID: _key_schema}
     return {number: makers[number](source) if number in makers else None for number in ids}
 
@@ -70,7 +70,7 @@ def _avro(value: Mapping[str, Any], number: int, schema: str) -> bytes:
 
 
 def output_encoder(topic: Topic, columns: Sequence[Column]) -> Encode | None:
-    """What encodes the values of a topic output in tests; None for JSON."""
+    """The encoder of a topic output's values in tests; None for JSON."""
     if topic.format not in BY_SCHEMA_ID:
         return None
     schema = value_schema(topic.format, topic.name, columns)

@@ -1,8 +1,7 @@
-"""Records of a Kafka topic as rows: typed columns, record metadata, event time, and the reason of those that do not
-parse.
+"""Records of a Kafka topic as rows: typed columns, record metadata, event time, and the reasons of dead letters.
 
-A record becomes a row in Arrow batches, whatever its format (:mod:`kappa.wire.decoders`): where they are, when
-there are many, and in the driver's memory, when there are few. Both give the same.
+Records become rows in Arrow batches, whatever their format (:mod:`kappa.wire.decoders`): in tasks of Spark if there are
+many, and in the driver's memory if there are few. Both ways give the same rows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField, StructType
 
-#: Gives the schemas that are known, and those of these ids.
+#: Function that gives the known schemas, and those of these ids.
 LookUp = Callable[[Collection[int]], WriterSchemas]
 
 
@@ -38,9 +37,9 @@ class Parsed:
 
     Attributes:
         rows: the columns of :func:`row_columns`, ``_value`` and ``_dead``.
-        read: how many records there were before they were parsed.
-        bytes: size of their keys and values before they were parsed.
-        stream_times: partition -> stream time after the last record, epoch milliseconds; of sources with event time.
+        read: number of records before parsing.
+        bytes: size of their keys and values before parsing.
+        stream_times: partition -> stream time after the last record, epoch milliseconds; for sources with event time.
     """
 
     rows: pa.Table
@@ -50,10 +49,10 @@ class Parsed:
 
 
 def layout_of(source: Source, schemas: WriterSchemas | None = None) -> Layout:
-    """How the records of a source become rows; needs a Spark session, which knows its types.
+    """The layout of a source's records; needs a Spark session, which knows its types.
 
     Args:
-        schemas: of formats with ids of schemas, the schemas that are known.
+        schemas: for formats with schema ids, the known schemas.
     """
     return Layout(
         source=source,
@@ -65,21 +64,21 @@ def layout_of(source: Source, schemas: WriterSchemas | None = None) -> Layout:
 
 
 def row_columns(source: Source) -> list[str]:
-    """All columns of a source's rows, those of event time among them."""
+    """All columns of a source's rows, including those of event time."""
     return [*source.row_columns, *(EVENT_COLUMNS if source.has_event_time else ())]
 
 
 def frame_of_records(raw: DataFrame, layout: Layout, start: Start) -> DataFrame:
-    """The rows of a source, parsed where they are: :func:`row_columns`, ``_value`` and ``_dead``, and one row for each
+    """The rows of a source, parsed in tasks of Spark: :func:`row_columns`, ``_value`` and ``_dead``, and one row per
     task with its number of records (:func:`~kappa.wire.batches.counted`).
 
     Args:
-        raw: a Kafka source's columns, read with one task for each partition.
+        raw: columns of a Kafka source, read with one task per partition.
         layout: how keys and values are read.
         start: where the source stands before the first record.
 
     Raises:
-        Terminal: in the job, when the offsets of a partition do not grow within a task.
+        Terminal: in the job, if the offsets of a partition do not grow within a task.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
@@ -98,7 +97,7 @@ def frame_of_records(raw: DataFrame, layout: Layout, start: Start) -> DataFrame:
 
 
 def rows_of_records(records: pa.Table, layout: Layout, start: Start) -> Parsed:
-    """The same rows in memory: no Python worker is started, and Spark runs one job less.
+    """The same rows in memory: no Python worker is started, and Spark runs one job fewer.
 
     Args:
         records: the columns of :func:`columns_to_read`; those of each partition in the order of their offsets.
@@ -125,10 +124,10 @@ def rows_of_records(records: pa.Table, layout: Layout, start: Start) -> Parsed:
 
 
 def unordered(records: DataFrame, layout: Layout) -> DataFrame:
-    """Records in any order as rows: the source's columns, those of the records, and ``_dead``; no event time.
+    """Records in any order as rows: the source's columns, those of the records, and ``_dead``, without event time.
 
     Args:
-        records: with ``_key`` and ``_value`` BINARY, ``_timestamp``, and what else is to stay.
+        records: records with ``_key`` and ``_value`` BINARY, ``_timestamp``, and any columns to keep.
         layout: how keys and values are read.
     """
     from pyspark.sql.types import StructType
@@ -138,13 +137,13 @@ def unordered(records: DataFrame, layout: Layout) -> DataFrame:
 
 
 def parsed_beside(records: DataFrame, layouts: Mapping[str, Layout]) -> DataFrame:
-    """Records as they are, with ``_order_timestamp``, and beside them what layouts make of them, a STRUCT for each
+    """Records as they are, with ``_order_timestamp``, and the results of layouts, a STRUCT for each
     (:func:`~kappa.wire.batches.beside`).
 
     Args:
-        records: with ``_key`` and ``_value`` BINARY, ``_partition``, ``_offset`` and ``_timestamp``, one task for each
-            partition.
-        layouts: by the name of the STRUCT.
+        records: records with ``_key`` and ``_value`` BINARY, ``_partition``, ``_offset`` and ``_timestamp``, one task
+            per partition.
+        layouts: the layouts by the name of the STRUCT.
     """
     from pyspark.sql.types import StructType
 
@@ -158,7 +157,7 @@ def parsed_beside(records: DataFrame, layouts: Mapping[str, Layout]) -> DataFram
 
 
 def columns_to_read(*sources: Source) -> list[SparkColumn]:
-    """The columns that are read of Kafka's: all that one of these sources needs."""
+    """The columns of Kafka to read: all that one of these sources needs."""
     from pyspark.sql import functions as F
 
     has_headers = any(source.headers for source in sources)
@@ -178,12 +177,13 @@ def ids_of(records: pa.Table, source: Source) -> set[int]:
 
 
 def resolved(source: Source, rows: Callable[[WriterSchemas], DataFrame], look_up: LookUp) -> DataFrame:
-    """Rows that are made with the schemas of their records, persisted; made again where a schema was not known yet.
+    """Rows that are made with the schemas of their records, persisted; they are made again if a schema was not known
+    yet.
 
     Args:
         source: how keys and values are read.
-        rows: makes them.
-        look_up: gives the schemas that are known, and those of these ids.
+        rows: function that makes them.
+        look_up: function that gives the known schemas, and those of these ids.
     """
     from pyspark.sql import functions as F
 
@@ -201,8 +201,8 @@ def resolved(source: Source, rows: Callable[[WriterSchemas], DataFrame], look_up
 
 
 def _parsed_fields(records: DataFrame, source: Source) -> list[StructField]:
-    """The columns of :func:`~kappa.wire.batches.reader`, except ``_dead``; all nullable: the row that tells the
-    count has none of them.
+    """The columns of :func:`~kappa.wire.batches.reader`, except ``_dead``; all nullable, because the row with the count
+    has none of them.
     """
     from pyspark.sql.types import StringType, StructField
 
@@ -217,7 +217,7 @@ def _parsed_fields(records: DataFrame, source: Source) -> list[StructField]:
 
 
 def _kind(columns: Iterable[Column]) -> pa.StructType:
-    """Columns as Arrow has them, all nullable."""
+    """Columns as Arrow types, all nullable."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -1,5 +1,5 @@
-"""Event time of archived records, whose rows are in no order; that of a log is made where its records are parsed
-(:mod:`kappa.wire.batches`), and both give the same.
+"""Event time of archived records, whose rows are in no order. For records of a log it is computed while they are parsed
+(:mod:`kappa.wire.batches`); both give the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kappa.wire.running_times import Released
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Largest event time of good rows, in epoch milliseconds: an aggregate for a tally by partition.
+#: Largest event time of good rows, in epoch milliseconds, as an aggregate per partition.
 EVENT_MS = "event_ms"
 
 
@@ -26,7 +26,7 @@ def timed(rows: DataFrame, source: Source, start: Start) -> DataFrame:
     Args:
         rows: parsed records that are not dead letters.
         source: a source with event time.
-        start: where it stands before the first of them.
+        start: its state before the first of them.
     """
     from pyspark.sql import functions as F
 
@@ -41,7 +41,7 @@ def timed(rows: DataFrame, source: Source, start: Start) -> DataFrame:
     needed = _that_may_hold(start.released, start.stream_times)
     floor = _least_sql(needed) if needed else "CAST(NULL AS BIGINT)"
     reached.append(floor)
-    # Null where a partition has had nothing but null values so far.
+    # Null if a partition has had only null values so far.
     with_times = rows.withColumn("_reached", F.expr(f"GREATEST({', '.join(reached)})"))
     event_time = own
     if without is not None and source.time is not None and not source.is_wall_clock:
@@ -64,14 +64,14 @@ def latest_time(source: Source, is_good: str) -> Column:
     """An aggregate: the largest event time of a partition's rows that moves its stream time, epoch milliseconds.
 
     Args:
-        source: the source; for one without event time the aggregate is null.
+        source: the source; without event time the aggregate is null.
         is_good: SQL condition of rows that are not dead letters.
     """
     return _latest(source, is_good, "_event_time")
 
 
 def latest_time_of_archive(source: Source, is_good: str, now_ms: int) -> Column:
-    """The same of rows that have no event time yet."""
+    """The same for rows that have no event time yet."""
     return _latest(source, is_good, _time_sql(source, now_ms))
 
 
@@ -86,7 +86,7 @@ def _latest(source: Source, is_good: str, time: str) -> Column:
 
 
 def _that_may_hold(released: Released, before: Mapping[int, int]) -> Released:
-    """Without those that a partition's stream time, or its frontier, had passed before the slice."""
+    """Entries that a partition's stream time, or its frontier, had not passed before the slice."""
     held = {
         partition: {at: ms for at, ms in by_offset.items() if ms >= before.get(partition, ms)}
         for partition, by_offset in released.items()
@@ -95,7 +95,7 @@ def _that_may_hold(released: Released, before: Mapping[int, int]) -> Released:
 
 
 def _least_sql(released: Released) -> str:
-    """The least time at a record by what holds from its offset or from before, epoch milliseconds; null for none."""
+    """The least time at a record from entries at its offset or before, epoch milliseconds; null if there is none."""
     by_partition = ", ".join(
         f"{partition}, array({', '.join(f'struct({at}L AS at, {ms}L AS ms)' for at, ms in sorted(by_offset.items()))})"
         for partition, by_offset in sorted(released.items())
@@ -105,7 +105,7 @@ def _least_sql(released: Released) -> str:
 
 
 def _time_sql(source: Source, now_ms: int) -> str:
-    """The event time of a row by the record alone; that of Kafka where it has none."""
+    """The event time of a row from the record alone; Kafka's timestamp if it has none."""
     if source.time is None:
         return "_timestamp"
     if source.is_wall_clock:

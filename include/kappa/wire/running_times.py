@@ -22,7 +22,7 @@ Released = Mapping[int, Mapping[int, int]]
 
 
 class RunningMaximum:
-    """Largest timestamp so far of each partition, in microseconds; carries over from batch to batch.
+    """Largest timestamp so far of each partition, in microseconds, kept from batch to batch.
 
     Spark's Kafka reader gives a task the records of one partition in the order of their offsets, and a partition to one
     task, as long as neither ``minPartitions`` nor ``maxRecordsPerPartition`` is set. The order is checked here.
@@ -56,10 +56,10 @@ class RunningMaximum:
 
 
 class StreamTime:
-    """Stream time of each partition, in microseconds; carries over from batch to batch.
+    """Stream time of each partition, in microseconds, kept from batch to batch.
 
-    Good records with a value move it, and releases. A null value, a dead letter and whatever else has no event time of
-    its own do not.
+    Good records with a value and releases move it. Null values, dead letters and other records without an event time of
+    their own do not.
 
     Args:
         before: partition -> stream time before the first record, epoch milliseconds.
@@ -71,16 +71,17 @@ class StreamTime:
         self._released = released
 
     def follow(self, partitions: Ints, offsets: Ints, own: Ints, moves: Mask) -> tuple[Ints, Mask]:
-        """The stream time at each of the next records, and whether it stands where a release put it.
+        """The stream time at each of the next records, and whether a release has set it.
 
         Args:
             partitions: the records' partitions.
-            offsets: and their offsets.
-            own: event time of each record, epoch microseconds; means nothing where a record does not move.
+            offsets: the records' offsets.
+            own: event time of each record, epoch microseconds; without meaning for records that do not move stream
+                time.
             moves: which records move the stream time.
 
         Returns:
-            Epoch microseconds, the least number where there is no stream time yet; whether it is a release's.
+            Epoch microseconds, or the least number while there is no stream time; and whether it comes from a release.
         """
         reached = np.where(moves, own, NEVER)
         is_released = np.zeros(len(own), dtype=np.bool_)
@@ -111,7 +112,7 @@ def runs(partitions: Ints) -> Iterator[tuple[int, int]]:
 
 
 def least_times(by_offset: Mapping[int, int], offsets: Ints) -> Ints:
-    """The least time at each of these offsets, microseconds; the least number where none holds yet."""
+    """The least time at each of these offsets, microseconds; the least number if none applies yet."""
     at = np.array(sorted(by_offset), dtype=np.int64)
     least = np.array([NEVER, *(by_offset[offset] * 1000 for offset in at)], dtype=np.int64)
     times: Ints = np.maximum.accumulate(least)[np.searchsorted(at, offsets, side="right")]

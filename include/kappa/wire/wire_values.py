@@ -1,4 +1,4 @@
-"""Rows as values that begin with the id of a schema, in Confluent's wire format, and such values as Python has them."""
+"""Rows as values that begin with the id of a schema, in Confluent's wire format, and such values as Python objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER = 5
 
 
 def encoder(number: int, schema: WriterSchema, columns: Sequence[str]) -> Encode:
-    """An encoder of these columns of rows with a schema: Avro, or JSON as topics without a schema have it.
+    """An encoder of these columns of rows with a schema: Avro, or JSON as in topics without a schema.
 
     Args:
         number: the schema's id.
@@ -35,7 +35,7 @@ def encoder(number: int, schema: WriterSchema, columns: Sequence[str]) -> Encode
 
 
 def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
-    """A decoder of values that :func:`encoder` wrote with one of these schemas; others as they are."""
+    """A decoder of values that :func:`encoder` wrote with one of these schemas; other values stay as they are."""
     avro = avro_values.decoder({number: one for number, one in schemas.items() if one.kind == "AVRO"})
     json_ids = {number for number, one in schemas.items() if one.kind == "JSON"}
 

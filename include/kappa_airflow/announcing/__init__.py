@@ -1,1 +1,1 @@
-"""Asset events for what became live."""
+"""Asset events for epochs that go live."""

@@ -1,6 +1,6 @@
-"""How moves become asset events, each exactly once: a watcher wakes a task, which announces what is not announced yet.
+"""How moves become asset events, each exactly once: a watcher wakes a task, which announces the new ones.
 
-A watcher alone would tell a move twice, or never, where the triggerer dies between an event and its own bookmark. Here
+A watcher alone would announce a move twice or never if the triggerer died between an event and its own bookmark. Here
 it only wakes. The task looks up which moves the stored events name, and Airflow stores its new events in the
 transaction that makes the task a success.
 """
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 ANNOUNCED = AssetAlias("kappa_served_tables")
 #: Key of the bookmark in the state store of the asset that wakes the task.
 BOOKMARK = "announced_up_to"
-#: Events that are looked at for the last one announced: those of some moves.
+#: Number of stored events that are searched for the last announced one: those of several moves.
 _LOOKED_AT = 200
 
 
 class MovesTrigger(BaseEventTrigger):
-    """Wakes DAGs that are scheduled by its asset when readers were moved or rows backfilled, by whomever.
+    """Wakes DAGs that its asset schedules after any move of readers or backfill of rows, whoever made it.
 
-    It tells the last position in the record of epochs when it begins and each time that changes: after a triggerer
-    died, at least once. It reads what was added since its last look, some milliseconds in a thread. What it cannot read
-    is told in the log, once, and looked at again.
+    It emits the last position in the record of epochs when it begins and each time that changes; after the death of a
+    triggerer at least once. Each look reads the added events, for some milliseconds in a thread. An error in reading is
+    logged once, and the next look tries again.
 
     Args:
         poll_seconds: time between two looks.
@@ -55,7 +55,7 @@ class MovesTrigger(BaseEventTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {"poll_seconds": self.poll_seconds}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Tell where the record stands, whenever that is another place."""
+        """Emit the position of the record whenever it changes."""
         from kappa.config import Config
         from kappa.record.epochs import Epochs
 
@@ -71,7 +71,7 @@ class MovesTrigger(BaseEventTrigger):
     def _look(self, epochs: Epochs) -> int | None:
         try:
             position = last(epochs.events())
-        except Exception as error:  # also a disk that fails: Airflow starts a watcher that ended no second time
+        except Exception as error:  # even a disk that fails: Airflow does not restart a watcher that ended
             words = f"{type(error).__name__}: {first_line(error)}"
             if words != self._trouble:
                 self.log.warning("%s. Looking again every %s s.", words, self.poll_seconds)
@@ -82,20 +82,20 @@ class MovesTrigger(BaseEventTrigger):
 
 
 def moves(poll_seconds: float = 5.0) -> Asset:
-    """The asset that changes when the record of moves does."""
+    """The asset that changes with the record of moves."""
     watcher = AssetWatcher(name="record_of_epochs", trigger=MovesTrigger(poll_seconds=poll_seconds))
     return Asset(name="kappa_moves", uri="kappa://moves", watchers=[watcher])
 
 
 class Announce(BaseOperator):
-    """Emits an asset event for each served table of each move and backfill that was not announced yet.
+    """Emits an asset event for each served table of each move and backfill that has not been announced yet.
 
-    Exactly once: what was announced is what the stored events say, and Airflow stores the events of a task in the
-    transaction that ends it. Killed, or cleared, it announces what is missing and nothing else. There must not be two
-    at a time. Where events were removed by ``airflow db clean`` the bookmark of the run before counts.
+    Exactly once: the stored events decide what was announced, and Airflow stores the events of a task in the
+    transaction that ends it. A task that was killed or cleared announces only what is missing. There must not be two at
+    a time. Where ``airflow db clean`` removed events, the bookmark of the previous run counts.
 
-    Where nothing was ever announced, only what is live is. So it is in another lake. In one that was put back from a
-    copy it is what came after the copy: a bookmark is of a lake and of the event at its place, and counts for no other.
+    The first run announces only the live epochs, and so does the first one in another lake. In a lake that was restored
+    from a copy, events after the copy count: a bookmark belongs to one lake and to the event at its place.
     """
 
     ui_color = "#f2dede"
@@ -122,12 +122,12 @@ class Announce(BaseOperator):
         after = max((one.n for one in bookmarks if one.is_of(lake, events)), default=None)
         if bookmarks and after is None:
             self.log.warning(
-                "What was announced, up to position %s, is of another record of epochs: the lake is new, or was put "
-                "back from a copy. What is live is announced.",
+                "The announcements up to position %s belong to another record of epochs: the lake is new, or was "
+                "restored from a copy. The live epochs are announced.",
                 max(one.n for one in bookmarks),
             )
         news = announcements(events, after=after)
-        # Only of what is stored for certain: the events below are not before this task is a success.
+        # Only up to events that are stored for certain: the events below are stored when this task succeeds.
         safe = after if after is not None else None if news else last(events)
         if safe is not None and (mark := Bookmark.at_place(lake, events, safe).to_dict()) != bookmark:
             state.set(BOOKMARK, mark)

@@ -1,4 +1,4 @@
-"""Asset events of served tables: what each move of readers and each backfill on record says to DAGs downstream. Pure.
+"""Asset events of served tables: the message of each recorded move and backfill to DAGs downstream. Pure.
 
 An asset of a table has the name ``kappa/<topology>/<table>``: :func:`served`.
 """
@@ -24,7 +24,7 @@ def served(topology: str, name: str) -> Asset:
 
     Args:
         topology: the topology's name.
-        name: of its table or append output.
+        name: the name of its table or append output.
 
     Examples:
         >>> served("retail.loyalty", "rewards").uri
@@ -40,7 +40,7 @@ class Announcement:
     Attributes:
         topology: the topology's name.
         table: its table or append output.
-        extra: what the event says: plain values.
+        extra: content of the event, as plain values.
     """
 
     topology: str
@@ -58,10 +58,10 @@ class Bookmark:
     """The last event that was announced.
 
     Attributes:
-        lake: id of the lake; empty where a bookmark of earlier code does not say it.
+        lake: id of the lake; empty in bookmarks of earlier code.
         n: place of the event in the record of epochs; 0 for none.
-        at: when it was put there, by which the events of two records at one place are told apart; empty where that is
-            not known.
+        at: when it was recorded, which tells apart the events of two records at one place; empty where that is not
+            known.
     """
 
     lake: str
@@ -70,7 +70,7 @@ class Bookmark:
 
     @classmethod
     def of(cls, value: Mapping[str, Any] | int) -> Bookmark:
-        """Read what :meth:`to_dict` wrote, an asset event says, or earlier code kept: a number."""
+        """Read what :meth:`to_dict` wrote, the content of an asset event, or the number that earlier code kept."""
         if isinstance(value, Mapping):
             return cls(lake=str(value.get("lake") or ""), n=int(value["n"]), at=str(value.get("at") or ""))
         return cls(lake="", n=int(value), at="")
@@ -81,7 +81,7 @@ class Bookmark:
         return cls(lake=lake, n=n, at=next((event.at.isoformat() for event in events if event.n == n), ""))
 
     def is_of(self, lake: str, events: Sequence[Event]) -> bool:
-        """Whether a record is the one that this is a place in."""
+        """Whether this is a place in that record."""
         if self.lake not in ("", lake):
             return False
         if self.n == 0:
@@ -100,12 +100,12 @@ def last(events: Sequence[Event]) -> int:
 
 
 def announcements(events: Sequence[Event], *, after: int | None) -> tuple[Announcement, ...]:
-    """What is to be announced, oldest first.
+    """The events to announce, oldest first.
 
     Args:
         events: the whole record of epochs.
-        after: position of the last event that was announced; None where none ever was: then only the last move of each
-            topology counts, which is what is live.
+        after: position of the last event that was announced; None if there is none: then only the last move of each
+            topology counts, which made it live.
     """
     news: list[Announcement] = []
     from kappa.record.moves import rollbacks
@@ -180,7 +180,7 @@ def _tables(events: Sequence[Event], epoch: int) -> list[str]:
 
 
 def _differences(events: Sequence[Event], pair: set[int | None]) -> dict[str, dict[str, Any]]:
-    """Table -> how it differed when the two epochs were compared last: counts, of ``live`` and ``candidate``."""
+    """Table -> its difference in the last comparison of the two epochs: counts for ``live`` and ``candidate``."""
     for event in reversed(events):
         report = json.loads(event.detail.get("report") or "{}") if event.event == "verified" else {}
         if report and {report["live_epoch"], report["candidate_epoch"]} == pair:

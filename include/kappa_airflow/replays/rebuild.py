@@ -44,7 +44,7 @@ class PlanRebuild(PlanReplay):
 
 
 class ConfirmTakeover(Confirm):
-    """Asks before a rebuild ends an epoch of a lake that was lost; a rebuild beside a live epoch is not asked about.
+    """Asks before a rebuild ends an epoch of a lost lake; a rebuild beside a live epoch needs no question.
 
     Args:
         plan: the plan as JSON.
@@ -60,13 +60,13 @@ class ConfirmTakeover(Confirm):
         """Ask, if the lake has no live epoch of the topology."""
         plan = plan_of(self.plan)
         if plan.live_epoch is not None:
-            self.log.info("Epoch %s is live and goes on: there is nothing to confirm.", plan.live_epoch)
+            self.log.info("Epoch %s is live and continues: there is nothing to confirm.", plan.live_epoch)
             return {"answer": "approved", "by": "nobody was asked", "shown": {"plan": plan.id}}
         self.what = f"Take {plan.topology} over in this lake?"
         self.lines = [
             f"This lake has no live epoch of {plan.topology}. Epoch {plan.epoch} is folded from the changelog of epoch "
-            f"{plan.seed_epoch} and goes live by itself.",
-            f"Epoch {plan.seed_epoch} is ended for good, also where its driver runs on another lake.",
+            f"{plan.seed_epoch} and goes live automatically.",
+            f"Epoch {plan.seed_epoch} ends permanently, even if its driver runs on another lake.",
             "Rows of append outputs are not in a changelog: a replay computes them again.",
         ]
         return super().execute(context)
@@ -78,15 +78,15 @@ class ConfirmTakeover(Confirm):
     def _check(self, shown: Mapping[str, Any]) -> None:
         if shown != self._terms():
             raise AirflowFailException(
-                "The plan is another one than the question showed. Nothing was changed. Clear this task to ask again."
+                "The plan is not the one that the question showed. Nothing was changed. Clear this task to ask again."
             )
 
 
 class StartRebuild(StartReplay):
-    """Records the plan as an epoch and asks for its driver; ends the epoch that sent last where the lake was lost.
+    """Records the plan as an epoch and asks for its driver; ends the epoch that sent last if the lake was lost.
 
-    Idempotent. After the end of the other epoch it plans again, since what that one committed last counts, and keeps
-    that plan with the task before anything is recorded.
+    Idempotent. After the end of the other epoch it plans again, because that epoch's last commit counts, and keeps that
+    plan with the task before anything is recorded.
 
     Args:
         answer: what the task that asked returned.
@@ -103,7 +103,7 @@ class StartRebuild(StartReplay):
 
         Raises:
             AirflowSkipException: it was rejected, or the form asks for the plan only.
-            AirflowFailException: it is refused, or it is not what was shown.
+            AirflowFailException: it is refused, or something has changed since it was shown.
         """
         skip_rejected(self.log, self.answer, "nothing was changed")
         if self.answer.get("shown") != {"plan": plan_of(self.plan).id}:
@@ -113,7 +113,7 @@ class StartRebuild(StartReplay):
         return super().execute(context)
 
     def final(self, context: Context, plan: ReplayPlan) -> ReplayPlan:
-        """The plan that is recorded: the same, or the one after the other epoch ended."""
+        """The plan to record: the same, or the one made after the end of the other epoch."""
         from kappa import control
 
         if plan.live_epoch is not None:
@@ -133,10 +133,11 @@ class StartRebuild(StartReplay):
         return again
 
     def _check_standing(self, config: Config, plan: ReplayPlan) -> None:
-        """Before an epoch is ended for good: this lake has no live one by now, and no other one sent last.
+        """Check, before an epoch is ended permanently, that this lake has no live one and that no other one has sent
+        since.
 
         Raises:
-            MoveRefusedError: it is not what was shown.
+            MoveRefusedError: something has changed since it was shown.
         """
         from kappa import control
         from kappa.replay.starts import FromMarker
@@ -145,8 +146,9 @@ class StartRebuild(StartReplay):
         request = control.rebuild_request(config, plan.topology, actor=plan.request.actor, reason=plan.request.reason)
         changes = [f"epoch {live} is live in this lake"] if live is not None else []
         if request.start != FromMarker(epoch=plan.seed_epoch):
-            changes.append(f"another epoch sent last than epoch {plan.seed_epoch}, which was shown")
+            changes.append(f"the epoch that sent last is not epoch {plan.seed_epoch}, which was shown")
         if changes:
             raise MoveRefusedError(
-                f"{plan.topology!r} is not what was shown: {'; '.join(changes)}. Nothing was ended. Trigger a new run."
+                f"{plan.topology!r} has changed since it was shown: {'; '.join(changes)}. Nothing was ended. Trigger a "
+                "new run."
             )

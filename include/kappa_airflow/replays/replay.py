@@ -1,4 +1,4 @@
-"""The tasks of a replay, of one topology or of several, in the order of the DAG. Each is safe to clear."""
+"""The tasks of a replay of one topology or several, in the order of the DAG. Each is safe to clear."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from kappa.replay.plan import ReplayPlan
     from kappa.replay.request import ReplayRequest
 
-#: Restarts in a row, without one that held, after which a candidate's driver is given up.
+#: Consecutive restarts, none of which lasted, after which a candidate's driver is given up.
 MOST_RESTARTS = 8
 
-#: Under which a run keeps its plan.
+#: Key under which a run keeps its plan.
 PLAN_KEY = "kappa_plan"
 
 
 def explain(log: Any, plan: ReplayPlan) -> None:
-    """Log a plan; what it warns of as warnings.
+    """Log a plan, with its warnings as warnings.
 
     Raises:
         AirflowFailException: it is refused.
@@ -56,12 +56,12 @@ def explain(log: Any, plan: ReplayPlan) -> None:
 
 
 class PlanReplay(TopologyTask):
-    """Makes the plan that the form asks for, logs it, and returns it as JSON. Changes nothing.
+    """Makes the plan for the form, logs it, and returns it as JSON. Changes nothing.
 
-    One run has one plan: cleared, the task returns the plan that it made before, so that a replay that was started
-    goes on. A refused plan is not kept; clear the task to plan again once its cause is gone. It does not check that
-    the log still holds what a kept plan reads: the replay itself does. Of several topologies nothing starts before
-    all are planned.
+    One run has one plan: a cleared task returns the plan that it made before, so that a started replay continues. A
+    refused plan is not kept; clear the task to plan again once the cause is gone. The task does not check that the log
+    still has the records of a kept plan; the replay itself does. With several topologies, nothing starts before all are
+    planned.
     """
 
     def execute(self, context: Context) -> str:
@@ -75,7 +75,7 @@ class PlanReplay(TopologyTask):
         store = context.get("task_state_store")
         plan_text = store.get(PLAN_KEY) if store is not None else None
         if isinstance(plan_text, str):
-            self.log.info("This run has its plan already; for a new plan trigger a new run.")
+            self.log.info("This run already has its plan; for a new plan trigger a new run.")
             return plan_text
         with terminal_errors_fail():
             config = self._config()
@@ -87,7 +87,7 @@ class PlanReplay(TopologyTask):
         return text
 
     def request(self, context: Context, config: Config) -> ReplayRequest:
-        """What is asked for: what the form says.
+        """The request that the form makes.
 
         Raises:
             UsageError: the form is wrong.
@@ -104,7 +104,8 @@ class PlanReplay(TopologyTask):
 
 
 class StartReplay(ReplayTask):
-    """Records the plan as a candidate epoch, asks for its driver, and returns both. Idempotent for one plan.
+    """Records the plan as a candidate epoch, requests its driver, and returns the topology and the epoch. Idempotent
+    for one plan.
 
     Args:
         plan: the plan as JSON, as :class:`PlanReplay` returns it.
@@ -122,11 +123,11 @@ class StartReplay(ReplayTask):
         return plan_of(self.plan).topology
 
     def final(self, context: Context, plan: ReplayPlan) -> ReplayPlan:
-        """The plan that is recorded: the one that was made."""
+        """The plan to record: the one that was made."""
         return plan
 
     def author(self, context: Context) -> str:
-        """What is on record as the author of the epoch."""
+        """The recorded author of the epoch."""
         return actor(context)
 
     def execute(self, context: Context) -> Member:
@@ -147,8 +148,8 @@ class StartReplay(ReplayTask):
             others = sorted({one.topology for one in plan.bound.values()} & set(named))
             if others:
                 raise AirflowFailException(
-                    f"{plan.topology} reads a topic of {', '.join(others)}, and its candidate would read the epoch "
-                    f"that is live now. Replay {others[0]} first, then kappa replay {plan.topology} --upstream "
+                    f"{plan.topology} reads a topic of {', '.join(others)}, and its candidate would read the present "
+                    f"live epoch. Replay {others[0]} first, then kappa replay {plan.topology} --upstream "
                     f"{others[0]}=EPOCH --execute; DAG joint_cutover moves readers of both."
                 )
             plan = self.final(context, plan)
@@ -158,26 +159,26 @@ class StartReplay(ReplayTask):
 
 
 def plan_of(text: str) -> ReplayPlan:
-    """A plan that a task handed on."""
+    """A plan that a task returned."""
     from kappa.replay.plan import ReplayPlan
 
     return ReplayPlan.from_json(text)
 
 
 class AwaitStage(ReplayTask):
-    """Waits until a member has arrived at a stage; starts its driver again, with growing pauses, when it dies.
+    """Waits until a member has reached a stage; restarts a dead driver with growing pauses.
 
-    Arrived or past it already, it ends at once. It changes nothing else, and never stops a driver.
+    If the stage is reached or passed, it ends immediately. It changes nothing else, and never stops a driver.
 
     Args:
-        members: a topology and its epoch; of several that arrive in one commit it waits for the first.
+        members: a topology and its epoch; if several arrive in one commit, it waits for the first.
         stage: name of the stage.
         poll_seconds: time between two looks.
     """
 
     template_fields: Sequence[str] = ("members",)
 
-    #: Seconds after which the task looks whether something is amiss; ``None`` for never.
+    #: Seconds after which the task checks whether something is wrong; ``None`` for never.
     late_seconds: ClassVar[float | None] = None
 
     def __init__(self, *, members: Any, stage: str, poll_seconds: float = 2.0, **kwargs: Any) -> None:
@@ -205,20 +206,22 @@ class AwaitStage(ReplayTask):
         return self._await(context, self._config(), restarts=0)
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
-        """Act on what the trigger saw.
+        """Act on the event of the trigger.
 
         Raises:
-            AirflowFailException: the epoch will not get there, its driver is stuck, or died too often.
+            AirflowFailException: the epoch will not get there, its driver is stuck, or it died too often.
         """
         if event["event"] != "dead":
             return self._finish(event)
         restarts, message = event["restarts"] + 1, event["message"]
         if restarts > MOST_RESTARTS:
             raise AirflowFailException(
-                f"Driver of {self.topology} epoch {self.epoch} died {restarts} times in a row. {message} "
-                "Its log says why. Clear this task to go on, or abort the epoch."
+                f"Driver of {self.topology} epoch {self.epoch} died {restarts} times in a row. {message} Its log says "
+                "why. Clear this task to continue, or abort the epoch."
             )
-        self.log.warning("Driver of epoch %s is dead, start %s in a row. %s", self.epoch, restarts, message)
+        self.log.warning(
+            "The driver of epoch %s is dead; this is restart %s in a row. %s", self.epoch, restarts, message
+        )
         return self._await(context, self._config(), restarts=restarts)
 
     def _await(self, context: Context, config: Config, *, restarts: int) -> Any:
@@ -244,21 +247,21 @@ class AwaitStage(ReplayTask):
 
     def _finish(self, event: dict[str, Any]) -> Any:
         if event["event"] != "arrived":
-            what = f"{self.topology} epoch {self.epoch} does not get to {self.stage}"
+            what = f"{self.topology} epoch {self.epoch} will not reach {self.stage}"
             raise AirflowFailException(f"{what}. {event['message']}")
         self.log.info("%s", event["message"])
 
 
 class CutOver(AwaitStage):
-    """Moves readers to candidates, of several in one commit, and waits until they are there.
+    """Moves readers to candidates, for several topologies in one commit, and waits for the move.
 
-    It is skipped where the form or an answer says so. A live driver that got no answer in time withdraws its handover
-    and goes on; so as long as readers have not been moved, the task asks again every few seconds, which also starts a
-    driver that died. Asking again for a move that was made changes nothing. An epoch that was live and was rolled back
+    It is skipped if the form or an answer says so. A live driver that gets no answer in time withdraws its handover and
+    continues. So the task repeats its request every few seconds until readers are moved, which also starts a driver
+    that died. Repeating the request after the move changes nothing. An epoch that was live and has been rolled back
     since is left alone: clearing an old task must not undo a later rollback.
 
     Args:
-        answer: what the task that asked for an approval or a confirmation returned.
+        answer: result of the task that asked for an approval or a confirmation.
     """
 
     template_fields: Sequence[str] = ("members", "answer")
@@ -283,8 +286,9 @@ class CutOver(AwaitStage):
         if then_in(context) == Then.KEEP:
             skip(
                 self.log,
-                f"The form does not ask for it: readers stay, and {in_words(members)} is kept up to date beside what "
-                f"is live. DAG {dag_id('cutover', members)} moves readers later, or: kappa cutover {named} --execute",
+                f"The form does not ask for a cutover: readers stay, and {in_words(members)} is kept up to date beside "
+                f"what is live. DAG {dag_id('cutover', members)} moves readers later, or: kappa cutover {named} "
+                "--execute",
             )
         skip_rejected(self.log, self.answer, "readers stay where they are")
         config = self._config()
@@ -293,13 +297,13 @@ class CutOver(AwaitStage):
                 progress = control.progress(config, name, epoch)
                 if progress.stage is Stage.RETIRED and not progress.is_recalled:
                     raise AirflowFailException(
-                        f"Epoch {epoch} of {name} was live and is retired since. Clearing this task does not bring it "
-                        f"back; DAG {dag_id('rollback', members)} does, or `kappa rollback {named} --execute`."
+                        f"Epoch {epoch} of {name} was live and has been retired since. Clearing this task does not "
+                        f"bring it back; DAG {dag_id('rollback', members)} does, or `kappa rollback {named} --execute`."
                     )
         return self._ask(context, config, restarts=0)
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
-        """Act on what the trigger saw.
+        """Act on the event of the trigger.
 
         Raises:
             AirflowFailException: the move is refused, or the epochs will not get there.

@@ -55,7 +55,7 @@ class ReportLink(BaseOperatorLink):
     name = "Report"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """The page's address; of several topologies that of all of them."""
+        """The page's address; for several topologies, that of the page of all."""
         task: Any = operator  # a task of a replay, its templates rendered
         (name, epoch), *others = members_of(task.members).items()
         return str(VIEW["href"]) if others else report_path(name, epoch)

@@ -1,4 +1,4 @@
-"""Scheduled reprocessing: recompute, compare with what is live, report; the tasks of ``reprocess__*``.
+"""Scheduled reprocessing: the tasks of ``reprocess__*``, which recompute, compare with the live epoch and report.
 
 Each is safe to clear.
 """
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from kappa.record.epoch_record import TopologyRecord
     from kappa.replay.request import ReplayRequest
 
-#: What is on record as the author of the epochs that a schedule makes.
+#: The recorded author of epochs that a schedule makes.
 AUTHOR = "airflow:reprocess"
 
 
 class PlanReprocess(PlanReplay):
-    """Plans the replay of a scheduled run, and returns it as JSON; the candidate of the run before it is removed first.
+    """Plans the replay of a scheduled run, and returns it as JSON; the candidate of the previous run is removed first.
 
-    One run has one plan: cleared, the task returns the plan that it made before. A candidate that another made, or that
-    somebody approves, brings back or moves readers to, is left alone, and the run is skipped.
+    One run has one plan: a cleared task returns the plan that it made before. A candidate with another author, or one
+    that a person approves, brings back or makes live, is left alone, and the run is skipped.
 
     Args:
         savepoint: name of the savepoint that it starts from; empty for the beginning.
@@ -44,7 +44,7 @@ class PlanReprocess(PlanReplay):
         self.savepoint = savepoint
 
     def request(self, context: Context, config: Config) -> ReplayRequest:
-        """A replay of everything, or from the savepoint, once there is room for its candidate.
+        """A replay of everything, or from the savepoint, once no other candidate is in its way.
 
         Raises:
             AirflowSkipException: there is nothing to compare with, or another epoch is being built.
@@ -63,7 +63,7 @@ class PlanReprocess(PlanReplay):
         )
 
     def _make_room(self, config: Config, why: str) -> None:
-        """Remove the candidate that this schedule left; leave the run where another made one."""
+        """Remove the candidate that this schedule left; skip the run if there is a candidate of another author."""
         from kappa import control
         from kappa.control.plans.premise import Premise
 
@@ -87,8 +87,8 @@ class PlanReprocess(PlanReplay):
         if moving:
             skip(
                 self.log,
-                f"Epoch {candidate.epoch} of {self.topology}, which a run before made, {moving}: it is left alone, and "
-                "this run compares nothing. The next run after that is over compares again.",
+                f"Epoch {candidate.epoch} of {self.topology}, which an earlier run made, {moving}: it is left alone, "
+                "and this run compares nothing. The first run after that compares again.",
             )
         try:
             control.abort(
@@ -99,13 +99,13 @@ class PlanReprocess(PlanReplay):
                 reason=why,
                 premise=Premise.of(topology_record, candidate.epoch),
             )
-        except MoveRefusedError as error:  # somebody was faster
+        except MoveRefusedError as error:  # a person was faster
             skip(self.log, f"{error} Epoch {candidate.epoch} is left alone, and this run compares nothing.")
-        self.log.info("Epoch %s of the run before is removed: this run replaces it.", candidate.epoch)
+        self.log.info("Epoch %s of the previous run is removed: this run replaces it.", candidate.epoch)
 
 
 def being_moved(record: TopologyRecord, epoch: int) -> str:
-    """What a person does with an epoch of the schedule at the moment, in words; empty where nobody touches it."""
+    """What a person is doing with an epoch of the schedule, in words; empty if nothing."""
     epoch_record, handover = record.epoch(epoch), record.handover
     if handover is not None and handover.epoch == epoch:
         return f"is being made live, as {handover.actor} asked at {handover.at:%Y-%m-%d %H:%M} UTC"
@@ -119,7 +119,7 @@ def being_moved(record: TopologyRecord, epoch: int) -> str:
         if event.event == "rejected":
             break
         if event.event == "reopened":
-            return f"was taken up again by {event.actor} at {event.at:%Y-%m-%d %H:%M} UTC"
+            return f"was resumed by {event.actor} at {event.at:%Y-%m-%d %H:%M} UTC"
         if event.event == "asked" and event.detail["until"] > clock.now().isoformat():
             return f"waits for an approval until {event.detail['until']:.16} UTC"
     return ""
@@ -134,10 +134,11 @@ class StartReprocess(StartReplay):
 
 
 class Conclude(TopologyTask):
-    """Drops a candidate that is the same as what is live; fails where it differs, and leaves the candidate for a look.
+    """Drops a candidate that is the same as the live epoch; fails if it differs, and keeps the candidate for
+    inspection.
 
     Args:
-        verification: what task ``verified`` returned.
+        verification: result of task ``verified``.
     """
 
     template_fields: Sequence[str] = ("verification",)
@@ -150,7 +151,7 @@ class Conclude(TopologyTask):
         """Return the verdict.
 
         Raises:
-            AirflowFailException: the candidate differs from what is live.
+            AirflowFailException: the candidate differs from the live epoch.
         """
 
         epoch, verdict = int(self.verification["epoch"]), self.verification["verdict"]
@@ -167,7 +168,7 @@ class Conclude(TopologyTask):
         )
 
     def _drop(self, epoch: int) -> None:
-        """Remove a candidate that is the same, unless somebody wants it all the same."""
+        """Remove a candidate that is the same, unless a person has decided to use it."""
         from kappa import control
         from kappa.control.plans.premise import Premise
 

@@ -1,4 +1,4 @@
-"""What an epoch's progress means to a task that waits for a stage."""
+"""What an epoch's progress means for a task that waits for a stage."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ORDER = (*STAGES, Stage.RETIRED)
 
 
 def arrival(progress: Progress, stage: Stage) -> dict[str, Any] | None:
-    """Whether the epoch is at the stage or past it, will never be, or is (``None``) still on its way.
+    """Whether the epoch has reached the stage, will never reach it, or (``None``) is still on its way.
 
-    A failed verdict ends the way before the cutover: from ``VERIFIED`` on no task may wait for it.
+    With a failed verdict an epoch is never cut over: after ``VERIFIED`` no task may wait for it.
     """
     current = progress.stage
     if current is Stage.RETIRED and progress.is_recalled:

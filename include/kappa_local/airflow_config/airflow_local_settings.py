@@ -1,7 +1,7 @@
 """Airflow's metadata in SQLite: a savepoint begins with the write lock. Airflow imports this by its name.
 
-A savepoint outside of a transaction begins one that reads. Its first write fails at once, however long the timeout is,
-when another process wrote in between: ``airflow backfill create`` ends in the middle beside a scheduler that is busy
+A savepoint outside a transaction begins a reading one. If another process wrote in between, its first write fails
+immediately, however long the timeout is: ``airflow backfill create`` ends in the middle beside a busy scheduler
 (apache/airflow issue 66726).
 """
 

@@ -15,12 +15,13 @@ from kappa_local.generators.draws import Block, Made
 CUSTOMERS = "customers"
 _FIRST = ("Sally", "George", "Edward", "Anne", "Asha", "Ravi", "Meera", "Jürgen")
 _LAST = ("Thomas", "Bailey", "Walker", "Kretchmar", "Nair", "Shah", "Iyer", "Groß")
-#: So many customers change at a time, and each so often.
+#: Number of customers that change at a time, and of changes of each.
 _LANES, _EVENTS = 50, 6
 
 
 def changes(block: Block) -> Iterator[Made]:
-    """Change events by primary key. A customer is created, changed and, one in two, deleted: then a null value follows.
+    """Change events by primary key. A customer is created and changed. One in two is then deleted, and a null value
+    follows.
 
     The first customers come from a snapshot (``op`` is ``r``).
     """
@@ -46,7 +47,7 @@ def _change(op: str, before: Any, after: Any, time: int, at: int) -> Mapping[str
 
 
 def _customer(id: int, version: int) -> Mapping[str, Any]:
-    """A customer's row after this many changes: the address of the mail changes."""
+    """A customer's row after this many changes of the mail address."""
     first, last = _FIRST[id % len(_FIRST)], _LAST[id // len(_FIRST) % len(_LAST)]
     host = "Example.com" if version % 3 == 2 else "example.com"
     return {"id": id, "first_name": first, "last_name": last, "email": f"{first}.{id}.{version}@{host}"}

@@ -1,4 +1,4 @@
-"""Records made from a seed: pure, and the same for an index whatever was asked before."""
+"""Records from a seed: pure, and equal for equal indexes, whatever was generated before."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kappa.errors import UsageError
 Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 
-#: (key, value, timestamp in ms since 1970): what a Kafka record is made of. Some have no key; a null value deletes one.
+#: Parts of a Kafka record: (key, value, timestamp in ms since 1970). Some have no key; a null value deletes a key.
 Generated = tuple[bytes | None, bytes | None, int]
-#: Key and value as a scenario makes them; a mapping becomes JSON.
+#: Key and value from a scenario; a mapping becomes JSON.
 Made = tuple[bytes | None, Mapping[str, Any] | bytes | None]
 
 DEFAULT_START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -35,13 +35,13 @@ class Course(ABC):
     """An endless, seeded sequence of records: their number, their times, and how many are bad.
 
     Attributes:
-        seed: another seed, other records.
+        seed: another seed gives other records.
         bad_share: share of values that no reader of the schema accepts.
         out_of_order: share whose time is shifted back by up to ``lateness``; one in fifty of them is rogue: years away.
         lateness: the longest ordinary shift.
         rogue_future: whether half of the rogue times lie in the future instead of the past.
         start_time: time of record 0.
-        time_step: time between a record and the next one.
+        time_step: time between one record and the next.
     """
 
     seed: int = 1
@@ -69,7 +69,7 @@ class Course(ABC):
             yield from self._block(np.arange(block, min(stop, block + _BLOCK), dtype=np.int64))
 
     def bad(self, start: int, stop: int) -> int:
-        """How many of those records are bad on purpose."""
+        """Number of those records that are intentionally bad."""
         return int(np.count_nonzero(self._is_bad(np.arange(start, stop, dtype=np.int64))))
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Course(ABC):
         return _unit(self._bits(index, 1)) < int(self.bad_share * _UNIT)
 
     def _times(self, index: Ints) -> Ints:
-        """Times in ms; a shift never leads before 1970."""
+        """Times in ms; no shift leads to a time before 1970."""
         step_us = self.time_step // timedelta(microseconds=1)
         times: Ints = (self.start_time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
             milliseconds=1
@@ -103,7 +103,7 @@ class Course(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The indexes of some records, and what was drawn for them.
+    """The indexes of some records, and the random draws for them.
 
     Attributes:
         index: their indexes.
@@ -119,8 +119,8 @@ class Block:
         """A number from 0 to ``size - 1`` for each record.
 
         Args:
-            field: what is drawn, 1 to 200; equal fields of equal indexes are equal.
-            size: how many numbers there are.
+            field: number of the draw, 1 to 200; equal fields of equal indexes are equal.
+            size: number of possible results.
             of: draw for these indexes instead of the records' own.
         """
         return part(self.bits(self.index if of is None else of, 50 + field), 16, size)
@@ -132,7 +132,7 @@ class Stream(Course):
 
     Attributes:
         make: key and value of each record of a block, in the order of their indexes.
-        is_text: whether values are text, of which every one that is UTF-8 is good.
+        is_text: whether values are text; every UTF-8 text is good.
     """
 
     make: Callable[[Block], Iterable[Made]]

@@ -21,20 +21,20 @@ from kappa_local.generators import invoices, logs, movies_music, orders, stocks,
 from kappa_local.generators.draws import DEFAULT_START, Block, Course, Made, Stream
 
 _AHEAD = "message.timestamp.after.max.ms"
-#: Kafka applies retention to the time in a record, and generated times are old. None is later than an hour ahead, as
-#: brokers since Kafka 4.0 have it: one record of the far future would make all later ones late.
+#: Kafka applies retention to the time in a record, and generated times are old. No time is more than an hour ahead, as
+#: with brokers since Kafka 4.0: one record of the far future would make all later ones late.
 TOPIC_CONFIG = {"retention.ms": "-1", _AHEAD: "3600000"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What is generated, and for which topic.
+    """The kind of generated records, and their topic.
 
     Attributes:
-        topic: where its records go unless another topic is named.
-        make: its records; None for invoices, which have options of their own.
+        topic: default topic of its records.
+        make: function that makes its records; None for invoices, which have options of their own.
         is_text: whether values are text instead of JSON.
-        time_step: time between two records, unless another is asked for.
+        time_step: default time between two records.
     """
 
     topic: str
@@ -67,17 +67,17 @@ _REPORT_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Produced:
-    """What was delivered.
+    """The result of a delivery.
 
     Attributes:
-        topic: where to.
+        topic: the topic.
         first: index of the first record.
-        records: how many were delivered, each acknowledged by all replicas in sync.
-        bad: how many of them are bad on purpose.
-        repeated: how many are in the topic twice: Kafka drops a producer's state when the newest time in its records is
-            more than a day old (``producer.id.expiration.ms``), so a broker that restarts takes a batch again that it
-            stored and did not acknowledge. Records with times of today are never repeated. Counts records of other
-            producers, too.
+        records: number of delivered records, each acknowledged by all replicas in sync.
+        bad: number of intentionally bad records among them.
+        repeated: number of records that are in the topic twice: Kafka drops a producer's state when the newest time in
+            its records is more than a day old (``producer.id.expiration.ms``), so a restarted broker stores a batch
+            again that it had stored but not acknowledged. Records with times of today are never repeated. Includes
+            records of other producers.
         seconds: from the first record to the last acknowledgement.
     """
 
@@ -90,7 +90,7 @@ class Produced:
 
     @property
     def next_index(self) -> int:
-        """Index at which to go on."""
+        """Index of the next record."""
         return self.first + self.records
 
 
@@ -113,29 +113,29 @@ def produce(
     topic: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Produced:
-    """Produce generated records and wait for their delivery; a missing topic is created, without retention.
+    """Produce generated records and wait for their delivery; a missing topic is created without a retention limit.
 
     Args:
         config: names the brokers.
         scenario: one of :data:`SCENARIOS`.
-        records: how many.
-        rate: records a second; None is as fast as it goes.
+        records: number of records.
+        rate: records per second; None means as fast as possible.
         bad_share: share of bad values.
         out_of_order: share of records with an earlier time.
         rogue_future: whether some of those lie far in the future.
         seed: another seed, other records.
-        stores: number of stores, the keys; of ``retail``.
-        customers: number of customers, of ``retail``; None lets them grow with the records.
-        partitions: partitions of a topic that is created; one that exists must have as many.
+        stores: number of stores, which are the keys; only for ``retail``.
+        customers: number of customers, only for ``retail``; None lets it grow with the records.
+        partitions: partitions of a new topic; an existing one must have the same number.
         start_time: time of record 0.
-        time_step: time between two records; None takes the scenario's.
-        first: index of the first record; None goes on where the topic ends, so that two runs give what one would.
-        topic: None takes the scenario's.
+        time_step: time between two records; by default the scenario's.
+        first: index of the first record; by default the end of the topic, so that two runs give the records of one.
+        topic: by default the scenario's.
         progress: called about twice a second with the records handed over so far and ``records``.
 
-    A crash leaves a part of the records in the topic, in order; call again to go on. A broker that dies meanwhile loses
-    nothing; what it may repeat is counted. A topic that is created takes no record more than an hour ahead of the
-    clock, unless ``rogue_future`` asks for some.
+    A crash leaves a part of the records in the topic, in order; call again to continue. A broker that dies meanwhile
+    loses no record, and repeated records are counted. A new topic accepts no record more than an hour ahead of the
+    clock, unless ``rogue_future`` is set.
 
     Raises:
         UsageError: unknown scenario, a number that makes no sense, or times that the topic refuses.
@@ -174,13 +174,13 @@ def produce(
 
 
 def _check_ahead(broker: Broker, servers: str, topic: str, last: datetime | None) -> None:
-    """Raise where the topic would refuse a record for its time.
+    """Raise an error if the topic would refuse a record because of its time.
 
     Args:
-        last: time of the last record; None where records lie anywhere in the future.
+        last: time of the last record; None if records may have any future time.
 
     Raises:
-        UsageError: it takes no record of that time.
+        UsageError: it accepts no record of that time.
     """
     settings = broker.topic_configs([topic])[topic]
     if settings.get("message.timestamp.type") != "CreateTime" or _AHEAD not in settings:
@@ -189,7 +189,7 @@ def _check_ahead(broker: Broker, servers: str, topic: str, last: datetime | None
     if ahead > int(settings[_AHEAD]):
         what = "years" if last is None else f"{last - clock.now()}"
         raise UsageError(
-            f"Some records lie {what} ahead of the clock, and topic {topic!r} takes none that is more than "
+            f"Some records are {what} ahead of the clock, and topic {topic!r} accepts none that is more than "
             f"{timedelta(milliseconds=int(settings[_AHEAD]))} ahead ({_AHEAD}={settings[_AHEAD]}). Name another "
             f"--topic, or raise it: kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics "
             f"--entity-name {topic} --add-config {_AHEAD}={2**63 - 1}",
@@ -267,7 +267,7 @@ def scenario_of(name: str) -> Scenario:
     """The scenario of that name.
 
     Raises:
-        UsageError: there is none; the message names the nearest.
+        UsageError: there is none; the message has the nearest name.
     """
     if name not in SCENARIOS:
         near = get_close_matches(name, SCENARIOS, n=1)

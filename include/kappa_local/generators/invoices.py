@@ -1,4 +1,4 @@
-"""Retail invoices made from a seed: pure, and the same for an index whatever was asked before."""
+"""Retail invoices from a seed: pure, and equal for equal indexes, whatever was generated before."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _money(cents: Any) -> str:
 
 
 def _delivery(draw: int, who: int) -> str:
-    """Half of the invoices are delivered, one in four of those under a name in small letters."""
+    """Half of the invoices have a delivery; one in four of those has its type in lower case."""
     if draw >= 4:
         return f'"DeliveryType":"{_AWAY}"'
     city, state, pin = _PLACES[who % len(_PLACES)]

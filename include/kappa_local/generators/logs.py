@@ -1,4 +1,4 @@
-"""What a web shop logs: actions of its browsers, views of its pages, and captchas that were passed."""
+"""Logs of a web shop: actions of its browsers, views of its pages, and captchas."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def page_views(block: Block) -> Iterator[Made]:
 
 
 def captchas(block: Block) -> Iterator[Made]:
-    """Captchas by browser that was asked; one in three is failed."""
+    """Captchas by browser; one in three is failed."""
     drawn = (_browser(block), block.draw(7, 3))
     for time, browser, luck in zip(block.times, *(column.tolist() for column in drawn), strict=True):
         name = f"b{browser:04d}"

@@ -1,6 +1,6 @@
-"""Orders of a web shop with what undoes them, their payments, and the products that they are for.
+"""Orders of a web shop with their cancellations, their payments and their products.
 
-The three fit each other while all of them have the same seed, start and step: a payment names an order of its time.
+The three fit each other if they have the same seed, start and step: a payment names an order of its time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import numpy as np
 from kappa_local.generators.draws import Block, Ints, Made
 
 ORDER_EVENTS, PAYMENTS, PRODUCTS = "order-events", "payments", "products"
-#: Longer than that of other scenarios: orders wait for half an hour, and payments come minutes later.
+#: Longer than in other scenarios: orders wait for half an hour, and payments come minutes later.
 STEP = timedelta(seconds=10)
 _CUSTOMERS, _SKUS, _UNKNOWN_SKUS = 400, 60, 2
 _NAMES = ("Lamp", "Rug", "Quilt", "Hammock", "Bookshelf", "Wine rack", "Müslischale", "Cushion")
-#: So many records make a wave of events: orders first, then cancellations.
+#: Number of records in a wave of events: orders first, then cancellations.
 _WAVE, _ORDERS = 10, 8
-#: Waves from an order to a cancellation that comes too late, and the most to a payment: 33 and 13 minutes.
+#: Waves from an order to a late cancellation, and largest number of waves to a payment: 33 and 13 minutes.
 _TOO_LATE, _SLOWEST = 20, 8
 
 
 def events(block: Block) -> Iterator[Made]:
-    """Events by order: in each ten records eight orders and two cancellations.
+    """Events by order: eight orders and two cancellations in each ten records.
 
-    One cancellation follows its order closely. The other one comes before its order, or more than half an hour behind.
+    One cancellation follows its order closely. The other comes before its order, or more than half an hour after it.
     """
     wave, at = block.index // _WAVE, block.index % _WAVE
     of_wave = np.where((block.draw(1, 2) == 0) | (wave < _TOO_LATE), wave + 1, wave - _TOO_LATE)
@@ -51,7 +51,7 @@ def events(block: Block) -> Iterator[Made]:
 def payments(block: Block) -> Iterator[Made]:
     """Payments by order: most come within ten minutes of it, some later; one in ten comes before its order.
 
-    An order may be paid twice, or never. One payment in ten is of an order that is not there.
+    An order may be paid twice, or never. One payment in ten is for an order that does not exist.
     """
     wave, at = block.index // _WAVE, block.index % _WAVE
     is_early, is_alone = at == _WAVE - 1, at == _WAVE - 2
@@ -65,7 +65,9 @@ def payments(block: Block) -> Iterator[Made]:
 
 
 def products(block: Block) -> Iterator[Made]:
-    """Rows of products by SKU: each one first, then changes of prices; one in 20 is a null value, which deletes."""
+    """Rows of products by SKU: first one for each product, then price changes; one in 20 is a null value, which
+    deletes.
+    """
     is_first = block.index < _SKUS
     sku = np.where(is_first, block.index, block.draw(21, _SKUS))
     cents = 500 + block.draw(22, 20_000, of=sku) + block.draw(23, 400)

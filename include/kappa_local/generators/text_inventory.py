@@ -1,4 +1,4 @@
-"""Lines of text, and what comes into a shop and goes out."""
+"""Lines of text, and the stock movements of shops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPES = ("RESTOCK", "RESTOCK", "SALE", "SALE", "SALE", "SALE", "SALE", "SALE", 
 
 
 def lines(block: Block) -> Iterator[Made]:
-    """Lines without a key, of one to twelve words; some letters are not ASCII."""
+    """Lines of one to twelve words without a key; some letters are not ASCII."""
     length = (1 + block.draw(1, _LONGEST)).tolist()
     words = [block.draw(2 + at, len(_WORDS)).tolist() for at in range(_LONGEST)]
     marks = [block.draw(20 + at, len(_MARKS)).tolist() for at in range(_LONGEST)]
@@ -28,7 +28,7 @@ def lines(block: Block) -> Iterator[Made]:
 
 
 def items(block: Block) -> Iterator[Made]:
-    """Items by store: a restock brings six times what a sale takes. Some tills write the type in small letters."""
+    """Items by store: a restock brings six times what a sale takes. Some tills write the type in lower case."""
     sku = block.draw(42, _SKUS)
     drawn = (
         block.draw(41, _STORES),

@@ -1,6 +1,6 @@
-"""What pages ask of the lake, made once for all that look at the same moment.
+"""The facts that pages show of a lake, gathered once for all concurrent readers.
 
-Nothing here waits for the broker: lags are asked for by a thread of their own, and a page shows those that are known.
+Nothing here waits for the broker: a thread of their own asks for lags, and a page shows those that are known.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from kappa.verify.certificate import certificate_of
 from kappa_web.lake import BROKER_SECONDS, Lake
 from kappa_web.pages.lags import CHART, STEPS, Lags
 
-#: How long a page of all topologies waits for ledgers that are read, and how old a certificate may be that a slice was
-#: added to since.
+#: How long a page of all topologies waits for ledgers, and how old a certificate may be after further slices.
 _READ_SECONDS, _PROOF_SECONDS = 0.1, 10.0
-#: Ledgers that are read at once: most of the time goes to files, outside Python.
+#: Ledgers that are read concurrently: most of the time goes to files, outside Python.
 _READERS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardFacts:
-    """What is known of one epoch now.
+    """The present facts about one epoch.
 
     Attributes:
-        epoch: what is on record of it.
+        epoch: its record.
         driver: its driver.
-        state: its ledger; empty before the seed and once its files have gone.
+        state: its ledger; empty before the seed and after its files are removed.
         done: offsets processed of the plan's bulk work.
         total: offsets of the plan's bulk work.
-        problem: why what newer code wrote of it cannot be read; empty where it can.
+        problem: why records of newer code about it cannot be read; empty if they can.
     """
 
     epoch: EpochRecord
@@ -61,17 +60,17 @@ class BoardFacts:
 
     @property
     def rate(self) -> float | None:
-        """Records a second of the last slices; None where no driver runs."""
+        """Records per second in the last slices; None if no driver runs."""
         return self.driver.records_per_second if self.driver.is_running else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Of the bulk work, at that rate."""
+        """Seconds until the bulk work ends, at that rate."""
         return (self.total - self.done) / self.rate if self.rate and self.done < self.total else None
 
 
 class Board:
-    """What pages ask of one lake."""
+    """The facts that pages show of one lake."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
@@ -86,17 +85,17 @@ class Board:
         self._reasons: dict[str, tuple[int, tuple[Reason, ...]]] = {}
 
     def facts(self, record: TopologyRecord, number: int, *, is_read: bool = False) -> BoardFacts:
-        """What is known of an epoch now.
+        """The facts about an epoch now.
 
         Args:
-            record: of its topology.
-            number: of the epoch.
-            is_read: whether its ledger is taken as it was read last, by :meth:`unread`, and not looked at anew.
+            record: the record of its topology.
+            number: number of the epoch.
+            is_read: whether to use its ledger as :meth:`unread` read it last, without checking it again.
         """
         epoch = record.epoch(number)
         try:
             return self._facts(record.topology, epoch, is_read=is_read)
-        except NewerFormatError as error:  # it hides no other topology
+        except NewerFormatError as error:  # it must not hide other topologies
             unknown = DriverStatus(topology=record.topology, epoch=number, state="unconfirmed", message=str(error))
             return BoardFacts(epoch=epoch, driver=unknown, state=LedgerState(), done=0, total=0, problem=str(error))
 
@@ -116,10 +115,10 @@ class Board:
         return BoardFacts(epoch=epoch, driver=driver, state=state, done=max(0, done), total=total)
 
     def unread(self, epochs: Sequence[tuple[str, int]]) -> int:
-        """How many of these ledgers were not read yet.
+        """How many of these ledgers have not been read yet.
 
-        A thread reads them, and those that have grown since. It is waited for, but not for long: what has grown since
-        is then on the next page.
+        A thread reads them, and those that have grown since. This waits for it, but not for long: later rows then
+        appear on the next page.
 
         Args:
             epochs: topologies and epochs.
@@ -144,7 +143,7 @@ class Board:
         return sum(one.ledger not in self._states for one in paths)
 
     def _is_current(self, paths: EpochPaths) -> bool:
-        """Whether no commit came to a ledger since it was read."""
+        """Whether a ledger has no commit since it was read."""
         entry, sign = self._states.get(paths.ledger), _changed(paths)
         return entry is not None and sign is not None and entry[0] == sign
 
@@ -152,7 +151,7 @@ class Board:
         try:
             with ThreadPoolExecutor(_READERS, "ledger") as readers:
                 list(readers.map(self._read_one, paths))
-        except Exception as error:  # told to whoever looks next
+        except Exception as error:  # raised at the next look
             self._problem = error
         finally:
             self._is_reading = False
@@ -168,7 +167,7 @@ class Board:
         return EpochPaths(lake=self.lake.config.lake, topology=topology, epoch=epoch)
 
     def _state(self, paths: EpochPaths) -> LedgerState:
-        """What a ledger says; asked for anew only where a commit came, which changes its log's folder."""
+        """The state of a ledger; read again only after a commit, which changes the folder of its log."""
         sign = _changed(paths)
         entry = self._states.get(paths.ledger)
         if sign is not None and entry is not None and entry[0] == sign:
@@ -176,13 +175,13 @@ class Board:
         try:
             state = self.lake.opened(paths).state()
         except LedgerError:
-            state = LedgerState()  # its files went between two looks: the epoch is being removed
+            state = LedgerState()  # its files were removed between two looks: the epoch is being removed
         self._states[paths.ledger] = (sign or 0, state)
         return state
 
     def certificate(self, record: TopologyRecord) -> Certificate:
-        """The lake's part of a topology's certificate; Kafka is not asked. Made anew where a ledger grew, every ten
-        seconds at most.
+        """The lake's part of a topology's certificate; Kafka is not asked. Made again after a ledger grew, at most
+        every ten seconds.
 
         Raises:
             UnknownTopologyError: the topology has no live epoch.
@@ -198,7 +197,7 @@ class Board:
         return entry[2]
 
     def last_rows(self, topology: str, epoch: int, last: int, most: int = 120) -> list[LedgerRow]:
-        """The last rows of a ledger, oldest first; read anew only where it grew."""
+        """The last rows of a ledger, oldest first; read again only after it grew."""
         path = f"{topology}/{epoch}"
         entry = self._anatomies.get(path)
         if entry is None or entry[0] != last:
@@ -207,9 +206,9 @@ class Board:
         return entry[1]
 
     def dead_letters(self, topology: str, epoch: int, committed: LedgerRow | None) -> tuple[Reason, ...]:
-        """Why records of an epoch are dead letters; read anew only where some came."""
+        """Why records of an epoch are dead letters; read again only after new ones came."""
         version = -1 if committed is None else committed.delta_versions.get("dead_letters", -1)
-        if committed is None or version < 1:  # version 0 is the table as it was made
+        if committed is None or version < 1:  # version 0 is the empty table
             return ()
         paths = self._paths(topology, epoch)
         entry = self._reasons.get(paths.dead_letters)
@@ -219,7 +218,7 @@ class Board:
 
 
 def _changed(paths: EpochPaths) -> int | None:
-    """When a commit last came to a ledger, by its log's folder; None where that cannot be told."""
+    """Time of a ledger's last commit, by the folder of its log; None if that is unknown."""
     if "://" in paths.lake:
         return None
     try:
@@ -229,7 +228,7 @@ def _changed(paths: EpochPaths) -> int | None:
 
 
 def rates(commits: Iterable[LedgerRow], now: datetime) -> list[float | None]:
-    """Records a second, for each step of a chart; None before the first commit that is still a row.
+    """Records per second for each step of a chart; None before the first commit that is still a row.
 
     Args:
         commits: newest first.

@@ -1,7 +1,7 @@
-"""Small charts as SVG, made of numbers. Pure.
+"""Small charts of numbers as SVG. Pure.
 
-Colours are classes of the style sheet, so that they follow light and dark; nothing in them needs a style attribute,
-which the pages' security policy refuses. A chart repeats what text beside it says.
+Colours are classes of the style sheet, so that they follow light and dark. They need no style attribute, which the
+pages' security policy refuses. A chart repeats the text beside it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Piece:
         start: where it begins, as a share of the bar.
         end: where it ends.
         kind: its class in the style sheet.
-        title: what it is, for people that point at it.
-        label: text within it, where there is room.
+        title: what it is, for people who point at it.
+        label: text within it, if there is room.
     """
 
     start: float
@@ -61,7 +61,7 @@ def line(values: Sequence[float | None], *, title: str, width: int = 132, height
 
 
 def bar(pieces: Sequence[Piece], *, title: str, height: int = 22) -> Markup:
-    """A bar of pieces, as wide as there is room; pieces too narrow to be seen are widened to a hair."""
+    """A bar of pieces as wide as the available space; pieces too narrow to see are widened to a hair."""
     width = 1000
     rects, words = [], []
     for piece in pieces:
@@ -115,7 +115,9 @@ def timeline(rows: Sequence[tuple[str, Sequence[Piece]]], ticks: Sequence[tuple[
 
 
 def _tick(share: float, label: str) -> str:
-    """The text of a place on an axis; those at its ends stay within it, those between go where there is no room."""
+    """The text of a place on an axis. Texts at the ends stay within the axis; texts between are hidden if there is no
+    room.
+    """
     anchor, kind = ("start", "axis") if share < 0.06 else ("end", "axis") if share > 0.94 else ("middle", "axis mid")
     return f'<text class="{kind}" x="{100 * share:.2f}%" y="14" text-anchor="{anchor}">{escape(label)}</text>'
 
@@ -126,5 +128,5 @@ def colour(epoch: int) -> str:
 
 
 def _markup(text: str) -> Markup:
-    """What this module made: each word from outside is escaped above."""
+    """Markup of this module: each text from outside is escaped above."""
     return Markup(text)  # noqa: S704

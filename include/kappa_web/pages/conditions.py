@@ -1,4 +1,4 @@
-"""In what state topologies and epochs are, in a word, a sentence and a colour. Pure."""
+"""The states of topologies and epochs, as a word, a sentence and a colour. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Condition:
     """A state.
 
     Attributes:
-        word: what it is called.
+        word: its name.
         kind: its colour: ``good``, ``busy``, ``warn``, ``bad`` or ``off``.
-        detail: a sentence; empty where the word says all.
+        detail: a sentence; empty if the word is enough.
     """
 
     word: str
@@ -27,7 +27,7 @@ class Condition:
     detail: str = ""
 
 
-#: State of a driver -> word and colour, of an epoch whose driver should run.
+#: State of a driver that should run -> word and colour.
 _DRIVERS = {
     "running": ("running", "good"),
     "slow": ("slow", "warn"),
@@ -41,12 +41,12 @@ _VERDICTS = {"same": "good", "differs": "warn", "failed": "bad"}
 
 
 def verdict(word: str | None) -> Condition | None:
-    """Of a verification."""
+    """The condition of a verification."""
     return None if word is None else Condition(word=word, kind=_VERDICTS.get(word, "off"))
 
 
 def role(record: TopologyRecord, epoch: EpochRecord) -> Condition:
-    """What an epoch is to its topology."""
+    """The role of an epoch in its topology."""
     if epoch.epoch == record.live:
         return Condition(word="live", kind="good")
     if epoch.stage.is_ended:
@@ -71,7 +71,7 @@ def driver(facts: BoardFacts) -> Condition:
 
 
 def of_topology(live: BoardFacts | None, candidate: BoardFacts | None) -> Condition:
-    """A topology, by its live epoch; by its first one while that is built."""
+    """The condition of a topology: that of its live epoch, or of its first one while that is built."""
     if live is not None:
         return driver(live)
     if candidate is not None:
@@ -98,7 +98,7 @@ def progress(facts: BoardFacts) -> str:
 def attention(
     record: TopologyRecord, live: BoardFacts | None, candidate: BoardFacts | None
 ) -> Iterable[tuple[str, str, int]]:
-    """What a person should look at: colour, sentence, and the epoch that it is about."""
+    """What a person should look at: a colour, a sentence, and the epoch."""
     for facts in filter(None, (live, candidate)):
         condition = driver(facts)
         if condition.kind in ("bad", "warn") and facts.driver.state != "never":
@@ -115,7 +115,7 @@ def attention(
     number, stage = candidate.epoch.epoch, candidate.epoch.stage
     if stage is Stage.VERIFIED and record.handover is None:
         advice = _ASKS[str(verified.detail["verdict"])]
-        yield verdict_kind(verified), f"Epoch {number} is verified and {advice}", number
+        yield verdict_kind(verified), f"Epoch {number} {advice}", number
 
 
 def verdict_kind(verified: Event) -> str:
@@ -124,14 +124,14 @@ def verdict_kind(verified: Event) -> str:
 
 
 _IS = {
-    "unconfirmed": "cannot be told",
+    "unconfirmed": "cannot be confirmed",
     "slow": "is slow",
     "stuck": "is stuck",
     "dead": "died",
     "stopped": "has stopped",
 }
 _ASKS = {
-    "same": "the same as the live one: cut over, or abort.",
-    "differs": "differs from the live one: read the difference, then cut over or abort.",
-    "failed": "its verification failed: read the difference, then abort.",
+    "same": "is verified and the same as the live one: cut over, or abort.",
+    "differs": "is verified and differs from the live one: read the difference, then cut over or abort.",
+    "failed": "failed its verification: read the difference, then abort.",
 }

@@ -1,4 +1,4 @@
-"""The report of a verification as a page shows it. Pure."""
+"""The report of a verification on a page. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kappa.replay.proof.verdict import DiffReport, Drift, Sample, TableDiff, Ver
 from kappa_web.pages import charts, conditions, rendering, words
 from kappa_web.pages.charts import Piece
 
-#: What stands for a value that the caller may not read.
+#: Text in place of a value that the caller may not read.
 WITHHELD = "withheld"
 _WORDS = {
-    Verdict.SAME: "Both epochs hold the same.",
+    Verdict.SAME: "Both epochs have the same rows.",
     Verdict.DIFFERS: "The epochs differ. Every check holds and every threshold is kept.",
-    Verdict.FAILED: "A check does not hold, a threshold is exceeded, or a second run gave something else. The cutover "
-    "is refused.",
+    Verdict.FAILED: "A check does not hold, a threshold is exceeded, or a second run gave another result. The "
+    "cutover is refused.",
 }
 
 
@@ -67,7 +67,7 @@ class TableView:
 
 
 def view(report: DiffReport, masked: Mapping[str, Sequence[str]], *, may_unmask: bool) -> dict[str, Any]:
-    """What the page shows of a report.
+    """The part of a report that the page shows.
 
     Args:
         masked: table -> columns whose values need a right of their own.
@@ -92,9 +92,9 @@ def view(report: DiffReport, masked: Mapping[str, Sequence[str]], *, may_unmask:
 
 
 def file(report: DiffReport) -> str:
-    """The report as one HTML page without script, link or outside asset, light or dark as the reader's system is.
+    """The report as one HTML page without script, link or outside asset, light or dark like the reader's system.
 
-    It has what the report has: values that the report holds masked are masked.
+    It shows values as the report has them: masked values stay masked.
     """
     values = {"difference": view(report, {}, may_unmask=True), "verdict": conditions.verdict(report.verdict)}
     return rendering.page("report.html", values)

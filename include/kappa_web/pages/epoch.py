@@ -57,7 +57,7 @@ def _difference(board: Board, record: TopologyRecord, epoch: EpochRecord, caller
 
 
 def _masked(board: Board, record: TopologyRecord, report: DiffReport) -> dict[str, list[str]]:
-    """Table -> columns that either epoch masks by now: its code may declare more than when the report was made."""
+    """Table -> columns that either epoch masks now: its code may declare more than at the time of the report."""
     columns_by_table: dict[str, list[str]] = {}
     for number in (report.live_epoch, report.candidate_epoch):
         if number in record.epochs:

@@ -14,7 +14,7 @@ from kappa.record.events import Event, records_of
 from kappa.record.moves import others_of, rollbacks
 from kappa.serving.history import vector
 
-#: Event -> what it says, and its colour. An event that is not here has its name.
+#: Event -> its words and colour. Other events are shown by name.
 _WORDS = {
     "planned": ("planned", "busy"),
     "rewound": ("consumer group rewound", "off"),
@@ -30,7 +30,7 @@ _WORDS = {
     "withdrawn": ("cutover withdrawn", "warn"),
     "asked": ("approval requested", "busy"),
     "rejected": ("rejected", "warn"),
-    "reopened": ("taken up again", "busy"),
+    "reopened": ("resumed", "busy"),
     "recalled": ("comes back", "busy"),
     "released": ("retired again", "off"),
     "start": ("driver wanted", "off"),
@@ -58,7 +58,7 @@ class EventLine:
         n: its number in the record.
         what: what happened.
         kind: its colour.
-        facts: what belongs to it: offsets, verdict, certificate, and the like.
+        facts: its details: offsets, verdict, certificate and the like.
     """
 
     n: int
@@ -76,9 +76,9 @@ def event_lines(events: Sequence[Event], most: int, *, before: int | None = None
     """The newest events in words, newest first.
 
     Args:
-        events: all that there are, oldest first.
-        most: of them.
-        before: only those whose number is less.
+        events: all events, oldest first.
+        most: largest number of lines.
+        before: only events with a lower number.
     """
     back = rollbacks(events)
     newest_first = (event for event in reversed(events) if before is None or event.n < before)

@@ -15,16 +15,16 @@ from kappa.errors import Terminal, Transient, first_line
 from kappa.offsets.vector import Offsets
 from kappa_web.lake import behind
 
-#: What charts show: so long, in this many steps.
+#: Length of a chart, and its number of steps.
 CHART, STEPS = timedelta(minutes=30), 60
 #: How long a page waits for the first answer.
 _FIRST_SECONDS = 0.15
-#: How old an answer may be before the broker is asked anew.
+#: How old an answer may be before the broker is asked again.
 LAG_SECONDS = 2.0
 
 
 class Ends(Protocol):
-    """What knows the ends of topics."""
+    """A client that knows the ends of topics."""
 
     def stable_offsets(self, topics: Iterable[str]) -> Offsets: ...
 
@@ -35,8 +35,8 @@ class Lag:
 
     Attributes:
         offsets: topology -> offsets between its position and the stable end.
-        asked_at: when; None before the first answer.
-        problem: why the broker gave no answer; empty where it did.
+        asked_at: when the broker was asked; None before the first answer.
+        problem: why the broker gave no answer; empty if it did.
     """
 
     offsets: dict[str, int]
@@ -45,7 +45,7 @@ class Lag:
 
 
 class Lags:
-    """Asks the broker for the ends of all topics at once, in a thread of its own, while pages are looked at.
+    """Asks the broker for the ends of all topics together, in a thread of its own, while pages are open.
 
     Its answers are kept for the length of a chart, as long as the server runs.
 
@@ -65,13 +65,13 @@ class Lags:
         self._has_answer = threading.Event()
 
     def now(self, positions: Mapping[str, Offsets]) -> Lag:
-        """What is known; a question is put where that is old, and only the first answer is waited for, not for long.
+        """The last known lags. If they are old the broker is asked; only the first answer is awaited, for a short time.
 
         Args:
             positions: topology -> what its live epoch reads next.
         """
         with self._lock:
-            self._positions.update(positions)  # also what another page asked for: an answer has all of them
+            self._positions.update(positions)  # also those of other pages: an answer has all of them
             is_due = not self._is_asking and time.monotonic() - self._answered_at >= LAG_SECONDS
             self._is_asking = self._is_asking or is_due
         if is_due:
@@ -80,7 +80,7 @@ class Lags:
         return self._last
 
     def charted(self, topology: str, now: datetime) -> list[float | None]:
-        """The lag at the end of each step of a chart; None where it was not asked for."""
+        """The lag at the end of each step of a chart; None where it was not measured."""
         values: list[float | None] = [None] * STEPS
         begin = now - CHART
         for at, offsets in list(self._history.get(topology, ())):
@@ -95,8 +95,8 @@ class Lags:
                 self._history.setdefault(name, deque(maxlen=2_000)).append((clock.now(), offsets))
         except Transient:
             self._last = replace(self._last, offsets={}, problem="Kafka does not answer.")
-        except Exception as error:  # a setting that is wrong, for example: what was known before is of any age
-            words = f"The lag cannot be asked for: {first_line(error)}"
+        except Exception as error:  # a wrong setting, for example: the earlier lags may have any age
+            words = f"The lag cannot be measured: {first_line(error)}"
             self._last = replace(self._last, offsets={}, problem=words)
         finally:
             with self._lock:
@@ -108,7 +108,7 @@ class Lags:
         try:
             ends = self._broker.stable_offsets({topic for position in positions.values() for topic, _ in position})
             offsets = _counts({name: behind(position, ends) for name, position in positions.items()})
-        except Terminal:  # one topic is gone: the others are asked for by topology
+        except Terminal:  # a topic is gone: ask for the others topology by topology
             apart: dict[str, int | None] = {}
             for name, position in positions.items():
                 try:

@@ -14,7 +14,7 @@ from kappa_web.pages.board import Board, BoardFacts, rates
 from kappa_web.pages.conditions import Condition
 from kappa_web.pages.lags import Lag
 
-#: Slices that a chart looks at: those of half an hour, a second each.
+#: Number of slices in a chart: half an hour, one per second.
 _SLICES = 1_800
 
 
@@ -24,11 +24,11 @@ class Row:
 
     Attributes:
         live: its live epoch.
-        version: its author's word for the code of the live epoch.
-        lag: offsets that the live epoch is behind; None where that is not known.
-        rate: records a second of its last slices.
+        version: its author's name for the code of the live epoch.
+        lag: offsets that the live epoch is behind; None if that is not known.
+        rate: records per second in its last slices.
         committed: when its last slice was committed.
-        candidate: the epoch that is built, in a few words; empty for none.
+        candidate: the epoch that is being built, in a few words; empty if none.
         candidate_epoch: its number.
     """
 
@@ -104,14 +104,14 @@ def _row(
 
 
 def rate_chart(facts: BoardFacts | None, now: datetime) -> Markup:
-    """Records a second of the last half hour, as the ledger has them."""
+    """Records per second in the last half hour, from the ledger."""
     values = rates(reversed(facts.state.commits[-_SLICES:]), now) if facts is not None else []
     most = max((value for value in values if value is not None), default=0.0)
-    return charts.line(values, title=f"records a second in the last 30 minutes, at most {words.short(most)}")
+    return charts.line(values, title=f"records per second in the last 30 minutes, at most {words.short(most)}")
 
 
 def lag_chart(board: Board, name: str, now: datetime) -> Markup:
-    """Lag of the last half hour, as far as it was asked for."""
+    """Lag in the last half hour, as far as it was measured."""
     values = board.lags.charted(name, now)
     most = max((value for value in values if value is not None), default=0.0)
     return charts.line(values, title=f"lag in the last 30 minutes, at most {words.short(most)} offsets")

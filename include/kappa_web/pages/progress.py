@@ -16,7 +16,7 @@ from kappa_web.pages.board import BoardFacts
 MEANINGS = {
     Stage.PLANNED: "plan and code are on record",
     Stage.REWOUND: "its consumer group stands at the start",
-    Stage.SEEDED: "its tables hold what it begins with",
+    Stage.SEEDED: "its tables hold their initial state",
     Stage.REPLAYED: "history is computed",
     Stage.CAUGHT_UP: "it follows the live epoch",
     Stage.VERIFIED: "it is compared with the live epoch",

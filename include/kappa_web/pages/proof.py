@@ -8,7 +8,7 @@ from kappa.replay.proof.certificate import Certificate, PartitionProof
 from kappa_web.pages import charts, words
 from kappa_web.pages.charts import Piece
 
-#: Problems that the page shows; the command line has all.
+#: Number of problems on the page; the command line shows all.
 _PROBLEMS = 20
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 _HERE = Path(__file__).resolve().parents[1]
-#: Files that pages load, and what they are.
+#: Files that pages load, and their content types.
 STATIC = {
     "kappa.css": "text/css; charset=utf-8",
     "kappa.js": "text/javascript; charset=utf-8",
     "kappa.svg": "image/svg+xml",
     "kappa-dark.svg": "image/svg+xml",
 }
-#: A page loads nothing but these files, and is shown in frames of its own server only.
+#: A page loads only these files, and appears only in frames of its own server.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
@@ -45,7 +45,7 @@ def static(name: str) -> tuple[bytes, str]:
 def response(
     request: Request, template: str, values: Mapping[str, Any], *, caller: Any = None, status: int = 200
 ) -> Response:
-    """A page, or only the part of it that changes, where the query asks for ``part``."""
+    """A page, or only the part that changes, if the query has ``part``."""
     from starlette.responses import HTMLResponse
 
     base = str(request.scope.get("root_path", "")).rstrip("/")

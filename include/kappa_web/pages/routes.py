@@ -27,13 +27,13 @@ _TITLES = {
     400: "This address is malformed",
     401: "Log in to see this",
     403: "You may not read this",
-    404: "There is nothing here",
-    503: "Not at the moment",
+    404: "Not found",
+    503: "Not available now",
 }
 #: What a caller can do about it.
 _WAYS_OUT = {
     403: "Ask an administrator of Airflow for the right to read the topology's DAGs.",
-    503: "This page tries again by itself every few seconds.",
+    503: "This page tries again automatically every few seconds.",
 }
 
 
@@ -138,7 +138,7 @@ def _router() -> APIRouter:
 
 
 def _to_login(request: Request, error: LoginNeeded) -> Response:
-    """A browser that goes to a page is sent to the login; what asks for a part of one is told."""
+    """A browser that opens a page is sent to the login; a request for a part of a page gets the error."""
     if _is_browser(request) and "part" not in request.query_params:
         return RedirectResponse(error.url, HTTPStatus.SEE_OTHER, headers={"Cache-Control": "no-store"})
     return _failed(request, Problem(401, "login-needed", str(error.detail)))

@@ -1,4 +1,4 @@
-"""One topology: what is live, what is built, its epochs over time, and what can be done."""
+"""One topology: its live epoch, its candidate, its epochs over time, and possible actions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kappa_web.pages import charts, conditions, history, overview, progress, wor
 from kappa_web.pages.board import Board, BoardFacts
 from kappa_web.pages.charts import Piece
 
-#: Epochs on the timeline, and moves below it: the last ones.
+#: Numbers of the last epochs on the timeline and of the last moves below it.
 _EPOCHS, _EVENTS = 12, 12
-#: Reasons of dead letters, the most frequent ones.
+#: Number of reasons for dead letters, the most frequent ones.
 _REASONS = 10
 #: Parts of a slice, in order.
 PARTS = (
-    ("wait", "waiting", "from the commit before to the plan: for records, for the next trigger, for maintenance"),
+    ("wait", "waiting", "from the previous commit to the plan: for records, for the next trigger, for maintenance"),
     ("compute", "reading and computing", "from the plan until the rows are written"),
     ("finish", "sending and committing", "the Kafka transaction, changes merged into tables, the commit"),
 )
@@ -35,13 +35,13 @@ PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Something that can be done.
+    """A possible action.
 
     Attributes:
-        label: of its button.
+        label: label of its button.
         what: what will change.
-        dag: the DAG whose form asks for it.
-        command: the same on the command line.
+        dag: the DAG with its form.
+        command: its command line.
         kind: ``main``, ``plain`` or ``risky``.
     """
 
@@ -97,7 +97,7 @@ def _is_there(record: TopologyRecord, number: int) -> bool:
 
 
 def _counts(live: BoardFacts | None) -> dict[str, int]:
-    """Rows of the last half hour's slices, as far as they are rows of the ledger."""
+    """Rows of the last half hour's slices, as far as the ledger has rows for them."""
     if live is None:
         return {}
     recent = live.state.commits[-200:]
@@ -111,15 +111,15 @@ def _counts(live: BoardFacts | None) -> dict[str, int]:
 
 
 def actions(record: TopologyRecord) -> list[Action]:
-    """What can be done now, and what it will change."""
+    """The actions that are possible now, and what they will change."""
     name, live, candidate = record.topology, record.live, record.candidate
     choices = []
     if candidate is not None and candidate.stage in (Stage.VERIFIED, Stage.APPROVED) and live is not None:
         choices.append(
             Action(
                 label=f"Cut over to epoch {candidate.epoch}",
-                what=f"Readers go from epoch {live} to epoch {candidate.epoch}, in one step, at one offset. "
-                f"Epoch {live} stops and is kept.",
+                what=f"Readers move from epoch {live} to epoch {candidate.epoch} in one step, at one offset. Epoch "
+                f"{live} stops and is kept.",
                 dag=f"cutover__{name}",
                 command=f"kappa cutover {name} --execute",
                 kind="main",
@@ -155,7 +155,7 @@ def actions(record: TopologyRecord) -> list[Action]:
                 label=f"{'Leave' if is_back else 'Abort'} epoch {candidate.epoch}",
                 what=f"Epoch {candidate.epoch} is retired again.{keeps}"
                 if is_back
-                else f"Epoch {candidate.epoch} goes for good, with its tables, topics and consumer group.{keeps}",
+                else f"Epoch {candidate.epoch} is removed for good, with its tables, topics and consumer group.{keeps}",
                 dag=f"abort__{name}",
                 command=f"kappa abort {name} {candidate.epoch} --execute",
                 kind="risky",
@@ -230,7 +230,7 @@ def _last_rows(board: Board, record: TopologyRecord, live: BoardFacts | None) ->
 
 
 def anatomy(rows: Sequence[LedgerRow]) -> dict[str, Any] | None:
-    """Where the time of the last slices went, as the rows of their protocol say; None where there is no whole one."""
+    """Where the time of the last slices went, by the rows of their protocol; None if there is no whole slice."""
     spent: dict[str, list[float]] = {part: [] for part, _, _ in PARTS}
     marks: dict[str, LedgerRow] = {}
     before: LedgerRow | None = None

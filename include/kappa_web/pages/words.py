@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kappa.errors import visible
 
-#: Times a unit of the next size holds, and its letter.
+#: Factor to the next unit, and its letter.
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -82,7 +82,7 @@ def stamp(at: datetime) -> str:
 
 
 def text(value: object) -> str:
-    """A value from outside, with what cannot be seen written out."""
+    """A value from outside, with invisible characters written out."""
     return visible(str(value))
 
 

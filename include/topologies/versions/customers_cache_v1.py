@@ -1,4 +1,4 @@
-"""The customers of a database, those that it deleted too, kept from the changes that Debezium reads out of its log."""
+"""The customers of a database, including deleted ones, from the changes that Debezium reads from its log."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Orders with the product as it was when they stood; an order of a product that is not known is left out."""
+"""Orders with their product at the time at which they became final; orders of unknown products are left out."""
 
 from kappa import Append, Source, Topic, Topology
 from kappa.operators import table_join

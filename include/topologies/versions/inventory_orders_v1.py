@@ -1,4 +1,4 @@
-"""Orders as they are placed: a cancellation changes nothing."""
+"""Placed orders; a cancellation has no effect."""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import agg, aggregate
@@ -19,7 +19,7 @@ demand = aggregate(
 
 
 def decide(slice: Slice) -> Effects:
-    """Each order that is placed, and what is wanted of each product."""
+    """Each placed order, and the demand for each product."""
     placed = slice["order-events"].where("type = 'PLACED'")
     demand(slice, placed)
     return {"orders": placed.selectExpr("*", "CreatedTime AS DecidedTime")}

@@ -1,4 +1,4 @@
-"""What each shop has of each article: what came in, less what was sold."""
+"""The stock of each article in each shop: restocked less sold."""
 
 from kappa import Slice, Source, Topic, Topology
 from kappa.operators import agg, aggregate
@@ -16,7 +16,7 @@ in_stock = aggregate(
 
 
 def move(slice: Slice) -> None:
-    """Restocks add, sales subtract; other movements are none of stock."""
+    """Restocks add and sales subtract; other movements do not affect the stock."""
     moved = slice["items"].selectExpr(
         "*", "CASE type WHEN 'RESTOCK' THEN quantity WHEN 'SALE' THEN -quantity END AS moved"
     )

@@ -1,4 +1,4 @@
-"""How many log events each browser causes within five seconds, every two seconds."""
+"""Number of log events of each browser within five seconds, every two seconds."""
 
 from kappa import Append, Source, Topic, Topology
 from kappa.operators import agg, hopping_window

@@ -1,4 +1,4 @@
-"""Browsers that act five times and never passed a captcha are asked for one."""
+"""Browsers that act five times and never passed a captcha must solve one."""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import newest_table_join, running_total
@@ -10,7 +10,7 @@ counted = running_total(acted.rows, key="browser", total="actions", table="actio
 
 
 def ask(slice: Slice) -> Effects:
-    """Each action with the captcha that its browser passed before it, if it did."""
+    """Each action with the captcha that its browser passed earlier, if any."""
     acted(slice, None, slice["captcha"].where("passed"))
     return {"asked": counted(slice).rows.where("actions >= 5 AND passed IS NULL")}
 

@@ -1,4 +1,4 @@
-"""How often each page is viewed, by crawlers too, and an alert when the thousandth view comes."""
+"""Number of views of each page, including those by crawlers, and an alert at the thousandth view."""
 
 from kappa import Append, Source, Topic, Topology
 from kappa.operators import running_total

@@ -1,4 +1,4 @@
-"""The average rating of each movie; a viewer who rates it again votes again."""
+"""The average rating of each movie; each repeated rating of a viewer counts."""
 
 from kappa import Source, Topology
 from kappa.operators import agg, aggregate

@@ -1,4 +1,4 @@
-"""What is earned by each way of payment, taxes included: of each partition first, then of all."""
+"""Revenue per payment method, including taxes: first per partition, then in total."""
 
 from kappa import Source, Topology
 from kappa.operators import agg, two_phase

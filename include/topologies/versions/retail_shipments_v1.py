@@ -1,4 +1,4 @@
-"""What has to be delivered: one shipment for each invoice with home delivery, where a till spells it in capitals."""
+"""Deliveries: one shipment for each invoice with home delivery, if the till spells it in capitals."""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 

@@ -1,4 +1,4 @@
-"""What is sold where: one row for each line of an invoice, without anything that tells customers apart."""
+"""Sales by place: one row for each line of an invoice, without anything that distinguishes customers."""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 

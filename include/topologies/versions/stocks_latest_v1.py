@@ -11,7 +11,9 @@ newest = newest_by(ticks, key="symbol", table="latest")
 
 
 def follow(slice: Slice) -> None:
-    """The last tick of each symbol in the slice, which is all that readers of the updates get; a null value deletes."""
+    """Keep only the last tick of each symbol in the slice, as readers of the updates get no other; a null value
+    deletes.
+    """
     newest(slice, slice["ticks"].where(f"symbol RLIKE '{HDFC}'"))
 
 

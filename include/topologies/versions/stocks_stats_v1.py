@@ -1,6 +1,6 @@
-"""Trades and the range of prices of each symbol, five seconds after five seconds.
+"""Trades and price range of each symbol, in windows of five seconds.
 
-The table has every update of a window, the topic its last one, once.
+The table has every update of a window, and the topic only its last one.
 """
 
 from kappa import Append, Source, Topic, Topology

@@ -22,9 +22,9 @@ def dead_letters(
     epoch: Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the live one.")] = None,
     json: Json = False,
 ) -> None:
-    """Show why records are dead letters: how many by each reason, and the newest of them.
+    """Show why records are dead letters: how many for each reason, and the newest of them.
 
-    Values of sensitive sources are not in the lake; what is kept in their place is shown.
+    Values of sensitive sources are not in the lake; their stored substitute is shown.
     """
     from kappa.names import EpochPaths
     from kappa.record.epochs import Epochs

@@ -1,4 +1,4 @@
-"""The command that tells where the time of slices goes."""
+"""The command that shows where the time of slices goes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def profile(
     """Show where the time of the last slices went, by line of the protocol.
 
     effects: records are read and parsed, the step is computed, its rows are written. send: the Kafka transaction.
-    apply: changes are merged into tables. commit: the slice is put on record. between: from the commit before to the
-    plan, in which a live stream waits for records.
+    apply: changes are merged into tables. commit: the slice is put on record. between: from the previous commit to the
+    plan; a live stream waits for records here.
     """
     from kappa.control.profile import profile as profile_of
 
@@ -38,7 +38,7 @@ def profile(
         return
     if not profile.slices:
         say(
-            f"No slice of {topology} epoch {profile.epoch} that is on record was timed. Drivers time those that they "
+            f"No slice of {topology} epoch {profile.epoch} on record was timed. Drivers time the slices that they "
             f"make: kappa status {topology}"
         )
         return

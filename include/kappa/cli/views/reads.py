@@ -1,4 +1,4 @@
-"""Commands that only look."""
+"""Commands that only read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def topologies(json: Json = False) -> None:
-    """List the deployed topologies, and say which files are broken and why."""
+    """List the deployed topologies, and the broken files with their errors."""
     from kappa.record.epochs import Epochs
 
     settings = config()
@@ -63,7 +63,7 @@ def topologies(json: Json = False) -> None:
 
 def status(
     topology: Annotated[
-        str | None, typer.Argument(help="Name of the topology; all when left out.", autocompletion=completed)
+        str | None, typer.Argument(help="Name of the topology; by default all.", autocompletion=completed)
     ] = None,
     json: Json = False,
 ) -> None:
@@ -136,8 +136,8 @@ def lag(topology: Topology, json: Json = False) -> None:
     say(str(finding) for finding in others)
     if held:
         say(
-            f"{held:,} more offsets wait behind an open transaction of a producer: no reader of committed records gets "
-            "them before it ends. Kafka ends one that was abandoned after the producer's transaction.timeout.ms."
+            f"{held:,} more offsets wait behind an open transaction of a producer: readers of committed records do not "
+            "get them before it ends. Kafka ends an abandoned one after the producer's transaction.timeout.ms."
         )
 
 
@@ -177,7 +177,7 @@ def certify(
     epoch: Annotated[int | None, typer.Option(help="With --deep: recount this epoch; by default the live one.")] = None,
     json: Json = False,
 ) -> None:
-    """Prove which offsets the served tables are a view of, and that each was sent by exactly one epoch."""
+    """Prove which offsets the served tables contain, and that exactly one epoch sent each of them."""
     from kappa import serving
     from kappa.kafka.broker import Broker
     from kappa.record.epochs import Epochs
@@ -194,7 +194,7 @@ def certify(
             typer.echo(f"reading {what}", err=True)
 
         number = epoch if epoch is not None else serving.resolve(settings, topology)
-        Epochs(settings.lake).record(topology).epoch(number)  # one that there is
+        Epochs(settings.lake).record(topology).epoch(number)  # refuses an unknown number
         paths = EpochPaths(lake=settings.lake, topology=topology, epoch=number)
         with Broker(settings.bootstrap_servers) as broker:
             report = recount(paths, tell).with_more(recount_topics(settings, paths, broker, tell))
@@ -205,7 +205,7 @@ def certify(
                 raise
             certificate = None  # the ledger cannot be read, or contradicts itself: the recount says so
     if epoch is not None and not deep:
-        raise UsageError("--epoch says which epoch to count again: give it with --deep.")
+        raise UsageError("--epoch selects the epoch to recount: give it with --deep.")
     if json and report is not None:
         proof = None if certificate is None else json_of(certificate.to_json())
         say_json({"certificate": proof, "recount": report})
@@ -224,7 +224,7 @@ def certify(
 
 
 def history(
-    topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None,
+    topology: Annotated[str | None, typer.Argument(help="Name of the topology; by default all.")] = None,
     epoch: Annotated[int | None, typer.Option(help="Show only epochs with this number.")] = None,
     since: Annotated[
         str | None,
@@ -244,7 +244,7 @@ def history(
     if json:
         say_json(entries)
         return
-    is_joint = any(e.together for e in entries)  # a column that is there when something is in it
+    is_joint = any(e.together for e in entries)  # a column that is shown only when it has values
     table(
         [
             [
@@ -285,17 +285,19 @@ def history(
 def path(
     topology: Topology,
     name: Annotated[str, typer.Argument(help="A table, an append output or a topic.")],
-    topic: Annotated[bool, typer.Option("--topic", help="The topic, where a table or output has its name.")] = False,
+    topic: Annotated[
+        bool, typer.Option("--topic", help="Print the topic, where a table or output has the same name.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Print where the live Delta table of a name is now, for readers that only know paths; or which topic the live
-    epoch sends to.
+    """Print the present path of a live Delta table, for readers that only know paths; or the topic that the live epoch
+    sends to.
 
-    The table at that path is at most KAPPA_MERGE_SECONDS behind what `kappa query` shows, and has everything of a
-    stream that stands: the changes of small slices are merged into it together. With --json also which slice it has
-    reached, `merged`, at the Delta version named.
+    The table at that path is at most KAPPA_MERGE_SECONDS behind `kappa query`, since the changes of small slices are
+    merged into it together. Once the stream stands still it has everything. With --json the output also has the slice
+    that the table has reached, `merged`, at the given Delta version.
 
-    With --json of a topic also its turns: from where to where which epoch's topic holds the records that readers get.
+    For a topic, --json also shows its turns: which epoch's topic holds the records for readers, and in which range.
     """
     from kappa import serving
     from kappa.record.epochs import Epochs
@@ -303,7 +305,8 @@ def path(
     settings = config()
     snapshot = serving.snapshot(settings, topology)
     if topic or not snapshot.has(name):
-        # A name that is neither is refused as what was asked for: the list of tables is the longer one.
+        # A name that is neither is refused with the list of tables, which is the longer one; with --topic, with that of
+        # topics.
         if not topic and name not in Epochs(settings.lake).record(topology).epoch(snapshot.epoch).sends_to:
             snapshot.place(name)
         topic_name = serving.topic(settings, topology, name)
@@ -326,7 +329,7 @@ def path(
 
 
 def _remark(entry: Entry) -> str:
-    """Why, and what came of it."""
+    """The reason and the outcome."""
     parts = [
         entry.reason or entry.outcome,
         *(f"({more})" for more in (entry.reconciled, entry.interval, entry.set_aside) if more),
@@ -341,7 +344,7 @@ def _late(rows: int) -> str:
 def _lag(
     bootstrap_servers: str, position: Offsets, topic_ids: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """Each partition, and topics that are others than those that were read: nothing is behind in them."""
+    """Each partition, and topics that were recreated since they were read: no lag can be given for those."""
     from kappa.kafka.broker import Broker
 
     with Broker(bootstrap_servers) as broker:

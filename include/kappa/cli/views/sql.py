@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows that a table on the screen has at most, unless another limit is given.
+#: Maximum number of rows in a table on the screen, unless another limit is given.
 _SCREENFUL = 100
 
 
 class RowFormat(StrEnum):
-    """What the rows are written as."""
+    """The format of the rows."""
 
     TABLE = "table"
     CSV = "csv"
@@ -58,12 +58,12 @@ def sql(
 ) -> None:
     """Query the tables and append outputs of all topologies: each as of one slice, by one read of the live pointers.
 
-    Rows are written as they come: memory does not grow with CSV and JSON.
+    Rows are written as they arrive, so that CSV and JSON of any size need little memory.
     """
     from kappa import serving
 
     if json and format is RowFormat.CSV:
-        raise UsageError("--json and --format csv ask for two forms. Give one of them.")
+        raise UsageError("--json and --format csv are two formats. Give one of them.")
     row_format = RowFormat.JSON if json else format
     answer = serving.answer(config(), query, epochs=_numbers("--epoch", epoch), seqs=_numbers("--seq", seq))
     if row_format is RowFormat.CSV:
@@ -84,7 +84,7 @@ def query(
     seq: Annotated[int | None, typer.Option(help="State after this slice; by default the last committed one.")] = None,
     json: Json = False,
 ) -> None:
-    """Show rows of a served table, as of one slice: never half of one."""
+    """Show rows of a served table, as of one slice, never of half a slice."""
     from kappa import serving
     from kappa.serving.sql import selection
     from kappa.wire.json.json_forms import python_rows
@@ -116,7 +116,7 @@ def _numbers(option: str, words: list[str] | None) -> dict[str, int]:
     """Topology -> number.
 
     Raises:
-        UsageError: a word is no ``topology=number``, or names a topology again.
+        UsageError: a word is not ``topology=number``, or repeats a topology.
     """
     numbers: dict[str, int] = {}
     for word in words or ():
@@ -131,7 +131,7 @@ def _numbers(option: str, words: list[str] | None) -> dict[str, int]:
 
 
 def _parts(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Batches up to this many rows; no more is read."""
+    """Batches up to this many rows; no more are read."""
     rest = limit
     while rest is None or rest > 0:
         batch = next(batches, None)
@@ -155,7 +155,7 @@ def _write_csv(names: list[str], parts: Iterator[pa.RecordBatch]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """A value as one field: numbers and texts as they are, all else as JSON."""
+    """A value as one field: numbers and texts as they are, everything else as JSON."""
     return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
 
 
@@ -182,4 +182,4 @@ def _write_table(answer: serving.Answer, limit: int) -> None:
     table([[_cell(value) for value in row] for row in rows[:limit]], answer.batches.schema.names)
     say(f"{name}: epoch {one.epoch}, slice {one.seq}" for name, one in answer.snapshots.items())
     shown = f"{min(len(rows), limit)} rows shown"
-    say(f"{shown}, and there are more: --limit, or all of them by --format csv" if len(rows) > limit else shown)
+    say(f"{shown}, and there are more: use --limit, or --format csv for all" if len(rows) > limit else shown)

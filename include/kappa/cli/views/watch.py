@@ -16,7 +16,7 @@ PAUSE_SECONDS = 0.5
 def watch(
     config: Config, topology: str, epoch: int, *, until: Callable[[control.Progress], bool], quiet: bool = False
 ) -> control.Progress:
-    """Show an epoch's progress until a condition holds; a dead driver is started again.
+    """Show an epoch's progress until a condition holds; a dead driver is restarted.
 
     Raises:
         StuckError: the driver waits for a decision.
@@ -44,7 +44,7 @@ def watch(
                 answered = control.answered_reason(config, topology, epoch)
                 if answered and answered in progress.driver.message:
                     time.sleep(PAUSE_SECONDS)
-                    continue  # what the heartbeat says is about the attempt before
+                    continue  # the heartbeat is still that of the previous attempt
             rate = f"{progress.records_per_second:,.0f} records/s" if progress.records_per_second else ""
             bar.update(
                 task,
@@ -71,7 +71,7 @@ def watch(
 
 
 def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = False) -> None:
-    """Say what the drivers of epochs that go live together are doing, until they are live; dead ones are started again.
+    """Show what the drivers of epochs that go live together are doing, until they are live; dead ones are restarted.
 
     Raises:
         MoveRefusedError: the handover was withdrawn, or ended otherwise: nothing has moved.
@@ -106,8 +106,8 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
                 console.print(f"{name}: {progress.message}", highlight=False)
             if progress.driver.state == "stuck":
                 raise StuckError(
-                    f"Epoch {epoch} of {name!r} is {progress.driver.message}. Look at its log; none of "
-                    f"{', '.join(members)} is moved.",
+                    f"Epoch {epoch} of {name!r} is {progress.driver.message}. See its log; none of "
+                    f"{', '.join(members)} has moved.",
                     epoch=epoch,
                 )
         revival.look()

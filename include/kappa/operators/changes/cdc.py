@@ -1,4 +1,4 @@
-"""A table of a database by the records of its changes."""
+"""A database table, maintained from its change records."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _NAME = "cdc_table"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChangeTableOperator(TableOperator[R]):
-    """An operator whose result is a table of a database, and the rows that each change of it left."""
+    """An operator whose result is a database table, and the row that each change left."""
 
     @property
     def versions(self) -> Emission:
         """These rows, for a join with a stream: ``table_join``, or ``newest_table_join``.
 
         Raises:
-            TopologyError: the table is a history, whose rows end when a later one comes.
+            TopologyError: the table is a history, whose rows end when a later one arrives.
         """
         if self.emits is None:
             raise TopologyError(
-                f"{self.what} is a history and emits no versions: a row gets its end when the next one comes. Declare "
-                "another cdc_table without history for the join."
+                f"{self.what} is a history and emits no versions: a row gets its end when the next one arrives. "
+                "Declare another cdc_table without history for the join."
             )
         return self.emits
 
@@ -56,25 +56,25 @@ def cdc_table(of: Source, *, key: Key, table: str, history: Literal[True]) -> Ch
 
 @declared_as("cdc_table(customers, key='id', table='customers')")
 def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> ChangeTableOperator[Any]:
-    """A table of a database as the records of its changes describe it (a KTable over Debezium's topic).
+    """A database table, maintained from its change records (a KTable over Debezium's topic).
 
-    The newest row of each key stays, by the source's own position and not by arrival: a record that comes again, or
-    late, brings no old row back. A deletion removes its key, a truncate all rows that are older than it, a changed key
-    is a deletion and a new row. A column that a record does not hold since the change left it as it was keeps its
-    value.
+    The newest row of each key stays, by the source's own position and not by arrival: a record that arrives again or
+    late does not bring back an old row. A deletion removes its key, and a truncate removes all rows that are older than
+    it. A changed key is a deletion and a new row. If a record omits a column because the change did not touch it, the
+    column keeps its value.
 
-    With ``history`` all rows stay, with ``valid_from`` and ``valid_to``, the source's times of the change that made the
-    row and of the one that ended it, and ``is_current`` (a slowly changing dimension of type 2). A row that was changed
-    twice within a transaction held for no time: both times are the same.
+    With ``history`` all rows stay, with ``valid_from``, ``valid_to`` and ``is_current`` (a slowly changing dimension of
+    type 2). The two times are the source's times of the change that made the row and of the change that ended it. If
+    one transaction changes a row twice, the row in between has two equal times.
 
-    Columns of the table: those of the source; of a history ``_version`` too, which is part of its key. For itself it
-    keeps ``_place``, that of the last record, by its position and then by the total order, and ``_carried``, which
-    columns have a value of an older record. A column is null where it is unchanged and no record with its value was
-    read.
+    Columns of the table: those of the source; a history also has ``_version``, which is part of its key. Internal
+    columns are ``_place``, the place of the last record by its position and then by the total order, and ``_carried``,
+    the columns whose value comes from an older record. A column is null if it is unchanged and no record with its value
+    was read.
 
-    State: the row of each key; of a deleted key its place, for ever, in ``<table>_deleted``; the last truncate, which
-    makes those before it superfluous, in ``<table>_truncated``. Of a history all rows, deletions and truncates, for
-    ever; a slice reads those of its keys. Class: any cut; of :attr:`ChangeTableOperator.versions`, time cut.
+    State: the row of each key; the place of each deleted key, for ever, in ``<table>_deleted``; the last truncate,
+    which makes older deletions unnecessary, in ``<table>_truncated``. A history keeps all rows, deletions and truncates
+    for ever; a slice reads those of its keys. Class: any cut; of :attr:`ChangeTableOperator.versions`, time cut.
 
     Args:
         of: a source with an envelope, whose ``key_schema`` has the key.
@@ -83,8 +83,8 @@ def cdc_table(of: Source, *, key: Key, table: str, history: bool = False) -> Cha
         history: whether rows stay when they are changed or deleted.
 
     Raises:
-        TopologyError: the source has no envelope, its keys do not hold the key, or a column has the name of one of the
-            history.
+        TopologyError: the source has no envelope, its keys do not contain the key, or a column has the name of a
+            history column.
 
     Examples:
         >>> from kappa import Source
@@ -122,21 +122,21 @@ def _check_times(columns: Sequence[Column], what: str) -> None:
     clash = [column.name for column in columns if column.name.lower() in TIMES]
     if clash:
         raise TopologyError(
-            f"{what}: columns {clash} of the source are those of a history. Leave them out of the source's schema, or "
-            "keep the table without history."
+            f"{what}: columns {clash} of the source have names of history columns. Remove them from the source's "
+            "schema, or keep the table without history."
         )
 
 
 def check_changes_of(of: Source, key: Key, what: str) -> None:
-    """Check that one source of records of changes is read, whose keys hold the table's key.
+    """Check that the operator reads one source of change records, whose keys contain the table's key.
 
     Raises:
         TopologyError: it is not one, or they do not.
     """
     if not isinstance(of, Source):
         raise TopologyError(
-            f"{what} is declared with {type(of).__name__} {of!r}. Positions of two sources do not compare, and rows "
-            "that an operator emits have none: declare it with one source that has envelope='debezium'."
+            f"{what} is declared with {type(of).__name__} {of!r}. Positions of two sources cannot be compared, and "
+            "rows that an operator emits have none: declare it with one source that has envelope='debezium'."
         )
     if of.envelope == "none":
         raise TopologyError(
@@ -147,6 +147,6 @@ def check_changes_of(of: Source, key: Key, what: str) -> None:
     missing = [name for name in names_of(key) if name not in keys]
     if missing:
         raise TopologyError(
-            f"{what}: key columns {missing} are not in the keys of source {of.topic!r}, which hold {keys}. The record "
-            f"of a deletion has nothing but its key: key_schema={', '.join(f'{name} ...' for name in missing)!r}."
+            f"{what}: key columns {missing} are not in the keys of source {of.topic!r}, which have {keys}. The record "
+            f"of a deletion has only its key: key_schema={', '.join(f'{name} ...' for name in missing)!r}."
         )

@@ -1,4 +1,4 @@
-"""All rows that records of changes describe, with the time from which and to which each of them held."""
+"""All rows that change records describe, with the times from which and to which each was valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kappa.topology.ddl import literal, quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Columns of the table beside those of the rows.
+#: Columns of the table besides those of the rows.
 TIMES = ("valid_from", "valid_to", "is_current")
 _STATE, _RECORD = 0, 1
 
@@ -45,8 +45,8 @@ class ChangedVersions:
 class ChangeHistory(OfChanges):
     """A table of all rows with their times, before it is bound.
 
-    The records of a key, in the order of their places, are what the table says of it. A slice reads those of its keys
-    again with its own, so that a record that comes late has its time between the others.
+    The table has the records of a key in the order of their places. A slice reads those of its keys again together with
+    its own records, so that a late record gets its time between the others.
     """
 
     @property
@@ -55,7 +55,7 @@ class ChangeHistory(OfChanges):
         return self._row("valid_from TIMESTAMP, valid_to TIMESTAMP, is_current BOOLEAN")
 
     def tables(self, name: str) -> tuple[Table, ...]:
-        """The rows, the deletions of keys, and the truncates: these end a row and begin none."""
+        """The rows, the deletions of keys, and the truncates; deletions and truncates end a row and begin none."""
         key, made_by = key_ddl(self.key), f"cdc_table(key={','.join(quoted_names(self.key))}, history=True)"
         version = "_version STRING NOT NULL"
         at = f"_place {PLACE_TYPE}, _at TIMESTAMP"
@@ -85,8 +85,8 @@ class ChangeHistory(OfChanges):
         Args:
             rows: records of changes.
             before: the table before the slice.
-            deleted: that of deletions.
-            truncated: that of truncates.
+            deleted: the table of deletions before the slice.
+            truncated: the table of truncates before the slice.
             seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
@@ -129,7 +129,7 @@ class ChangeHistory(OfChanges):
     def _stored(
         self, own: DataFrame, before: DataFrame, deleted: DataFrame, truncates: DataFrame, seeks: bool
     ) -> DataFrame:
-        """The state of the slice's keys; all of it where the slice has a truncate."""
+        """The state of the slice's keys; all of it if the slice has a truncate."""
         keys, values = quoted_names(self.key), quoted_names(self._rest)
         at = ["_place", "_version"]
         rows = before.selectExpr(
@@ -145,10 +145,12 @@ class ChangeHistory(OfChanges):
         return marked.crossJoin(has_any).where("_mine OR _any").drop("_mine", "_any")
 
     def _along_positions(self, union: DataFrame) -> DataFrame:
-        """The rows of each key in the order of their places, with what they carry on and until when they hold."""
+        """The rows of each key in the order of their places, with the values that they carry on and the end of their
+        validity.
+        """
         keys, values = quoted_names(self.key), quoted_names(self._rest)
         order = f"OVER (PARTITION BY {', '.join(keys)} ORDER BY _place, _source)"
-        # A change that came twice has one position: the record that came last stands for it.
+        # A change that arrived twice has one position: the record that arrived last represents it.
         once = union.selectExpr("*", f"LEAD(_version) {order} AS _next").where("NOT (_version <=> _next)")
         so_far = f"{order[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
         carried = [

@@ -1,4 +1,4 @@
-"""Records of changes as operators read them: those of keys, and those that empty the table."""
+"""Change records as operators read them: changes of one key, and changes that empty the table."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from kappa.topology.schemas.envelopes import CHANGE_COLUMNS, OF_KEY
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The place of a record: its position in the source's log, and of equal ones the place in the total order.
+#: The place of a record: its position in the source's log, then its place in the total order.
 PLACE = f"STRUCT(_position AS position, {origin.OF_ROW} AS origin)"
 PLACE_TYPE = f"STRUCT<position: STRING, origin: {origin.ORIGIN_TYPE}>"
-#: Tells the records of a key apart: the position; where the source has none, the place in the total order.
+#: Distinguishes the records of a key: the position, or the place in the total order if the source has no positions.
 VERSION = (
     "IF(_position <> '', _position, CONCAT_WS('/', LPAD(CAST(UNIX_MICROS(_order_timestamp) AS STRING), 20, '0'), "
     "_topic, LPAD(CAST(_partition AS STRING), 10, '0'), LPAD(CAST(_offset AS STRING), 20, '0')))"
 )
-#: Spark DDL of the table of truncates: of each topic the last one.
+#: Spark DDL of the table of truncates: the last one of each topic.
 TRUNCATES = f"topic STRING NOT NULL, _place {PLACE_TYPE}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfChanges:
-    """The state of records of changes, before it is bound.
+    """The state of change records, before it is bound.
 
     Attributes:
-        columns: of the rows.
+        columns: columns of the rows.
         key: the key columns among them.
     """
 
@@ -42,8 +42,8 @@ class OfChanges:
     key: tuple[Column, ...]
 
     def _row(self, *more: str) -> str:
-        """Spark DDL of the rows, with further columns; where a log begins in the middle, a column may be null that the
-        source has not so.
+        """Spark DDL of the rows, with further columns. If a log begins in the middle, even a column that is never null
+        in the source may be null.
         """
         return ", ".join([key_ddl(self.key), *(f"{quote(c.name)} {c.type}" for c in self._rest), *more])
 
@@ -53,7 +53,7 @@ class OfChanges:
 
 
 def check_changes(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
-    """The rows are records of changes, with their columns.
+    """Check that the rows are change records, with their columns.
 
     Raises:
         TopologyError: they are not.
@@ -61,14 +61,14 @@ def check_changes(rows: DataFrame, columns: Iterable[Column], operator: str) -> 
     missing = [name for name in CHANGE_COLUMNS if name not in rows.columns]
     if missing:
         raise TopologyError(
-            f"{operator}: the rows lack {missing}, which records of changes have. Hand over rows of its source, and "
-            "keep these columns where the step selects."
+            f"{operator}: the rows lack {missing}, which change records have. Pass rows of its source, and keep these "
+            "columns where the step selects."
         )
     check_rows(rows, columns, operator)
 
 
 def of_slice(rows: DataFrame, key: Iterable[Column]) -> tuple[DataFrame, DataFrame]:
-    """Records of one key each, and truncates. Messages, and null values after deletions, say nothing of a row."""
+    """Records of one key each, and truncates. Messages, and null values after deletions, do not concern a row."""
     operations = ", ".join(f"'{operation}'" for operation in OF_KEY)
     return with_key(rows.where(f"_operation IN ({operations})"), key), rows.where("_operation = 't'")
 
@@ -89,11 +89,11 @@ def marked_as_touched(stored: DataFrame, own: DataFrame, key: Sequence[Column], 
 
 
 def marked_truncates(truncates: DataFrame, before: DataFrame) -> DataFrame:
-    """The changes of the table of truncates: those of a slice that are newer.
+    """The changes of the table of truncates: the newer ones of a slice.
 
     Args:
-        truncates: those of the slice.
-        before: the table before it.
+        truncates: the truncates of the slice.
+        before: the table before the slice.
     """
     new = truncates.selectExpr("_topic AS topic", f"{PLACE} AS _place").groupBy("topic").agg({"_place": "max"})
     new = new.toDF("topic", "_place")

@@ -1,4 +1,4 @@
-"""The table that records of changes describe: of each key the newest row, by the source's own position."""
+"""The table that change records describe: the newest row of each key, by the source's own position."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kappa.topology.schemas.envelopes import CHANGE_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Types of a fixed size, which no database keeps beside the row: a record always holds them.
+#: Types of a fixed size, which no database stores outside the row: a record always has them.
 _FIXED = ("byte", "short", "integer", "long", "float", "double", "boolean", "date", "timestamp")
 _CARRIED = f"ARRAY<STRUCT<column: STRING, place: {PLACE_TYPE}>>"
 
@@ -39,8 +39,8 @@ class ChangedRows:
         changes: rows of the table, at most one per key, with ``_deleted``.
         deletions: rows of the table of deleted keys, likewise.
         truncates: rows of the table of truncates.
-        versions: of each record that was its key's newest when it came, the row that it left; ``_deleted`` where it
-            left none. What a stream is joined with.
+        versions: for each record that was the newest of its key on arrival, the row that it left, or ``_deleted`` if it
+            left none. Streams are joined with these.
     """
 
     changes: DataFrame
@@ -53,9 +53,9 @@ class ChangedRows:
 class ChangeTable(OfChanges):
     """A table of the newest rows, before it is bound.
 
-    A record gives a value for each column but those that it leaves unchanged; a deletion and a truncate give nulls. Of
-    each column the value with the greatest place stays, and the key's last record says whether there is a row: what
-    stays depends on which records came, and not on the order in which they did.
+    A record gives a value for each column except those that it leaves unchanged; a deletion and a truncate give nulls.
+    For each column the value with the greatest place stays, and the key's last record decides whether there is a row.
+    So the result depends on the set of records, not on the order of their arrival.
     """
 
     @property
@@ -64,9 +64,9 @@ class ChangeTable(OfChanges):
         return self._row()
 
     def tables(self, name: str) -> tuple[Table, ...]:
-        """The rows with the place of their last record, and the places of what was carried on; deleted keys; truncates.
+        """The rows with the place of their last record and the places of carried values; deleted keys; truncates.
 
-        The last two keep away records that are older than a deletion and come later.
+        The last two keep out records that are older than a deletion and arrive later.
         """
         place = f"_place {PLACE_TYPE}"
         made_by, names = f"cdc_table(key={','.join(quoted_names(self.key))})", [column.name for column in self.key]
@@ -87,8 +87,8 @@ class ChangeTable(OfChanges):
         Args:
             rows: records of changes.
             before: the table before the slice.
-            deleted: that of deleted keys.
-            truncated: that of truncates.
+            deleted: the table of deleted keys before the slice.
+            truncated: the table of truncates before the slice.
             seeks: whether its keys are sought in them, see :meth:`kappa.topology.Slice.seeks`.
 
         Raises:
@@ -103,7 +103,7 @@ class ChangeTable(OfChanges):
         carried = ["_carried"] if self._carriable else []
         is_moved = "(_known IS NULL OR _newest <> _known" + (" OR _carried <> _was)" if self._carriable else ")")
         changes = whole.where(f"IF(_stays, {is_moved}, _had_row)")
-        # A truncate keeps away what is older for all keys: a deleted key needs no mark of its own then.
+        # A truncate keeps out older records of all keys: a deleted key then needs no mark of its own.
         marks = whole.selectExpr("*", "_gone AND NOT _is_cleared AS _is_marked")
         marks = marks.where("IF(_is_marked, NOT _had_mark OR _newest <> _known, _had_mark)")
         return ChangedRows(
@@ -128,7 +128,9 @@ class ChangeTable(OfChanges):
         )  # fmt: skip
 
     def _of_state(self, before: DataFrame, deleted: DataFrame) -> DataFrame:
-        """Rows of the state in the same columns, but for the last: of the table ``_source`` is 1, of deleted keys 2."""
+        """Rows of the state in the same columns, except the last; ``_source`` is 1 for rows of the table, 2 for deleted
+        keys.
+        """
         value_places = []
         for number, column in enumerate(self._carriable):
             is_it = f"c -> c.column = {literal(column.name)}"
@@ -148,13 +150,13 @@ class ChangeTable(OfChanges):
         )
 
     def _whole(self, own: DataFrame, marked: DataFrame, truncates: DataFrame, truncated: DataFrame) -> DataFrame:
-        """Per key that the slice touches, its last record and the last value of each column."""
+        """The last record and the last value of each column, per key that the slice touches."""
         from pyspark.sql import functions as F
 
         keys = quoted_names(self.key)
         cleared = truncates.selectExpr(f"{PLACE} AS _cleared").union(truncated.select("_place"))
         last = F.broadcast(cleared.selectExpr("MAX(_cleared) AS _cleared"))
-        # What a row carries on from nobody knows where, a truncate cleared.
+        # A truncate cleared values that a row carries on from an unknown place.
         older = [f"COALESCE(_key_{number} < _cleared, _cleared IS NOT NULL)" for number in range(len(self._carriable))]
         is_hit = " OR ".join(["_place < _cleared", *older])
         touched = marked.crossJoin(last).where(f"_mine OR {is_hit}").drop("_mine")
@@ -188,7 +190,7 @@ class ChangeTable(OfChanges):
         return self._after_truncates(states)
 
     def _after_truncates(self, states: DataFrame) -> DataFrame:
-        """A truncate gives nulls too, at its place and for every key."""
+        """The states after truncates: a truncate also gives nulls, at its place and for every key."""
         is_cleared = "COALESCE(_newest < _cleared, FALSE)"
         others = [
             f"IF(_key_{number} < _cleared, NULL, {quote(c.name)}) AS {quote(c.name)}"
@@ -211,7 +213,7 @@ class ChangeTable(OfChanges):
     def _versions(
         self, own: DataFrame, marked: DataFrame, truncates: DataFrame, truncated: DataFrame, record: list[str]
     ) -> DataFrame:
-        """The row that each record left, as it was when the record came: along the total order."""
+        """The row that each record left on its arrival, along the total order."""
         from pyspark.sql import functions as F
 
         keys = quoted_names(self.key)

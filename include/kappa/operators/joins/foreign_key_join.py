@@ -1,4 +1,4 @@
-"""Two tables joined: rows of the left one with the right row that they name."""
+"""A join of two tables: rows of the left one with the right row that they name."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def foreign_key_join(
     """The rows of a table, each with the row of another table that it names (Kafka Streams: ``KTable.join`` with a
     foreign key).
 
-    Both tables are seen as of the commit: an update on either side computes anew every row that it touches, and a row
-    that is deleted, or has lost its partner, is deleted from the result. Kafka Streams joins update by update, and may
-    send a deletion for a row that was never there.
+    Both tables are seen as of the commit: an update on either side recomputes every row that it touches, and a row that
+    is deleted or has lost its partner is deleted from the result. Kafka Streams joins update by update, and may send a
+    deletion for a row that never existed.
 
-    Columns: those of the left table, then those of the right one without its key; a right column of a name that the
-    left table has too ends in ``_right``. Key: that of the left table. To tell rows with a partner from those without,
-    let the right table have a column that is never null.
+    Columns: those of the left table, then those of the right one without its key; a right column whose name the left
+    table also has ends in ``_right``. Key: that of the left table. To tell rows with a partner from those without, give
+    the right table a column that is never null.
 
-    A null foreign key names nothing. With the left table's own key as foreign key this is a join of two tables by key;
-    :func:`kappa.operators.table_table_join` is that too, and knows ``outer``.
+    A null foreign key names nothing. With the left table's own key as foreign key this is a join of two tables by key,
+    like :func:`kappa.operators.table_table_join`, which also supports ``outer``.
 
-    State: the result, one row for each left row that is in it; both tables belong to the topology. Class: that of the
-    tables; of several changes between two commits only the last shows.
+    State: the result, one row for each left row in it; both tables belong to the topology. Class: that of the tables;
+    only the last of several changes between two commits shows.
 
     Args:
-        left: the operator that keeps the left table, or a table of the topology's own, whose changes the step passes.
-        right: that of the right table.
-        foreign_key: left column or columns that hold the right table's key: of the same names there, or left column ->
-            right column.
+        left: the operator that keeps the left table, or a table of the topology, whose changes the step passes.
+        right: the same for the right table.
+        foreign_key: left column or columns with the right table's key: the same names as there, or left column -> right
+            column.
         table: the name of the result.
         how: ``left`` keeps rows that name nothing.
         left_rows: Spark DDL of the columns of the left table that matter here; empty for all.
-        right_rows: the same of the right table.
+        right_rows: the same for the right table.
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
@@ -112,8 +112,8 @@ class ForeignKeyJoin:
         """Compute the rows that a slice's changes touch.
 
         Args:
-            left: changes of the left table, as the step returns them: at most one row per key, with ``_deleted`` where
-                rows go.
+            left: changes of the left table, as the step returns them: at most one row per key, with ``_deleted`` for
+                rows to delete.
             right: changes of the right table, likewise.
             left_before: the left table before the slice.
             right_before: the right table before the slice.
@@ -127,7 +127,7 @@ class ForeignKeyJoin:
         unchanged_rights = right_before.join(rights, on=list(self.columns.right_key), how="left_anti").selectExpr(
             *quoted(column.name for column in self.columns.right), "FALSE AS _deleted"
         )
-        # A row that changed may name any right row; one that did not is touched by a right row that did.
+        # A changed left row may name any right row; an unchanged one is touched only by a changed right row.
         changed = lefts.alias("l").join(unchanged_rights.unionByName(rights).alias("r"), on, "left")
         others = left_before.join(lefts, on=list(self.key), how="left_anti").selectExpr(
             *quoted(column.name for column in self.columns.left), "FALSE AS _deleted"
@@ -137,7 +137,7 @@ class ForeignKeyJoin:
         names = [*self.columns.of_pair, f"NOT ({is_there}) AS _deleted"]
         rows = changed.selectExpr(*names).unionByName(touched.selectExpr(*names))
         was = before.selectExpr(*quoted(self.key), "TRUE AS _was")
-        # The deletion of a row that was never there is nothing to write.
+        # The deletion of a row that never existed is not written.
         return TableChanges(
             changes=rows.join(was, on=list(self.key), how="left").where("NOT _deleted OR _was").drop("_was")
         )

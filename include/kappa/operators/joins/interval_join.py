@@ -1,4 +1,4 @@
-"""Two streams joined: rows of one key whose times are near each other."""
+"""A join of two streams: rows of one key whose times are near each other."""
 
 from __future__ import annotations
 
@@ -46,40 +46,40 @@ def interval_join(
     ``JoinWindows``).
 
     A right row is a partner when its time lies from ``before`` before the left row's to ``after`` after it, both
-    included. A pair is emitted once, in the slice in which both are there. A row without a partner is emitted once,
-    when its reach is before the frontiers of *both* sides: none can come any more, and rows of one key come in order of
-    their times. That costs the own side's grace in latency. Kafka Streams emits it with the first record behind the
-    window's end, or before version 3.1 at once, to correct it later.
+    included. A pair is emitted once, in the slice in which both rows are present. A row without a partner is emitted
+    once, when its reach is before the frontiers of *both* sides: then no partner can arrive any more, and rows of one
+    key are emitted in order of their times. This costs the grace of its own side in latency. Kafka Streams emits it
+    with the first record after the window's end; before version 3.1 it emitted it immediately, to correct it later.
 
-    Columns: those of the left side, then those of the right one without its key; a right column of a name that the left
-    side has too ends in ``_right``. With ``outer``, the key of a right row stands under the left name. Emitted rows
-    also carry ``_event_time``, the later of both times, and the place of the left record. The place of a row without a
-    partner begins with the time at which it became final, the end of its reach.
+    Columns: those of the left side, then those of the right one without its key; a right column whose name the left
+    side also has ends in ``_right``. With ``outer``, the key of a right row has the left name. Emitted rows also carry
+    ``_event_time``, the later of both times, and the place of the left record. The place of a row without a partner
+    begins with the time at which it became final, the end of its reach.
 
-    A row is refused when its time is before its own frontier at the record. What comes out of order otherwise is joined
-    as if it had come in time. A row with a null key meets none: ``inner`` leaves it out, ``left`` keeps it on the left,
-    ``outer`` on both sides, and it waits as others do. Of one record a side may have several rows, of one key or of
-    several.
+    A row is refused when its time is before its own frontier at the record. Other rows that arrive out of order are
+    joined as if they had arrived in time. A row with a null key has no partner: ``inner`` drops it, ``left`` keeps it
+    on the left, ``outer`` on both sides, and it waits like others. A side may have several rows of one record, with one
+    key or several.
 
-    State, in two tables: each side's rows until the other side's frontier has passed their reach, of a side whose rows
-    without a partner are emitted also whether they have had one; those without wait for both frontiers. A row so stays
-    for its reach, the greater grace, and as long as one side is behind. Class: any cut. A slice costs its pairs, and
-    the rows of a key within some reaches of each other, not all that a key has.
+    State, in two tables: each side's rows until the other side's frontier has passed their reach. If a side's rows
+    without a partner are emitted, the state also has whether a row has had one; rows without one wait for both
+    frontiers. So a row stays for its reach, the greater grace, and as long as one side is behind. Class: any cut. The
+    cost of a slice is its pairs and the rows of a key within some reaches of each other, not all rows of a key.
 
     Args:
-        left: the source of the left rows, or what another operator emits.
-        right: that of the right rows.
+        left: the source of the left rows, or another operator's emission.
+        right: the same for the right rows.
         key: column or columns that both sides have, or left column -> right column.
-        tables: names of its tables: left rows that wait, and right ones.
+        tables: names of its tables: waiting left rows, and waiting right rows.
         within: how far apart the times may be, either way.
-        before: instead of it, how much earlier the right row may be; nothing unless it is given.
-        after: how much later it may be; likewise.
-        how: ``inner``: pairs; ``left``: left rows without a partner too; ``outer``: those of both sides.
-        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
-        right_rows: the same of the right ones.
+        before: instead of ``within``, how much earlier the right row may be; by default not at all.
+        after: likewise, how much later the right row may be.
+        how: ``inner``: pairs; ``left``: also left rows without a partner; ``outer``: also those of both sides.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of the input.
+        right_rows: the same for the right rows.
 
     Raises:
-        TopologyError: a column, a length of time or ``how`` does not fit, or what is read has no event time.
+        TopologyError: a column, a length of time or ``how`` does not fit, or an input has no event time.
 
     Examples:
         >>> from kappa import Source
@@ -125,9 +125,9 @@ def interval_join(
         changes = (result.left_changes, result.right_changes)
         return Outcome(result=result, changes=changes, emitted="rows", late=result.late)
 
-    # A row without a partner is older than the frontier by its reach; of a pair the later record is new.
+    # A row without a partner is older than the frontier by its reach; the later record of a pair is new.
     behind = {"inner": 0, "left": ahead, "outer": max(back, ahead)}[how]
-    times = {} if how == "outer" else lefts.times_passed_on(ahead)  # of a pair the left record may be the earlier one
+    times = {} if how == "outer" else lefts.times_passed_on(ahead)  # the left record of a pair may be the earlier one
     return RowsOperator(
         name=_NAME,
         inputs=(lefts, rights),
@@ -145,9 +145,9 @@ class IntervalJoined:
     Attributes:
         rows: pairs, and rows without a partner, each once in the life of the stream, with the order columns of the left
             record and ``_event_time``.
-        left_changes: rows of the left table; those that go have ``_deleted``.
-        right_changes: the same of the right table.
-        late: refused records, as the output ``late_records`` keeps them.
+        left_changes: rows of the left table; rows to delete have ``_deleted``.
+        right_changes: the same for the right table.
+        late: refused records, in the form of the output ``late_records``.
     """
 
     rows: DataFrame
@@ -164,8 +164,8 @@ class IntervalJoin:
         columns: columns of both sides and of the joined rows.
         before_ms: how much earlier than the left row the right one may be.
         after_ms: how much later.
-        is_left_emitted: whether left rows are what another operator emits.
-        is_right_emitted: whether right rows are.
+        is_left_emitted: whether another operator emits the left rows.
+        is_right_emitted: whether another operator emits the right rows.
     """
 
     columns: JoinColumns
@@ -197,7 +197,7 @@ class IntervalJoin:
         left_frontier: Frontier,
         right_frontier: Frontier,
     ) -> IntervalJoined:
-        """Join the rows of a slice with each other and with those that wait.
+        """Join the rows of a slice with each other and with waiting rows.
 
         Args:
             left: rows with the left columns, ``_event_time``, ``_frontier`` and the order columns.
@@ -209,8 +209,8 @@ class IntervalJoin:
         """
         lefts, rights = self._left.admitted(left), self._right.admitted(right)
         waiting_rights = right_before.select(*quoted(rights.columns))
-        # A new row meets what the other side has; an old one only what is new there. A small slice then reaches the
-        # whole state without a shuffle of it.
+        # A new row is compared with all rows of the other side, an old one only with new rows there. So a small slice
+        # reaches the whole state without shuffling it.
         rows = self._pairs(lefts, waiting_rights.unionByName(rights)).unionByName(self._pairs(left_before, rights))
         lesser = least([left_frontier, right_frontier])
         left_changes = self._left.changes(
@@ -234,8 +234,8 @@ class IntervalJoin:
         )
 
     def _pairs(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        """Pairs of rows that are near each other, sought in the cells of a grid: a right row lies in one, what a left
-        row reaches in one or two.
+        """Pairs of rows that are near each other, sought in the cells of a grid: a right row lies in one cell, and the
+        reach of a left row in one or two.
         """
         from pyspark.sql import functions as F
 
@@ -256,15 +256,15 @@ class IntervalJoin:
 
     @property
     def _partner(self) -> list[str]:
-        """SQL of what tells pairs of one left record apart: what else names the left row, and all that names the right
-        one.
+        """SQL of the columns that distinguish pairs of one left record: the further identity of the left row, and the
+        whole identity of the right one.
         """
         left = [f"l.{PARTNER}"] if self.is_left_emitted else []
         return [*left, *(f"CAST(r.{name} AS STRING)" for name in identity(is_emitted=self.is_right_emitted))]
 
     @property
     def _width(self) -> int:
-        """Of a cell, in microseconds: some reaches. In narrower ones most left rows would stand twice."""
+        """Width of a cell in microseconds: some reaches. With narrower cells most left rows would appear twice."""
         return 4 * (self.before_ms + self.after_ms) * 1000 + 1
 
     def _cell(self, micros: str) -> str:

@@ -16,24 +16,24 @@ from kappa.topology.reserved import is_reserved
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Which rows a join keeps that have no partner.
+#: Which rows without a partner a join keeps.
 How = Literal["inner", "left", "outer"]
-#: Key columns of both sides: names that both have, or left name -> right name.
+#: Key columns of both sides: common names, or left name -> right name.
 JoinKey = Key | Mapping[str, str]
-#: Suffix of a right column's name when the left side has one of that name.
+#: Suffix of a right column's name if the left side has a column of that name.
 SUFFIX = "_right"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinColumns:
-    """Columns of both sides of a join, and how they are called in its rows.
+    """Columns of both sides of a join, and their names in its rows.
 
     Attributes:
         left: columns of the left side.
         right: columns of the right side.
         left_key: names of the columns that are compared, on the left.
         right_key: their counterparts on the right, in the same order.
-        named: right column -> its name in the joined rows; without those of the key, which are the left ones again.
+        named: right column -> its name in the joined rows; without key columns, which repeat the left ones.
         how: which rows without a partner are kept.
     """
 
@@ -110,8 +110,7 @@ def join_columns(
 ) -> JoinColumns:
     """The columns of a join.
 
-    A right column whose name the left side has too is called with :data:`SUFFIX` after it. The key stands there once,
-    by its left name.
+    A right column whose name the left side also has gets :data:`SUFFIX`. The key appears once, with its left name.
 
     Args:
         what: the operator, for messages.
@@ -119,14 +118,14 @@ def join_columns(
         right: Spark DDL of the right rows.
         key: columns that are compared.
         how: which rows without a partner are kept.
-        allowed: what the operator knows of that.
-        required: left columns that are never null; None for those of the key.
-        of_streams: whether the left side is a stream: one that keeps rows without a partner keeps those without a key
-            too. With ``outer`` so does the right side.
+        allowed: the values of ``how`` that the operator supports.
+        required: left columns that are never null; None for the key columns.
+        of_streams: whether the left side is a stream: if it keeps rows without a partner, it also keeps rows without a
+            key. With ``outer`` the same holds for the right side.
 
     Raises:
-        TopologyError: a key column is missing or of another type on the other side, a name begins with ``_`` or comes
-            out twice, or ``how`` is not one of those allowed.
+        TopologyError: a key column is missing or has another type on the other side, a name begins with ``_`` or would
+            appear twice, or ``how`` is not allowed.
     """
     kind = next((choice for choice in allowed if choice == how), None)
     if kind is None:
@@ -154,7 +153,7 @@ def join_columns(
 
 
 def is_equal(left: Sequence[str], right: Sequence[str]) -> str:
-    """SQL: whether rows ``l`` and ``r`` have the same values in columns of the one and of the other side."""
+    """SQL: whether rows ``l`` and ``r`` have the same values in these columns of their sides."""
     return " AND ".join(f"l.{quote(one)} = r.{quote(other)}" for one, other in zip(left, right, strict=True))
 
 
@@ -169,20 +168,20 @@ def own_columns(ddl: str, what: str) -> tuple[Column, ...]:
     """Columns of one side.
 
     Raises:
-        TopologyError: one has a name of the platform's own, as those of the record and of the operator are.
+        TopologyError: one has a name that the platform uses for columns of the record or the operator.
     """
     columns = columns_of(ddl, what)
     odd = [column.name for column in columns if is_reserved(column.name)]
     if odd:
-        raise TopologyError(f"{what} has columns {odd}; which are names of the platform's own. Rename them.")
+        raise TopologyError(f"{what} has columns {odd}, which are names that the platform uses. Rename them.")
     return columns
 
 
 def found_columns(columns: Iterable[Column], names: Sequence[str], what: str) -> tuple[str, ...]:
-    """The names, when all are columns and each is there once.
+    """The names, if all are columns and each appears once.
 
     Raises:
-        TopologyError: one is not, or there is none.
+        TopologyError: one is not, or there are no names.
     """
     column_names = [column.name for column in columns]
     if not names or len(set(names)) < len(names):
@@ -197,7 +196,7 @@ def found_columns(columns: Iterable[Column], names: Sequence[str], what: str) ->
 def check_types(
     what: str, left: Iterable[Column], left_key: Sequence[str], right: Iterable[Column], right_key: Sequence[str]
 ) -> None:
-    """Raise when columns that are compared differ in type: Spark would cast one of them.
+    """Refuse compared columns of different types, because Spark would cast one of them.
 
     Raises:
         TopologyError: two do.
@@ -207,7 +206,7 @@ def check_types(
         if lefts[left_name].delta != rights[right_name].delta:
             raise TopologyError(
                 f"{what} compares {left_name!r}, which is {lefts[left_name].type}, with {right_name!r}, which is "
-                f"{rights[right_name].type}. Cast one of them in the step, and declare it so."
+                f"{rights[right_name].type}. Cast one of them in the step, and declare the new type."
             )
 
 
@@ -217,10 +216,10 @@ def state_ddl(columns: Iterable[Column], *more: str) -> str:
 
 
 def right_names(what: str, left: Iterable[str], right: Iterable[str]) -> dict[str, str]:
-    """The names of the right side's columns in joined rows, key aside.
+    """The names of the right side's columns in joined rows, without the key.
 
     Raises:
-        TopologyError: a name would come out twice.
+        TopologyError: a name would appear twice.
     """
     left_names = {name.lower() for name in left}
     named = {name: f"{name}{SUFFIX}" if name.lower() in left_names else name for name in right}
@@ -235,9 +234,9 @@ def right_names(what: str, left: Iterable[str], right: Iterable[str]) -> dict[st
 
 
 def changed_rows(changes: DataFrame, columns: Iterable[Column], key: Sequence[str]) -> DataFrame:
-    """Changes of a table as its columns and ``_deleted``; those without a key are left out.
+    """Changes of a table with its columns and ``_deleted``, without changes that have no key.
 
-    Of a deleted row only the key counts, whatever the change says of its other columns.
+    Only the key of a deleted row counts, whatever its other columns contain.
     """
     present, is_gone = changes.where(is_present(key)), is_deleted(changes)
     if is_gone == "FALSE":

@@ -1,4 +1,4 @@
-"""One side of a join of streams: the rows that are admitted, wait for partners and go."""
+"""One side of a join of streams: its rows are admitted, wait for partners and are removed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kappa.topology.times.event_time import Frontier, Reach
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A row's record and its time, as state and emitted rows have them.
+#: A row's record and its time, as in state and emitted rows.
 PLACE = (*ORDER, "_event_time")
-#: What names a record.
+#: The columns that identify a record.
 RECORD = ("_topic", "_partition", "_offset")
-#: Which of a record's rows a row of state is: a step may make several of one record, with one key or with none.
+#: The number of a row among those of its record: a step may make several of one record, with one key or without.
 ROW = "_row"
-#: Of a pair, which record the right row is of: pairs of one left record come in several slices.
+#: The record of a pair's right row: pairs of one left record may come in several slices.
 PARTNER = "_partner"
-#: What names the rows of a record that come in one slice: of what an operator emits, those final at one time, or of one
-#: partner.
+#: The columns that identify the rows of a record in one slice: for rows of an operator, those final at one time or of
+#: one partner.
 EMITTED = (*RECORD, "_order_timestamp", PARTNER)
-#: The types of place and row. A state table is keyed by them: these are columns and no struct.
+#: The types of place and row. They are the key of a state table, so they are columns and not a struct.
 PLACE_DDL = (
     "_order_timestamp TIMESTAMP NOT NULL",
     "_topic STRING NOT NULL",
@@ -42,17 +42,17 @@ _MET = "_has_met"
 
 
 def identity(*, is_emitted: bool) -> tuple[str, ...]:
-    """Columns that name the rows of a record which come in one slice; with :data:`ROW` they name one row."""
+    """Columns that identify the rows of a record in one slice; with :data:`ROW` they identify one row."""
     return EMITTED if is_emitted else RECORD
 
 
 def identity_ddl(*, is_emitted: bool) -> tuple[str, ...]:
-    """The types of place, row and what else names a row of state."""
+    """The types of place, row and the other columns that identify a row of state."""
     return (*PLACE_DDL, f"{PARTNER} STRING NOT NULL") if is_emitted else PLACE_DDL
 
 
 def place_of(rows: DataFrame, *, is_emitted: bool) -> tuple[str, ...]:
-    """SQL of a row's place, and of what else names it in a state."""
+    """SQL of a row's place, and of the other columns that identify it in a state."""
     if not is_emitted:
         return PLACE
     return (*PLACE, f"COALESCE({PARTNER}, '') AS {PARTNER}" if PARTNER in rows.columns else f"'' AS {PARTNER}")
@@ -63,9 +63,9 @@ class SideChanges:
     """The changes of a side in a slice.
 
     Attributes:
-        rows: rows of its table; those that go have ``_deleted``.
-        unmatched: rows that go, or never came into the table, without ever having had a partner; None where that is not
-            tracked.
+        rows: rows of its table; rows to delete have ``_deleted``.
+        unmatched: rows that leave the table, or never entered it, without ever having had a partner; None if that is
+            not tracked.
     """
 
     rows: DataFrame
@@ -78,13 +78,13 @@ class Side:
 
     Attributes:
         columns: its columns.
-        key: names of the key's.
+        key: names of the key columns.
         other_key: names of their counterparts on the other side.
         back_ms: how much earlier than a row of this side a partner may be.
-        ahead_ms: how much later.
-        is_tracked: whether it is kept which rows have had a partner.
-        keeps_all: whether rows without a partner are emitted, those with a null key too.
-        is_emitted: whether its rows are what another operator emits.
+        ahead_ms: how much later a partner may be.
+        is_tracked: whether the state has which rows have had a partner.
+        keeps_all: whether rows without a partner are emitted, including those with a null key.
+        is_emitted: whether another operator emits its rows.
     """
 
     columns: tuple[Column, ...]
@@ -105,21 +105,21 @@ class Side:
         return Table(name=name, key=key, schema=schema, made_by=made_by, expires=True, reach=reach)
 
     def admitted(self, rows: DataFrame) -> DataFrame:
-        """Rows that are not late, and that have a key where one is needed."""
+        """Rows that are not late, and that have a key if one is needed."""
         place = place_of(rows, is_emitted=self.is_emitted)
         return self._its_own(rows).where(IS_IN_TIME).selectExpr(*quoted(c.name for c in self.columns), *place)
 
     def numbered(self, rows: DataFrame) -> DataFrame:
-        """Rows with their number among those of their record that come in one slice, in order of what is in them.
+        """Rows with their number among those of their record in one slice, in order of their content.
 
-        The latest time comes first: when rows of earlier times are left out, the others keep their numbers.
+        The latest time comes first, so that the others keep their numbers when rows of earlier times are left out.
         """
         order = ["_event_time DESC", *by_content({column.name: column.delta for column in self.columns})]
         of = ", ".join(identity(is_emitted=self.is_emitted))
         return rows.selectExpr("*", f"ROW_NUMBER() OVER (PARTITION BY {of} ORDER BY {', '.join(order)}) AS {ROW}")
 
     def refused(self, rows: DataFrame) -> DataFrame:
-        """The same of those that are late."""
+        """The same for late rows."""
         return self._its_own(rows).where(IS_LATE)
 
     def changes(
@@ -132,18 +132,18 @@ class Side:
         frontier: Frontier,
         lesser: Frontier,
     ) -> SideChanges:
-        """The changes by rows that came and by those that waited.
+        """The changes by arriving and by waiting rows.
 
         Args:
             rows: admitted rows of the slice.
             before: its table before the slice.
             others: admitted rows of the other side.
             others_before: the other table.
-            frontier: that of the other side, after the slice: it refuses what is before.
-            lesser: the lesser one of both sides. Rows without a partner wait for it: whatever is final later has a
-                later time.
+            frontier: frontier of the other side after the slice, which refuses earlier rows.
+            lesser: the lesser frontier of both sides. Rows without a partner wait for it, so that rows that are final
+                later have later times.
         """
-        is_over = frontier.is_past("_event_time", by_ms=self.ahead_ms)  # no partner can come any more
+        is_over = frontier.is_past("_event_time", by_ms=self.ahead_ms)  # no partner can arrive any more
         if not self.is_tracked:
             deletions = before.where(is_over).selectExpr("*", "TRUE AS _deleted")
             waiting_rows = self.numbered(rows.where(f"NOT {is_over}")).selectExpr("*", "FALSE AS _deleted")
@@ -153,7 +153,7 @@ class Side:
         passing = rows.where(is_final).selectExpr("*", f"CAST(NULL AS INT) AS {ROW}")
         checked = self._checked(waiting_rows.unionByName(passing), before, others, others_before)
         goes = f"({is_final} OR ({_MET} AND {is_over}))"
-        # An old row is written again only when it has met its first partner, or goes.
+        # An old row is written again only when it has met its first partner, or is removed.
         touched = checked.where(f"IF(_is_new, NOT {goes}, {goes} OR {_MET})")
         changed = touched.selectExpr("* EXCEPT (_is_new)", f"{goes} AS _deleted")
         deletions = before.where(f"{_MET} AND {is_over}").selectExpr("*", "TRUE AS _deleted")
@@ -169,10 +169,10 @@ class Side:
         return rows if self.keeps_all else rows.where(is_present(self.key))
 
     def _checked(self, rows: DataFrame, before: DataFrame, others: DataFrame, others_before: DataFrame) -> DataFrame:
-        """Rows that have had no partner until now, with ``_is_new`` and whether they have one now.
+        """Rows that have had no partner so far, with ``_is_new`` and whether they have one now.
 
-        The last partner that is not behind a row's reach decides: one shuffle, and a maximum that grows as the window
-        does, where a join would have to give each row once again.
+        The last partner that is not after a row's reach decides. This takes one shuffle and a maximum that grows with
+        the window, where a join would need another pass to give each row once.
         """
         waiting = before.where(f"NOT {_MET}").drop(_MET).selectExpr("*", "FALSE AS _is_new")
         keys = [f"{quote(other)} AS {quote(own)}" for own, other in zip(self.key, self.other_key, strict=True)]

@@ -19,7 +19,7 @@ class TableChanges:
     """The result of a join of tables for a slice.
 
     Attributes:
-        changes: rows of the result's table; those that go have ``_deleted``.
+        changes: rows of the result's table; rows to delete have ``_deleted``.
     """
 
     changes: DataFrame
@@ -38,7 +38,7 @@ class TablesJoin(Protocol):
     def __call__(
         self, left: DataFrame, right: DataFrame, *, left_before: DataFrame, right_before: DataFrame, before: DataFrame
     ) -> TableChanges:
-        """The changes of the result, by those of both tables."""
+        """The changes of the result from those of both tables."""
 
 
 def tables_operator(

@@ -1,4 +1,4 @@
-"""A stream with the rows of a small table, which every executor has whole."""
+"""A join of a stream with a small table, of which every executor has a whole copy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LookedUp:
 
     Attributes:
         rows: the rows of the stream with those of the table.
-        changes: rows of the table, at most one per key, with ``_deleted``; None where another operator keeps it.
+        changes: rows of the table, at most one per key, with ``_deleted``; None if another operator keeps it.
     """
 
     rows: DataFrame
@@ -53,32 +53,32 @@ def lookup(
     """Rows of a stream with those of a small table (Kafka Streams: ``KStream.join`` with a ``GlobalKTable``).
 
     The table goes to every executor, so that the stream is not shuffled: some megabytes at most. Otherwise it is
-    :func:`kappa.operators.newest_table_join`: a row sees the table's newest row before it in the total order, within
-    the slice too; of several of one record, the last in order of their values.
+    :func:`kappa.operators.newest_table_join`: a row sees the table's newest row before it in the total order, also
+    within the slice; if one record has several rows, the last in order of their values.
 
         products = lookup(orders, products, key="sku", table="products")
         passes = running_total(captchas, key="browser", total="passes", table="passes")
         acted = lookup(logs, passes, key="browser")
 
-    Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
-    side has too ends in ``_right``. The columns of the left record stay.
+    Columns: those of the left side, then those of the table without its key; a column of the table whose name the left
+    side also has ends in ``_right``. The columns of the left record stay.
 
-    A left row with a null key finds nothing: ``left`` keeps it, ``inner`` leaves it out. A row of the table without a
-    key is left out. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose
-    ``_deleted`` is true.
+    A left row with a null key has no partner: ``left`` keeps it, ``inner`` drops it. A row of the table without a key
+    is ignored. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose ``_deleted``
+    is true.
 
-    State: the table, the newest row of each key, until it is deleted; none where it is that of a
+    State: the table, with the newest row of each key until it is deleted; none if the table belongs to a
     :func:`kappa.operators.running_total`. Class: time cut; an output ``of`` its rows has that class.
 
     Args:
-        left: the source of the rows, or what another operator emits.
-        changes: the source of the table's changes, or what another operator emits; or a running total, whose table it
-            is.
+        left: the source of the rows, or another operator's emission.
+        changes: the source of the table's changes, or another operator's emission; or a running total that keeps the
+            table.
         key: column or columns that both have, or left column -> table's column.
-        table: the name of the table; None where a running total keeps it.
-        how: ``left`` keeps rows that find nothing.
-        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
-        table_rows: the same of the table's rows, key included.
+        table: the name of the table; None if a running total keeps it.
+        how: ``left`` keeps rows without a partner.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of the input.
+        table_rows: the same for the table's rows, key included.
 
     Raises:
         TopologyError: a column or ``how`` does not fit, or ``table`` does not.
@@ -121,27 +121,27 @@ def lookup(
 
 
 def _name_of_table(changes: Reads | RunningTotalOperator, table: str | None, rows: str) -> str:
-    """The name of the table that is read.
+    """The name of the table to read.
 
     Raises:
-        TopologyError: it is given where another operator keeps the table, or is not given.
+        TopologyError: it is given although another operator keeps the table, or it is missing.
     """
     if isinstance(changes, RunningTotalOperator):
         if table is not None or rows:
             raise TopologyError(
-                f"lookup reads the table of {changes.what} and has table={table!r}, table_rows={rows!r}. Leave them "
-                "out: that operator keeps the table."
+                f"lookup reads the table of {changes.what} and has table={table!r}, table_rows={rows!r}. Omit them: "
+                "that operator keeps the table."
             )
         return changes.tables[0].name
     if isinstance(changes, TableOperator | Table):
         shown = changes.what if isinstance(changes, TableOperator) else f"table {changes.name!r}"
         raise TopologyError(
-            f"lookup is declared with {shown}, which has of each slice the newest rows alone: a row could not see what "
-            "was before it in its slice. Declare it with what that table is made of, lookup(orders, products, "
+            f"lookup is declared with {shown}, which has only the newest rows of each slice: a row could not see "
+            "changes before it in its slice. Declare it with the input of that table, lookup(orders, products, "
             "key='sku', table='products'), with the versions of a cdc_table, or with a running_total."
         )
     if table is None:
-        raise TopologyError("lookup keeps a table of what it reads and has no name for it. Name it: table='products'.")
+        raise TopologyError("lookup keeps a table of its input and has no name for it. Name it: table='products'.")
     return table
 
 
@@ -154,7 +154,7 @@ def _table_rows(changes: Reads | RunningTotalOperator, what: str, rows: str) -> 
 
 
 def _check_key_of(changes: Reads | RunningTotalOperator, columns: JoinColumns, what: str) -> None:
-    """Another operator's table has one row for each value of its key, and of no other.
+    """Check that the whole key of another operator's table is compared: it has one row for each value of that key.
 
     Raises:
         TopologyError: other columns are compared.
@@ -201,7 +201,7 @@ class Lookup:
         check_rows(changes, columns.right, _NAME)
         names, on_key = [column.name for column in columns.right], F.expr(columns.is_equal)
         table = before.selectExpr(*quoted(names))
-        # Rows that no change of the slice touches are read as they lie; the rest in order, with the changes.
+        # Rows that no change of the slice touches are read as they are; the rest in order, with the changes.
         moving = F.broadcast(changes.where(is_present(columns.right_key)).select(*quoted(columns.right_key)).distinct())
         still = rows.alias("l").join(moving.alias("r"), on_key, "left_anti")
         moving_rows = newest_before(
@@ -222,7 +222,7 @@ def own_columns_of_record(rows: DataFrame) -> list[str]:
 
 
 def last_rows(changes: DataFrame, columns: JoinColumns) -> DataFrame:
-    """The last row per key of a table's source, in the order in which a row of the stream sees them."""
+    """The last row per key of a table's source, in the order that a row of the stream sees."""
     key = columns.right_key
     values = by_content({column.name: column.delta for column in columns.right})
     order = ", ".join([*ORDER, "_deleted", *values])
@@ -242,12 +242,12 @@ def newest_before(
     Args:
         left: the rows, with the order columns.
         table: the table's rows before the slice.
-        changes: those that the slice brings, with the order columns; a true ``_deleted`` deletes its key.
+        changes: the changes of the slice, with the order columns; a true ``_deleted`` deletes its key.
         keys: columns that are compared: name on the left -> name in the table.
         columns: columns of the table that are kept.
 
     Returns:
-        Structs ``l``, the row, and ``r``, that of the table; null where there is none.
+        Structs ``l``, the row, and ``r``, the row of the table, or null if there is none.
     """
     names = [f"_key_{number}" for number in range(len(keys))]
     of_left, of_right = (
@@ -260,7 +260,7 @@ def newest_before(
         *of_right, f"{origin.OF_ROW} AS _at", "1 AS _turn", f"STRUCT({is_deleted(changes)} AS _is_gone, {values}) AS r"
     )
     both = old.unionByName(new).unionByName(rows, allowMissingColumns=True)
-    # A row does not see what its own record brings.
+    # A row does not see changes by its own record.
     kinds = {name: table.schema[name].dataType.jsonValue() for name in columns}
     order = ["_at", "_turn", "r._is_gone", *by_content(kinds, of="r.")]
     last = (

@@ -1,4 +1,4 @@
-"""A stream joined with a table as the total order has them."""
+"""A join of a stream with a table along the total order."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ def newest_table_join(
     """Rows of a stream with the newest row of a table before them in the total order (Kafka Streams: ``KStream.join``
     with a ``KTable``).
 
-    A row is emitted in its own slice, and sees the table's rows of that slice too, when they are before it. Neither
-    side needs event time: nothing waits, nothing is late. Kafka Streams chooses between both topics by the timestamps
-    of what it has fetched.
+    A row is emitted in its own slice, and also sees the table's rows of that slice that are before it. Neither side
+    needs event time: nothing waits, and nothing is late. Kafka Streams chooses between both topics by the timestamps of
+    the records that it has fetched.
 
-    Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
-    side has too ends in ``_right``. The columns of the left record stay.
+    Columns: those of the left side, then those of the table without its key; a column of the table whose name the left
+    side also has ends in ``_right``. The columns of the left record stay.
 
-    A left row with a null key finds nothing: ``left`` keeps it, ``inner`` leaves it out. A row of the table without a
-    key is left out. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose
-    ``_deleted`` is true. Of several rows of one record the last in order of their values counts.
+    A left row with a null key has no partner: ``left`` keeps it, ``inner`` drops it. A row of the table without a key
+    is ignored. A null value of a source with ``tombstones=True`` deletes its key, and so does a row whose ``_deleted``
+    is true. If one record has several rows, the last in order of their values counts.
 
-    State: the table, the newest row of each key, until it is deleted. Class: time cut; an output ``of`` its rows has
-    that class.
+    State: the table, with the newest row of each key until it is deleted. Class: time cut; an output ``of`` its rows
+    has that class.
 
     Args:
-        left: the source of the left rows, or what another operator emits.
-        changes: the source of the table's changes, or what another operator emits.
+        left: the source of the left rows, or another operator's emission.
+        changes: the source of the table's changes, or another operator's emission.
         key: column or columns that both sides have, or left column -> table's column.
         table: the name of the table.
-        how: ``left`` keeps rows that find nothing.
-        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
-        table_rows: the same of the table's rows, key included.
+        how: ``left`` keeps rows without a partner.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of the input.
+        table_rows: the same for the table's rows, key included.
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
@@ -95,8 +95,8 @@ class NewestTableJoined:
     """The result of a join with the newest rows of a table for a slice.
 
     Attributes:
-        rows: left rows with what the table had before them.
-        changes: rows of the table; those that go have ``_deleted``.
+        rows: left rows with the table's rows before them.
+        changes: rows of the table; rows to delete have ``_deleted``.
     """
 
     rows: DataFrame
@@ -129,8 +129,8 @@ class NewestTableJoin:
 
         Args:
             left: rows with the left columns and the order columns.
-            table: rows of the table's source, with its columns and the order columns, and ``_deleted`` where keys are
-                deleted.
+            table: rows of the table's source, with its columns and the order columns, and ``_deleted`` for keys to
+                delete.
             before: the table before the slice.
         """
         key, columns = self.columns.right_key, [column.name for column in self.columns.right]

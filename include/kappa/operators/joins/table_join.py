@@ -1,4 +1,4 @@
-"""A stream joined with the versions of a table, as of each row's time."""
+"""A join of a stream with the versions of a table, as of each row's time."""
 
 from __future__ import annotations
 
@@ -39,41 +39,41 @@ def table_join(
     """Rows of a stream with the table's row that was valid at their time (Kafka Streams: ``KStream.join`` of a
     versioned ``KTable`` with a grace period).
 
-    The table's changes come as a stream of versions with event time. A version is valid from its own time; one that
-    comes late, from the frontier at its record: what is emitted stays as it is. Of those valid at a row's time the one
-    with the greatest own time counts, of equal times the last in the total order, of one record the last in order of
-    its values. A row waits until both frontiers are past its time, then it is emitted once: no version that it could
-    see comes any more, and rows come in order of their times. That costs the left grace in latency. Where the table
-    seldom changes, its frontier stands still and rows wait for its next record;
+    The table's changes arrive as a stream of versions with event time. A version is valid from its own time; a late one
+    is valid from the frontier at its record, so that emitted rows stay as they are. Among the versions that are valid
+    at a row's time, the one with the greatest own time counts; with equal times, the last in the total order; within
+    one record, the last in order of its values. A row waits until both frontiers are past its time and is then emitted
+    once: no version that it could see can arrive any more, and rows are emitted in order of their times. This costs the
+    left grace in latency. If the table seldom changes, its frontier stands still and rows wait for its next record;
     :func:`kappa.operators.newest_table_join` does not wait.
 
-    Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
-    side has too ends in ``_right``. Emitted rows also carry ``_event_time`` and the left record; their place begins
+    Columns: those of the left side, then those of the table without its key; a column of the table whose name the left
+    side also has ends in ``_right``. Emitted rows also carry ``_event_time`` and the left record; their place begins
     with their time.
 
-    A left row is refused when its time is before its own frontier at the record; a version never is. A left row with a
-    null key finds none: ``left`` keeps it, ``inner`` leaves it out. A version with a null key is left out. A null value
-    of a source with ``tombstones=True`` deletes its key, and so does a version whose ``_deleted`` is true; a left row
-    then finds none. Of one record either side may have several rows, of one key or of several.
+    A left row is refused when its time is before its own frontier at the record; a version is never refused. A left row
+    with a null key finds no version: ``left`` keeps it, ``inner`` drops it. A version with a null key is ignored. A
+    null value of a source with ``tombstones=True`` deletes its key, and so does a version whose ``_deleted`` is true; a
+    left row then finds none. Either side may have several rows of one record, with one key or several.
 
-    State, in two tables: left rows until both frontiers have passed their time; versions until they have passed the
-    time from which a greater one is valid. The greatest version of a key stays, a deletion too: an older version that
-    comes later is known by it. Class: any cut. A key's rows are read once, in order of time. Several joins with one
-    table share its versions: :func:`kappa.operators.versions_by`.
+    State, in two tables: left rows until both frontiers have passed their time; versions until both have passed the
+    time from which a greater one is valid. The greatest version of a key stays, even if it is a deletion, so that an
+    older version that arrives later is recognised. Class: any cut. A key's rows are read once, in order of time.
+    Several joins with one table share its versions: :func:`kappa.operators.versions_by`.
 
     Args:
-        left: the source of the left rows, or what another operator emits.
-        versions: the source of the table's changes, or what another operator emits; or the versions that several joins
+        left: the source of the left rows, or another operator's emission.
+        versions: the source of the table's changes, or another operator's emission; or the versions that several joins
             share, :func:`kappa.operators.versions_by`.
         key: column or columns that both sides have, or left column -> table's column.
-        tables: names of its tables: left rows that wait, and versions; where these are shared, of the former alone.
-        how: ``left`` keeps rows that find no version.
-        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of what is read.
-        version_rows: the same of the versions; those of shared ones are declared there.
+        tables: names of its tables: waiting left rows, and versions; with shared versions, only the former.
+        how: ``left`` keeps rows without a version.
+        left_rows: Spark DDL of the left rows, with what the step adds to them; empty for all columns of the input.
+        version_rows: the same for the versions; rows of shared versions are declared with them.
 
     Raises:
-        TopologyError: a column, ``how`` or ``tables`` does not fit, shared versions have another key, or what is read
-            has no event time.
+        TopologyError: a column, ``how`` or ``tables`` does not fit, shared versions have another key, or an input has
+            no event time.
 
     Examples:
         >>> from kappa import Source
@@ -120,22 +120,22 @@ def table_join(
 
 
 def _check_tables(what: str, shared: VersionsOperator | None, names: Sequence[str], version_rows: str) -> None:
-    """A join has a table of versions of its own, or takes one that is shared."""
+    """Check that a join either has a table of versions of its own, or uses a shared one."""
     if shared is None and len(names) != 2:
         raise TopologyError(
-            f"{what} names {len(names)} tables and keeps two, rows that wait and versions. Name both, "
-            "tables=('waiting_orders', 'prices'); or declare it with versions_by(...) in place of what it reads."
+            f"{what} names {len(names)} tables but keeps two, waiting rows and versions. Name both, "
+            "tables=('waiting_orders', 'prices'); or declare it with versions_by(...) as its input."
         )
     if shared is not None and (len(names) != 1 or version_rows):
-        says = f"names {len(names)} tables" if len(names) != 1 else f"says version_rows={version_rows!r}"
+        says = f"names {len(names)} tables" if len(names) != 1 else f"gives version_rows={version_rows!r}"
         raise TopologyError(
             f"{what} reads the versions of {shared.what} and {says}. Versions have their table and their rows there. "
-            "Name the table of the rows that wait alone, tables='waiting_orders', and leave version_rows out."
+            "Name only the table of waiting rows, tables='waiting_orders', and omit version_rows."
         )
 
 
 def _check_key(what: str, shared: VersionsOperator, columns: JoinColumns) -> None:
-    """A version holds until the next one of its key: it is looked up by that."""
+    """Check the key: a version is valid until the next one of its key, so it is looked up by that."""
     if sorted(columns.right_key) != sorted(shared.versions.key):
         raise TopologyError(
             f"{what} compares columns {list(columns.right_key)} of {shared.what}, which keeps versions by "
@@ -149,10 +149,10 @@ class TableJoined:
     """The result of a join with a table for a slice.
 
     Attributes:
-        rows: left rows with what the table had at their time, each once in the life of the stream, with the order
-            columns of the left record and ``_event_time``.
-        waiting_changes: rows of the table of waiting rows; those that go have ``_deleted``.
-        late: refused left rows, as the output ``late_records`` keeps them.
+        rows: left rows with the table's rows of their time, each once in the life of the stream, with the order columns
+            of the left record and ``_event_time``.
+        waiting_changes: rows of the table of waiting rows; rows to delete have ``_deleted``.
+        late: refused left rows, in the form of the output ``late_records``.
     """
 
     rows: DataFrame
@@ -166,8 +166,8 @@ class TableJoin:
 
     Attributes:
         columns: columns of both sides and of the joined rows.
-        is_left_emitted: whether left rows are what another operator emits.
-        is_version_emitted: whether versions are.
+        is_left_emitted: whether another operator emits the left rows.
+        is_version_emitted: whether another operator emits the versions.
     """
 
     columns: JoinColumns
@@ -192,13 +192,13 @@ class TableJoin:
     def __call__(
         self, left: DataFrame, versions: DataFrame, *, waiting_before: DataFrame, frontier: Frontier
     ) -> TableJoined:
-        """Join the left rows of a slice, and those that wait, with the versions of their time.
+        """Join the left rows of a slice and the waiting rows with the versions of their time.
 
         Args:
             left: rows with the left columns, ``_event_time``, ``_frontier`` and the order columns.
             versions: all versions of the slice, see :meth:`Versions.of_slice`.
             waiting_before: the table of waiting rows before the slice.
-            frontier: the lesser one of both sides at the end of the slice.
+            frontier: the lesser frontier of both sides at the end of the slice.
         """
         admitted = self._left.admitted(left)
         is_due = frontier.is_past("_event_time")
@@ -212,7 +212,9 @@ class TableJoin:
         )
 
     def _as_of(self, due: DataFrame, versions: DataFrame) -> DataFrame:
-        """Rows with the last version of their key that is valid before them: the spans of versions do not overlap."""
+        """Rows with the last version of their key that became valid before them; the spans of versions do not
+        overlap.
+        """
         columns = self.columns
         keys = [f"_key_{number}" for number in range(len(columns.left_key))]
         of_left, of_right = (

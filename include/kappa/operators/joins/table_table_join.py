@@ -1,4 +1,4 @@
-"""Two tables joined by their key."""
+"""A join of two tables by their key."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _NAME = "table_table_join"
 _SIDES = ("_left", "_right")
-#: SQL of a key's rows, of which a change is newer than the row before.
+#: SQL of a key's rows; a change is newer than the row before the slice.
 _OF_KEY = (
     *(f"MAX_BY({side}, _is_change) FILTER (WHERE {side} IS NOT NULL) AS {side}" for side in _SIDES),
     "BOOL_OR(_is_change) AS _is_changed",
     "BOOL_OR(_was) AS _was",
 )
-#: SQL: whether the result has the key, by how it is joined.
+#: SQL: whether the result has the key, by the kind of join.
 _IS_THERE = {
     "inner": "(_left IS NOT NULL AND _right IS NOT NULL)",
     "left": "(_left IS NOT NULL)",
@@ -46,24 +46,24 @@ def table_table_join(
 ) -> TableOperator[TableChanges]:
     """The rows of two tables with one key side by side (Kafka Streams: ``KTable.join``, ``leftJoin``, ``outerJoin``).
 
-    Both tables are seen as of the commit: an update on either side computes its key anew, and a key that the join does
-    not hold any more is deleted from the result.
+    Both tables are seen as of the commit: an update on either side recomputes its key, and a key that no longer belongs
+    to the join is deleted from the result.
 
-    Columns: those of the left table, then those of the right one without its key; a right column of a name that the
-    left table has too ends in ``_right``. Key: that of both, under the left names. To tell keys that both tables have
-    from those of one, let each have a column that is never null.
+    Columns: those of the left table, then those of the right one without its key; a right column whose name the left
+    table also has ends in ``_right``. Key: that of both, with the left names. To tell keys of both tables from keys of
+    one, give each table a column that is never null.
 
-    State: the result; both tables belong to the topology. Class: that of the tables; of several changes between two
-    commits only the last shows.
+    State: the result; both tables belong to the topology. Class: that of the tables; only the last of several changes
+    between two commits shows.
 
     Args:
-        left: the operator that keeps the left table, or a table of the topology's own, whose changes the step passes.
-        right: that of the right table.
-        key: key of both tables: the names that both have, or left column -> right column.
+        left: the operator that keeps the left table, or a table of the topology, whose changes the step passes.
+        right: the same for the right table.
+        key: key of both tables: common names, or left column -> right column.
         table: the name of the result.
         how: ``inner``: keys of both; ``left``: those of the left table; ``outer``: those of either.
         left_rows: Spark DDL of the columns of the left table that matter here; empty for all.
-        right_rows: the same of the right table.
+        right_rows: the same for the right table.
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
@@ -118,8 +118,8 @@ class TableTableJoin:
         """Compute the keys that a slice changes.
 
         Args:
-            left: changes of the left table, as the step returns them: at most one row per key, with ``_deleted`` where
-                rows go.
+            left: changes of the left table, as the step returns them: at most one row per key, with ``_deleted`` for
+                rows to delete.
             right: changes of the right table, likewise.
             left_before: the left table before the slice.
             right_before: the right table before the slice.
@@ -150,7 +150,7 @@ class TableTableJoin:
     def _part(
         self, changes: DataFrame, before: DataFrame, columns: Sequence[Column], key: Sequence[str], name: str
     ) -> list[DataFrame]:
-        """A table's changes and its rows before, each as its key, by the left names, and a struct."""
+        """A table's changes and its rows before the slice, each as its key with the left names, and a struct."""
         rest = quoted(column.name for column in columns if column.name not in key)
         keys = [f"{quote(own)} AS {quote(shown)}" for own, shown in zip(key, self.columns.left_key, strict=True)]
         row = f"STRUCT({', '.join([*rest, '_deleted'])}) AS {name}"

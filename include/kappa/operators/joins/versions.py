@@ -1,4 +1,4 @@
-"""The versions of a table that rows of streams may still ask for, by event time."""
+"""The versions of a table that rows of streams may still need, by event time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NAME = "versions_by"
 _DDL = ("_valid_from TIMESTAMP NOT NULL", "_is_tombstone BOOLEAN NOT NULL")
-#: SQL: of versions with ``_until``, those that no row asks for any more, or that were replaced before they were valid.
+#: SQL: whether a version with ``_until`` is needed by no row any more, or was replaced before it became valid.
 _IS_GONE = "COALESCE(_until <= GREATEST({since}, _valid_from), FALSE)"
 
 
@@ -34,7 +34,7 @@ class KeptVersions:
 
     Attributes:
         versions: all versions of the slice, for the joins.
-        changes: rows of its table; those that go have ``_deleted``.
+        changes: rows of its table; rows to delete have ``_deleted``.
     """
 
     versions: DataFrame
@@ -46,9 +46,9 @@ class Versions:
     """The versions of a table, before they are bound; :func:`versions_by` and ``table_join`` make it.
 
     Attributes:
-        columns: columns of the table's rows; those of the key are never null.
+        columns: columns of the table's rows; key columns are never null.
         key: names of the key's columns.
-        is_emitted: whether versions are what another operator emits.
+        is_emitted: whether another operator emits the versions.
     """
 
     columns: tuple[Column, ...]
@@ -56,7 +56,7 @@ class Versions:
     is_emitted: bool = False
 
     def table(self, name: str, made_by: str) -> Table:
-        """The state: versions that a row may still ask for."""
+        """The state: versions that a row may still need."""
         # A deletion is a version as well, without values.
         columns = [column if column.name in self.key else replace(column, nullable=True) for column in self.columns]
         return Table(
@@ -72,8 +72,8 @@ class Versions:
         """All versions, with ``_is_new`` and ``_until``, the time from which a greater one is valid.
 
         Args:
-            rows: those of the slice: the table's columns, the order columns, ``_event_time`` and ``_frontier``, and
-                ``_deleted`` where keys are deleted.
+            rows: rows of the slice: the table's columns, the order columns, ``_event_time`` and ``_frontier``, and
+                ``_deleted`` for keys to delete.
             before: the state before the slice.
         """
         new = rows.where(is_present(self.key)).selectExpr(
@@ -92,7 +92,7 @@ class Versions:
             f"MIN(_valid_from) OVER (PARTITION BY {keys} ORDER BY {backwards} "
             "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         )
-        # Versions of one name are there in one slice, or were there in one before: their numbers never change.
+        # Versions with one identity are all in one slice, or were all in an earlier one: their numbers never change.
         record = ", ".join(identity(is_emitted=self.is_emitted))
         number = f"ROW_NUMBER() OVER (PARTITION BY {keys}, {record} ORDER BY {backwards})"
         return both.selectExpr("*", f"{until} AS _until").selectExpr(
@@ -100,11 +100,11 @@ class Versions:
         )
 
     def changes(self, versions: DataFrame, since: Frontier) -> DataFrame:
-        """What the state gains, and what it forgets.
+        """The rows that the state gains and forgets.
 
         Args:
-            versions: all of the slice.
-            since: rows ask from then on.
+            versions: all versions of the slice.
+            since: time from which rows may need versions.
         """
         is_gone = _IS_GONE.format(since=since.sql)
         return versions.where(f"_is_new <> {is_gone}").selectExpr(
@@ -118,7 +118,7 @@ class VersionsOperator(Operator[KeptVersions]):
 
     Attributes:
         versions: the versions.
-        read: what they come from.
+        read: the input that they come from.
     """
 
     versions: Versions
@@ -130,7 +130,7 @@ class VersionsOperator(Operator[KeptVersions]):
         return ddl_of(self.versions.columns)
 
     def tables_beside(self, operators: Sequence[Operator[Any]]) -> tuple[Table, ...]:
-        """Its table, made for the joins that read it: versions are forgotten that none of them asks for.
+        """Its table, made for the joins that read it: it forgets versions that none of them needs.
 
         Raises:
             TopologyError: no operator reads it.
@@ -139,7 +139,7 @@ class VersionsOperator(Operator[KeptVersions]):
         if not readers:
             raise TopologyError(
                 f"{self.what} keeps versions that no operator of the topology reads. List a join with them, "
-                "table_join(orders, versions, key='sku', tables='waiting_orders'), or take the operator off."
+                "table_join(orders, versions, key='sku', tables='waiting_orders'), or remove the operator."
             )
         return tuple(replace(table, made_by=kept_for(table.made_by, readers)) for table in self.tables)
 
@@ -148,34 +148,34 @@ class VersionsOperator(Operator[KeptVersions]):
 def versions_by(of: Reads, *, key: Key, table: str, rows: str = "") -> VersionsOperator:
     """The versions of a table by event time, for several joins with it (Kafka Streams: a versioned ``KTable``).
 
-    Each :func:`kappa.operators.table_join` that is declared with it in place of a source takes the versions from here,
-    and gives exactly what it gives with a table of its own, which is described there: when a version is valid, which
-    one counts, what deletes. The versions are kept once, and read once per slice. Left sides may be any streams, with
-    keys of any names, and rows of one of these joins may be the left side of another.
+    Each :func:`kappa.operators.table_join` that is declared with it instead of a source takes the versions from here,
+    and gives exactly the same rows as with a table of its own. That operator describes when a version is valid, which
+    one counts, and what deletes a key. The versions are kept once, and read once per slice. Left sides may be any
+    streams, with any key names, and rows of one of these joins may be the left side of another.
 
     A version is forgotten when *all* joins have passed the time from which a greater one is valid: the frontiers of all
     their left sides, and that of the table. A stream whose frontier stands still, because it has no records or one of
-    its partitions has none, holds the versions of all; its own rows wait as well. ``Source(idle_after=...)`` of that
-    stream lets them go.
+    its partitions has none, holds back the versions of all; its own rows wait as well. ``Source(idle_after=...)`` of
+    that stream releases them.
 
-    A step calls it before the joins, with the rows where it shapes them: ``prices(slice, rows)``. What the joins are
-    called with is their left rows alone. In a topology without a step it is listed before them. It emits nothing: an
-    output is ``of`` a join.
+    A step calls it before the joins, with rows if it shapes them: ``prices(slice, rows)``. The joins are called with
+    their left rows alone. In a topology without a step it is listed before them. It emits nothing: an output is ``of``
+    a join.
 
-    State: versions until all joins have passed them; the greatest version of each key stays, a deletion too. Its
-    ``made_by`` names the joins for which it is kept. State that was kept for more joins is taken over from a savepoint;
-    for a further join versions may be gone, and history is computed from the log. Class: any cut.
+    State: versions until all joins have passed them; the greatest version of each key stays, even if it is a deletion.
+    Its ``made_by`` names the joins for which it is kept. A savepoint whose state was kept for more joins can be used;
+    for an additional join versions may be gone, and history is computed from the log. Class: any cut.
 
     Args:
-        of: the source of the table's changes, or what another operator emits, such as the versions of a
+        of: the source of the table's changes, or another operator's emission, such as the versions of a
             :func:`kappa.operators.cdc_table`.
         key: column or columns.
         table: the name of its table.
-        rows: Spark DDL of the versions, with what the step adds to them; empty for all columns of what is read.
+        rows: Spark DDL of the versions, with what the step adds to them; empty for all columns of the input.
 
     Raises:
-        TopologyError: a key column is not among the rows, a column has a name of the platform's own, or what is read
-            has no event time.
+        TopologyError: a key column is not among the rows, a column has a name that the platform uses, or the input has
+            no event time.
 
     Examples:
         >>> from kappa import Source
@@ -191,8 +191,8 @@ def versions_by(of: Reads, *, key: Key, table: str, rows: str = "") -> VersionsO
     """
     what = label(_NAME, table)
     read = rows_input(of, what, rows=rows, is_timed=True)
-    columns = own_columns(read.rows, f"what {_NAME} reads")
-    keys = found_columns(columns, names_of(key), f"what {_NAME} reads")
+    columns = own_columns(read.rows, f"the input of {_NAME}")
+    keys = found_columns(columns, names_of(key), f"the input of {_NAME}")
     present = tuple(replace(column, nullable=column.nullable and column.name not in keys) for column in columns)
     table_versions = Versions(columns=present, key=keys, is_emitted=read.is_emitted)
 

@@ -1,1 +1,1 @@
-"""Operators that go by event time."""
+"""Operators by event time."""

@@ -48,29 +48,29 @@ def at_most_every(
     """The newest row of each key at the boundaries of a grid (Kafka Streams: a ``punctuate`` by stream time).
 
     Boundaries are the multiples of ``every`` since 1970-01-01T00:00:00Z; with ``zone`` the beginnings of days, weeks or
-    months there, as :func:`~kappa.operators.hopping_window` has them. A key that had rows since the boundary before is
-    emitted once, when the frontier of a slice's end has reached the boundary, with the row that counts last before it.
-    A row counts from its event time, or from the frontier at it where that is later: no row is late. Of rows that count
-    from the same time the last in the total order is taken, of rows of one record the greatest.
+    months there, as in :func:`~kappa.operators.hopping_window`. A key with rows since the previous boundary is emitted
+    once, when the frontier at the end of a slice has reached the boundary, with the last row that counts before it. A
+    row counts from its event time, or from the frontier at it if that is later, so no row is late. Of rows that count
+    from the same time, the last one in the total order is taken; of rows of one record, the greatest.
 
-    Columns of the table, and of what is emitted: the key, ``boundary TIMESTAMP``, the other columns of ``rows``; key:
-    the key and ``boundary``. For itself the table keeps ``counts_from TIMESTAMP`` and ``origin``. The event time of
-    what is emitted is the last instant before the boundary. State is kept for boundaries that the frontier has not
+    Columns of the table and of emitted rows: the key, ``boundary TIMESTAMP``, the other columns of ``rows``; key: the
+    key and ``boundary``. Internal columns of the table are ``counts_from TIMESTAMP`` and ``origin``. The event time of
+    emitted rows is the last instant before the boundary. State is kept for boundaries that the frontier has not
     reached. Class: any cut.
 
     Args:
-        of: the source, or what another operator emits.
-        key: column or columns; a row without a key is left out.
-        every: from one boundary to the next one; with ``zone`` "1 day", "1 week", or months that divide a year.
+        of: the source, or another operator's emission.
+        key: column or columns; rows without a key are ignored.
+        every: time from one boundary to the next; with ``zone`` "1 day", "1 week", or months that divide a year.
         table: the name of its table.
-        zone: name of the time zone whose days, weeks or months boundaries begin; None for equal steps in UTC.
-        week_begins: with weeks, the day with which one begins; a Monday by default.
-        rows: Spark DDL of the columns that are emitted, the key's included, with what the step adds; empty for all
-            columns of what is read.
+        zone: name of the time zone whose days, weeks or months begin at boundaries; None for equal steps in UTC.
+        week_begins: with weeks, their first day; Monday by default.
+        rows: Spark DDL of the emitted columns, including the key, with what the step adds; empty for all columns of the
+            input.
 
     Raises:
-        TopologyError: a name or a length of time does not fit, what is read has no event time, or a column has a map:
-            maps have no order.
+        TopologyError: a name or a length of time does not fit, the input has no event time, or a column has a map: maps
+            have no order.
 
     Examples:
         >>> from kappa import Source
@@ -88,8 +88,8 @@ def at_most_every(
     maps = [column.name for column in others if "MAP<" in column.type]
     if maps:
         raise TopologyError(
-            f"{_NAME}: columns {maps} hold a MAP. Maps have no order, which tells the rows of one record apart. Leave "
-            "these columns out of rows."
+            f"{_NAME}: columns {maps} contain a MAP. Maps have no order, which is needed to distinguish rows of one "
+            "record. Leave these columns out of rows."
         )
     at_boundaries = AtMostEvery(
         keys=keys, others=others, grid=grid_of(_NAME, every, every, zone=zone, week_begins=week_begins)
@@ -104,8 +104,8 @@ class AtMostEvery:
 
     Attributes:
         keys: key columns.
-        others: the other columns that are emitted.
-        grid: where the boundaries are: where its windows begin.
+        others: the other emitted columns.
+        grid: the grid of the boundaries, at which its windows begin.
     """
 
     keys: tuple[Column, ...]
@@ -127,7 +127,7 @@ class AtMostEvery:
 
     @property
     def schema(self) -> str:
-        """Columns of the rows that are emitted, as Spark DDL."""
+        """Columns of the emitted rows, as Spark DDL."""
         return ", ".join([key_ddl(self.keys), "boundary TIMESTAMP NOT NULL", *filter(None, [ddl_of(self.others)])])
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
@@ -136,7 +136,7 @@ class AtMostEvery:
         Args:
             rows: its records, with event time.
             before: the table before the slice.
-            frontier: that of its end.
+            frontier: the frontier at the end of the slice.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type, they have no event time, or they are

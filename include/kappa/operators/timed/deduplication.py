@@ -1,4 +1,4 @@
-"""The first record of each key, and none of those that repeat it."""
+"""The first record of each key, without the records that repeat it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LATE = "its time lies before the frontier"
-#: The column of a session's state that holds its first record: structs compare by their fields, the place before all.
+#: The column of a session's state with its first record: structs compare by their fields, the place first.
 _FIRST = "first"
-#: Columns of that state that no key may be called like.
+#: Columns of that state, whose names no key may have.
 _OWN = (_FIRST, "session_start", "session_end", "origin")
 _PLACE = origin.ORIGIN_TYPE.removeprefix("STRUCT<").removesuffix(">")
 #: When the first record of a key is emitted.
@@ -41,8 +41,8 @@ class DistinctRows:
 
     Attributes:
         rows: the first record of each key, with all its columns.
-        changes: rows of the table of keys that were seen, at most one per key, with ``_deleted``.
-        late: records that were refused; None without ``within``, which refuses none.
+        changes: rows of the table of seen keys, at most one per key, with ``_deleted``.
+        late: refused records; None without ``within``, because then none is refused.
     """
 
     rows: DataFrame
@@ -55,11 +55,11 @@ class Deduplicate:
     """The computation of :func:`deduplicate`, before it is bound.
 
     Attributes:
-        rows: Spark DDL of the rows that go in.
+        rows: Spark DDL of the input rows.
         key: names of the key columns.
-        within_ms: how far a record may lie after the last one of its key and repeat it; None for ever.
-        sessions: what repeats itself, where its first record is emitted when no more can come; None where it is at
-            once.
+        within_ms: how long after the last record of its key a record repeats it; None for ever.
+        sessions: runs of repetitions, if their first record is emitted when no more can arrive; None if it is emitted
+            immediately.
     """
 
     rows: str
@@ -68,9 +68,10 @@ class Deduplicate:
     sessions: SessionWindow | None = None
 
     def table(self, name: str) -> Table:
-        """The table of keys that were seen: for ever with the ``origin`` of the first, else with ``last_seen``.
+        """The table of seen keys: without ``within`` with the ``origin`` of the first record, otherwise with
+        ``last_seen``.
 
-        With ``emit="final"`` that of runs that may go on, each with its first record.
+        With ``emit="final"`` the table of runs that may continue, each with its first record.
         """
         if self.sessions is not None:
             made_by = self.sessions.made_by.replace("session_window(", "deduplicate(final, ", 1)
@@ -91,7 +92,7 @@ class Deduplicate:
     def __call__(
         self, rows: DataFrame, *, before: DataFrame, frontier: Frontier | None = None, seeks: bool = False
     ) -> DistinctRows:
-        """The records of a slice that repeat none.
+        """The records of a slice that repeat no other.
 
         Args:
             rows: the rows with the order columns; with ``within`` also ``_event_time`` and ``_frontier``.
@@ -132,7 +133,7 @@ class Deduplicate:
         admitted = rows.where(IS_IN_TIME).join(keys_before, on=list(self.key), how="left")
         followed = admitted.selectExpr("*", f"GREATEST(_known, {so_far}) AS _seen")
         first_rows = followed.where(f"_seen IS NULL OR _event_time > _seen + {within}").drop("_known", "_seen")
-        # A key is forgotten once no record that is still admitted could repeat it: that depends on no slice.
+        # A key is forgotten once no record that is still admitted could repeat it, which does not depend on slices.
         latest = admitted.groupBy(*quoted(self.key)).agg(F.expr("MAX(_event_time) AS _latest"))
         both = keys_before.join(latest, on=list(self.key), how="full_outer").selectExpr(
             *quoted(self.key),
@@ -171,33 +172,35 @@ class Deduplicate:
 def deduplicate(
     of: Reads, *, key: Key, within: str | None, table: str, emit: Emit = "first", rows: str = ""
 ) -> RowsOperator[DistinctRows]:
-    """The first record of each key in the total order; what repeats it is left out (first wins).
+    """The first record of each key in the total order; records that repeat it are dropped (first wins).
 
     Kafka Streams has no operator for it; its users write one with a window store. A record repeats its key when its
-    event time is no more than ``within`` past the latest of that key, or before it; each repetition begins that time
-    anew. Without ``within`` every further record of a key repeats it. A row with a null key is left out.
+    event time is at most ``within`` after the latest of that key, or before it; each repetition restarts that time.
+    Without ``within`` every further record of a key repeats it. A row with a null key is ignored.
 
     With ``emit="final"`` records of a key repeat each other when they are in one run without a gap of more than
-    ``within``, as in a session; the one that is first in the total order is emitted once, when the frontier is past the
-    end of the run by more than that. The order in which partitions are read decides nothing then; the price is waiting.
+    ``within``, as in a session; the first one in the total order is emitted once, when the frontier is past the end of
+    the run by more than that. The result then does not depend on the order in which partitions are read, but it comes
+    later.
 
-    Late: with ``within``, a record whose time lies before the frontier is refused, since its key may be forgotten. Out
-    of order: a record that is older than the first of its key and comes after it in the total order is left out.
+    Late records: with ``within``, a record whose time is before the frontier is refused, since its key may be
+    forgotten. Out of order: a record that is older than the first of its key, but after it in the total order, is
+    dropped.
 
-    State: the keys that were seen, until the frontier passes ``within`` after the latest; without ``within`` for ever.
-    With ``emit="final"`` the first record of each run that may go on. Class: any cut where each key stays in one
-    partition, else time cut; with ``emit="final"`` any cut. Event time of what is emitted: that of the record; with
-    ``emit="final"`` that of the last one of its run.
+    State: the seen keys, until the frontier passes ``within`` after the latest record; without ``within`` for ever.
+    With ``emit="final"`` the first record of each run that may continue. Class: any cut if each key stays in one
+    partition, otherwise time cut; with ``emit="final"`` any cut. Event time of emitted rows: that of the record; with
+    ``emit="final"`` that of the last record of its run.
 
     Args:
-        of: the source, or what another operator emits.
-        key: column or columns: what makes two records the same.
+        of: the source, or another operator's emission.
+        key: column or columns that identify a record.
         table: the name of its table.
-        within: for how long a key is remembered, for example ``10 minutes``; needs a source with ``grace``. None for
-            ever, for sources without event time.
-        emit: ``first``: a record at once, with all the columns that it has; ``final``: when no repetition can come any
-            more, with the columns of ``rows``; needs ``within``.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        within: how long a key is remembered, for example ``10 minutes``; needs a source with ``grace``. None for ever,
+            for sources without event time.
+        emit: ``first``: immediately, with all columns of the record; ``final``: when no repetition can arrive any more,
+            with the columns of ``rows``; needs ``within``.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
         TopologyError: the key is not among the rows, ``within`` is not a length of time, or ``emit`` does not fit.
@@ -239,8 +242,8 @@ def _deduplicate(rows: str, key: Key, within: str | None, emit: Emit) -> Dedupli
     names = tuple(column.name for column in keys)
     if emit not in get_args(Emit) or (emit == "final" and within is None):
         raise TopologyError(
-            f"deduplicate of {list(names)}: emit={emit!r} with within={within!r} does not fit. What never ends has no "
-            "end to wait for. Use emit='first', or emit='final' with a within."
+            f"deduplicate of {list(names)}: emit={emit!r} with within={within!r} does not fit. Without a within, "
+            "repetitions have no end to wait for. Use emit='first', or emit='final' with a within."
         )
     within_ms = None if within is None else milliseconds(within, "deduplicate: within")
     sessions = None if emit == "first" or within is None else _sessions(rows, keys, within)
@@ -248,13 +251,13 @@ def _deduplicate(rows: str, key: Key, within: str | None, emit: Emit) -> Dedupli
 
 
 def _sessions(rows: str, keys: tuple[Column, ...], within: str) -> SessionWindow:
-    """Runs of records of a key, each with the one that is first in the total order."""
+    """Runs of records of a key, each with its first record in the total order."""
     columns = columns_of(rows, "the rows of deduplicate")
     maps = [column.name for column in columns if "MAP<" in column.type]
     if maps:
         raise TopologyError(
-            f"deduplicate: columns {maps} hold a MAP. Maps have no order, which tells the rows of one record apart. "
-            "Leave these columns out of rows, or use emit='first'."
+            f"deduplicate: columns {maps} contain a MAP. Maps have no order, which is needed to distinguish rows of "
+            "one record. Leave these columns out of rows, or use emit='first'."
         )
     check_names([column.name for column in keys], "deduplicate with emit='final'", _OWN)
     record = ", ".join([_PLACE, *(f"{quote(column.name)}: {column.type}" for column in columns)])

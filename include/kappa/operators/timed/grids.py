@@ -1,4 +1,4 @@
-"""The grid of windows, as an author writes it."""
+"""The grid of windows, from an author's declaration."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kappa.operators.timed.windowed import length
 from kappa.topology.times.durations import shown
 from kappa.topology.times.grid import WEEKDAYS, CalendarGrid, EvenGrid, Grid, Unit, Weekday
 
-#: Most windows that a record may be in.
+#: Largest number of windows of one record.
 _MOST_WINDOWS = 5_000
-#: Units of calendars -> how many of a smaller unit they have.
+#: Units of calendars -> their length in a smaller unit.
 _UNITS: dict[str, tuple[Unit, int]] = {
     "day": ("day", 1),
     "week": ("day", 7),
@@ -30,25 +30,25 @@ def grid_of(operator: str, size: str, every: str, *, zone: str | None, week_begi
     Args:
         operator: the operator, for messages.
         size: how long a window is.
-        every: from one start to the next one.
+        every: time from one start to the next.
         zone: name of the time zone by whose calendar they begin; None for equal steps.
-        week_begins: the day with which a week begins there; None for Monday.
+        week_begins: the first day of a week there; None for Monday.
 
     Raises:
-        TopologyError: a length of time, the zone or the day is none, or the lengths do not fit together.
+        TopologyError: a length of time, the zone or the day is not valid, or the lengths do not fit together.
     """
     if zone is not None:
         return _calendar(operator, size, every, zone, week_begins)
     if week_begins is not None:
         raise TopologyError(
             f"{operator}: week_begins={week_begins!r} without a zone. Weeks without one are steps of 7 days since "
-            "1970-01-01, a Thursday. Name the zone whose weeks are meant: zone='Europe/Berlin', or zone='UTC'."
+            "1970-01-01, a Thursday. Name the zone of the weeks: zone='Europe/Berlin', or zone='UTC'."
         )
     for name, text in (("size", size), ("every", every)):
         of = _units(text)
         if of is not None and of[0] == "month":
             raise TopologyError(
-                f"{operator}: {name} {text!r} has no length of its own. Name the zone whose calendar is meant: "
+                f"{operator}: {name} {text!r} has no fixed length. Name the zone of the calendar: "
                 "zone='Europe/Berlin', or zone='UTC'."
             )
     size_ms, every_ms = length(size, f"{operator}: size"), length(every, f"{operator}: every")
@@ -67,8 +67,8 @@ def _calendar(operator: str, size: str, every: str, zone: str, week_begins: str 
         step in (("day", 1), ("day", 7)) or (step[0] == "month" and step[1] in (1, 2, 3, 4, 6, 12))
     ):
         raise TopologyError(
-            f"{operator}: windows of a calendar begin every {_STEPS}, and not every {every!r}. Write one of these. "
-            "Shorter ones need no calendar: leave zone out; steps of 15 minutes fit into the days of every zone."
+            f"{operator}: windows of a calendar begin every {_STEPS}, and not every {every!r}. Use one of these. "
+            "Shorter ones need no calendar: omit zone; steps of 15 minutes fit into the days of every zone."
         )
     if whole is None or whole[0] != step[0] or whole[1] % step[1] or not whole[1]:
         raise TopologyError(
@@ -85,8 +85,8 @@ def _calendar(operator: str, size: str, every: str, zone: str, week_begins: str 
     )
     if week_begins is not None and not is_week:
         raise TopologyError(
-            f"{operator}: week_begins={week_begins!r} and windows begin every {grid.every_text}. Leave it out, or use "
-            "'1 week'."
+            f"{operator}: week_begins={week_begins!r} does not fit windows that begin every {grid.every_text}. Omit "
+            "it, or use '1 week'."
         )
     _check_windows(operator, grid.size, size, every)
     return grid
@@ -102,7 +102,7 @@ def _weekday(operator: str, text: str | None) -> Weekday:
 
 
 def _units(text: str) -> tuple[Unit, int] | None:
-    """A length in days or months; None where it is another."""
+    """A length in days or months; None for other lengths."""
     part = _LENGTH.fullmatch(text)
     if part is None or part[2].lower() not in _UNITS:
         return None
@@ -113,8 +113,8 @@ def _units(text: str) -> tuple[Unit, int] | None:
 def _check_windows(operator: str, count: int, size: str, every: str) -> None:
     if count > _MOST_WINDOWS:
         raise TopologyError(
-            f"{operator}: each record would be in {count:,} windows of {size}, one every {every}, and a row of state "
-            f"in each. At most {_MOST_WINDOWS:,} are taken: use a longer every, a shorter size, or a sliding_window, "
+            f"{operator}: each record would be in {count:,} windows of {size}, one every {every}, with a row of state "
+            f"in each. At most {_MOST_WINDOWS:,} are allowed: use a longer every, a shorter size, or a sliding_window, "
             "which has a window at each record.",
             windows=count,
         )
@@ -122,6 +122,5 @@ def _check_windows(operator: str, count: int, size: str, every: str) -> None:
 
 def _leaves_out(operator: str, size: str, every: str) -> TopologyError:
     return TopologyError(
-        f"{operator}: a window of {size} every {every} leaves out the records in between. Use an every of at most the "
-        "size."
+        f"{operator}: windows of {size} every {every} skip the records in between. Use an every of at most the size."
     )

@@ -12,10 +12,10 @@ from kappa.topology.reserved import is_reserved
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: SQL: whether an operator that refuses by a record's own time refuses it, and whether it takes it.
+#: SQL: whether an operator that refuses records by their own time refuses one, and whether it accepts it.
 IS_LATE = "(_event_time < _frontier)"
 IS_IN_TIME = "(_frontier IS NULL OR _event_time >= _frontier)"
-#: What the reason of a record begins with that is late by the release of an idle or added partition.
+#: Beginning of the reason for a record that is late by the release of an idle or added partition.
 RELEASED = "released: "
 
 
@@ -23,14 +23,14 @@ _COLUMNS = ("operator", "reason", "event_time", "frontier", "record", *ORDER)
 
 
 def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
-    """Refused rows as the output ``late_records`` keeps them.
+    """Refused rows in the form of the output ``late_records``.
 
     Args:
-        df: the rows, with ``_event_time``, ``_frontier`` and the order columns. What else has a
-            name of the platform's own is left out.
+        df: the rows, with ``_event_time``, ``_frontier`` and the order columns. Other columns with names of the
+            platform are dropped.
         operator: the operator, for people.
-        reason: why it refused them, for people. ``released: `` stands before it where the frontier is that of a release
-            of the partition: without it, the record would have been measured by an earlier time.
+        reason: why it refused them, for people. It begins with ``released: `` if the frontier comes from a release of
+            the partition: without the release, the record would have been compared with an earlier time.
     """
     from pyspark.sql import functions as F
 
@@ -46,7 +46,7 @@ def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
 
 
 def no_late_records(df: DataFrame) -> DataFrame:
-    """No late records: what a topology of operators that refuse none keeps. ``df`` gives the session."""
+    """An empty set of late records, for topologies whose operators refuse none. ``df`` gives the session."""
     no_rows = df.sparkSession.range(0)
     schema = {"operator": "STRING", "reason": "STRING", "event_time": "TIMESTAMP", "frontier": "TIMESTAMP"}
     columns = {**schema, "record": "STRING", **{name: RECORD_COLUMNS[name] for name in ORDER}}
@@ -59,7 +59,7 @@ def no_late_rows(df: DataFrame, *, operator: str) -> DataFrame:
 
 
 def as_released(df: DataFrame, reason: Column) -> Column:
-    """A reason, and where the frontier is that of a release, that it is. Rows of which a step kept no such column have
+    """A reason, with a note if the frontier comes from a release. Rows for which a step did not keep that column have
     the reason alone.
     """
     from pyspark.sql import functions as F

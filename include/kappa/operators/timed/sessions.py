@@ -36,7 +36,7 @@ _OWN = ("session_start", "session_end", "origin")
 _BOUNDS = "session_start TIMESTAMP NOT NULL, session_end TIMESTAMP NOT NULL"
 _START = Part(name="session_start", type="TIMESTAMP", of_row="_event_time", of_parts="MIN(session_start)")
 _END = Part(name="session_end", type="TIMESTAMP", of_row="_event_time", of_parts="MAX(session_end)")
-#: Starts of the sessions of the state that became one: the rows that it replaces.
+#: Starts of the stored sessions that became one: the rows that it replaces.
 _STORED = Part(
     name="_stored",
     type="ARRAY<TIMESTAMP>",
@@ -54,27 +54,27 @@ def session_window(
 ) -> FinalOperator[Windowed]:
     """Aggregates of each key's runs of records that are at most ``gap`` apart (Kafka Streams: ``SessionWindows``).
 
-    A record at most ``gap`` from two sessions makes them one: the later one's row leaves the table. A record is refused
-    when its time is before the frontier at it, whatever session it would belong to. Kafka Streams takes such a record
-    where its session reaches the frontier, so that the order of two records decides. What comes out of order otherwise
-    counts as if it had come in time. A slice first takes its records; then it closes the sessions whose end plus
-    ``gap`` is before the frontier of its end.
+    A record at most ``gap`` from two sessions joins them: the row of the later one leaves the table. A record is
+    refused when its time is before the frontier at it, whatever session it would belong to. Kafka Streams accepts such
+    a record if its session reaches the frontier, so that the order of two records decides. Other records out of order
+    count as if they had arrived in time. A slice first takes its records; then it closes the sessions whose end plus
+    ``gap`` is before the frontier at the end of the slice.
 
     Columns of the table: the key, ``session_start TIMESTAMP`` and ``session_end TIMESTAMP``, the times of its first and
-    its last record, the aggregates; key: the key and ``session_start``. For itself it keeps what the aggregates need to
-    merge, and ``origin``. Columns that are emitted: those of the table. Their event time is ``session_end``. State is
-    kept for sessions that are open. Class: any cut.
+    its last record, the aggregates; key: the key and ``session_start``. Internal columns hold what the aggregates need
+    to merge, and ``origin``. Emitted columns: those of the table. Their event time is ``session_end``. State is kept
+    for open sessions. Class: any cut.
 
     Args:
-        of: the source, or what another operator emits.
-        key: column or columns; a row without a key is left out.
+        of: the source, or another operator's emission.
+        key: column or columns; rows without a key are ignored.
         gap: the longest time between two records of a session.
-        aggregates: by the name of their column.
+        aggregates: aggregates by the name of their column.
         table: the name of its table.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
-        TopologyError: a name, a length of time or an aggregate does not fit, or what is read has no event time.
+        TopologyError: a name, a length of time or an aggregate does not fit, or the input has no event time.
 
     Examples:
         >>> from kappa import Source
@@ -88,13 +88,13 @@ def session_window(
     """
     read_rows = rows_input(of, label(_NAME, table), rows=rows, is_timed=True)
     sessions = sessions_of(read_rows.rows, key, gap, aggregates)
-    gap_ms = sessions.gap_ms  # a session may begin any time before it ends
+    gap_ms = sessions.gap_ms  # a session may begin at any time before its end
     times = {"session_end": gap_ms}
     return windowed_operator(read_rows, table, sessions, name=_NAME, time="session_end", times=times, behind_ms=gap_ms)
 
 
 def sessions_of(rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregate]) -> SessionWindow:
-    """Sessions before they are bound, of rows with these columns; see :func:`session_window`."""
+    """Sessions of rows with these columns, before they are bound; see :func:`session_window`."""
     keys = keys_of(rows, key, _NAME, _OWN)
     gap_ms = length(gap, f"{_NAME}: gap")
     names = [column.name for column in keys]
@@ -139,7 +139,7 @@ class SessionWindow:
 
     @property
     def schema(self) -> str:
-        """Columns of the rows that are emitted, as Spark DDL."""
+        """Columns of the emitted rows, as Spark DDL."""
         return f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
@@ -148,7 +148,7 @@ class SessionWindow:
         Args:
             rows: its records, with event time.
             before: the table before the slice.
-            frontier: that of its end.
+            frontier: the frontier at the end of the slice.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
@@ -162,10 +162,10 @@ class SessionWindow:
         )
 
     def of_admitted(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
-        """The sessions of a slice, for operators that tell of late records themselves: ``late`` has none."""
+        """The sessions of a slice, for operators that report late records themselves: ``late`` has none."""
         keyed, key = with_key(rows, self.keys), quoted_names(self.keys)
         whole = self._merged(keyed.where(IS_IN_TIME), before, frontier)
-        # A row for each row of the state that a session replaces, and for its own while it is open.
+        # A row for each stored row that a session replaces, and one for the session itself while it is open.
         places = "IF(_closes, _stored, ARRAY_UNION(ARRAY(session_start), _stored))"
         changes = whole.selectExpr("*", f"EXPLODE({places}) AS _place").selectExpr(
             *key,

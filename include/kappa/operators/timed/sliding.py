@@ -1,4 +1,4 @@
-"""Windows that slide along a key's records: one ends at each record, one begins after it."""
+"""Windows that slide along a key's records: one ends at each record, and one begins after it."""
 
 from __future__ import annotations
 
@@ -50,31 +50,31 @@ def sliding_window(
 
     A window holds the records from its start to its end, both included, which lie ``size`` apart. One ends at each
     record. One begins a millisecond after each record, if there is a record in it. A window is emitted once, when the
-    frontier of a slice's end is past its end. A record is refused when its time is before the frontier at it. What
-    comes out of order otherwise counts as if it had come in time. Microseconds of a record's time do not count.
+    frontier of a slice's end is past its end. A record is refused when its time is before the frontier at it. Other
+    records out of order count as if they had arrived in time. Microseconds of a record's time do not count.
 
-    What differs from Kafka Streams: windows are emitted when they are final and not before, so that the table has
-    records and no windows; a refused record is in none of its windows, while there those that still are open take it;
-    windows may begin before 1970, while there the first ones are cut.
+    Differences from Kafka Streams: windows are emitted only when they are final, so the table has records and no
+    windows; a refused record is in none of its windows, while there open windows accept it; windows may begin before
+    1970, while there the first ones are cut.
 
     Columns of the table: the key, ``event_time TIMESTAMP``, the aggregates of the records of that time; key: the key
-    and ``event_time``. For itself it keeps what the aggregates need to merge, ``origin`` and ``is_emitted BOOLEAN``.
-    Columns that are emitted: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, which is their event time,
-    the aggregates. State is kept for the records of the last ``size`` before the frontier and of all times after it.
-    Class: any cut.
+    and ``event_time``. Internal columns hold what the aggregates need to merge, ``origin`` and ``is_emitted BOOLEAN``.
+    Emitted columns: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, which is their event time, and the
+    aggregates. State is kept for the records of the last ``size`` before the frontier and of all times after it. Class:
+    any cut.
 
-    Each window is made of its records again: a slice costs the windows that it closes times their records.
+    Each window is computed from its records: the cost of a slice is the number of closed windows times their records.
 
     Args:
-        of: the source, or what another operator emits.
-        key: column or columns; a row without a key is left out.
+        of: the source, or another operator's emission.
+        key: column or columns; rows without a key are ignored.
         size: the longest time between two records of a window.
-        aggregates: by the name of their column.
+        aggregates: aggregates by the name of their column.
         table: the name of its table.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
-        TopologyError: a name, a length of time or an aggregate does not fit, or what is read has no event time.
+        TopologyError: a name, a length of time or an aggregate does not fit, or the input has no event time.
 
     Examples:
         >>> from kappa import Source
@@ -133,7 +133,7 @@ class SlidingWindow:
 
     @property
     def schema(self) -> str:
-        """Columns of the rows that are emitted, as Spark DDL."""
+        """Columns of the emitted rows, as Spark DDL."""
         return f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
@@ -142,7 +142,7 @@ class SlidingWindow:
         Args:
             rows: its records, with event time.
             before: the table before the slice.
-            frontier: that of its end.
+            frontier: the frontier at the end of the slice.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
@@ -182,7 +182,7 @@ class SlidingWindow:
         )
 
     def _final(self, fresh: DataFrame, state: DataFrame, frontier: Frontier) -> DataFrame:
-        """Windows that close, each made of all its records; these lie before the frontier."""
+        """Windows that close, each computed from all its records, which are before the frontier."""
         names = [column.name for column in self.keys]
         parts = (*self.parts, agg.ORIGIN)
         contents = [*quoted(self._group), *quoted(part.name for part in parts if part.of_parts)]
@@ -216,7 +216,7 @@ class SlidingWindow:
         return frontier.is_past("event_time")
 
     def _goes(self, frontier: Frontier) -> str:
-        """SQL: whether the frontier is past the window after a record, and so past all with the record in them."""
+        """SQL: whether the frontier is past the window after a record, and so past all windows with the record."""
         return frontier.is_past("event_time", by_ms=self.size_ms + _TICK_MS)
 
     def _closes(self, frontier: Frontier) -> str:

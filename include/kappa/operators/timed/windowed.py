@@ -22,9 +22,9 @@ from kappa.topology.times.event_time import Frontier
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Whether a group was in the state before the slice: what was not there and goes at once is not written.
+#: Whether a group was in the state before the slice: a new group that closes immediately is not written.
 KNOWN = Part(name="_known", type="BOOLEAN", of_row="FALSE", of_parts="BOOL_OR(_known)")
-#: Bounds of a window, as emitted rows have them.
+#: Bounds of a window in emitted rows.
 BOUNDS = "window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL"
 #: Why sessions and sliding windows refuse a row.
 BEFORE_THE_FRONTIER = "its time is before the frontier"
@@ -34,13 +34,13 @@ BEFORE_THE_FRONTIER = "its time is before the frontier"
 class Windowed:
     """The result of an operator on windows for a slice.
 
-    ``final`` is what ``suppress(untilWindowCloses)`` lets through in Kafka Streams; ``changes`` is what comes without.
+    ``final`` is what ``suppress(untilWindowCloses)`` emits in Kafka Streams; ``changes`` is what comes without it.
 
     Attributes:
-        changes: rows of its table, of a key at most one; those that go have ``_deleted``.
-        final: rows that change no more, each once in the life of the stream, with their place in the order of
+        changes: rows of its table, at most one per key; rows to delete have ``_deleted``.
+        final: rows that no longer change, each once in the life of the stream, with their place in the order of
             emission, see :mod:`kappa.operators.origin`.
-        late: refused records, as the output ``late_records`` keeps them.
+        late: refused records, in the form of the output ``late_records``.
     """
 
     changes: DataFrame
@@ -49,11 +49,11 @@ class Windowed:
 
 
 class OnWindows(Protocol):
-    """An operator on windows before it is bound: what it needs is passed."""
+    """An operator on windows before it is bound: everything that it needs is passed."""
 
     @property
     def schema(self) -> str:
-        """Columns of the rows that are emitted, as Spark DDL."""
+        """Columns of the emitted rows, as Spark DDL."""
 
     def table(self, name: str) -> Table:
         """The state as a table of that name."""
@@ -68,13 +68,13 @@ def windowed_operator(
     """An operator on windows with its input and its table.
 
     Args:
-        of: what it reads.
+        of: its input.
         table: the name of its table.
         windows: the operator.
         name: its name, for messages.
-        time: SQL of the event time of the rows that are final.
+        time: SQL of the event time of final rows.
         times: columns that hold a time -> how far behind the frontier it may be in a later slice.
-        behind_ms: the same of the event time.
+        behind_ms: the same for the event time.
     """
 
     def compute(slice: Slice, rows: tuple[DataFrame, ...]) -> Outcome[Windowed]:
@@ -87,17 +87,17 @@ def windowed_operator(
 
 
 def keys_of(rows: str, key: Key, operator: str, own: Iterable[str]) -> tuple[Column, ...]:
-    """Key columns of an operator, as its table has them: never null.
+    """Key columns of an operator, as in its table: never null.
 
     Args:
         rows: Spark DDL of the rows.
         key: column or columns.
         operator: the operator, for messages.
-        own: columns of the operator's own.
+        own: columns that the operator uses.
 
     Raises:
-        TopologyError: there is no key; one is named twice, is not a column of the rows, or is called like one of the
-            operator's own.
+        TopologyError: there is no key; a column is named twice, is not among the rows, or has a name that the operator
+            uses.
     """
     columns = key_columns(rows, key, operator)
     check_names([column.name for column in columns], operator, own)
@@ -105,7 +105,7 @@ def keys_of(rows: str, key: Key, operator: str, own: Iterable[str]) -> tuple[Col
 
 
 def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None:
-    """No column is called like one of the operator's own.
+    """Check that no column has a name that the operator uses.
 
     Raises:
         TopologyError: one is.
@@ -113,13 +113,13 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
     clashes = [name for name in names if is_reserved(name) or name.lower() in own]
     if clashes:
         raise TopologyError(
-            f"{operator}: columns {clashes} have names of the operator's own, such as {sorted(own)}. "
-            "Rename them in the step."
+            f"{operator}: columns {clashes} have names that the operator uses, such as {sorted(own)}. Rename them in "
+            "the step."
         )
 
 
 def check_windowed(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
-    """The rows are records with event time, in the types that were declared.
+    """Check that the rows are records with event time, in the declared types.
 
     Raises:
         TopologyError: they are not.
@@ -136,7 +136,7 @@ def needed(state: DataFrame, fresh: DataFrame, on: Sequence[str], closing: str) 
         state: the rows before the slice.
         fresh: rows of the slice.
         on: names of the columns by which a row touches the state.
-        closing: SQL condition of rows of the state that close, never null: these are found without a join.
+        closing: SQL condition of rows of the state that close, never null: they are found without a join.
     """
     touched = fresh.select(*quoted(on)).distinct()
     open_ones = state.where(f"NOT ({closing})").join(touched, on=list(on), how="left_semi")
@@ -144,10 +144,10 @@ def needed(state: DataFrame, fresh: DataFrame, on: Sequence[str], closing: str) 
 
 
 def length(text: str, what: str) -> int:
-    """A length of time above nothing, in milliseconds.
+    """A positive length of time, in milliseconds.
 
     Raises:
-        TopologyError: it is none, or nothing.
+        TopologyError: it is not a length of time, or zero.
     """
     ms = milliseconds(text, what)
     if not ms:
@@ -155,10 +155,11 @@ def length(text: str, what: str) -> int:
     return ms
 
 
-#: SQL: the last instant of a window, the event time of its row. Its end is the first one of the next window.
+#: SQL: the last instant of a window, which is the event time of its row. Its end is the first instant of the next
+#: window.
 LAST_INSTANT = "TIMESTAMP_MICROS(UNIX_MICROS({end}) - 1L)"
 
 
 def later(time: str, by_ms: int) -> str:
-    """SQL of a time so much later."""
+    """SQL of a time that is later by this much."""
     return f"TIMESTAMP_MICROS(UNIX_MICROS({time}) + {by_ms * 1000}L)"

@@ -5,8 +5,8 @@
                             aggregates={"trades": agg.count(), "low": agg.min("price")})
     Topology(sources=[ticks], operators=[prices], outputs=[Append(name="stats", of=prices.final)], ...)
 
-What ``suppress`` is for in Kafka Streams is a choice of outputs here: an output of ``final`` has one row per window,
-the table has every update.
+Instead of ``suppress`` in Kafka Streams there is a choice of outputs: an output of ``final`` has one row per window,
+and the table has every update.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _OWN = ("window_start", "window_end", "is_closed", "origin")
-#: Whether a window that is kept is closed: readers want to know that too.
+#: Whether a kept window is closed; readers get this column too.
 _CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_closed)", is_value=True)
 
 
@@ -62,24 +62,24 @@ def tumbling_window(
     week_begins: str | None = None,
     rows: str = "",
 ) -> FinalOperator[Windowed]:
-    """Aggregates of each key in windows that follow each other (Kafka Streams: ``TimeWindows`` without ``advanceBy``).
+    """Aggregates per key in windows that follow each other (Kafka Streams: ``TimeWindows`` without ``advanceBy``).
 
-    It is a :func:`hopping_window` whose windows do not overlap: each record is in one. With ``zone`` a window is a day,
-    a week, a month, a quarter or a year of the calendar there: a local day has 23, 24 or 25 hours.
+    It is a :func:`hopping_window` whose windows do not overlap: each record is in one window. With ``zone`` a window is
+    a day, week, month, quarter or year of the calendar there; a local day has 23, 24 or 25 hours.
 
     Args:
-        of: the source, or what another operator emits.
-        key: column or columns; a row without a key is left out.
-        size: how long a window is; with ``zone`` "1 day", "1 week", or months that divide a year.
-        aggregates: by the name of their column.
+        of: the source, or another operator's emission.
+        key: column or columns; rows without a key are ignored.
+        size: length of a window; with ``zone`` "1 day", "1 week", or months that divide a year.
+        aggregates: aggregates by the name of their column.
         table: the name of its table.
         keep: how long, in event time, the row of a closed window stays in the table; None for not at all.
-        zone: name of the time zone whose calendar is meant; None for equal steps since 1970-01-01T00:00:00Z.
-        week_begins: with weeks, the day with which one begins; a Monday by default.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        zone: name of the time zone of the calendar; None for equal steps since 1970-01-01T00:00:00Z.
+        week_begins: with weeks, their first day; Monday by default.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
-        TopologyError: a name, a length of time or an aggregate does not fit, or what is read has no event time.
+        TopologyError: a name, a length of time or an aggregate does not fit, or the input has no event time.
 
     Examples:
         >>> from kappa import Source
@@ -115,39 +115,40 @@ def hopping_window(
     week_begins: str | None = None,
     rows: str = "",
 ) -> FinalOperator[Windowed]:
-    """Aggregates of each key in windows that overlap (Kafka Streams: ``TimeWindows.advanceBy``).
+    """Aggregates per key in windows that overlap (Kafka Streams: ``TimeWindows.advanceBy``).
 
-    A window begins at each multiple of ``every`` since 1970-01-01T00:00:00Z, before it too, and holds the records from
-    its start up to, not including, its end. A week of 7 days then begins on a Thursday.
+    A window begins at each multiple of ``every`` since 1970-01-01T00:00:00Z, and also before that, and has the records
+    from its start up to, but not including, its end. A week of 7 days then begins on a Thursday.
 
     With ``zone`` a window begins with each day, week, month, quarter or year of the calendar there, and ends where a
-    later one begins. A day begins at midnight, at the first one where the clock shows it twice, and where it is put
-    past midnight, at that instant. The rules are those of the Java that computes the slice.
+    later one begins. A day begins at midnight: at the first one if the clock shows it twice, and at the instant of the
+    change if the clock skips midnight. The rules are those of the Java that computes the slice.
 
-    A window refuses a record when its end is not after the frontier at the record; the other windows of the record take
-    it. A record that a window refused makes one late record. What comes out of order otherwise counts as if it had come
-    in time. A slice first takes its records; then it closes the windows whose end the frontier of its end has reached.
+    A window refuses a record when its end is not after the frontier at the record; other windows of the record accept
+    it. A record that any window refused makes one late record. Other records out of order count as if they had arrived
+    in time. A slice first takes its records; then it closes the windows whose end has been reached by the frontier at
+    the end of the slice.
 
-    Columns of the table, and of what is emitted: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, the
-    aggregates; key: the key and ``window_start``. For itself the table keeps what the aggregates need to merge, and
-    ``origin``. The event time of what is emitted is the last instant of the window. State is kept for windows that are
-    open, and with ``keep`` for closed ones, which then have ``is_closed BOOLEAN`` and change no more. Class: any cut.
+    Columns of the table and of emitted rows: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, the
+    aggregates; key: the key and ``window_start``. Internal columns of the table hold what the aggregates need to merge,
+    and ``origin``. The event time of emitted rows is the last instant of the window. State is kept for open windows,
+    and with ``keep`` for closed ones, which then have ``is_closed BOOLEAN`` and no longer change. Class: any cut.
 
     Args:
-        of: the source, or what another operator emits.
-        key: column or columns; a row without a key is left out.
-        size: how long a window is; with ``zone`` a multiple of ``every``.
-        every: from one window's start to the next one's; at most ``size``. With ``zone`` "1 day", "1 week", or months
+        of: the source, or another operator's emission.
+        key: column or columns; rows without a key are ignored.
+        size: length of a window; with ``zone`` a multiple of ``every``.
+        every: time from one window's start to the next; at most ``size``. With ``zone`` "1 day", "1 week", or months
             that divide a year.
-        aggregates: by the name of their column.
+        aggregates: aggregates by the name of their column.
         table: the name of its table.
         keep: how long, in event time, the row of a closed window stays in the table; None for not at all.
-        zone: name of the time zone whose calendar is meant; None for equal steps.
-        week_begins: with weeks, the day with which one begins; a Monday by default.
-        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of what is read.
+        zone: name of the time zone of the calendar; None for equal steps.
+        week_begins: with weeks, their first day; Monday by default.
+        rows: Spark DDL of the rows, with what the step adds to them; empty for all columns of the input.
 
     Raises:
-        TopologyError: a name, a length of time or an aggregate does not fit, or what is read has no event time.
+        TopologyError: a name, a length of time or an aggregate does not fit, or the input has no event time.
 
     Examples:
         >>> from kappa import Source
@@ -201,7 +202,7 @@ class HoppingWindow:
 
     @property
     def schema(self) -> str:
-        """Columns of the rows that are emitted, as Spark DDL."""
+        """Columns of the emitted rows, as Spark DDL."""
         return f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
@@ -210,7 +211,7 @@ class HoppingWindow:
         Args:
             rows: its records, with event time.
             before: the table before the slice.
-            frontier: that of its end.
+            frontier: the frontier at the end of the slice.
 
         Raises:
             TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
@@ -246,7 +247,7 @@ class HoppingWindow:
         return (*self.parts, agg.ORIGIN, KNOWN, *(() if self.keep_ms is None else (_CLOSED,)))
 
     def _opened(self, keyed: DataFrame) -> DataFrame:
-        """Rows with each window that takes them."""
+        """Rows with each window that accepts them."""
         points = keyed.drop("window_start").selectExpr(  # rows of windows have their own
             "*",
             f"{self._first_open('_event_time', '_frontier')} AS _begins",
@@ -259,7 +260,7 @@ class HoppingWindow:
         return row_windows.selectExpr("* EXCEPT (_begins, _start)", f"{self.grid.start('_start')} AS window_start")
 
     def _needed(self, fresh: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
-        """Rows of the state that the slice's records are in, and those that it closes or removes."""
+        """Rows of the state that the slice's records touch, and rows that it closes or removes."""
         ends = self._closes(frontier)
         if self.keep_ms is not None:
             ends = f"(NOT is_closed AND {ends}) OR {self._goes(frontier)}"
@@ -293,7 +294,9 @@ class HoppingWindow:
         return late.selectExpr("* EXCEPT (reason, _begins, _start, _valid_from)", reason)
 
     def _first_open(self, time: str, frontier: str) -> str:
-        """SQL: where the first one begins whose end is after the frontier; a window with the frontier in it is that."""
+        """SQL of the start of the first window whose end is after the frontier; that is a window with the frontier in
+        it.
+        """
         return f"GREATEST({self.grid.first(time)}, {self.grid.first(frontier)})"
 
 

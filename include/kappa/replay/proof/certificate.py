@@ -24,7 +24,7 @@ class MoveFacts:
     Attributes:
         epoch: the epoch that became live.
         from_epoch: the one that was live before; ``None`` for the first.
-        at: the vector from which on the new one sends.
+        at: the vector from which the new one sends.
     """
 
     epoch: int
@@ -46,9 +46,9 @@ class SliceFacts:
         rows_dead: records that went to dead letters.
         code: content hash of the code that ran it.
         archived: the part of the ranges that was read from archives instead of Kafka.
-        read: what it read in Kafka's own names, when ``ranges`` are those of root topics that this was made of.
+        read: what it read in Kafka's own names, where ``ranges`` are those of the root topics that this was made from.
         seq_last: number of the last of several; None for one.
-        rows_late: of the parsed records those that an operator refused because they came too late.
+        rows_late: parsed records that an operator refused because they came too late.
         rows_set_aside: records that a decision set aside.
     """
 
@@ -122,16 +122,16 @@ class Certificate:
         at: how far that epoch has committed.
         complete: whether everything holds.
         problems: what does not hold, with its numbers.
-        unproved: what only the moves say, because the ledger was dropped with its retired epoch.
+        unproved: claims that only the moves support, because the ledger was dropped with its retired epoch.
         partitions: which epoch sent which offsets.
         rows_read: records read by sending slices.
         rows_parsed: those that parsed.
         rows_dead: those that went to dead letters.
         codes: epoch -> content hashes of the code that ran it.
-        archived: epoch -> ranges that it read from archives; it read all else from Kafka.
-        notes: what a reader must know about those epochs; it proves nothing and takes nothing away.
-        attested: what the broker says of the live epoch, where it was asked and agrees.
-        approved: epoch -> actor and time of the approval with which it went live.
+        archived: epoch -> ranges that it read from archives; it read everything else from Kafka.
+        notes: remarks on those epochs; they prove and disprove nothing.
+        attested: the broker's statement about the live epoch, if it was asked and agrees.
+        approved: epoch -> actor and time of the approval for its cutover.
         backfilled: epoch -> intervals of its outputs that were computed again, oldest first.
         rows_late: of the parsed records those that an operator refused because they came too late.
         rows_set_aside: those that decisions set aside.
@@ -209,7 +209,7 @@ class Certificate:
         if self.rows_late:
             lines.append(f"  {self.rows_late:,} of the parsed records came too late for an operator: see late_records")
         for epoch, ranges in sorted(self.archived.items()):
-            lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, all else from Kafka")
+            lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, the rest from Kafka")
         lines += [f"  epoch {epoch} was approved by {by}" for epoch, by in sorted(self.approved.items())]
         for epoch, records in sorted(self.brought_in.items()):
             lines.append(

@@ -22,9 +22,9 @@ def certify(
 ) -> Certificate:
     """Check what is on record.
 
-    1. In each epoch the committed ranges of each partition join end to end, from its start where that is known; of one
-       that reads versioned topics of other epochs both those of these and those of the root topics that they are made
-       of.
+    1. In each epoch the committed ranges of each partition join end to end, from its start if that is known. For an
+       epoch that reads versioned topics of others, this holds for those topics and for the root topics that they are
+       made from.
     2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset
        exactly once, and each epoch sent only while the pointer was at it.
     3. In each slice, rows read = rows parsed + dead letters + records set aside, and no more than the offsets spanned.
@@ -34,7 +34,7 @@ def certify(
         ledgers: epoch -> its committed slices, in any order. Epochs that were never live may be left out; if
             one that was live is left out, because it was dropped, the certificate says what it could not show.
         starts: epoch -> where its plan begins, to check that its first slice begins there.
-        read_starts: the same in Kafka's own names, of epochs whose ranges are those of root topics.
+        read_starts: the same in Kafka's own names, for epochs whose ranges are those of root topics.
     """
     problems: list[str] = []
     for epoch, slices in sorted(ledgers.items()):
@@ -63,7 +63,7 @@ def certify(
         complete=not problems,
         problems=tuple(problems),
         unproved=tuple(
-            f"{range_} by epoch {epoch}: its ledger was dropped, the moves say so" for epoch, range_ in dropped
+            f"{range_} by epoch {epoch}: its ledger was dropped, only the moves show it" for epoch, range_ in dropped
         ),
         partitions=_proofs(sending),
         rows_read=sum(slice_.rows_read for _, slice_ in sending),
@@ -154,7 +154,7 @@ def _not_once(
 ) -> list[str]:
     ranges = [range_ for _, slice_ in sending for range_ in slice_.ranges] + assumed
     start = moves[0].at if moves else Offsets()
-    # Versions may read other topics: a new one counts from its first sending slice, one that was given up to its last.
+    # Versions may read other topics: a new topic counts from its first sending slice, a former one up to its last.
     by_end = sorted(ranges, key=lambda range_: range_.end)
     new = Offsets.of((r.at, r.start) for r in sorted(ranges, reverse=True) if r.topic not in start.topics)
     given_up = Offsets.of((r.at, r.end) for r in by_end if r.topic not in at.topics)
@@ -172,8 +172,8 @@ def _not_once(
 
 def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
     return [
-        f"Epoch {epoch}, {slice_.name}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, "
-        "and that is not part of its ranges."
+        f"Epoch {epoch}, {slice_.name}: it is recorded to have read {', '.join(map(str, slice_.archived))} from the "
+        "archive, which is not part of its ranges."
         for slice_ in slices
         if not is_within(slice_.archived, slice_.offsets)
     ]
@@ -189,7 +189,7 @@ def _senders(sending: list[tuple[int, SliceFacts]], part: OffsetRange) -> str:
 
 
 def _out_of_turn(sending: list[tuple[int, SliceFacts]], moves: tuple[MoveFacts, ...]) -> list[str]:
-    """Slices that sent outside of their epoch's turns, each from one move of the pointer to the next."""
+    """Slices that sent outside their epoch's turns. A turn lasts from one move of the pointer to the next."""
     ends: list[Offsets | None] = [move.at for move in moves[1:]] + [None]
     turns = list(zip(moves, ends, strict=False))
 

@@ -1,4 +1,4 @@
-"""One range computed twice, cut in two ways: what came out, and what that means."""
+"""One range computed twice, cut in two ways: the results, and what they mean."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Twice:
         hash: hash of the first run's rows, whatever their order.
         hash_again: that of the second one's.
         columns: columns whose values differ; none where only one run has the row.
-        samples: keys of some rows that differ, of an output the topic, partition and offset that they come from. Values
-            are text, masked ones not the real ones.
+        samples: keys of some rows that differ; for an output, the topic, partition and offset that they come from.
+            Values are text, and masked ones are not the real ones.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Twice:
 
 @dataclass(frozen=True, kw_only=True)
 class Determinism:
-    """What two runs over the same range gave.
+    """The results of two runs over the same range.
 
     Attributes:
         slice_records: most offsets in a slice of the first run.
@@ -67,7 +67,7 @@ class Determinism:
 
     @property
     def is_same(self) -> bool:
-        """Whether both runs gave the same."""
+        """Whether both runs gave the same results."""
         return all(member.is_same for member in self.members)
 
     @property

@@ -13,18 +13,18 @@ def has_common_topic(live: Offsets, candidate: Offsets) -> bool:
 
 
 def later(one: Offsets, other: Offsets) -> Offsets:
-    """For each partition of both the later of both offsets."""
+    """The later of the two offsets for each partition that both name."""
     common = [(at, max(offset, other.get(*at) or 0)) for at, offset in one.items() if other.get(*at) is not None]
     return Offsets.of(common)
 
 
 def topic_notes(live: Offsets, candidate: Offsets) -> list[str]:
-    """Which topics only one of both epochs reads; what that means for the report where they share none."""
+    """Topics that only one of the two epochs reads; what it means for the report if they share none."""
     if not has_common_topic(live, candidate):
         return [
             f"The live epoch reads {_names(live.topics)}, this epoch reads {_names(candidate.topics)}: no topic in "
-            "common, so that no commit of one is at the offsets of the other. The last commits of both are compared; "
-            "nothing shows that they are of the same records."
+            "common, so no commit of one is at the offsets of the other. The last commits of both are compared; "
+            "nothing shows that they cover the same records."
         ]
     notes = []
     for who, own, other in (("the live epoch", live, candidate), ("this epoch", candidate, live)):
@@ -40,7 +40,7 @@ def dead_letter_notes(live: Mapping[str, int], candidate: Mapping[str, int]) -> 
 
     Args:
         live: reason -> records that are dead letters of the live epoch alone.
-        candidate: the same of this epoch.
+        candidate: the same for this epoch.
     """
     notes = []
     for who, reasons in (("the live epoch", live), ("this epoch", candidate)):

@@ -17,7 +17,7 @@ from kappa.topology.thresholds import Limit
 
 
 class Verdict(StrEnum):
-    """The result of a comparison. A change of code is meant to give ``DIFFERS``; only ``FAILED`` stands in the way."""
+    """The result of a comparison. A change of code should give ``DIFFERS``; only ``FAILED`` blocks a cutover."""
 
     SAME = "same"
     DIFFERS = "differs"
@@ -51,7 +51,7 @@ class Drift:
 class Sample:
     """One key whose rows differ; ``None`` where an epoch has no row.
 
-    Values are text, masked ones not the real ones.
+    Values are text, and masked ones are not the real ones.
     """
 
     key: Mapping[str, Any]
@@ -75,9 +75,9 @@ class TableDiff:
         drift: numeric column -> how far its values moved; masked columns have none.
         columns_added: columns that only the candidate has; they are not compared.
         columns_removed: columns that only the live epoch has.
-        columns_retyped: columns whose type is another one; they are compared as text unless both are numbers.
+        columns_retyped: columns whose type differs; they are compared as text unless both are numbers.
         masked: columns whose values are not shown.
-        is_judged: whether the verdict asks for equal rows: both epochs were cut so that they should have them.
+        is_judged: whether the verdict requires equal rows, because both epochs were cut so that they should have them.
     """
 
     name: str
@@ -118,7 +118,7 @@ class OutputDiff:
         rows_removed: rows that only the live epoch has.
         columns_added: columns that only the candidate has; they are not compared.
         columns_removed: columns that only the live epoch has.
-        is_judged: whether the verdict asks for equal rows: both epochs were cut so that they should have them.
+        is_judged: whether the verdict requires equal rows, because both epochs were cut so that they should have them.
     """
 
     name: str
@@ -148,7 +148,7 @@ class CheckResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdResult:
-    """The result of a measure that is limited.
+    """The result of a limited measure.
 
     Attributes:
         measure: its full name, ``rewards.keys_removed`` or ``rewards.drift.Points``.
@@ -184,10 +184,10 @@ class DiffReport:
         outputs: how each append output differs.
         checks: the candidate's own checks.
         thresholds: the result of each measure that topology or request limits.
-        determinism: what a second run of the candidate over the plan's range gave; ``None`` if none was asked for.
-        findings: what may make the candidate's step give another result when it is run again.
+        determinism: the result of a second run of the candidate over the plan's range; ``None`` if none was requested.
+        findings: reasons why the candidate's step may give another result when it is run again.
         notes: what a reader must know, for example that the epochs were cut differently.
-        is_level: whether both have read a common topic, and up to the same offsets.
+        is_level: whether both have read a common topic up to the same offsets.
         set_aside: how many records the candidate alone sets aside; a note says which.
     """
 
@@ -222,7 +222,7 @@ class DiffReport:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Every failed check, exceeded threshold and result that a second run did not give, with numbers."""
+        """Every failed check, exceeded threshold and result that a second run did not repeat, with numbers."""
         checks = (f"check {c.name}: {c.detail or 'does not hold'}" for c in self.checks if not c.ok)
         exceeded = (f"threshold {threshold}" for threshold in self.thresholds if not threshold.ok)
         return (*checks, *exceeded, *(self.determinism.failures if self.determinism else ()))
@@ -323,8 +323,8 @@ def _drift(drift: Drift | None) -> str:
         return ""
     share = "" if drift.share is None else f", {100 * drift.share:.3g} % of the column"
     return (
-        f"; sum {number(drift.sum_live)} -> {number(drift.sum_candidate)}, difference {number(drift.mean_difference)} "
-        f"in the mean, at most {number(drift.max_difference)}{share}"
+        f"; sum {number(drift.sum_live)} -> {number(drift.sum_candidate)}, mean difference "
+        f"{number(drift.mean_difference)}, at most {number(drift.max_difference)}{share}"
     )
 
 
@@ -340,9 +340,9 @@ def _rows(diff: TableDiff | OutputDiff) -> str:
 def judged(
     limits: Mapping[str, Limit], tables: Iterable[TableDiff], outputs: Iterable[OutputDiff]
 ) -> tuple[ThresholdResult, ...]:
-    """The result of each measure that is limited, and whether it is allowed."""
+    """The result of each limited measure, and whether it is allowed."""
     diffs: list[TableDiff | OutputDiff] = [*tables, *outputs]
-    # A name that only the live epoch had as the other kind is not part of what is limited.
+    # A name that only the live epoch had, as the other kind, is not limited.
     members = {diff.name: diff for diff in diffs if diff.rows_candidate is not None}
     results = []
     for name, limit in sorted(limits.items()):

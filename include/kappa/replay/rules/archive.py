@@ -17,8 +17,8 @@ def archive_findings(archives: Mapping[str, ArchiveFacts], log: LogFacts) -> lis
 
 ARCHIVE_OF_ANOTHER_TOPIC = warns(
     "archive-of-another-topic",
-    "The archive of {topic!r} is of the topic with id {archived}, the broker has {found}: the topic was recreated, and "
-    "nothing is read from the archive.",
+    "The archive of {topic!r} belongs to the topic with id {archived}, and the broker has id {found}: the topic was "
+    "recreated, and nothing is read from the archive.",
     "No action needed if Kafka has the records. To archive the new topic, move the old archive away and start another.",
 )
 
@@ -35,15 +35,15 @@ def archive_of_another_topic(archives: Mapping[str, ArchiveFacts], topic_ids: Ma
 ARCHIVE_BEHIND_LOG = warns(
     "archive-behind-log",
     "The archive of {topic}[{partition}] ends at offset {archived} and the log begins at {low}: {lost} offsets are in "
-    "neither, and what lies before them cannot be joined to the log.",
-    "Archive from {low} on: `kappa archive start {topic} --skip-lost`. Nothing brings the others back.",
+    "neither, and earlier records cannot be joined to the log.",
+    "Archive from {low} on: `kappa archive start {topic} --skip-lost`. The lost offsets cannot be recovered.",
 )
 
 
 def archive_behind_log(
     archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str], low: Offsets
 ) -> list[Finding]:
-    """Retention removed records after the archive's end: they are in neither place."""
+    """Retention removed records after the archive's end, so they are in neither place."""
     findings = []
     for (topic, partition), first in low.items():
         archive = archives.get(topic)
@@ -64,7 +64,7 @@ COMPACTED_SOURCE_ARCHIVED = warns(
 )
 COMPACTED_SOURCE = refuses(
     "compacted-source",
-    "Source {topic!r} has cleanup.policy={policy}: older records of a key are gone, in no order{archive}.",
+    "Source {topic!r} has cleanup.policy={policy}: older records of a key are gone, in no particular order{archive}.",
     "If the newest record of each key is all that the step needs, --allow compacted-source.",
     way_out="If the newest record of each key is all that the step needs, --allow compacted-source. An "
     "[archive](archive.md#what-is-proved) that took each offset before it was compacted away is read instead.",

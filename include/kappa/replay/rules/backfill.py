@@ -1,4 +1,4 @@
-"""Rules about a backfill: outputs and intervals that cannot be computed again by themselves. One function each."""
+"""Rules about a backfill: outputs and intervals that cannot be computed again on their own. One function each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kappa.replay.findings import Finding, refuses, warns
 BACKFILL_WITHOUT_OUTPUTS = refuses(
     "backfill-without-outputs",
     "{topology!r} has no append output, and no table that keeps closed windows. A row of its tables is made from all "
-    "records of its key, or goes when it is final: an interval of them does not exist.",
+    "records of its key, or is removed when it is final: no interval of rows can be computed again.",
     "`kappa replay {topology}` computes the tables again.",
 )
 BACKFILL_UNKNOWN_OUTPUT = refuses(
     "backfill-unknown-output",
     "{topology!r} has no append output {output!r}, and no table of that name that keeps closed windows.",
     "Name one of {known}.",
-    way_out="Name one that the message names.",
+    way_out="Name one of those in the message.",
 )
 
 
@@ -31,12 +31,13 @@ def no_such_output(topology: str, outputs: Iterable[str], all_outputs: Sequence[
 
 BACKFILL_CUMULATIVE = refuses(
     "backfill-cumulative",
-    "Rows of {output!r} are not computed record by record: the step {why}. The records of an interval do not say what "
-    "they are.",
+    "Rows of {output!r} are not computed record by record: the step {why}. The records of an interval do not determine "
+    "them.",
     "`kappa replay {topology}` computes them from the beginning, `kappa replay {topology} --from-savepoint NAME` from "
     "a savepoint.",
-    way_out="`kappa replay` computes them from the beginning, or from a savepoint: a running total, a table's newest "
-    "row, a session, an aggregate of the author's own. `--output` with the others leaves them out.",
+    way_out="`kappa replay` computes them from the beginning or from a savepoint. Such rows are a running total, the "
+    "newest row of a table, a session, and an aggregate of the author's own. To leave them out, name the other outputs "
+    "with `--output`.",
 )
 
 
@@ -44,7 +45,7 @@ def cumulative(topology: str, reasons: Mapping[str, Sequence[str]]) -> list[Find
     """A row that depends on more than its record cannot be computed from the records of an interval.
 
     Args:
-        reasons: output -> what its rows depend on beside their record; empty where on nothing.
+        reasons: output -> what its rows depend on besides their record; empty if on nothing.
     """
     return [
         BACKFILL_CUMULATIVE({"topology": topology, "why": _together(causes)}, output=output, reasons=list(causes))
@@ -55,11 +56,11 @@ def cumulative(topology: str, reasons: Mapping[str, Sequence[str]]) -> list[Find
 
 BACKFILL_WITHOUT_TIME = refuses(
     "backfill-without-time",
-    "Rows of {output!r} come of table {tables}, and no column says to which interval a row belongs.",
-    "Declare it, Append(name={output!r}, ..., time=COLUMN), and `kappa upgrade {topology}`. Until then `kappa replay "
-    "{topology}` computes all of them.",
-    way_out="Declare `Append(time=...)`, a join's left event time, and `kappa upgrade`; the column `window_start` "
-    "says it by itself. Or `kappa replay`.",
+    "Rows of {output!r} come from table {tables}, and no column says to which interval a row belongs.",
+    "Declare it with Append(name={output!r}, ..., time=COLUMN), then `kappa upgrade {topology}`. Until then `kappa "
+    "replay {topology}` computes all of them.",
+    way_out="Declare `Append(time=...)`, for a join the event time of its left side, then `kappa upgrade`. A column "
+    "`window_start` needs no declaration. Or `kappa replay`.",
 )
 
 
@@ -67,7 +68,7 @@ def without_time(topology: str, tables: Mapping[str, Sequence[str]]) -> list[Fin
     """Rows computed from several records belong to an interval by a column.
 
     Args:
-        tables: output without such a column -> the tables that its rows come of.
+        tables: output without such a column -> the tables that its rows come from.
     """
     return [
         BACKFILL_WITHOUT_TIME({"topology": topology, "tables": " and ".join(map(repr, names))}, output=output)
@@ -107,7 +108,7 @@ def still_open(output: str, end: str, needed: str, reached: str) -> list[Finding
 
 BACKFILL_STATE_GONE = refuses(
     "backfill-state-gone",
-    "Rows of {output!r} from {begin} on reach back to {since}. The live epoch has no commit from before that, to begin "
+    "Rows of {output!r} from {begin} on reach back to {since}. The live epoch has no earlier commit to begin "
     "with{why}.",
     "`kappa replay {topology} --to-datetime TIME` computes them in an epoch that begins earlier.",
     way_out="`kappa replay` with an earlier start. It cannot begin with state of other code, or with state that "
@@ -121,19 +122,20 @@ def state_is_gone(topology: str, output: str, begin: str, since: str, *, is_boun
     Args:
         is_bounded: whether the rows need no state from before the interval.
     """
-    why = "" if is_bounded else " whose tables are kept and of the same code"
+    why = "" if is_bounded else " that was computed by the same code and whose tables are kept"
     return [BACKFILL_STATE_GONE({"topology": topology, "why": why}, output=output, begin=begin, since=since)]
 
 
 BACKFILL_OTHER_PARAMETERS = refuses(
     "backfill-other-parameters",
-    "An upgrade since changed event time, grace or operators: {changes}. What was late then is not late now.",
-    "`kappa replay {topology}` computes all of them by the new parameters.",
+    "An upgrade has changed event time, grace or operators since: {changes}. Other records would be late now than were "
+    "then.",
+    "`kappa replay {topology}` computes all of them with the new parameters.",
 )
 
 
 def other_parameters(topology: str, changes: Sequence[str]) -> list[Finding]:
-    """The live epoch has read the interval with other parameters of event time or of operators."""
+    """The live epoch has read the interval with other parameters of event time or operators."""
     words = {"topology": topology, "changes": "; ".join(changes)}
     return [BACKFILL_OTHER_PARAMETERS(words, changes=list(changes))] if changes else []
 
@@ -170,7 +172,7 @@ def versioned_topic(topology: str, topics: Mapping[str, str]) -> list[Finding]:
 
 BACKFILL_OF_CHAIN = refuses(
     "backfill-of-chain",
-    "{topology!r} reads topics that {names} filled. Their records have the time at which they were sent.",
+    "{topology!r} reads topics that {names} filled. Records in them have the time at which they were sent.",
     "`kappa replay {topology}` computes it again from its upstream epoch.",
 )
 
@@ -202,7 +204,7 @@ def begins_before_epoch(topology: str, start: Offsets, begin: Offsets) -> list[F
 
 BACKFILL_RECORDS_GONE = refuses(
     "backfill-records-gone",
-    "{topic}[{partition}] can be read from offset {first} on. Records of the interval may have gone before it.",
+    "{topic}[{partition}] can be read from offset {first} on. Earlier records of the interval may be gone.",
     "Choose a later --from. An archive keeps records that Kafka removes: kappa archive {topic}.",
     way_out="Choose a later `--from`. An [archive](archive.md) keeps records that Kafka removes.",
 )
@@ -214,7 +216,7 @@ def log_is_gone(start: Offsets, first: Offsets, begin: Offsets) -> list[Finding]
     Args:
         start: where the interval begins in what can be read.
         first: the first offset that can be read.
-        begin: where the epoch begins: nothing before it is asked for.
+        begin: where the epoch begins: nothing before it is needed.
     """
     for (topic, partition), offset in start.items():
         at = (topic, partition)
@@ -225,7 +227,7 @@ def log_is_gone(start: Offsets, first: Offsets, begin: Offsets) -> list[Finding]
 
 BACKFILL_NOT_FINAL = warns(
     "backfill-not-final",
-    "The live epoch has yet to read {offsets:,} offsets of the interval. They are left to it.",
+    "The live epoch has yet to read {offsets:,} offsets of the interval. The backfill leaves them to it.",
     "No action needed if both run the same code.",
 )
 
@@ -253,15 +255,16 @@ def unread_yet(end: Offsets, position: Offsets) -> list[Finding]:
 
 BACKFILL_SENDS_NOTHING = warns(
     "backfill-sends-nothing",
-    "Topic {topic!r} of {output!r} gets nothing. Its readers keep the records that they were sent.",
-    "No action needed if they do not have to know.",
-    way_out="No action needed if readers of the topic do not have to know; otherwise replay.",
+    "The backfill sends nothing to topic {topic!r} of {output!r}. Its readers keep the records that they have "
+    "received.",
+    "No action needed if they can do without the new rows.",
+    way_out="No action needed if readers of the topic can do without the new rows; otherwise replay.",
 )
 
 
 BACKFILL_LEAVES_TABLES = warns(
     "backfill-leaves-tables",
-    "{said}. A backfill replaces no rows of them: they go on with what the old rows of the interval gave.",
+    "{said}. A backfill does not replace their rows: they keep what the old rows of the interval contributed.",
     "No action needed if they may differ from the new rows; otherwise `kappa replay {topology}`, which computes all.",
     way_out="No action needed if tables that are made from the same rows, such as a total over windows, may differ "
     "from the new rows; otherwise `kappa replay`.",
@@ -288,10 +291,10 @@ def leaves_tables(topology: str, tables: Mapping[str, Sequence[str]]) -> list[Fi
 
 
 def holds_topics(topics: Mapping[str, str]) -> list[Finding]:
-    """Readers of a topic keep what they were sent.
+    """Readers of a topic keep what they have received.
 
     Args:
-        topics: output -> the topic that is made of it.
+        topics: output -> the topic that is made from it.
     """
     return [BACKFILL_SENDS_NOTHING(output=output, topic=topic) for output, topic in topics.items()]
 

@@ -1,4 +1,4 @@
-"""Rules about topologies that read each other's versioned topics: what an epoch is bound to, and what may move alone.
+"""Rules about topologies that read each other's versioned topics: what an epoch is bound to, and which may move alone.
 
 As in ``log`` one function each, from plain facts to findings or sentences.
 """
@@ -18,7 +18,7 @@ from kappa.replay.starts import FromSavepoint, Start, ToEarliest, start_kind
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """An epoch and what it is bound to, as the record has it.
+    """An epoch and what it is bound to, as recorded.
 
     Attributes:
         stage: the stage it reached.
@@ -48,12 +48,12 @@ class Link:
 def chain_findings(
     chain: ChainFacts, live: LiveFacts | None, start: Start, begin: Offsets | None, *, is_seeded: bool
 ) -> list[Finding]:
-    """Objections to reading versioned topics of other epochs from there.
+    """Objections to reading versioned topics of other epochs from a start.
 
     Args:
         chain: what is read.
         start: the start that was requested.
-        begin: what that comes to; None where it could not be resolved.
+        begin: that start as offsets; None where it could not be resolved.
         is_seeded: whether tables are taken from a savepoint of the live epoch.
     """
     if not chain.bound:
@@ -71,22 +71,21 @@ def chain_findings(
 
 UPSTREAM_NOT_LIVE = refuses(
     "upstream-not-live",
-    "Source {source!r} is of {topology!r}, which has no live epoch to read.",
-    "Start it first: kappa start {topology} --execute; or name an epoch of it: --upstream {topology}=<epoch>.",
-    way_out="`kappa start` the other topology first. A first epoch goes live by itself and reads live epochs only: "
-    "leave --upstream away for it.",
+    "Source {source!r} comes from {topology!r}, which has no live epoch to read.",
+    "Start it first: kappa start {topology} --execute; or name one of its epochs: --upstream {topology}=<epoch>.",
+    way_out="`kappa start` the other topology first. A first epoch goes live automatically and reads live epochs only: "
+    "omit --upstream for it.",
 )
 _FIRST_READS_LIVE = replace(
     UPSTREAM_NOT_LIVE,
-    message="A first epoch goes live by itself, and would read epoch {epoch} of {topology!r}, which is not live "
+    message="A first epoch goes live automatically, and would read epoch {epoch} of {topology!r}, which is not live "
     "({live} is).",
-    remedy="Leave --upstream {topology}={epoch} away; once it is live beside a live epoch, a replay may read another "
-    "one.",
+    remedy="Omit --upstream {topology}={epoch}; once it is live beside a live epoch, a replay may read another one.",
 )
 UPSTREAM_UNKNOWN = refuses(
     "upstream-unknown",
-    "Source {source!r} is to read epoch {epoch} of {topology!r}, which has {known}.",
-    "See `kappa status {topology}`, and name one of these, which have not ended.",
+    "Source {source!r} should read epoch {epoch} of {topology!r}, which has {known}.",
+    "Name one of these, which have not ended. `kappa status {topology}` shows them.",
 )
 
 
@@ -98,7 +97,7 @@ def upstream_missing(
     Args:
         of: the topology of the source.
         source: the topic output that is read.
-        epoch: the epoch that was asked for; None for the live one.
+        epoch: the requested epoch; None for the live one.
         epochs: its epochs that have not ended.
         live: its live epoch.
     """
@@ -110,17 +109,17 @@ def upstream_missing(
 
 
 def upstream_not_live_yet(of: str, epoch: int, live: int | None) -> list[Finding]:
-    """A first epoch goes live by itself, and a live epoch reads live epochs only."""
+    """A first epoch goes live automatically, and a live epoch reads live epochs only."""
     return [] if epoch == live else [_FIRST_READS_LIVE(topology=of, epoch=epoch, live=live)]
 
 
 UPSTREAM_NOT_FOLLOWED = refuses(
     "upstream-not-followed",
     "Source {source!r} has time={column!r} and no grace, so it follows {topology!r}, whose epoch {epoch} {says}.",
-    "Say how late its rows may be: grace='10 seconds'; or let {topology!r} send them with a time that an operator "
+    "Declare how late its rows may be: grace='10 seconds'; or let {topology!r} send them with a time that an operator "
     "bounds, then `kappa replay {topology}`.",
-    way_out="Give the source a grace, or `Topic(time=...)` of the other topology a column of the windows that an "
-    "operator emits. An epoch of an earlier release says nothing of it until a replay.",
+    way_out="Give the source a grace, or set `Topic(time=...)` in the other topology to a column of the windows that "
+    "an operator emits. An epoch of an earlier release reports no final rows until a replay.",
 )
 
 
@@ -131,11 +130,11 @@ def upstream_not_followed(source: str, binding: Binding, column: str, final: Fin
         source: the topic output that is read.
         binding: the epoch, and its topic.
         column: the time of the source.
-        final: what the epoch says of the topic.
+        final: what the epoch records of the topic.
     """
     if final is not None and final.time == column:
         return []
-    says = "says of no time of it what is final" if final is None else f"says by {final.time!r} what is final in it"
+    says = "does not report its final rows" if final is None else f"reports its final rows by {final.time!r}"
     return [
         UPSTREAM_NOT_FOLLOWED(
             {"source": source, "column": column, "says": says}, topology=binding.topology, epoch=binding.epoch
@@ -145,7 +144,7 @@ def upstream_not_followed(source: str, binding: Binding, column: str, final: Fin
 
 UPSTREAM_NOT_VERSIONED = refuses(
     "upstream-not-versioned",
-    "Source {source!r} is of {topology!r}, and epoch {epoch} of that has no versioned topic for it; it has {topics}.",
+    "Source {source!r} comes from {topology!r}, whose epoch {epoch} has no versioned topic for it; it has {topics}.",
     "Declare it there as Topic(name={source!r}, on_replay='versioned') and replay {topology}; or read it without of=, "
     "as a topic that all epochs share.",
 )
@@ -160,34 +159,34 @@ def upstream_without_topic(of: str, epoch: int, source: str, topics: Collection[
 
 UPSTREAM_SILENT = refuses(
     "upstream-silent",
-    "Epoch {epoch} of {topology!r} has no commit on record that says up to where its versioned topics are filled.",
-    "Wait until `kappa status {topology}` shows it past SEEDED. One that runs an older platform begins to say so "
-    "after: kappa upgrade {topology}",
+    "No commit of epoch {epoch} of {topology!r} records how far its versioned topics are filled.",
+    "Wait until `kappa status {topology}` shows it past SEEDED. An epoch on an older platform records it after: kappa "
+    "upgrade {topology}",
 )
 
 
 def upstream_silent(of: str, epoch: int, has_sent: bool) -> list[Finding]:
-    """No commit of the epoch says up to where it has sent: it is not seeded yet, or runs an older platform."""
+    """No commit of the epoch records how far it has sent: it is not seeded yet, or runs an older platform."""
     return [] if has_sent else [UPSTREAM_SILENT(topology=of, epoch=epoch)]
 
 
 UPSTREAM_BEHIND = refuses(
     "upstream-behind",
     "{names} has no commit yet at or before the root offsets at which live epoch {live} stands.",
-    "Wait until both are further, then plan again.",
+    "Wait until both have advanced, then plan again.",
 )
 
 
 def upstream_behind(upstreams: Iterable[Key], live: int | None) -> list[Finding]:
-    """A live epoch stands before the first commit of the epochs that are to be read: there is no place to compare."""
+    """A live epoch stands before the first commit of the epochs to read: there is no place to compare."""
     names = ", ".join(f"epoch {epoch} of {topology!r}" for topology, epoch in upstreams)
     return [UPSTREAM_BEHIND({"names": names}, live=live)]
 
 
 UPSTREAM_CYCLE = refuses(
     "upstream-cycle",
-    "{topology!r} would read topics that are made of its own output: it would feed itself.",
-    "Take one of these sources away.",
+    "{topology!r} would read topics that are made from its own output: it would feed itself.",
+    "Remove one of these sources.",
 )
 
 
@@ -198,7 +197,7 @@ def upstream_cycle(topology: str, above: Collection[str]) -> list[Finding]:
 
 UPSTREAM_DIAMOND = refuses(
     "upstream-diamond",
-    "The sources lead to root topic {names} in more than one way: where an epoch stands in it would not be one offset.",
+    "The sources lead to root topic {names} in more than one way: an epoch would not have one single offset in it.",
     "Read it through one topology only; that one may send what the other needs in a second versioned topic.",
 )
 
@@ -212,13 +211,13 @@ def upstream_twice(chain: ChainFacts) -> list[Finding]:
 
 UPSTREAM_NOT_READ = refuses(
     "upstream-not-read",
-    "--upstream names {topology!r}, and no source is of it; there are sources of {those}.",
-    "Leave it away, or correct the name.",
+    "--upstream names {topology!r}, but no source comes from it; sources come from {those}.",
+    "Omit it, or correct the name.",
 )
 
 
 def upstream_not_read(names: Iterable[str], read: Collection[str]) -> list[Finding]:
-    """``--upstream`` names a topology that no source is of."""
+    """``--upstream`` names a topology that no source comes from."""
     words = {"those": sorted(read) or "no topology"}
     return [UPSTREAM_NOT_READ(words, topology=name) for name in sorted(names) if name not in read]
 
@@ -241,8 +240,8 @@ def start_within_chain(start: Start, bound: Mapping[str, Binding]) -> list[Findi
 
 UPSTREAM_MIXED_HISTORY = warns(
     "upstream-mixed-history",
-    "The savepoint was made of {earlier}, and the epoch will read {later} from there on: earlier rows stay as they "
-    "are.",
+    "The savepoint was computed from {earlier}, and the epoch will read {later} from there on: earlier rows stay as "
+    "they are.",
     "No action needed if that is what you want; --to-earliest reads all of it from the new one.",
 )
 
@@ -257,7 +256,7 @@ def seeded_from_another(seed_bound: Iterable[Key], bound: Iterable[Key]) -> list
 
 
 def move_refusals(links: Sequence[Link], moves: Mapping[str, int]) -> list[str]:
-    """Objections to these moves of pointers because of what reads what, one sentence each.
+    """Objections to these moves of pointers because of the epochs that read each other, one sentence each.
 
     After them each live epoch must read live epochs only, and none may be left reading one that stops.
 
@@ -276,8 +275,8 @@ def move_refusals(links: Sequence[Link], moves: Mapping[str, int]) -> list[str]:
                 reasons.append(_left_behind(link, topology, epoch, live.get(topology), moves))
             elif is_left and link.topology not in moves:
                 reasons.append(
-                    f"{link.name}, which is being built, reads epoch {epoch} of {topology!r}, and that would stop. "
-                    f"Give it up first: kappa abort {link.topology} {link.epoch} --execute"
+                    f"{link.name}, which is being built, reads epoch {epoch} of {topology!r}, which would stop. Abort "
+                    f"it first: kappa abort {link.topology} {link.epoch} --execute"
                 )
     return reasons
 
@@ -285,18 +284,18 @@ def move_refusals(links: Sequence[Link], moves: Mapping[str, int]) -> list[str]:
 def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves: Mapping[str, int]) -> str:
     if link.topology in moves and topology not in moves:
         return (
-            f"{link.name} reads epoch {epoch} of {topology!r}, and epoch {live} of that is live. Move both together: "
-            f"kappa cutover {topology} {link.topology} --execute"
+            f"{link.name} reads epoch {epoch} of {topology!r}, where epoch {live} is live. Move both together: kappa "
+            f"cutover {topology} {link.topology} --execute"
         )
     if link.topology in moves:
         return (
-            f"{link.name} reads epoch {epoch} of {topology!r}, and epoch {live} of that would be live. Name epochs "
-            "that belong together."
+            f"{link.name} reads epoch {epoch} of {topology!r}, where epoch {live} would be live. Name epochs that "
+            "belong together."
         )
     return (
         f"Live {link.name} reads epoch {epoch} of {topology!r}, which would stop. Replay {link.topology} on the other "
         f"one (kappa replay {link.topology} --to-earliest --upstream {topology}={live} --execute), then move both "
-        f"together: kappa cutover {topology} {link.topology} --execute. Back again both go as well: kappa rollback "
+        f"together: kappa cutover {topology} {link.topology} --execute. They also go back together: kappa rollback "
         f"{topology} {link.topology} --execute"
     )
 
@@ -304,9 +303,9 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
 def removal_refusals(links: Sequence[Link], topology: str, epoch: int) -> list[str]:
     """Readers of an epoch that is to be removed, with what to do first; one sentence each."""
     return [
-        f"{link.name} ({link.stage}) reads the versioned topic of epoch {epoch} of {topology!r} and needs it to go on "
-        f"or to come back. Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} "
-        f"{link.topology} {link.epoch} --execute"
+        f"{link.name} ({link.stage}) reads the versioned topic of epoch {epoch} of {topology!r} and needs it to "
+        "continue or to come back. Remove that reader first: kappa "
+        f"{'retire' if link.stage is Stage.RETIRED else 'abort'} {link.topology} {link.epoch} --execute"
         for link in links
         if (topology, epoch) in link.upstreams and not link.stage.is_ended
     ]

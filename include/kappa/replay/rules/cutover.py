@@ -62,7 +62,7 @@ class Member:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its verdict is an objection: that of an epoch that was live before is not."""
+        """Whether its verdict is an objection; the verdict of an epoch that was live before is not."""
         return self.verdict == "failed" and not self.is_recalled
 
     @property
@@ -82,7 +82,7 @@ def is_done(members: Sequence[Member]) -> bool:
 
 
 def is_asked(members: Sequence[Member]) -> bool:
-    """Whether the very same cutover is pending already."""
+    """Whether exactly this cutover is pending already."""
     together = {member.topology: member.epoch for member in members}
     return all(member.pending is not None and member.pending.members(member.topology) == together for member in members)
 
@@ -95,14 +95,14 @@ def refusals(members: Sequence[Member]) -> tuple[str, ...]:
 
 def _refusals(member: Member, named: str) -> Iterable[str]:
     if member.live == member.epoch:
-        yield f"{member.name} is live already: leave it out, or name another epoch of it."
+        yield f"{member.name} is live already: leave it out, or name another epoch of that topology."
         return
     if member.live is None:
         yield f"{member.topology!r} has no live epoch that could hand over: kappa start {member.topology} --execute"
     if member.replaces is not None and member.live != member.replaces:
         yield (
-            f"The live epoch of {member.topology!r} is {member.live}, {member.replaces} was expected"
-            f"{f': {member.last_move}' if member.last_move else ''}. Look again, then ask again."
+            f"The live epoch of {member.topology!r} is {member.live}, {member.replaces} was "
+            f"expected{f': {member.last_move}' if member.last_move else ''}. Check this, then ask again."
         )
     if member.pending is not None:
         yield pending_refusal(member.topology, member.pending)
@@ -113,8 +113,7 @@ def _refusals(member: Member, named: str) -> Iterable[str]:
         failures = f": {member.failures}" if member.failures else ""
         yield (
             f"The verification of {member.name} failed{failures}. See it: kappa diff {member.topology} {member.epoch}. "
-            f"To move readers all the same: kappa cutover {named} --accept-verdict {member.topology} --reason '...' "
-            "--execute"
+            f"To move readers anyway: kappa cutover {named} --accept-verdict {member.topology} --reason '...' --execute"
         )
     yield from member.unable
 
@@ -135,9 +134,9 @@ def rest_of_group(together: Mapping[str, int], topology: str) -> str:
 
 
 def meeting_point(standings: Iterable[Offsets]) -> Offsets:
-    """The vector up to which all go on before they yield: of each partition the furthest offset at which one stands.
+    """The vector up to which all continue before they yield: for each partition the furthest offset of any epoch.
 
-    No epoch can go back behind what it has sent. Each offset below it was read by an epoch: it is in the log.
+    No epoch can take back what it has sent. Each offset below the vector was read by some epoch, so it is in the log.
     """
     furthest: dict[TopicPartition, int] = {}
     for standing in standings:
@@ -147,5 +146,5 @@ def meeting_point(standings: Iterable[Offsets]) -> Offsets:
 
 
 def yield_at(position: Offsets, standings: Iterable[Offsets]) -> Offsets:
-    """Where an epoch at ``position`` yields: the meeting point, of the topics that it reads."""
+    """Where an epoch at ``position`` yields: the meeting point in the topics that it reads."""
     return position.merge(meeting_point(standings).only(position.topics))

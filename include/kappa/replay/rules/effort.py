@@ -1,7 +1,7 @@
-"""Rules that check an estimate against the time that Kafka keeps records and the room that is left; one function each.
+"""Rules that check an estimate against Kafka's retention and the free space; one function each.
 
-An estimate may be wrong: these refuse only what cannot be done even when all that is not known turns out well, warn of
-the rest, and may be allowed by name.
+An estimate may be wrong. These rules refuse only what fails even in the best case, warn of the rest, and may be allowed
+by name.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from kappa.replay.facts import Facts
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.replay.topic_retention import FoldFacts, RetentionFacts, RetentionProbe
 
-#: Offsets of a changelog that a fold takes in a second where none was measured: surely at least, and surely at most.
+#: Offsets of a changelog that a fold takes per second if none was measured: a safe lower and a safe upper bound.
 FOLD_AT_LEAST, FOLD_AT_MOST = 20_000.0, 2_000_000.0
 #: An estimate that is exceeded by this much is not a surprise: closer than that is worth a warning.
 CLOSE = 2.0
 
-#: Seconds after which an estimate counts no more: thirty years.
+#: Longest estimate in seconds that still counts: thirty years.
 _LONGEST = 1e9
 _RAISE = "Raise the topic's retention until the replay has passed"
 
 
 def effort_findings(facts: Facts, estimate: Estimate, slice_records: int, now: datetime) -> list[Finding]:
-    """Objections by an estimate of the bulk work."""
-    # A first epoch does not replay: it goes live and reads on, so that no estimate of bulk work is one of it.
+    """Objections that follow from an estimate of the bulk work."""
+    # A first epoch does not replay: it goes live and reads on, so it has no bulk work to estimate.
     seconds = estimate.seconds if facts.live is not None and not estimate.rough else None
     slice_share = min(1.0, slice_records / max(1, estimate.offsets))
     return [
@@ -37,11 +37,11 @@ def effort_findings(facts: Facts, estimate: Estimate, slice_records: int, now: d
     ]
 
 
-_STOPS = "what is removed before it was read stops the replay."
+_STOPS = "a record that is removed before it is read stops the replay."
 _RECORD = "Record {offset} of {topic}[{partition}] may be removed from {due_at} on (retention.ms={retention_ms})"
 _SIZE = (
     "{topic}[{partition}] keeps {retention_bytes:,} bytes (retention.bytes), holds about {held:,} and grows by "
-    "{growth:,} while the replay runs, as estimated by the last hour"
+    "{growth:,} while the replay runs, as estimated from the last hour"
 )
 
 RETENTION_OVERTAKES_REPLAY = refuses(
@@ -59,7 +59,7 @@ RETENTION_CLOSE_BEHIND = warns(
 )
 SIZE_OVERTAKES_REPLAY = refuses(
     "size-overtakes-replay",
-    f"{_SIZE}: all that it holds now is removed before the end.",
+    f"{_SIZE}: everything that it holds now is removed before the end.",
     f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow "
     "size-overtakes-replay.",
     may_be_allowed=True,
@@ -75,10 +75,10 @@ def retention_overtakes(
     """Records will be removed before the replay, at its estimated rate, has read them.
 
     Args:
-        retention: of the topics from which the replay reads.
+        retention: retention of the topics from which the replay reads.
         seconds: how long the bulk work takes, as estimated; ``None`` where nothing was measured: then nothing is
             refused.
-        slice_share: how much of the span the largest slice is: a slice is done when all of it was read.
+        slice_share: the largest slice as a share of the span: a slice is done when all of it was read.
         now: when it would begin.
     """
     findings = []
@@ -120,9 +120,9 @@ def _overtaken(facts: RetentionFacts, is_lost: bool, probe: RetentionProbe, read
 
 
 def size_overtakes(retention: Iterable[RetentionFacts], seconds: float | None) -> list[Finding]:
-    """A partition that is kept up to a size will grow by more than that while the replay runs.
+    """A partition with a limited size will grow by more than that limit while the replay runs.
 
-    Nothing is known without an estimate, nor of a partition that did not grow in the last hour.
+    Nothing is known without an estimate, or of a partition that did not grow in the last hour.
     """
     findings = []
     for facts in retention:
@@ -163,7 +163,7 @@ def disk_too_small(needed: int | None, free: int | None, lake: str) -> list[Find
 
 
 _FOLD = (
-    "The changelog of epoch {epoch} spans {offsets:,} offsets, {exact:,.1f} s to fold {rate}; tombstones stay "
+    "The changelog of epoch {epoch} spans {offsets:,} offsets, {exact:,.1f} s to fold {rate}; tombstones are kept for "
     "{keeps:,.1f} s (delete.retention.ms)"
 )
 
@@ -177,20 +177,18 @@ FOLD_OUTLASTS_TOMBSTONES = refuses(
 FOLD_MAY_OUTLAST_TOMBSTONES = warns(
     "fold-may-outlast-tombstones",
     f"{_FOLD}: if it takes that long, rows that were deleted may come back.",
-    "Raise delete.retention.ms of the changelog topics before it begins.",
+    "Raise delete.retention.ms of the changelog topics before the replay begins.",
 )
 
 
 def fold_outlasts_tombstones(fold: FoldFacts | None) -> list[Finding]:
-    """A tombstone may be compacted away behind a reader that has seen the row it deletes: the row would come back."""
+    """A tombstone may be compacted away after a reader has read the row that it deletes: the row would come back."""
     if fold is None:
         return []
     speed = fold.offsets_per_second
     slow, fast = (speed or FOLD_AT_LEAST), (speed or FOLD_AT_MOST)
     keeps = fold.keeps.total_seconds()
-    rate = (
-        f"at {slow:,.0f} a second, as measured" if speed else f"at {slow:,.0f} a second or more, as none was measured"
-    )
+    rate = f"at {slow:,.0f} per second, as measured" if speed else f"at {slow:,.0f} per second or more, not measured"
     seconds = fold.offsets / slow
     if seconds <= keeps:
         return []

@@ -15,8 +15,8 @@ from kappa.replay.rules.log import time_below_low_watermark
 
 GROUP_OF_EPOCH = refuses(
     "group-of-epoch",
-    "Group {group!r} belongs to an epoch of {topology!r}: its ledger says where it is, and a group that was moved from "
-    "outside only contradicts it.",
+    "Group {group!r} belongs to an epoch of {topology!r}: its ledger says where the epoch is, and a group that is "
+    "moved from outside only contradicts it.",
     "`kappa replay {topology}` recomputes from any of these starts, beside the live epoch.",
 )
 
@@ -29,7 +29,7 @@ def group_of_epoch(group: str) -> list[Finding]:
 
 GROUP_HAS_MEMBERS = refuses(
     "group-has-members",
-    "Group {group!r} has {members} active {noun}: the next commit of one would overwrite what is set.",
+    "Group {group!r} has {members} active {noun}: their next commit would overwrite the new offsets.",
     "Stop them, wait until the group is empty, and try again.",
 )
 
@@ -42,7 +42,7 @@ def group_with_members(group: str, members: int) -> list[Finding]:
 
 GROUP_IS_NEW = warns(
     "group-is-new",
-    "No group is called {group!r}: it comes into being with these offsets.",
+    "No group is called {group!r}: it will be created with these offsets.",
     "No action needed if that is meant; correct the name otherwise.",
 )
 
@@ -76,10 +76,10 @@ def partitions_not_there(selected: Mapping[str, Sequence[int] | None], high: Off
 
 GROUP_WITHOUT_OFFSET = refuses(
     "group-without-offset",
-    "Group {group!r} has no offset of {names}: there is nothing to count from.",
-    "Select the partitions that it has, or say where it begins: --to-earliest, --to-datetime, --to-offset.",
-    way_out="Select the partitions that it has, or say where it begins: --to-earliest, --to-datetime, --to-offset. A "
-    "shift and --to-current count from its offsets.",
+    "Group {group!r} has no offset for {names}: there is nothing to count from.",
+    "Select partitions for which it has one, or say where it begins: --to-earliest, --to-datetime, --to-offset.",
+    way_out="Select partitions for which it has one, or say where it begins: --to-earliest, --to-datetime, "
+    "--to-offset. A shift and --to-current count from its offsets.",
 )
 
 

@@ -30,11 +30,10 @@ def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts) -> li
 
 WALL_CLOCK_TIME = refuses(
     "wall-clock-time",
-    "The event time of {topics} is the wall clock: records of live epoch {epoch} had their times when they came, and "
-    "would "
-    "get those of today.",
-    "Rebuild from the changelog, which computes nothing again; or name the record's time at the source, "
-    "and start the topology under another name.",
+    "The event time of {topics} is the wall clock: records of live epoch {epoch} got their times on arrival, and a "
+    "replay would give them times of today.",
+    "Rebuild from the changelog, which computes nothing again; or declare the record's time at the source and start "
+    "the topology under another name.",
 )
 
 
@@ -46,7 +45,7 @@ def wall_clock_time(topology: TopologyFacts, epoch: int) -> list[Finding]:
 
 RELEASES_LOST = warns(
     "releases-lost",
-    "Live epoch {epoch} was rebuilt from a changelog, which does not say when partitions of {topics} were idle before: "
+    "Live epoch {epoch} was rebuilt from a changelog, which does not say when partitions of {topics} were idle: "
     "windows of that time wait for those partitions, and fewer records are late.",
     "Compare the difference before the cutover; or start at a savepoint of the live epoch.",
 )
@@ -61,9 +60,8 @@ def releases_lost(topology: TopologyFacts, live: LiveFacts) -> list[Finding]:
 MASK_KEY_CHANGED = refuses(
     "mask-key-changed",
     "Live epoch {epoch} masks values under the key with fingerprint {live}; KAPPA_MASK_KEY has {now}. Every masked "
-    "value "
-    "would differ, and join with none of before.",
-    "Set the key of the live epoch; or --allow mask-key-changed, if it is to be replaced.",
+    "value would differ and would not join with earlier ones.",
+    "Set the key of the live epoch; or --allow mask-key-changed if that key is to be replaced.",
     may_be_allowed=True,
 )
 
@@ -84,10 +82,10 @@ READER_SCHEMA_CHANGED = refuses(
 
 
 def reader_schema_changed(shapes: Mapping[str, Shape], live: Mapping[str, Shape], epoch: int) -> list[Finding]:
-    """A cutover would take tables, outputs or columns from readers, or change their type or key. More is fine.
+    """A cutover would take tables, outputs or columns from readers, or change their type or key. Additions are fine.
 
-    What an operator keeps for itself no reader has; where the live epoch is of code that did not tell it apart, those
-    of its columns that are hidden now are told of by the release.
+    Readers do not have the columns that an operator keeps for itself. Where the live epoch's code did not tell those
+    apart, the release notes name the columns that are hidden now.
     """
     findings = []
     for place, was in sorted(live.items()):
@@ -123,8 +121,8 @@ def reader_schema_changed(shapes: Mapping[str, Shape], live: Mapping[str, Shape]
 
 GROUP_MOVED = warns(
     "group-moved",
-    "Group {group!r} was moved from outside: {names}. The ledger says where the epoch is, the group only shows it.",
-    "Find out what moved it: Kafka's tools show a wrong lag until the next slice sets it again. Nothing is lost.",
+    "Group {group!r} was moved from outside: {names}. The ledger decides where the epoch is; the group only shows it.",
+    "Find out what moved it: Kafka's tools show a wrong lag until the next slice corrects it. Nothing is lost.",
 )
 
 
@@ -141,15 +139,15 @@ def group_moved(group: str, group_position: Offsets | None, position: Offsets) -
 
 ORDER_ACROSS_CUTS = warns(
     "order-across-cuts",
-    "Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {whys}: what depends on the "
-    "order of such records, as a running total at each of them does, may differ for that reason alone.",
-    "No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. {live_cuts}"
-    "keyed=False in the sources says so for good.",
-    way_out="No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. `kappa "
-    "replay --cuts live` ends the slices where those of the live epoch ended, and compares the order too; it "
-    "needs a start at the live epoch's first slice or at one of its commits. keyed=False in the sources says "
-    "so for good. Records of one key lie in several partitions where a table's key was seen in two, two "
-    "sources are keyed, or partitions were added.",
+    "Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {whys}: results that depend on "
+    "the order of such records, such as a running total at each of them, may differ for that reason alone.",
+    "No action needed if changes commute, as sums do in the end; `kappa replay --determinism` checks that. {live_cuts}"
+    "keyed=False in the sources declares it permanently.",
+    way_out="No action needed if changes commute, as sums do in the end; `kappa replay --determinism` checks that. "
+    "`kappa replay --cuts live` ends the slices where those of the live epoch ended, and compares the order too; it "
+    "needs a start at the live epoch's first slice or at one of its commits. keyed=False in the sources declares it "
+    "permanently. Records of one key lie in several partitions where a table's key was seen in two, two sources are "
+    "keyed, or partitions were added.",
 )
 _LIVE_CUTS = (
     "`kappa replay --cuts live` ends the slices where those of the live epoch ended, and compares the order too. "
@@ -168,8 +166,8 @@ def order_across_cuts(
 ) -> list[Finding]:
     """Records of one key may lie in several partitions, and the two epochs cut those into slices in different ways.
 
-    Of ``spread`` tables one key was seen in several partitions. ``has_live_cuts`` says whether the replay could end its
-    slices where the live epoch ended them.
+    ``spread`` tables have a key that was seen in several partitions. ``has_live_cuts`` says whether the replay could
+    end its slices where the live epoch ended them.
 
     Inside a slice their order is that of time; from slice to slice it is that of the cuts, by arrival in a live stream
     and by time in a replay. Sources that are declared ``keyed=False`` do not depend on it.

@@ -28,10 +28,10 @@ def missing_topics(topics: Iterable[str], high: Offsets) -> list[Finding]:
 
 RECREATED_TOPIC = refuses(
     "recreated-topic",
-    "Source {topic!r} was recreated: {keeper} knows it by id {recorded}, the broker has {found}. Recorded offsets name "
+    "Source {topic!r} was recreated: {keeper} recorded id {recorded}, the broker has {found}. Recorded offsets name "
     "other records there.",
-    "No epoch of the topology can go on in the new one. Deploy it under a new name: that starts over from the new "
-    "topic's beginning, and what this one has made stays readable.",
+    "No epoch of the topology can continue in the new topic. Deploy the topology under a new name: it starts from the "
+    "new topic's beginning, and the results of this one stay readable.",
 )
 
 
@@ -88,8 +88,8 @@ START_BELOW_LOW_WATERMARK = refuses(
     "offsets.",
     "Replay {instead}--from-savepoint with a later commit or --to-datetime with a later time.",
     way_out="Replay --from-savepoint with a later commit or --to-datetime with a later time; a replay from the "
-    "beginning also --allow partial-history to begin with what is left. An [archive](archive.md) that has the "
-    "records up to where the log begins is read instead.",
+    "beginning can also use --allow partial-history, to begin with what is left. An [archive](archive.md) with the "
+    "records up to the beginning of the log is read instead.",
 )
 
 
@@ -131,13 +131,13 @@ def time_below_low_watermark(
 END_ABOVE_HIGH_WATERMARK = refuses(
     "end-above-high-watermark",
     "Source {topic}[{partition}] ends at offset {high}, the plan at {end}: {over} too many.",
-    "Leave the end away: it is then the live epoch's last commit.",
+    "Omit the end: it is then the live epoch's last commit.",
 )
 END_ABOVE_STABLE_OFFSET = refuses(
     "end-above-stable-offset",
     "Source {topic}[{partition}] can be read up to offset {stable}, the plan ends at {end}: a transaction is open in "
     "between.",
-    "Wait until its producer ends it, or leave the end away.",
+    "Wait until its producer ends it, or omit the end.",
 )
 
 
@@ -156,8 +156,8 @@ def vector_above_log(
         high: where the log ends.
         stable: up to where it can be read.
         name: what the findings call the offset.
-        above: the finding of one after the last record.
-        hidden: the finding of one behind what can be read.
+        above: the finding for an offset after the last record.
+        hidden: the finding for an offset after the last readable record.
     """
     findings = []
     for (topic, partition), offset in vector.items():
@@ -170,25 +170,25 @@ def vector_above_log(
     return findings
 
 
-#: How far a time in seconds may lie from Kafka's timestamp of its record and still be told by it.
+#: How far a time in seconds may lie from Kafka's timestamp of its record and still be recognised by it.
 _NEAR_MS = 366 * 24 * 3600 * 1000
 TIME_IN_SECONDS = warns(
     "time-in-seconds",
     "Source {topic!r}: event time {column!r} of a record is {value}, which as epoch milliseconds is {shown}; Kafka's "
-    "timestamp of the record is {sent}. Most records seem to hold epoch seconds: windows would be those of 1970.",
+    "timestamp of the record is {sent}. Most records seem to hold epoch seconds: windows would lie in 1970.",
     "Declare the column TIMESTAMP and the source timestamps='epoch_seconds', or send milliseconds.",
 )
 
 
 def is_in_seconds(value: int, record_ms: int) -> bool:
-    """Whether a number is a time in epoch seconds: as milliseconds it lies decades before its record, as seconds not a
-    year from it.
+    """Whether a number is a time in epoch seconds: as milliseconds it lies decades before its record, as seconds within
+    a year of it.
     """
     return 0 < value * 100 < record_ms and abs(value * 1000 - record_ms) < _NEAR_MS
 
 
 def times_in_seconds(topology: TopologyFacts, in_seconds: Mapping[str, tuple[int, int]]) -> list[Finding]:
-    """A time far before that of its record makes no dead letter, as one far ahead does: this finding tells of it."""
+    """A time far before its record's makes no dead letter, unlike one far ahead: this finding reports it."""
     columns = {source.topic: source.time_in_ms for source in topology.sources}
     return [
         TIME_IN_SECONDS({"shown": shown(value), "sent": shown(sent)}, topic=topic, column=columns[topic], value=value)
@@ -196,11 +196,11 @@ def times_in_seconds(topology: TopologyFacts, in_seconds: Mapping[str, tuple[int
     ]
 
 
-#: By how much the timestamp of a record may lie ahead before a topic that takes it is named.
+#: A topic that accepts timestamps further ahead than this is reported.
 LONGEST_FUTURE_MS = 24 * 3600 * 1000
 FUTURE_TIMESTAMPS = warns(
     "future-timestamps",
-    "Topic {topic!r} takes records whose timestamp lies {days} days ahead, more than one "
+    "Topic {topic!r} accepts records whose timestamp lies {days} days ahead, more than one "
     "(message.timestamp.after.max.ms={ms}): one such record makes all later ones of its partition late.",
     "Lower it to an hour: kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
     "message.timestamp.after.max.ms=3600000",
@@ -208,7 +208,7 @@ FUTURE_TIMESTAMPS = warns(
 
 
 def future_timestamps(topology: TopologyFacts, future_ms: Mapping[str, int]) -> list[Finding]:
-    """Stream time follows the greatest time of a partition, and a column may lie ``ahead`` of the timestamp at most."""
+    """Stream time follows the greatest time of a partition, and a column may lie at most ``ahead`` of the timestamp."""
     topics = sorted(source.topic for source in topology.sources if source.has_event_time)
     return [
         FUTURE_TIMESTAMPS({"days": f"{ms // LONGEST_FUTURE_MS:,}"}, topic=topic, ms=ms)

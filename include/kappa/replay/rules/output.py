@@ -1,6 +1,6 @@
-"""Rules about topics that are there already and that an epoch will send to: what they would drop, refuse or rewrite.
+"""Rules about existing topics that an epoch will send to: records that they would drop, refuse or rewrite.
 
-One that is not there is made with settings that keep what is sent; see :mod:`kappa.kafka.topic_settings`.
+A missing topic is created with settings that keep what is sent; see :mod:`kappa.kafka.topic_settings`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from kappa.replay.facts import OutputFacts
 from kappa.replay.findings import Finding, refuses, warns
 
-#: As far as an event time may lie past Kafka's by default.
+#: How far an event time may lie after Kafka's timestamp by default.
 _AHEAD_MS = 3600 * 1000
 _ANY = 2**63 - 1
 _ALTER = "kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
@@ -18,47 +18,48 @@ _ALTER = "kafka-configs.sh --alter --entity-type topics --entity-name {topic} --
 
 OUTPUT_REWRITES_TIMESTAMPS = refuses(
     "output-rewrites-timestamps",
-    "Topic {topic!r} has message.timestamp.type=LogAppendTime: the broker puts the time of arrival in the place of "
-    "column {column!r}, and windows of what reads it would be other ones.",
+    "Topic {topic!r} has message.timestamp.type=LogAppendTime: the broker replaces the time in column {column!r} with "
+    "the time of arrival, and windows of its readers would differ.",
     f"Let it keep times: {_ALTER}message.timestamp.type=CreateTime; or --allow output-rewrites-timestamps if no reader "
-    "asks for them.",
+    "needs them.",
     may_be_allowed=True,
 )
 OUTPUT_DROPS_OLD_RECORDS = warns(
     "output-drops-old-records",
-    "Topic {topic!r} keeps records for {days:,.1f} days by their timestamps (retention.ms={ms}), which are those of "
-    "column {column!r}: what is older is gone minutes after it arrives.",
+    "Topic {topic!r} keeps records for {days:,.1f} days by their timestamps (retention.ms={ms}), which come from "
+    "column {column!r}: an older record is removed minutes after it arrives.",
     f"No action needed if all rows are younger; otherwise: {_ALTER}retention.ms=-1",
 )
 OUTPUT_REFUSES_TIMES = warns(
     "output-refuses-times",
-    "Topic {topic!r} takes no record whose timestamp is more than {ms} ms {side} its broker's clock ({name}), and "
+    "Topic {topic!r} refuses records whose timestamp is more than {ms} ms {side} its broker's clock ({name}), and "
     "column {column!r} is the timestamp: the epoch stops at such a row.",
     f"No action needed if no row has such a time; otherwise: {_ALTER}{{name}}={_ANY}",
 )
 OUTPUT_REFUSES_NULL_KEYS = refuses(
     "output-refuses-null-keys",
-    "Topic {topic!r} has cleanup.policy={policy} and takes no record without a key, and column {column!r} may be null: "
+    "Topic {topic!r} has cleanup.policy={policy} and refuses records without a key, and column {column!r} may be null: "
     "the epoch stops at such a row.",
-    f"Declare the column NOT NULL, or: {_ALTER}cleanup.policy=delete; --allow output-refuses-null-keys if it never is.",
+    f"Declare the column NOT NULL, or: {_ALTER}cleanup.policy=delete; --allow output-refuses-null-keys if it is never "
+    "null.",
     may_be_allowed=True,
 )
 OUTPUT_IS_COMPACTED = warns(
     "output-is-compacted",
-    "Topic {topic!r} has cleanup.policy={policy}, and {of!r} is an append output: of the rows of one key all but the "
-    "newest are removed.",
-    f"No action needed if readers want the newest row of a key; otherwise: {_ALTER}cleanup.policy=delete",
+    "Topic {topic!r} has cleanup.policy={policy}, and {of!r} is an append output: all but the newest row of each key "
+    "are removed.",
+    f"No action needed if readers want only the newest row of each key; otherwise: {_ALTER}cleanup.policy=delete",
 )
 OUTPUT_FORGETS_KEYS = warns(
     "output-forgets-keys",
     "Topic {topic!r} is reconciled with table {of!r} and removes records by their age (cleanup.policy={policy}, "
-    "retention.ms={ms}): a reader lacks the keys that have not changed for this long.",
+    "retention.ms={ms}): a reader misses the keys that have not changed for this long.",
     f"Let it keep the newest record of each key: {_ALTER}cleanup.policy=compact",
 )
 OUTPUT_LIMITS_RECORDS = warns(
     "output-limits-records",
-    "Topic {topic!r} takes records of {bytes} bytes at most (max.message.bytes), source {source!r} of {most}: it "
-    "stops the epoch at a row that is larger.",
+    "Topic {topic!r} accepts records of at most {bytes} bytes (max.message.bytes), source {source!r} of {most}: a "
+    "larger row stops the epoch.",
     f"No action needed if rows are smaller than the records that they come from; otherwise: {_ALTER}"
     "max.message.bytes={most}",
 )
@@ -67,11 +68,11 @@ OUTPUT_LIMITS_RECORDS = warns(
 def output_findings(
     outputs: tuple[OutputFacts, ...], settings: Mapping[str, Mapping[str, str]], limits: Mapping[str, int]
 ) -> list[Finding]:
-    """Objections by the settings of existing output topics to what would be sent to them.
+    """Objections to what would be sent to existing output topics, by their settings.
 
     Args:
         outputs: topic outputs.
-        settings: topic -> its settings, of those that are there.
+        settings: topic -> its settings, for those that exist.
         limits: source topic -> its ``max.message.bytes``.
     """
     findings = []

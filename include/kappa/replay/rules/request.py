@@ -15,10 +15,10 @@ from kappa.topology.thresholds import unknown
 
 UNKNOWN_TOPOLOGY = refuses(
     "unknown-topology",
-    "No topology {name!r} is deployed; known are {known}.",
+    "No topology {name!r} is deployed; these are: {known}.",
     "{hint}`kappa topologies` lists them and names files that do not import.",
-    way_out="Correct the name, or KAPPA_TOPOLOGIES, where files declare it. `kappa topologies` lists them and names "
-    "files that do not import.",
+    way_out="Correct the name, or KAPPA_TOPOLOGIES, the folder whose files declare topologies. `kappa topologies` "
+    "lists them and names files that do not import.",
 )
 
 
@@ -43,10 +43,10 @@ def code_does_not_import(topology: TopologyFacts) -> list[Finding]:
 
 UNKNOWN_THRESHOLD = refuses(
     "unknown-threshold",
-    "Topology {topology!r} has nothing that threshold {name!r} could limit: no such table or output, or a column that "
-    "is not a number, a key or masked.",
+    "Topology {topology!r} has nothing that threshold {name!r} could limit: there is no such table or output, or the "
+    "column is not a number, is a key or is masked.",
     "{hint}",
-    way_out="Take the nearest one, which the message names.",
+    way_out="Use the nearest name, which the message gives.",
 )
 
 
@@ -60,7 +60,7 @@ MASK_KEY_MISSING = refuses(
     "mask-key-missing",
     "Topology {topology!r} has a sensitive source and KAPPA_MASK_KEY is not set, or shorter than {shortest} "
     "characters.",
-    "Set KAPPA_MASK_KEY here and where drivers start; keep it out of the lake and of code.",
+    "Set KAPPA_MASK_KEY here and where drivers start; keep it out of the lake and out of code.",
 )
 
 
@@ -85,9 +85,9 @@ def determinism_without_live_epoch(is_wanted: bool, live: int | None) -> list[Fi
 
 LIVE_CUTS_UNKNOWN = refuses(
     "live-cuts-unknown",
-    "The replay is to end its slices where those of the live epoch ended, and {why}.",
-    "Leave --cuts live out; or start at a commit of the live epoch: --from-savepoint.",
-    way_out="Leave --cuts live out. It needs a live epoch without versioned sources, and a start at its first slice "
+    "The replay should end its slices where those of the live epoch ended, but {why}.",
+    "Omit --cuts live; or start at a commit of the live epoch: --from-savepoint.",
+    way_out="Omit --cuts live. It needs a live epoch without versioned sources, and a start at its first slice "
     "or at one of its commits: --from-savepoint.",
 )
 
@@ -111,7 +111,7 @@ def live_cuts_unknown(live: LiveFacts | None, start: Offsets | None, *, is_chain
 
 REPLAY_ALREADY_ACTIVE = refuses(
     "replay-already-active",
-    "Epoch {epoch} of {topology!r} is being replayed, it is {stage}: a topology has one at a time.",
+    "Epoch {epoch} of {topology!r} is being replayed, it is {stage}: a topology has one replay at a time.",
     "`kappa cutover {topology}` finishes it, `kappa abort {topology} {epoch}` removes it.",
     way_out="`kappa cutover` finishes it, `kappa abort` removes it. A retired epoch on its way back counts too.",
 )
@@ -128,12 +128,12 @@ END_AHEAD_OF_LIVE = refuses(
     "end-ahead-of-live",
     "The live epoch has committed {topic}[{partition}] up to {committed}, the plan ends at {end}: a candidate follows "
     "the live epoch and never passes it.",
-    "Leave the end away, or wait until the live epoch is there.",
+    "Omit the end, or wait until the live epoch is there.",
 )
 
 
 def end_ahead_of_live(end: Offsets, position: Offsets) -> list[Finding]:
-    """The plan ends past the live epoch's last commit, which a candidate may not overtake."""
+    """The plan ends after the live epoch's last commit, which a candidate may not overtake."""
     both = [(at, offset, position.get(*at) or 0) for at, offset in end.items()]
     return [
         END_AHEAD_OF_LIVE(topic=topic, partition=partition, committed=committed, end=offset)
@@ -167,7 +167,7 @@ QUIET_PARTITIONS = warns(
 )
 TIME_WITHOUT_RECORD = refuses(
     "time-without-record",
-    "No record is of {at} or later, {latest}: {where}.",
+    "No record has a time of {at} or later, {latest}: {where}.",
     "Choose a time that is not after the last record; times are UTC unless they carry an offset.",
 )
 
@@ -178,7 +178,7 @@ def time_without_record(
     last_times: Mapping[TopicPartition, datetime],
     stable: Offsets,
 ) -> list[Finding]:
-    """No record is as late as the time asked for: Kafka's tools would move to the end; a plan refuses.
+    """No record is as late as the requested time: Kafka's tools would move to the end; a plan refuses.
 
     A single partition without such a record begins at its end, where the first one will be, and is named in a warning.
     """
@@ -203,7 +203,7 @@ UNKNOWN_SAVEPOINT = refuses(
     "unknown-savepoint",
     "The live epoch has no savepoint {wanted}: {those}.",
     "Choose one of those, or replay --to-earliest.",
-    way_out="Choose one of those that the message names, or replay --to-earliest.",
+    way_out="Choose one of those in the message, or replay --to-earliest.",
 )
 
 
@@ -223,12 +223,12 @@ UNKNOWN_SAVEPOINT_NAME = refuses(
     "unknown-savepoint-name",
     "No savepoint is called {name!r}; there are {known}.",
     "{hint}`kappa savepoint list` shows them.",
-    way_out="Take one of those that the message names. `kappa savepoint list` shows them.",
+    way_out="Choose one of those in the message. `kappa savepoint list` shows them.",
 )
 SAVEPOINT_OF_OTHER_EPOCH = refuses(
     "savepoint-of-other-epoch",
     "Savepoint {name!r} is seq {seq} of epoch {epoch}, and epoch {live} is live: the tables of epoch {epoch} were "
-    "computed by other code, what it has sent since is not in them.",
+    "computed by other code, and do not have what was sent since.",
     "Choose a savepoint of the live epoch, or `kappa rollback` to that epoch first.",
 )
 
@@ -248,7 +248,7 @@ UNKNOWN_EPOCH = refuses(
     "unknown-epoch",
     "No epoch{number} left a marker{sent} on this broker; epochs with any marker are {known}.",
     "Name one of those.",
-    way_out="Name one that the message names. Without changelog and marker, replay --to-earliest.",
+    way_out="Name one of those in the message. Without changelog and marker, replay --to-earliest.",
 )
 _NO_EPOCH_KNOWN = replace(UNKNOWN_EPOCH, remedy="Without changelog and marker, replay --to-earliest.")
 
@@ -275,8 +275,8 @@ def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
 
 OTHER_LAKE_SUPERSEDED = warns(
     "other-lake-superseded",
-    "Epoch {epoch} belongs to {owner}, not to this lake: the rebuild ends it for good, and a driver of it that is "
-    "alive stops.",
+    "Epoch {epoch} belongs to {owner}, not to this lake: the rebuild ends it for good, and its driver stops if it "
+    "still runs.",
     "No action needed if that lake is lost. If it is not, set KAPPA_LAKE to it instead of rebuilding.",
 )
 
@@ -288,15 +288,15 @@ def other_lakes_epoch(marker: MarkerFacts) -> list[Finding]:
 
 CHANGELOG_GOES_ON = refuses(
     "changelog-goes-on",
-    "The driver of epoch {epoch}{of} runs: its changelog, at slice {seq} now, goes on and cannot be folded as of a "
-    "slice.",
-    "Stop that driver first, with `kappa stop` in its lake; or start from a savepoint, which has the same tables as of "
-    "any slice that is kept.",
+    "The driver of epoch {epoch}{of} runs: its changelog, at slice {seq} now, keeps growing and cannot be folded as of "
+    "a slice.",
+    "Stop that driver first, with `kappa stop` in its lake; or start from a savepoint, which has the tables as of any "
+    "slice that is kept.",
 )
 
 
 def growing_changelog(marker: MarkerFacts) -> list[Finding]:
-    """A changelog says what its tables are after its last slice; while more follow, that is never the plan's."""
+    """A changelog gives its tables after its last slice; while more slices follow, that is never the plan's."""
     words = {"of": f" of {marker.owner}" if marker.owner else ""}
     return [CHANGELOG_GOES_ON(words, epoch=marker.epoch, seq=marker.seq)] if marker.is_growing else []
 
@@ -311,7 +311,7 @@ MARKER_BEHIND_LAST_SENDER = refuses(
 
 
 def marker_behind_last_sender(marker: MarkerFacts, markers: Iterable[MarkerFacts]) -> list[Finding]:
-    """An epoch that goes live from this marker would send again what another one has sent after it."""
+    """An epoch that goes live from this marker would repeat what another one has sent after it."""
     last = last_sender(markers)
     if last is None or marker.position.dominates(last.position):
         return []
@@ -330,8 +330,8 @@ PARTIAL_HISTORY = warns(
     "partial-history",
     "The tables start empty and the plan begins late: {names}. Results that need earlier records lack them.",
     "No action needed if that is meant; otherwise replay --to-earliest or seed from a savepoint.",
-    way_out="No action needed if that is meant; otherwise replay --to-earliest or seed from a savepoint. Where its "
-    "remedy names it, --allow partial-history lifts a refusal: the plan begins with what is left.",
+    way_out="No action needed if that is meant; otherwise replay --to-earliest or seed from a savepoint. Where the "
+    "remedy of a refusal names it, --allow partial-history lifts that refusal: the plan begins with what is left.",
     may_be_allowed=True,
 )
 
@@ -345,7 +345,8 @@ def partial_history(start: Offsets) -> list[Finding]:
 APPEND_OUTPUTS_LOST = warns(
     "append-outputs-lost",
     "A changelog holds tables only: the earlier rows of {outputs} do not come back.",
-    "No action needed if only tables matter; replay --to-earliest computes the rows anew while the log has them.",
+    "No action needed if only tables matter; replay --to-earliest computes the rows again while the log has their "
+    "records.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Rules about the schemas of Avro: a registry that is needed, one that refuses, and records that are read otherwise."""
+"""Rules about Avro schemas: a missing registry, a registry that refuses, and records in another format."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from kappa.replay.findings import Finding, refuses
 
 SCHEMA_REGISTRY_MISSING = refuses(
     "schema-registry-missing",
-    "Topology {topology!r} has Avro topics {lacking}, the lake has no schema of them, and KAPPA_SCHEMA_REGISTRY is not "
-    "set.",
+    "Topology {topology!r} has Avro topics {lacking}, the lake has no schema for them, and KAPPA_SCHEMA_REGISTRY is "
+    "not set.",
     "Set KAPPA_SCHEMA_REGISTRY to the URL of the schema registry, here and where drivers start.",
 )
 SCHEMA_REFUSED = refuses(
     "schema-refused",
     "The schema registry would refuse the schema of topic outputs {refused}: it is not compatible with the latest one "
     "of their subjects.",
-    "Declare the columns so that readers of the latest schema go on (a new one may be null, none is renamed), or name "
-    "the topic output otherwise.",
+    "Declare the columns so that readers of the latest schema can continue (a new one may be null, none is renamed), "
+    "or give the topic output another name.",
 )
 SOURCE_IS_AVRO = refuses(
     "source-is-avro",

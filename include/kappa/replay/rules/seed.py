@@ -1,4 +1,6 @@
-"""Rules about what a seed gives: a missing table would begin without its history, rows of another shape do not fit."""
+"""Rules about the content of a seed: a missing table would begin without its history, and rows of another shape do not
+fit.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ SEED_KEY_CHANGED = refuses(
 SEED_TYPE_CHANGED = refuses(
     "seed-type-changed",
     "Columns {columns} of {name!r} have another type than in {place}, or may no longer be null.",
-    f"{_FROM_START} A new column beside the old one does as well.",
+    f"{_FROM_START} A new column beside the old one works as well.",
 )
 SEED_OPERATOR_CHANGED = refuses(
     "seed-operator-changed",
@@ -36,21 +38,21 @@ SEED_OPERATOR_CHANGED = refuses(
 )
 SEED_TIME_CHANGED = refuses(
     "seed-time-changed",
-    "Rows of table {name!r} come and go by another event time than in {place}, or by none any more: {said}. What is "
-    "open, and what is late, was decided by the old times.",
+    "Rows of table {name!r} come and go by another event time than in {place}, or no longer by any: {said}. The old "
+    "times decided which rows are open and which records are late.",
     f"{_FROM_START} `--to-datetime TIME` computes it from a time on.",
 )
 SEED_TIME_UNKNOWN = refuses(
     "seed-time-unknown",
     "Rows of table {name!r} come and go by event time, and {place} does not say by which time and grace: an earlier "
     "version of Kappa wrote it.",
-    f"{_FROM_START} Or `kappa upgrade` the live epoch, which compares both codes, and start from a savepoint after it.",
+    f"{_FROM_START} Or `kappa upgrade` the live epoch, which compares both codes, and start from a later savepoint.",
 )
 SEED_GRACE_CHANGED = warns(
     "seed-grace-changed",
     "The grace of source {topic!r} was {was} in {place} and is {now}. {effect}",
     "No action needed if that is meant; otherwise replay --to-earliest.",
-    way_out="No action needed if that is meant: a longer grace opens nothing again that is closed. Otherwise replay "
+    way_out="No action needed if that is meant: a longer grace does not reopen anything. Otherwise replay "
     "--to-earliest.",
 )
 SEED_LACKS_REQUIRED_COLUMN = refuses(

@@ -1,4 +1,4 @@
-"""Rules about records that the live epoch set aside: which of them a replay computes, and which are not known."""
+"""Rules about records that the live epoch set aside: those that a replay computes, and those that are not known."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ def bring_in_findings(bring_in: Sequence[str], facts: Facts, start: Offsets) -> 
 
 
 def brought_in(bring_in: Sequence[str], records: SetAsides) -> SetAsides:
-    """Those of the records that a request names."""
+    """The records that a request names."""
     return set_asides.merged(one for text in bring_in for one in set_asides.selection(records, text))
 
 
 BRING_IN_UNKNOWN = refuses(
     "bring-in-unknown",
     "--bring-in {choice} names no record that was set aside: {known}.",
-    "See which were: kappa dead-letters <topology> --reason 'set aside'. Name one of them, or leave --bring-in out.",
+    "List them: kappa dead-letters <topology> --reason 'set aside'. Name one of them, or omit --bring-in.",
 )
 BRING_IN_BEFORE_START = refuses(
     "bring-in-before-start",
-    "The replay begins after {records}, which it is asked to bring in: they are not read.",
-    "Begin at the first of them or before, for example --to-earliest.",
+    "The replay begins after {records}, which it should bring in: they are not read.",
+    "Begin at the first of them or earlier, for example --to-earliest.",
 )
 SET_ASIDES_LOST = warns(
     "set-asides-lost",
-    "Epoch {epoch} was rebuilt from a marker that has the number of the records that were set aside before, too "
-    "many to name: {what}.",
+    "Epoch {epoch} was rebuilt from a marker that has only the number of the records that were set aside before, as "
+    "they were too many to name: {what}.",
     "Set them aside again when the replay stops at them: kappa set-aside {topology} --epoch N.",
 )
 
 
 def set_asides_unnamed(topology: str, marker: MarkerFacts | None) -> list[Finding]:
-    """A marker is sent with each slice and names only a few records: of a rebuild."""
+    """A rebuild begins with a marker, which is sent with each slice and names only a few records."""
     if marker is None or not marker.set_aside_unnamed:
         return []
     words = {"topology": topology, "what": f"{marker.set_aside_unnamed:,} records; a later replay will compute them"}

@@ -12,7 +12,7 @@ from kappa.replay.starts import ToOffset
 START_NAMES_UNKNOWN = refuses(
     "start-names-unknown",
     "The start names {named}, which is unknown: {known}.",
-    "Correct the name in --to-offset or the file, or leave it away.",
+    "Correct the name in --to-offset or the file, or omit it.",
 )
 
 
@@ -34,7 +34,7 @@ def _unknown(name: str, topic: str, targets: Offsets) -> Finding:
 
 START_LACKS_PARTITION = refuses(
     "start-lacks-partition",
-    "The start says nothing of {topic!r}, partitions {spans}: none is guessed.",
+    "The start has no offset for {topic!r}, partitions {spans}: none is guessed.",
     "Name each, like {topic}:{first}=<offset>, or all others of the topic with {topic}=<offset>.",
     way_out="Name it, or all others of its topic with `--to-offset topic=offset`.",
 )
@@ -71,7 +71,7 @@ def start_above_log(start: Offsets, high: Offsets, stable: Offsets) -> list[Find
 
 SHIFT_WITHOUT_LIVE_EPOCH = refuses(
     "shift-without-live-epoch",
-    "A shift by {by:+d} is counted from the live epoch's last commit, and no epoch is live.",
+    "A shift by {by:+d} is counted from the live epoch's last commit, but no epoch is live.",
     "Start --to-earliest, --to-datetime or --to-offset.",
 )
 
@@ -83,10 +83,10 @@ def shift_without_live_epoch(by: int) -> list[Finding]:
 
 SHIFT_OUTSIDE_LOG = refuses(
     "shift-outside-log",
-    "{topic}[{partition}] at {position} shifted by {by:+d} is {shifted}, and its log holds {low} to {end}.",
-    "{allowed}; --to-offset says where to start partition by partition.",
-    way_out="Choose a shift that the message names, where Kafka's tools would move to the log's end; --to-offset says "
-    "where to start partition by partition.",
+    "{topic}[{partition}] at {position} shifted by {by:+d} is {shifted}, but its log holds {low} to {end}.",
+    "{allowed}; --to-offset sets the start partition by partition.",
+    way_out="Choose a shift within the limit in the message; Kafka's tools would move to the log's end instead. "
+    "--to-offset sets the start partition by partition.",
 )
 
 
@@ -107,7 +107,7 @@ def shift_outside_log(by: int, position: Offsets, low: Offsets, end: Offsets) ->
 
 
 def _spans(partitions: Iterable[int]) -> str:
-    """``0 to 2, 5``: numbers with runs drawn together."""
+    """``0 to 2, 5``: numbers with runs joined."""
     runs: list[list[int]] = []
     for number in sorted(partitions):
         if runs and runs[-1][1] == number - 1:

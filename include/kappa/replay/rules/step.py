@@ -21,13 +21,13 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """An expression of a step's analysed plan whose result is not settled by its rows alone.
+    """An expression of a step's analysed plan whose result its rows alone do not determine.
 
     Attributes:
         effect: the table or append output that is computed with it.
         cause: what else it depends on.
         expression: as SQL.
-        column: what the step calls it; empty where it has no name, as in a condition.
+        column: its name in the step; empty where it has none, as in a condition.
     """
 
     effect: str
@@ -48,14 +48,14 @@ READS_CLOCK = warns(
 )
 DRAWS_RANDOM = warns(
     "draws-random",
-    "{suspect}: each run draws anew, also with a seed, since rows lie in other tasks then.",
+    "{suspect}: each run draws other values, even with a seed, since rows are in other tasks then.",
     "Derive it from the record: xxhash64 or sha2 over its key, or over `_topic`, `_partition` and `_offset`.",
     way_out="Derive it from the record instead of `rand`, `randn`, `shuffle`, `uuid` or a sample: xxhash64 or sha2 "
     "over its key, or over `_topic`, `_partition` and `_offset`.",
 )
 DEPENDS_ON_PARTITIONS = warns(
     "depends-on-partitions",
-    "{suspect}: it tells how Spark happened to split the work, which differs from slice to slice.",
+    "{suspect}: it shows how Spark happened to split the work, which differs from slice to slice.",
     "Number rows by a key of their own: `_topic`, `_partition` and `_offset` name each record for good.",
     way_out="Number rows by a key of their own instead of `monotonically_increasing_id`, `spark_partition_id`, "
     "`input_file_name`: `_topic`, `_partition` and `_offset` name each record for good.",
@@ -63,7 +63,7 @@ DEPENDS_ON_PARTITIONS = warns(
 NONDETERMINISTIC_FUNCTION = warns(
     "nondeterministic-function",
     "{suspect}: that function is marked nondeterministic, by its author or by Spark.",
-    "Write it as SQL functions of the record, or take the mark away if equal arguments always give equal results.",
+    "Write it with SQL functions of the record, or remove the mark if equal arguments always give equal results.",
 )
 ORDER_UNDEFINED = warns(
     "order-undefined",
@@ -96,9 +96,9 @@ def step_findings(suspects: Iterable[Suspect]) -> list[Finding]:
 
 STEP_NOT_INSPECTED = warns(
     "step-not-inspected",
-    "The step could not be looked at, because it does not run without records: {error}",
-    "Let it build its DataFrames without looking at rows (no collect, no count); `kappa replay --determinism` computes "
-    "twice and compares.",
+    "The step could not be inspected, because it does not run without records: {error}",
+    "Build its DataFrames without looking at rows (no collect, no count); `kappa replay --determinism` computes twice "
+    "and compares.",
 )
 
 

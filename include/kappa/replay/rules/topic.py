@@ -1,4 +1,4 @@
-"""Rules about the topics that an epoch sends to by itself: names that are taken, history that cannot come back."""
+"""Rules about the topics that an epoch sends to: names that are taken, and history that cannot come back."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def topic_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
 
 VERSIONED_TOPIC_TAKEN = refuses(
     "versioned-topic-taken",
-    "Epoch {epoch} would send to {own} and remove that with itself, and {others} exists already.",
-    "Find out what writes to it (a consumer that asked for it too early may have made it); remove it, or name the "
-    "topic output otherwise.",
+    "Epoch {epoch} would send to {own} and remove it when the epoch is removed, but {others} exists already.",
+    "Find out what writes to it (a consumer that asked for it too early may have made it); remove it, or give the "
+    "topic output another name.",
 )
 
 
@@ -46,9 +46,9 @@ VERSIONED_HISTORY_PARTIAL = warns(
     "A changelog holds tables only: {own} will begin with what is computed from its marker on, without earlier "
     "records.",
     "No action needed if readers need only those; earlier ones are in {before} as long as that is kept. Replay "
-    "--to-earliest computes them anew.",
+    "--to-earliest computes them again.",
     way_out="No action needed if readers need only what follows; earlier records are in the topics of earlier epochs "
-    "as long as those are kept. Replay --to-earliest computes them anew.",
+    "as long as those are kept. Replay --to-earliest computes them again.",
 )
 
 
@@ -74,20 +74,20 @@ RECONCILE_SENDS_EVERYTHING = warns(
     "Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}, so nothing can be "
     "compared.",
     "No action needed: the topic is new.",
-    way_out="No action needed if the topic is new; otherwise name it otherwise, since records of other keys stay in "
+    way_out="No action needed if the topic is new; otherwise give it another name, since records of other keys stay in "
     "the old one.",
 )
 _SENDS_BESIDE_OTHERS = replace(
     RECONCILE_SENDS_EVERYTHING,
     message=f"{RECONCILE_SENDS_EVERYTHING.message} Records of other keys that were sent before stay in it.",
-    remedy="Name the topic otherwise, so that readers begin with an empty one.",
+    remedy="Give the topic another name, so that readers begin with an empty one.",
 )
 
 
 def everything_sent(
     reconciled: Mapping[str, str], shapes: Mapping[str, Shape], live: LiveFacts | None
 ) -> list[Finding]:
-    """A topic that was not kept to the same table: what it holds cannot be compared, so that all rows are sent."""
+    """A topic that was not reconciled with the same table: its content cannot be compared, so all rows are sent."""
     if live is None:
         return []
     findings = []
@@ -95,9 +95,9 @@ def everything_sent(
         place = f"tables/{table}"
         if not has_same_key(live.shapes.get(place), shapes[place]):
             has = live.shapes.get(place)
-            why = f"has no table {table!r}" if has is None else f"keys it otherwise, by {list(has.key)}"
+            why = f"has no table {table!r}" if has is None else f"has another key for it, {list(has.key)}"
         elif live.reconciled.get(topic) != table:
-            why = "does not keep it to that table"
+            why = "does not reconcile it with that table"
         else:
             continue
         declared = _SENDS_BESIDE_OTHERS if topic in live.topics else RECONCILE_SENDS_EVERYTHING

@@ -1,4 +1,6 @@
-"""Rules about new code for a live epoch: what history cannot stand, and what else goes on. One function each."""
+"""Rules about new code for a live epoch: changes that do not fit its history, and acts that are under way. One function
+each.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,13 @@ def needs_replay(before: Topology, after: Topology) -> list[Finding]:
 
 UPGRADE_CHANGES_SOURCES = refuses(
     "upgrade-changes-sources",
-    "The deployed code reads its sources in another way: {changes}. Earlier records were read in the old one.",
-    f"{_REPLAY} A column that may be null may come and go without one.",
+    "The deployed code reads its sources in another way: {changes}. Earlier records were read in the old way.",
+    f"{_REPLAY} A column that may be null can be added or removed without one.",
 )
 
 
 def sources_changed(before: Iterable[Source], after: Iterable[Source]) -> list[Finding]:
-    """Other topics, or values that are read in another way. A column that may be null may come and go."""
+    """Other topics, or values that are read in another way. A column that may be null can be added or removed."""
     old, new = {source.topic: source for source in before}, {source.topic: source for source in after}
     changes = _came_and_went("source", old.keys(), new.keys())
     for topic in sorted(old.keys() & new.keys()):
@@ -56,20 +58,20 @@ _COMPUTED_AGAIN = (
 )
 UPGRADE_CHANGES_TIME = refuses(
     "upgrade-changes-time",
-    "The deployed code takes event time from elsewhere, or none any more: {changes}. What is open and what is late was "
-    "decided by the old times.",
+    "The deployed code takes event time from elsewhere, or no longer has any: {changes}. The old times decided which "
+    "rows are open and which records are late.",
     _COMPUTED_AGAIN,
 )
 UPGRADE_CHANGES_GRACE = warns(
     "upgrade-changes-grace",
     "The grace of source {topic!r} was {was} and is {now}. {effect}",
     "No action needed if that is meant; `kappa replay` computes history with the new grace.",
-    way_out="No action needed if that is meant: a longer grace opens nothing again that is closed, by a shorter one "
-    "rows become final sooner from the next slice on. `kappa replay` computes history with the new grace.",
+    way_out="No action needed if that is meant: a longer grace does not reopen anything, and with a shorter one rows "
+    "become final sooner from the next slice on. `kappa replay` computes history with the new grace.",
 )
-#: What another grace does to an epoch that goes on.
+#: What another grace does to an epoch that continues.
 LONGER_GRACE = "It takes effect from where the frontiers stand: what is closed stays closed."
-SHORTER_GRACE = "What the longer grace held open closes with the next slice; records that were taken stay."
+SHORTER_GRACE = "Windows that the longer grace held open close with the next slice; records that were accepted stay."
 
 
 def times_changed(before: Iterable[Source], after: Iterable[Source]) -> list[Finding]:
@@ -93,8 +95,8 @@ def times_changed(before: Iterable[Source], after: Iterable[Source]) -> list[Fin
 
 UPGRADE_CHANGES_OPERATORS = refuses(
     "upgrade-changes-operators",
-    "The deployed code keeps the state of other operators or parameters: {changes}. It would take the rows that "
-    "are there for its own.",
+    "The deployed code keeps the state of other operators or parameters: {changes}. It would mistake the existing rows "
+    "for its own.",
     _COMPUTED_AGAIN,
 )
 
@@ -115,8 +117,8 @@ def operators_changed(before: Iterable[Table], after: Iterable[Table]) -> list[F
 
 UPGRADE_CHANGES_TABLES = refuses(
     "upgrade-changes-tables",
-    "The deployed code keeps other tables, columns or keys: {changes}. The rows that are there have the old shape.",
-    f"{_REPLAY} With --from-savepoint it starts from the tables as they are, where those have what it needs.",
+    "The deployed code keeps other tables, columns or keys: {changes}. Existing rows have the old shape.",
+    f"{_REPLAY} With --from-savepoint it starts from the tables as they are, if those have what it needs.",
 )
 
 
@@ -133,7 +135,7 @@ def tables_changed(before: Iterable[Table], after: Iterable[Table]) -> list[Find
 
 UPGRADE_CHANGES_OUTPUTS = refuses(
     "upgrade-changes-outputs",
-    "The deployed code appends other outputs or columns: {changes}. Those that are there have the old shape.",
+    "The deployed code appends other outputs or columns: {changes}. Existing rows have the old shape.",
     _REPLAY,
 )
 
@@ -152,8 +154,8 @@ UPGRADE_CHANGES_TOPICS = refuses(
     "The deployed code sends other records: {changes}. Consumers would meet both in one topic.",
     f"{_REPLAY} Its cutover begins to send at an exact offset.",
     way_out="`kappa replay` computes history with the deployed code into an epoch of its own. Its cutover begins to "
-    "send at an exact offset. A topic output counts that came or went, with another origin, key, format or "
-    "`on_replay`, or that no longer says up to when its rows are final.",
+    "send at an exact offset. What counts is a topic output that was added or removed, has another origin, key, format "
+    "or `on_replay`, or no longer reports up to when its rows are final.",
 )
 
 
@@ -175,7 +177,7 @@ def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Find
 
 
 def followed_changed(before: Topology, after: Topology) -> list[Finding]:
-    """Topics for which the old code says up to when rows are final, and the new code does not, or by another column."""
+    """Topics for which the old code reports final rows, and the new code does not, or does by another column."""
     old, new = (
         {topic.name: topic.time for topic in one.versioned_topics if one.followed(topic) is not None}
         for one in (before, after)
@@ -183,7 +185,7 @@ def followed_changed(before: Topology, after: Topology) -> list[Finding]:
     return _changes(
         UPGRADE_CHANGES_TOPICS,
         [
-            f"topic {name!r} no longer says by {time!r} what is final, which its readers may close windows by"
+            f"topic {name!r} no longer reports final rows by {time!r}, and its readers may close windows by that"
             for name, time in old.items()
             if new.get(name) != time
         ],
@@ -214,8 +216,8 @@ UPGRADE_DURING_HANDOVER = refuses(
 )
 UPGRADE_PENDING = refuses(
     "upgrade-pending",
-    "{asked_by} asked for an upgrade of {topology!r} already, which its driver makes at its next slice boundary.",
-    "Wait for it; a driver that does not run is started by `kappa start {topology}`.",
+    "{asked_by} has already asked for an upgrade of {topology!r}, which its driver makes at its next slice boundary.",
+    "Wait for it. If the driver does not run, `kappa start {topology}` starts it.",
 )
 
 
@@ -230,7 +232,7 @@ def epoch_is_busy(topology: str, candidate: int | None, handover: int | None, pe
 UPGRADE_FAILS = refuses(
     "upgrade-fails",
     "The deployed code failed on the last slices of the live epoch: {error}",
-    "Correct it. Deployed as it is, it would make the live epoch stuck.",
+    "Correct it. As it is, it would leave the live epoch stuck.",
 )
 
 

@@ -19,7 +19,8 @@ class Check:
     Attributes:
         name: what is checked, for people.
         sql: a query over the topology's tables and append outputs, by their names; it must return no row.
-        function: the same as a function of those tables by name: the rows that contradict it, or whether it holds.
+        function: the same as a function of those tables by name, which returns the rows that contradict it, or whether
+            it holds.
 
     Examples:
         >>> from kappa import Check

@@ -15,9 +15,9 @@ from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.times.event_time import Reach
 
 _MEMBER = re.compile(r"[a-z][a-z0-9_]*")
-_NESTED_KEY = "Key the table by columns of plain types: of a STRUCT by its fields, each as a column of its own."
+_NESTED_KEY = "Key the table by columns of plain types; for a STRUCT use its fields, each as a column of its own."
 _NUMBER_KEY = "NaN, and -0 beside 0, are not keys: cast it to a DECIMAL or to STRING in the step."
-#: Types of Delta columns that a partition can have: docs/decisions/partition-columns-hold-what-both-writers-keep.md.
+#: Types of Delta columns for partitions: docs/decisions/partition-columns-hold-what-both-writers-keep.md.
 _PARTITION_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp")
 
 
@@ -32,14 +32,15 @@ class Table:
         name: name within the topology.
         key: key column or columns, ``NOT NULL`` in the schema.
         schema: Spark DDL of the row, key columns included.
-        masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
-        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
-            other parameters is not taken over. A topology adds the joins for which versions are kept.
-        expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
-        reach: how far in event time what comes of this state reaches; None where an interval of time does not bound it.
+        masked: columns whose values never appear in a report, which shows ``***`` instead, and a hash for key columns.
+        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State with
+            other parameters is not reused. A topology adds the joins for which versions are kept.
+        expires: whether rows are removed when their time is over, which is not a deletion; no topic is made from such a
+            table.
+        reach: how far in event time rows from this state reach; None if no interval of time bounds them.
         cuts: see :data:`Cuts`.
-        internal: columns that an operator keeps in order to go on; readers, topics and differences have the others. One
-            that is part of the key is not :attr:`hidden` from readers, since it tells rows apart.
+        internal: columns that an operator keeps for its own use; readers, topics and differences have the others. A key
+            column is never :attr:`hidden` from readers, since it identifies rows.
 
     Examples:
         >>> from kappa import Table
@@ -81,7 +82,7 @@ class Table:
 
     @property
     def results(self) -> tuple[Column, ...]:
-        """Columns of a row without what the operator keeps for itself."""
+        """Columns of a row without internal ones."""
         return tuple(column for column in self.columns if column.name not in self.internal)
 
     @property
@@ -91,7 +92,7 @@ class Table:
 
     @property
     def is_timed(self) -> bool:
-        """Whether its rows come and go by the frontiers of sources."""
+        """Whether frontiers of sources decide when its rows come and go."""
         return self.expires or self.reach is not None
 
     @property
@@ -103,16 +104,16 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """Rows that are appended to a Delta table, each slice's once.
+    """Rows that are appended to a Delta table, once per slice.
 
     Attributes:
         name: name within the topology.
-        schema: Spark DDL of the row; empty where ``of`` says it.
-        of: the rows that an operator emits. They are the output's unless the step returns others for it.
+        schema: Spark DDL of the row; empty if ``of`` gives it.
+        of: the rows that an operator emits. They are the output's rows unless the step returns others for it.
         masked: columns whose values never appear in a report.
         partition_by: columns by which the Delta table is partitioned, for example a day.
-        time: column by which a row belongs to an interval of time when that is computed again, TIMESTAMP or BIGINT in
-            epoch milliseconds: of a join the left row's event time. A window's row belongs by ``window_start``.
+        time: column by which a row belongs to an interval of time in a backfill, TIMESTAMP or BIGINT in epoch
+            milliseconds; for a join the left row's event time. Rows of windows belong by ``window_start``.
         cuts: see :data:`Cuts`.
 
     Examples:
@@ -132,14 +133,14 @@ class Append:
     def __post_init__(self) -> None:
         if self.of is not None and not isinstance(self.of, Emission):
             raise TopologyError(
-                f"Output {self.name!r} is of {type(self.of).__name__}. Name what an operator emits: of=windows.final, "
+                f"Output {self.name!r} is of {type(self.of).__name__}. Name the rows of an operator: of=windows.final, "
                 "or of=joined.rows."
             )
         if self.of is not None and self.of.deletes:
             raise TopologyError(
-                f"Output {self.name!r} is of the versions of {self.of.operator}, among which rows delete their key: "
-                "appended, a deletion would be a row of nulls. Declare cdc_table with history=True, whose table has "
-                "all rows with their times; or append rows that the step makes of the versions."
+                f"Output {self.name!r} is of the versions of {self.of.operator}, some of which delete their key: an "
+                "appended deletion would be a row of nulls. Declare cdc_table with history=True, whose table has all "
+                "rows with their times; or append rows that the step makes from the versions."
             )
         if self.of is not None:
             object.__setattr__(self, "schema", self.schema or self.of.schema)
@@ -185,8 +186,8 @@ def _check_name(kind: str, name: str) -> None:
 def _check_internal(table: Table, columns: Iterable[str]) -> None:
     if table.internal and not table.made_by:
         raise TopologyError(
-            f"Table {table.name!r}: internal={list(table.internal)} is of tables that an operator keeps, and this one "
-            "is the step's. Keep what only the step needs in a table of its own."
+            f"Table {table.name!r}: internal={list(table.internal)} is only for tables that an operator keeps, and "
+            "this one is the step's. Keep data that only the step needs in a table of its own."
         )
     odd = [name for name in table.internal if name not in columns]
     if odd:
@@ -202,7 +203,7 @@ def _check_masked(what: str, masked: Iterable[str], columns: Iterable[str]) -> N
 
 
 def _check_key(table: Table) -> None:
-    """A table's key is made of its columns, each once, never null, and of types whose values are keys.
+    """Check that a table's key has columns of the table, each once, never null, and of types whose values can be keys.
 
     Raises:
         TopologyError: it is not.
@@ -228,7 +229,7 @@ def _check_key(table: Table) -> None:
 
 
 def _check_partitions(output: Append) -> None:
-    """An output can be partitioned as it says.
+    """Check that an output can be partitioned as declared.
 
     Raises:
         TopologyError: it cannot.
@@ -248,11 +249,11 @@ def _check_partitions(output: Append) -> None:
             )
         if ":" in name:
             raise TopologyError(
-                f"Output {output.name!r}: partition_by names {name!r}; Spark reads no folder with ':' in its name. "
-                "Rename the column."
+                f"Output {output.name!r}: partition_by names {name!r}, but Spark cannot read a folder with ':' in its "
+                "name. Rename the column."
             )
     if len(set(parts)) < len(parts) or len(parts) == len(columns):
         raise TopologyError(
-            f"Output {output.name!r}: partition_by {list(parts)} names a column twice, or leaves none for the files of "
-            "a partition. Name each column once, and not all of them."
+            f"Output {output.name!r}: partition_by {list(parts)} names a column twice, or leaves no column for the "
+            "files of a partition. Name each column once, and not all of them."
         )

@@ -25,8 +25,8 @@ from kappa.topology.times.durations import milliseconds
 from kappa.topology.times.event_time import WALL_CLOCK
 
 MEMBER_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
-#: Columns that every record of a source has, whatever its schema, with their types; only where the source asks for them
-#: ``_headers`` and ``_tombstone``, whether the record has no value, and where it has an envelope those of changes.
+#: Columns that every record of a source has besides its schema, with their types. Only if the source declares them:
+#: ``_headers``, ``_tombstone`` (whether the record has no value), and the columns of changes for an envelope.
 #: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds); records are
 #: totally ordered by (_order_timestamp, _topic, _partition, _offset).
 RECORD_COLUMNS = {
@@ -53,47 +53,47 @@ class Source:
     Attributes:
         topic: the topic's name.
         schema: Spark DDL of the value. A column declared ``NOT NULL`` that is absent from a record makes it a dead
-            letter. Ignored where ``format`` is ``string`` or ``bytes``.
-        format: ``json``, ``avro`` and ``json_schema`` give the schema's columns, the last two of values in a schema
+            letter. Ignored if ``format`` is ``string`` or ``bytes``.
+        format: ``json``, ``avro`` and ``json_schema`` give the schema's columns, the last two from values in a schema
             registry's wire format; ``string`` and ``bytes`` give one column ``value``.
-        record: names of the record types of ``avro`` values that it takes, with or without their namespace; others are
+        record: names of the accepted record types of ``avro`` values, with or without their namespace; other types are
             dead letters. Empty: any.
-        defaults: of ``avro``, column -> what it is where the schema that wrote a value lacks the field, as JSON has it:
-            ``{"currency": "EUR"}``. Without one it is null.
+        defaults: for ``avro``, column -> its value, as JSON, if the schema that wrote a value does not have the field:
+            ``{"currency": "EUR"}``. Without a default it is null.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
-        key_schema: Spark DDL of what the record's key holds, for example ``id BIGINT``. A column that the value's
-            schema has too is taken from the key where the value lacks it; another one is added to the row. A record
-            without one of these columns, in its value and in its key, is a dead letter. Empty: the step has ``_key``.
+        key_schema: Spark DDL of the record's key, for example ``id BIGINT``. A column that the value's schema also has
+            is taken from the key if the value does not have it; other columns are added to the row. A record without
+            one of these columns, in its value and in its key, is a dead letter. Empty: the step has ``_key``.
         key_format: how the key is encoded: ``text`` (one column), ``json``, ``avro`` and ``json_schema`` (in a schema
             registry's wire format), or ``int`` and ``long``, the four and eight bytes of Kafka's own serializers.
-        tombstones: whether a null value is a row, which deletes its key: with the columns of ``key_schema``, all others
-            null, and ``_tombstone`` true. Otherwise a null value is a dead letter.
-        envelope: ``debezium``: values are records of changes of a database, and a row is what the change left, for a
-            deletion the columns of the key. The records have the columns of
-            :data:`kappa.topology.schemas.envelopes.CHANGE_COLUMNS` beside; :func:`kappa.operators.cdc_table` makes a
-            table of them. Keys are then in the format of the values, where ``key_format`` does not say otherwise.
-        decimals: of an envelope, what text is in a DECIMAL column where no schema beside it says so: ``precise``
-            (base64 of the digits; the column has the source's scale), ``string`` or ``double``, as
+        tombstones: whether a null value is a row that deletes its key: it has the columns of ``key_schema``, nulls in
+            all others, and ``_tombstone`` true. Otherwise a null value is a dead letter.
+        envelope: ``debezium``: values are change records of a database. A row is the state after the change; for a
+            deletion it has the columns of the key. The records also have the columns of
+            :data:`kappa.topology.schemas.envelopes.CHANGE_COLUMNS`; :func:`kappa.operators.cdc_table` makes a table
+            from them. Keys then have the format of the values, unless ``key_format`` names another.
+        decimals: for an envelope, the meaning of text in a DECIMAL column without a schema beside it: ``precise``
+            (base64 of the digits; the column has the source's scale), ``string`` or ``double``, like
             ``decimal.handling.mode``.
-        timestamps: what a number is in a TIMESTAMP column: ``epoch_seconds``, ``epoch_ms`` or ``epoch_us``. ``text``:
-            times are text with a date, and a number makes a dead letter.
-        headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times
-            as long.
+        timestamps: the meaning of a number in a TIMESTAMP column: ``epoch_seconds``, ``epoch_ms`` or ``epoch_us``.
+            ``text``: times are text with a date, and a number makes a dead letter.
+        headers: whether the step gets the column ``_headers``. Reading then takes several times as long.
         of: the topology whose versioned topic output it is. Each epoch then reads the versioned topic of one epoch of
-            that topology; the step knows it by the name of the output.
+            that topology; the step uses the name of the output.
         time: column that holds the event time, TIMESTAMP or BIGINT in epoch milliseconds; None for Kafka's timestamp. A
-            record without it is a dead letter. ``wall clock`` is when its slice was planned; a replay is then refused.
+            record without it is a dead letter. ``wall clock`` is the time at which the slice was planned; a replay is
+            then refused.
         grace: how late a record may be, for example ``10 seconds``. With it the step gets ``_event_time`` and
             ``_frontier``, and the topology an output ``late_records``. None for a source without event time, and for
-            one that is ``of`` a topology and has a ``time``: its frontier is then what that topology's operator says of
-            its rows, none is late, and ``_frontier`` is null.
-        ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of
-            a distant year would make all that follow it late.
-        idle_after: by how much the event time of a partition without new records may be behind the greatest of the
+            one that is ``of`` a topology and has a ``time``: that topology's operator then determines its frontier, no
+            record is late, and ``_frontier`` is null.
+        ahead: how far the event time may be after Kafka's timestamp. A record beyond that is a dead letter: one record
+            of a distant year would make all later ones late.
+        idle_after: by how much the event time of a partition without new records may be behind the greatest one of the
             topology, for example ``10 minutes``. Beyond it a live stream no longer waits for the partition. None: its
             windows wait for every partition.
-        sensitive: whether values and keys may hold what no table may: of a dead or late record the lake then keeps the
-            length and a keyed hash instead.
+        sensitive: whether values and keys may hold data that no table may: for a dead or late record the lake then
+            keeps only the length and a keyed hash.
 
     Examples:
         >>> from kappa import Source
@@ -126,7 +126,7 @@ class Source:
             raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of {', '.join(FORMATS)}.")
         if self.of is not None and not MEMBER_NAME.fullmatch(self.of):
             raise TopologyError(
-                f"Source {self.topic!r}: of={self.of!r} is not a name of a topology; name the one whose versioned "
+                f"Source {self.topic!r}: of={self.of!r} is not a name of a topology; name the topology whose versioned "
                 "topic output it is."
             )
         if self.format in OF_COLUMNS and not self.schema:
@@ -137,9 +137,9 @@ class Source:
         odd = [column.name for column in self.columns if keyed_otherwise(column.delta)]
         if odd:
             raise TopologyError(
-                f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and "
-                f"{'Avro' if self.format == 'avro' else 'JSON'} has no others. Use STRING, or "
-                "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
+                f"Source {self.topic!r}: columns {odd} contain a MAP whose keys are not STRING, which "
+                f"{'Avro' if self.format == 'avro' else 'JSON'} does not support. Use STRING, or ARRAY<STRUCT<key: "
+                "..., value: ...>>, which is how Kappa writes such a MAP."
             )
         object.__setattr__(self, "record", names_of(self.record))
         if self.envelope != "none" and self.key_schema and self.key_format == "text":
@@ -151,14 +151,14 @@ class Source:
         names = [column.name for column in self.columns]
         if len({name.lower() for name in names}) < len(names):
             raise TopologyError(
-                f"Source {self.topic!r}: columns of schema and key_schema, {names}, differ by case only, which "
-                "does not count. Write a column that both have the same way."
+                f"Source {self.topic!r}: columns of schema and key_schema, {names}, differ only by case, which does "
+                "not count. Write a common column in the same way."
             )
         reserved.check_names(
             f"Source {self.topic!r}",
             names,
-            "Leave them out of the schema; where you need one, read the value with format='string' and take it from "
-            "there: get_json_object(value, '$._key') AS doc_key.",
+            "Remove them from the schema; if you need one, read the value with format='string' and extract it: "
+            "get_json_object(value, '$._key') AS doc_key.",
         )
 
     @property
@@ -175,20 +175,20 @@ class Source:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Columns of value and key: those of the value, then what only the key has."""
+        """Columns of value and key: those of the value, then those that only the key has."""
         values = self.value_columns
         return (*values, *(column for column in self.key_columns if column.name not in {c.name for c in values}))
 
     @property
     def grace_ms(self) -> int | None:
-        """How late a record may be, in milliseconds; None where the source has no event time."""
+        """How late a record may be, in milliseconds; None if the source has no event time."""
         if self.follows_upstream:
             return 0
         return None if self.grace is None else milliseconds(self.grace, f"Source {self.topic!r}: grace")
 
     @property
     def follows_upstream(self) -> bool:
-        """Whether the topology that it is of says what is final in it."""
+        """Whether its upstream topology determines which of its rows are final."""
         return self.of is not None and self.time is not None and self.grace is None and not self.is_wall_clock
 
     @property
@@ -203,7 +203,7 @@ class Source:
 
     @property
     def is_wall_clock(self) -> bool:
-        """Whether a record's event time is when its slice was planned."""
+        """Whether a record's event time is the time at which its slice was planned."""
         return self.time == WALL_CLOCK
 
     @property
@@ -213,7 +213,7 @@ class Source:
 
     @property
     def ahead_ms(self) -> int:
-        """How far past Kafka's timestamp the event time may lie, in milliseconds."""
+        """How far the event time may be after Kafka's timestamp, in milliseconds."""
         return milliseconds(self.ahead, f"Source {self.topic!r}: ahead")
 
     @property
@@ -230,7 +230,7 @@ class Source:
 
 
 def _check_envelope(source: Source) -> None:
-    """The envelope, and what is said of its values, fit the source.
+    """Check that the envelope and its options fit the source.
 
     Raises:
         TopologyError: they do not.
@@ -243,34 +243,34 @@ def _check_envelope(source: Source) -> None:
     if source.envelope == "none":
         if source.decimals != "precise":
             raise TopologyError(
-                f"{what} says decimals={source.decimals!r} and has no envelope. Only records of changes have decimals "
-                "in several forms: add envelope='debezium', or leave decimals out."
+                f"{what} has decimals={source.decimals!r} but no envelope. Only change records have decimals in "
+                "several forms: add envelope='debezium', or omit decimals."
             )
         return
     if source.format not in OF_COLUMNS:
         raise TopologyError(
-            f"{what}: envelope={source.envelope!r} is one of JSON or Avro, and format is {source.format!r}. Use "
+            f"{what}: envelope={source.envelope!r} needs JSON or Avro, but format is {source.format!r}. Use "
             f"format={' or format='.join(map(repr, OF_COLUMNS))}."
         )
     if source.tombstones:
         raise TopologyError(
             f"{what} has envelope={source.envelope!r} and tombstones=True. A null value follows the record of a "
-            "deletion and says nothing new: leave tombstones out."
+            "deletion and adds nothing: omit tombstones."
         )
     if source.key_schema and source.key_format not in OF_COLUMNS:
         raise TopologyError(
-            f"{what}: keys of envelope={source.envelope!r} are objects, and key_format is {source.key_format!r}. Use "
+            f"{what}: keys of envelope={source.envelope!r} are objects, but key_format is {source.key_format!r}. Use "
             f"key_format={' or key_format='.join(map(repr, OF_COLUMNS))}."
         )
     if source.defaults or source.record:
         raise TopologyError(
-            f"{what} has envelope={source.envelope!r} and record or defaults, which are of the value and not of the "
-            "row within it. Leave them out."
+            f"{what} has envelope={source.envelope!r} and record or defaults, which concern the value and not the row "
+            "within it. Omit them."
         )
 
 
 def _check_record(source: Source) -> None:
-    """Record types and defaults are those of Avro, and defaults are of columns.
+    """Check that record types and defaults are only used with Avro, and that defaults are for columns.
 
     Raises:
         TopologyError: they are not.
@@ -279,8 +279,8 @@ def _check_record(source: Source) -> None:
     options = [name for name, value in (("record", source.record), ("defaults", source.defaults)) if value]
     if options and source.format != "avro":
         raise TopologyError(
-            f"{what} has {' and '.join(options)}, and format={source.format!r} has no record types and no fields that "
-            "a writer's schema lacks. Leave them out, or declare format='avro'."
+            f"{what} has {' and '.join(options)}, but format={source.format!r} has neither record types nor writer "
+            "schemas. Omit them, or declare format='avro'."
         )
     odd = [name for name in source.record if not _RECORD_TYPE.fullmatch(name)]
     if odd:
@@ -290,11 +290,11 @@ def _check_record(source: Source) -> None:
     columns = [column.name for column in source.value_columns]
     unknown = sorted(set(source.defaults) - set(columns))
     if unknown:
-        raise TopologyError(f"{what}: defaults of {unknown}, which are not in its schema: {columns}.")
+        raise TopologyError(f"{what}: defaults are given for {unknown}, which are not in its schema: {columns}.")
 
 
 def _check_key(source: Source) -> None:
-    """The key's format holds its columns, and null values name the key that they delete.
+    """Check that the key's format supports its columns, and that null values have the key that they delete.
 
     Raises:
         TopologyError: it does not, or they do not.
@@ -308,8 +308,7 @@ def _check_key(source: Source) -> None:
         if source.tombstones or source.key_format != "text":
             cause = "tombstones=True" if source.tombstones else f"key_format={source.key_format!r}"
             raise TopologyError(
-                f"{what} has {cause} and no key_schema. Name the columns that the record's key holds: "
-                "key_schema='id BIGINT'."
+                f"{what} has {cause} and no key_schema. Name the columns of the record's key: key_schema='id BIGINT'."
             )
         return
     columns = source.key_columns
@@ -318,8 +317,8 @@ def _check_key(source: Source) -> None:
         if len(columns) != 1 or (types is not None and columns[0].type not in types):
             needed = f"one column of type {' or '.join(types)}" if types else "one column"
             raise TopologyError(
-                f"{what}: key_schema {source.key_schema!r} does not fit key_format={source.key_format!r}, which holds "
-                f"{needed}. Name another key_format, or change key_schema."
+                f"{what}: key_schema {source.key_schema!r} does not fit key_format={source.key_format!r}, which has "
+                f"{needed}. Use another key_format, or change key_schema."
             )
     values = {column.name: column for column in source.value_columns}
     for column in columns:
@@ -332,26 +331,26 @@ def _check_key(source: Source) -> None:
 
 
 def _check_event_time(source: Source) -> None:
-    """The column of a source's event time is there and holds a time.
+    """Check that the column of a source's event time exists and has a time.
 
     Raises:
-        TopologyError: it is not, or does not.
+        TopologyError: it does not.
     """
     if source.idle_after is not None and (source.grace is None or source.of is not None or source.is_wall_clock):
         what = "no grace" if source.grace is None else "the wall clock" if source.is_wall_clock else f"of={source.of!r}"
         raise TopologyError(
             f"Source {source.topic!r} has idle_after={source.idle_after!r} and {what}. Only a topic with event time "
-            "that every epoch reads has idle partitions: leave idle_after out."
+            "that every epoch reads has idle partitions: omit idle_after."
         )
     if source.follows_upstream and source.tombstones:
         raise TopologyError(
             f"Source {source.topic!r} has tombstones=True and follows {source.of!r}, which sends no null value to a "
-            "topic that can be followed. Leave tombstones out, or say how late a record may be: grace='10 seconds'."
+            "topic that can be followed. Omit tombstones, or declare how late a record may be: grace='10 seconds'."
         )
     if not source.has_event_time:
         if source.time is not None:
             raise TopologyError(
-                f"Source {source.topic!r} names time={source.time!r} and no grace. Say how late a record may be: "
+                f"Source {source.topic!r} has time={source.time!r} and no grace. Declare how late a record may be: "
                 "grace='10 seconds'."
             )
         return

@@ -13,9 +13,9 @@ from kappa.topology.members.delta_tables import Append, Table
 from kappa.topology.schemas.value_schemas import value_schema
 from kappa.topology.schemas.wire_schemas import BY_SCHEMA_ID, TOPIC_FORMATS, TopicFormat
 
-#: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
+#: Kafka allows 249 characters; an epoch's number with ``.e`` takes six, and may later take more.
 _LONGEST_VERSIONED = 240
-#: What a replay means to the readers of a topic output.
+#: The effect of a replay on readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
 
 
@@ -27,18 +27,16 @@ class Topic:
     Attributes:
         name: the topic's name.
         of: name of the append output or table whose rows are sent; a deleted key sends a null value.
-        columns: what a value holds. Empty for all columns; of an operator's table those of its result, without what it
-            keeps to compute that.
+        columns: columns of the value. Empty for all; for an operator's table all except internal ones.
         key: column whose value, as text, is the record's key; several are joined as a JSON array.
-        on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch
-            sends all that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by
-            pointer.
-            ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone;
-            only of a table, by its key.
-        time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: what reads the
-            topic then has the row's event time. None, and a null, for the time of sending.
+        on_replay: the effect of a replay on readers. ``hold``: nothing is sent for history. ``versioned``: each epoch
+            sends everything that it computes, including history, to a topic of its own, ``<name>.e0007``, which readers
+            follow by pointer. ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for
+            removed keys; only for a table, by its key.
+        time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: readers of the
+            topic then have the row's event time. None, or a null, gives the time of sending.
         format: ``json``; ``avro`` or ``json_schema`` with a schema that is made from the columns and registered under
-            ``<topic>-value`` before anything is sent. Keys are the same in all.
+            ``<topic>-value`` before anything is sent. Keys have the same form in all formats.
 
     Examples:
         >>> from kappa import Topic
@@ -107,7 +105,7 @@ def check_topics(
     for topic in topics:
         if topic.of not in rows:
             raise TopologyError(
-                f"Topology {topology!r}: topic {topic.name!r} is of {topic.of!r}, which is none of {sorted(rows)}."
+                f"Topology {topology!r}: topic {topic.name!r} is of {topic.of!r}, which is not one of {sorted(rows)}."
             )
         names = [column.name for column in rows[topic.of].columns]
         missing = sorted(set(topic.key) - set(names))
@@ -138,8 +136,8 @@ def check_topics(
 
 
 def check_versioned_names(topology: str, topics: Iterable[Topic], sources: Iterable[str]) -> None:
-    """No epoch's versioned topic may ever have the name of another one; Kafka takes '.' and '_' in names for the
-    same.
+    """Refuse names that could make an epoch's versioned topic collide with another one; Kafka treats '.' and '_'
+    alike.
 
     Raises:
         TopologyError: one may.
@@ -152,35 +150,35 @@ def check_versioned_names(topology: str, topics: Iterable[Topic], sources: Itera
         for other in others:
             if own.fullmatch(_for_kafka(other)):
                 raise TopologyError(
-                    f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be that of one of "
-                    "its epochs. Name one of them otherwise."
+                    f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be the topic of one "
+                    "of its epochs. Rename one of them."
                 )
         for other in versioned:
             if other != name and _for_kafka(other) == _for_kafka(name):
                 raise TopologyError(
-                    f"Topology {topology!r}: versioned topics {name!r} and {other!r} would collide in Kafka. Name one "
-                    "of them otherwise."
+                    f"Topology {topology!r}: versioned topics {name!r} and {other!r} would collide in Kafka. Rename "
+                    "one of them."
                 )
 
 
 def _check_expiring(topology: str, topic: Topic, of: Append | Table) -> None:
-    """State that expires is not a deletion, and a reader of the topic would take it for one."""
+    """Refuse a topic of state that expires, because a reader of the topic would take that for a deletion."""
     if isinstance(of, Table) and of.expires:
         raise TopologyError(
             f"Topology {topology!r}: topic {topic.name!r} is of {of.name!r}, the state of "
-            f"{of.made_by.partition('(')[0]}, "
-            "whose rows go when their time is over. Make the topic of an append output of what the operator emits."
+            f"{of.made_by.partition('(')[0]}, whose rows are removed when their time is over. Make the topic of an "
+            "append output of the operator's rows."
         )
 
 
 def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
-    """Changes are known for keyed state only, and a reader must find a row's record by the row's key."""
+    """Refuse a reconciled topic that is not of keyed state, or whose key is not that of the rows."""
     if topic.on_replay != "reconcile":
         return
     if not isinstance(of, Table):
         raise TopologyError(
             f"Topology {topology!r}: topic {topic.name!r} reconciles and is of append output {of.name!r}, which has no "
-            "newest row of a key to compare. Make it of a table, or on_replay='versioned'."
+            "newest row per key to compare. Make it of a table, or on_replay='versioned'."
         )
     if topic.key != of.key:
         raise TopologyError(

@@ -1,4 +1,4 @@
-"""The Avro schema of declared columns: what a topic output registers and writes, the same text for the same columns.
+"""The Avro schema of declared columns, which a topic output registers and writes; the same text for the same columns.
 
 ========================  ====================================
 column                    written as
@@ -13,8 +13,8 @@ TIMESTAMP                 long, timestamp-micros
 ARRAY, MAP, STRUCT        array, map, record
 ========================  ====================================
 
-A column that may be null, and all within a type, is a union with null whose default is null: columns may come and go,
-and readers of both ages go on.
+A column that may be null, and everything within a type, is a union with null whose default is null: columns can be
+added and removed, and old and new readers continue.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def avro_schema(name: str, columns: Iterable[Column], *, is_loose: bool = False)
     """The schema of a record with these columns.
 
     Args:
-        name: of the topic; the record is called like it, as far as Avro allows.
+        name: name of the topic; the record has the same name, as far as Avro allows.
         columns: the declared columns.
         is_loose: whether every column may be null.
 
     Raises:
-        TopologyError: a name is none to Avro, or a MAP has keys that are not STRING.
+        TopologyError: Avro does not allow a name, or a MAP has keys that are not STRING.
     """
     record = re.sub(r"[^A-Za-z0-9_]", "_", name)
     record = record if _NAME.fullmatch(record) else f"_{record}"
@@ -65,7 +65,7 @@ def avro_schema(name: str, columns: Iterable[Column], *, is_loose: bool = False)
 def _field(name: str, delta: Any, nullable: bool, what: str, path: str) -> dict[str, Any]:
     if not _NAME.fullmatch(name):
         raise TopologyError(
-            f"{what}: {name!r} is not a name to Avro (letters, digits, '_', no digit first). Rename that column, or "
+            f"{what}: {name!r} is not a name in Avro (letters, digits, '_', no digit first). Rename that column, or "
             "send JSON.",
             column=name,
         )
@@ -85,5 +85,5 @@ def _kind(delta: Any, what: str, path: str) -> Any:
     if delta["type"] == "array":
         return {"type": "array", "items": ["null", _kind(delta["elementType"], what, f"{path}_item")]}
     if delta["keyType"] != "string":
-        raise TopologyError(f"{what}: a MAP has keys that are not STRING, and Avro has no others. Send JSON.")
+        raise TopologyError(f"{what}: a MAP has keys that are not STRING, which Avro does not support. Send JSON.")
     return {"type": "map", "values": ["null", _kind(delta["valueType"], what, f"{path}_value")]}

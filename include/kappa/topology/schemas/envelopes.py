@@ -1,13 +1,13 @@
-"""Envelopes around the row of a source: records of changes, as a connector of Debezium writes them."""
+"""Envelopes around the row of a source: change records, as a Debezium connector writes them."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-#: What a record's value is: the row itself, or a change of a row of a database.
+#: Kinds of a record's value: the row itself, or a change of a row of a database.
 Envelope = Literal["none", "debezium"]
 ENVELOPES: tuple[str, ...] = get_args(Envelope)
-#: What a text is in a DECIMAL column, by the connector's ``decimal.handling.mode``, where no schema beside it says so.
+#: Meanings of a text in a DECIMAL column without a schema beside it, by the connector's ``decimal.handling.mode``.
 Decimals = Literal["precise", "string", "double"]
 DECIMALS: tuple[str, ...] = get_args(Decimals)
 #: Columns that the records of such a source have beside those of every record:
@@ -24,7 +24,7 @@ CHANGE_COLUMNS = {
     "_source_time": "TIMESTAMP",
     "_unchanged": "ARRAY<STRING>",
 }
-#: Operations whose records hold a row.
+#: Operations whose records have a row.
 WITH_ROW = ("c", "u", "r")
 #: Operations of one key.
 OF_KEY = (*WITH_ROW, "d")

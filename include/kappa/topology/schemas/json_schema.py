@@ -1,4 +1,4 @@
-"""The JSON Schema of declared columns: what a topic output registers, the same text for the same columns.
+"""The JSON Schema of declared columns, which a topic output registers; the same text for the same columns.
 
 =======================  =====================================================================
 column                   written as
@@ -12,8 +12,8 @@ ARRAY, STRUCT            array, object
 MAP                      object with STRING keys, else array of objects of ``key`` and ``value``
 =======================  =====================================================================
 
-The object is closed, so that a registry that keeps readers compatible takes a further column that may be null. A column
-that may be null, and all within a type, is also null.
+The object is closed, so that a registry with backward compatibility accepts a further nullable column. A column that
+may be null, and everything within a type, also has the type null.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAIN: Mapping[str, dict[str, Any]] = {
     "boolean": {"type": "boolean"},
     "string": {"type": "string"},
     "binary": {"type": "string", "contentEncoding": "base64"},
-    # Years beyond four digits are written too, which these formats do not know.
+    # Years beyond four digits are written too, which these formats do not allow.
     "date": {"type": "string", "description": "ISO 8601 date"},
     "timestamp": {"type": "string", "description": "ISO 8601 time in UTC"},
 }
@@ -42,7 +42,7 @@ def json_schema(name: str, columns: Iterable[Column], *, is_loose: bool = False)
     """The schema of an object with these columns.
 
     Args:
-        name: of the topic, which becomes the title.
+        name: name of the topic, which becomes the title.
         columns: the declared columns.
         is_loose: whether every column may be null.
     """

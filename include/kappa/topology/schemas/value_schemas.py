@@ -15,12 +15,12 @@ def value_schema(format: str, name: str, columns: Iterable[Column], *, is_loose:
 
     Args:
         format: ``avro`` or ``json_schema``.
-        name: of the topic.
+        name: name of the topic.
         columns: the declared columns.
         is_loose: whether every column may be null.
 
     Raises:
-        TopologyError: the format has no such columns.
+        TopologyError: the format does not support such columns.
     """
     if format == "json_schema":
         return WriterSchema(text=json_schema(name, columns, is_loose=is_loose), kind="JSON")

@@ -1,4 +1,4 @@
-"""Schemas that travel beside records: what a schema registry keeps under an id."""
+"""Schemas that are stored apart from records: a schema registry keeps them by id."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FORMATS: tuple[str, ...] = get_args(Format)
 #: How the keys of a source are encoded; ``int`` and ``long`` as Kafka's own serializers write them.
 KeyFormat = Literal["text", "json", "avro", "json_schema", "int", "long"]
 KEY_FORMATS: tuple[str, ...] = get_args(KeyFormat)
-#: What a number is in a TIMESTAMP column; ``text``: times are text, and no number is one.
+#: Meanings of a number in a TIMESTAMP column; ``text``: times are text, and numbers are refused.
 Timestamps = Literal["text", "epoch_seconds", "epoch_ms", "epoch_us"]
 TIMESTAMPS: tuple[str, ...] = get_args(Timestamps)
-#: Formats whose values begin with the id of a schema. Protobuf would stand here beside them.
+#: Formats whose values begin with the id of a schema. Protobuf would belong here too.
 BY_SCHEMA_ID = ("avro", "json_schema")
 #: Formats of a source that has a schema of its own: columns with types.
 OF_COLUMNS = ("json", *BY_SCHEMA_ID)
@@ -30,8 +30,8 @@ class WriterSchema:
 
     Attributes:
         text: the schema.
-        references: texts of the schemas whose types it names, those that are named by others first.
-        kind: the registry's word for its language: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        references: texts of the schemas whose types it uses, in order of dependency.
+        kind: the registry's name for its language: ``AVRO``, ``PROTOBUF`` or ``JSON``.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Lengths of time as a topology's author writes them: ``10 seconds``, ``1 hour 30 minutes``."""
+"""Lengths of time in the form that authors write: ``10 seconds``, ``1 hour 30 minutes``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def milliseconds(text: str, what: str = "The duration") -> int:
 
     Args:
         text: numbers and units from milliseconds to weeks, for example ``10 seconds``.
-        what: what it is the length of, for the message.
+        what: name of the duration, for the message.
 
     Raises:
         TopologyError: the text is not a length of time.
@@ -43,7 +43,7 @@ def milliseconds(text: str, what: str = "The duration") -> int:
 
 
 def shown(millis: int) -> str:
-    """The same as text, in the largest units that leave no rest: one text for one length."""
+    """A length of time as text, in the largest units without a remainder: one text for one length."""
     parts = []
     for unit, size in sorted(_UNITS.items(), key=lambda item: -item[1]):
         count, millis = divmod(millis, size)

@@ -1,8 +1,8 @@
-"""Event time: how far a source has come, and from when on its records are late.
+"""Event time: how far a source has come, and when its records are late.
 
 *Stream time* at a record is the largest event time of its partition so far, the record's own included. Stream time
-minus the source's ``grace`` is the *frontier*: an operator refuses what lies before it, and closes what it has passed.
-Both depend on offsets alone, so that a replay cut in any other way refuses and closes the same.
+minus the source's ``grace`` is the *frontier*: an operator refuses records before it, and closes windows that it has
+passed. Both depend on offsets alone, so a replay that is cut in another way refuses and closes the same.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from datetime import UTC, datetime, timedelta
 from kappa.topology.times.grid import Grid
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: As the time of a source: a record's event time is when its slice was planned. Nothing that follows from it can be
-#: computed again, so a replay is refused.
+#: As the time of a source: a record's event time is the time at which its slice was planned. Results cannot be computed
+#: again, so a replay is refused.
 WALL_CLOCK = "wall clock"
-#: Columns that records of a source with event time have beside those of every record. ``_is_released``: the frontier
-#: stands where a release of the partition put it.
+#: Columns that only records of a source with event time have. ``_is_released``: a release of the partition has set the
+#: frontier.
 EVENT_COLUMNS = {"_event_time": "TIMESTAMP", "_frontier": "TIMESTAMP", "_is_released": "BOOLEAN"}
 #: The output of records that an operator refused, which every topology with event time has.
 LATE_RECORDS = "late_records"
-#: Its columns. ``record`` is the row as JSON, without the record's metadata; null where the source is sensitive.
+#: Its columns. ``record`` is the row as JSON, without the record's metadata; null if the source is sensitive.
 LATE_SCHEMA = """
     operator STRING NOT NULL, reason STRING NOT NULL, event_time TIMESTAMP NOT NULL, frontier TIMESTAMP, record STRING
 """
@@ -33,11 +33,12 @@ class Reach:
     """The reach in event time of the records that a row of an operator is made from.
 
     Attributes:
-        ms: at most this many milliseconds from the row's own time, either way.
-        grid: where the windows begin that rows are of; None where they are of none.
-        column: the row's own time, in its table and in what it emits; None where that is the time of a record.
-        keep_ms: how long past its ``window_end`` a row that is final stays in its table; None where it goes at once.
-        is_bounded: whether records beyond do not matter. Otherwise rows need the state from before them.
+        ms: largest distance from the row's own time in milliseconds, in both directions.
+        grid: the grid of windows of the rows; None if rows do not belong to windows.
+        column: the column with the row's own time, in its table and in emitted rows; None if that is the time of a
+            record.
+        keep_ms: how long a final row stays in its table after its ``window_end``; None if it is removed immediately.
+        is_bounded: whether records beyond the reach do not matter. Otherwise rows need earlier state.
     """
 
     ms: int
@@ -52,8 +53,8 @@ class Frontier:
     """The event time that every partition of one or more sources has passed, less the grace.
 
     Attributes:
-        ms: epoch milliseconds; None while a partition has no record yet: nothing closes then.
-        of: topics of the sources; empty where that is not known.
+        ms: epoch milliseconds; None while a partition has no record yet, so that nothing closes.
+        of: topics of the sources; empty if that is not known.
     """
 
     ms: int | None
@@ -61,19 +62,19 @@ class Frontier:
 
     @property
     def sql(self) -> str:
-        """The frontier as an SQL expression of type TIMESTAMP; null where there is none."""
+        """The frontier as an SQL expression of type TIMESTAMP; null if there is none."""
         return "CAST(NULL AS TIMESTAMP)" if self.ms is None else f"timestamp_millis({self.ms})"
 
     def ago(self, ms: int) -> Frontier:
-        """The frontier of rows whose event times lie some milliseconds behind this one."""
+        """The frontier of rows whose event times are some milliseconds behind this one."""
         return Frontier(ms=None if self.ms is None else self.ms - ms, of=self.of)
 
     def is_past(self, time: str, *, by_ms: int = 0) -> str:
-        """SQL: whether the frontier is past a time by more than some milliseconds; false where there is none."""
+        """SQL: whether the frontier is past a time by more than some milliseconds; false if there is none."""
         return self._compared(time, "<", by_ms)
 
     def has_reached(self, time: str, *, by_ms: int = 0) -> str:
-        """SQL: whether the frontier has reached a time, and more than ``by_ms`` so; false where there is none."""
+        """SQL: whether the frontier has reached a time plus ``by_ms``; false if there is none."""
         return self._compared(time, "<=", by_ms)
 
     def _compared(self, time: str, how: str, by_ms: int) -> str:
@@ -96,7 +97,7 @@ def frontier_of(
         stream_times: partition -> its stream time, epoch milliseconds; absent while it has no record.
         partitions: all partitions of the topic.
         grace_ms: how late a record may be.
-        floors: partition -> its least frontier, epoch milliseconds, where a longer grace took effect later on.
+        floors: partition -> its least frontier, epoch milliseconds, if a longer grace took effect later.
     """
 
     def of(partition: int) -> Frontier:
@@ -109,7 +110,8 @@ def frontier_of(
 
 
 def described(stream_times: Mapping[str, Mapping[int, int]]) -> str:
-    """How far the event times of an epoch's sources have come, and which partition is behind the others; one line.
+    """How far the event times of an epoch's sources have come, and the partition that is behind the others, in one
+    line.
 
     Args:
         stream_times: topic -> partition -> stream time, epoch milliseconds.
@@ -124,7 +126,7 @@ def described(stream_times: Mapping[str, Mapping[int, int]]) -> str:
 
 
 def shown(ms: int) -> str:
-    """Epoch milliseconds as a time in UTC; as a number where no calendar has it."""
+    """Epoch milliseconds as a time in UTC, or as a number outside the calendar."""
     try:
         return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:

@@ -1,7 +1,7 @@
 """The starts of windows: at equal steps since 1970, or with the days, weeks or months of a zone.
 
 Starts of windows are counted: each has a *point*, a number that is greater for a later one. SQL computes with points,
-since days and months of a zone are of several lengths.
+since days and months of a zone have different lengths.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _DAY_MS = 86_400_000
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 WEEKDAYS: tuple[Weekday, ...] = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 Unit = Literal["day", "week", "month"]
-#: Longest days of units.
+#: Greatest number of days in a unit.
 _DAYS: dict[Unit, int] = {"day": 1, "week": 7, "month": 31}
 
 
 def floored(micros: str, every_ms: int) -> str:
-    """SQL: the last of equal steps, in epoch microseconds, that is not after a time; before 1970 too.
+    """SQL: the last of equal steps, in epoch microseconds, that is not after a time; also before 1970.
 
     Args:
         micros: SQL of the time, epoch microseconds.
-        every_ms: the step; there is one at the epoch.
+        every_ms: the step; one begins in 1970.
     """
     return f"({micros} - PMOD({micros}, {every_ms * 1000}L))"
 
 
 class Grid(Protocol):
-    """Starts of windows, and how long these are. SQL of a time has type TIMESTAMP, of a point BIGINT."""
+    """Starts and lengths of windows. SQL of a time has type TIMESTAMP, SQL of a point BIGINT."""
 
     @property
     def stride(self) -> int:
@@ -52,7 +52,7 @@ class Grid(Protocol):
 
     @property
     def text(self) -> str:
-        """Size, step and calendar, as ``made_by`` has them: one text for one grid."""
+        """Size, step and calendar, for ``made_by``: one text for one grid."""
 
     @property
     def boundaries_text(self) -> str:
@@ -83,11 +83,12 @@ class Grid(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class EvenGrid:
-    """Windows of one length, at equal steps since 1970-01-01T00:00:00Z, before it too. Points are epoch microseconds.
+    """Windows of one length, at equal steps from 1970-01-01T00:00:00Z in both directions. Points are epoch
+    microseconds.
 
     Attributes:
         size_ms: how long a window is.
-        every_ms: from one start to the next one.
+        every_ms: time from one start to the next.
     """
 
     size_ms: int
@@ -136,7 +137,7 @@ class EvenGrid:
         return f"TIMESTAMP_MICROS({point})"
 
     def is_window(self, point: str) -> str:
-        """SQL: whether a window begins at a point: at each one."""
+        """SQL: whether a window begins at a point, which is always true."""
         return f"{point} IS NOT NULL"
 
     def end(self, point: str) -> str:
@@ -155,14 +156,14 @@ class CalendarGrid:
     """Windows of days, weeks or months of a zone, from one local midnight to another. Points count units since 1970.
 
     A day begins at its first instant, see :func:`kappa.zones.day_begin`: the zone's rules are those of the Java that
-    computes the slice. A day that a zone left out has no window.
+    computes the slice. A day that a zone skipped has no window.
 
     Attributes:
-        unit: what begins at a point.
-        count: how many of them are a step.
-        size: how many steps are a window.
+        unit: the unit of points.
+        count: number of units in a step.
+        size: number of steps in a window.
         zone: name of the zone.
-        week_begins: the first day of a week; None where the unit is another.
+        week_begins: the first day of a week; None for other units.
     """
 
     unit: Unit
@@ -178,7 +179,7 @@ class CalendarGrid:
 
     @property
     def longest_ms(self) -> int:
-        """The greatest length of a window: its days, and the hours that a clock was put back within them."""
+        """The greatest length of a window: its days, and the hours by which a clock was set back within them."""
         days = _DAYS[self.unit] * self.count * self.size
         return days * _DAY_MS + zones.put_back(self.zone, days) // timedelta(milliseconds=1)
 
@@ -209,7 +210,7 @@ class CalendarGrid:
         return f"({self.last(time)} - {self.size - 1}L)"
 
     def last(self, time: str) -> str:
-        """SQL: that of the last one: the unit of the local day, or the next one where a clock was put back over its
+        """SQL: the point of the last one: the unit of the local day, or the next one if a clock was set back over its
         beginning.
         """
         day = f"FLOOR(UNIX_SECONDS(FROM_UTC_TIMESTAMP({time}, {literal(self.zone)})) / {_DAY_SECONDS})"
@@ -224,8 +225,8 @@ class CalendarGrid:
         return f"({self._point_of_day(day)} + IF(EXISTS(ARRAY({', '.join(back)}), c -> {within}), 1L, 0L))"
 
     def start(self, point: str) -> str:
-        """SQL: where the window of a point begins. Java takes the first of two midnights, and for one that a clock left
-        out from its beginning on, the instant at which it was put.
+        """SQL: where the window of a point begins. Java takes the first of two midnights, and the instant of the change
+        for a midnight that the clock skipped.
         """
         midnight = f"TIMESTAMP_SECONDS({self._first_day(point)} * {_DAY_SECONDS}L)"
         begin = f"TO_UTC_TIMESTAMP({midnight}, {literal(self.zone)})"
@@ -239,7 +240,7 @@ class CalendarGrid:
         return f"COALESCE(TIMESTAMP_MICROS(TRY_ELEMENT_AT(MAP({', '.join(earlier)}), {point})), {begin})"
 
     def is_window(self, point: str) -> str:
-        """SQL: whether a window begins at a point: no day is that a zone left out."""
+        """SQL: whether a window begins at a point: none does on a day that a zone skipped."""
         return f"{self.start(point)} < {self.start(f'{point} + 1L')}"
 
     def end(self, point: str) -> str:
@@ -247,7 +248,7 @@ class CalendarGrid:
         return self.start(f"({point} + {self.size}L)")
 
     def around(self, at: datetime) -> tuple[datetime, datetime]:
-        """The last start that is not after a time, and the next one, by the zone's rules that Python has."""
+        """The last start that is not after a time, and the next one, by Python's rules for the zone."""
         local = at.astimezone(ZoneInfo(self.zone)).date()
         number = self._number(local)
         before, after = self._begin(number), self._begin(number + 1)
@@ -270,7 +271,7 @@ class CalendarGrid:
 
     @property
     def _week_shift(self) -> int:
-        """The day of 1970 with which a week begins: the first one was a Thursday."""
+        """The day of 1970 with which a week begins: 1970-01-01 was a Thursday."""
         return WEEKDAYS.index(self.week_begins or "monday") - WEEKDAYS.index("thursday")
 
     def _is_first(self, day: date) -> bool:

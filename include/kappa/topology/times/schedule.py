@@ -10,14 +10,14 @@ from kappa.errors import TopologyError
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Scheduled reprocessing: recompute, compare with what is live, and report. Readers are never moved by it.
+    """Scheduled reprocessing: recompute, compare with the live epoch, and report. It never moves readers.
 
     Write it as a literal in the topology's file: schedulers read the file and do not import it.
 
     Attributes:
-        cron: when, as five fields or ``@daily`` and the like.
+        cron: the times, as five fields or ``@daily`` and the like.
         savepoint: name of the savepoint of the live epoch that it starts from; empty for the beginning.
-        zone: name of the time zone that ``cron`` is in.
+        zone: name of the time zone of ``cron``.
 
     Examples:
         >>> from kappa import Schedule
@@ -27,7 +27,7 @@ class Schedule:
         'Europe/Berlin'
 
     Raises:
-        TopologyError: ``cron`` or ``zone`` is none.
+        TopologyError: ``cron`` or ``zone`` is not valid.
     """
 
     cron: str
@@ -45,9 +45,9 @@ class Schedule:
 
 
 def is_cron(text: object) -> bool:
-    """Whether schedulers understand it: five fields, or a word like ``@daily``, and a time at which it comes."""
+    """Whether schedulers accept it: five fields, or a word like ``@daily``, with at least one matching time."""
     if not isinstance(text, str) or len(text.split()) != (1 if text.startswith("@") else 5):
-        return False  # croniter takes six and seven fields too, and then means seconds and years
+        return False  # croniter also accepts six and seven fields, with seconds and years
     from croniter import CroniterBadDateError, croniter  # type: ignore[import-untyped]
 
     if not croniter.is_valid(text):

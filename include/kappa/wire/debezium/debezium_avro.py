@@ -1,5 +1,5 @@
-"""Records of changes in Avro: the datum as Debezium's JSON would have it, and its schema as the one that stands beside
-that. So one place defines what each value is.
+"""Change records in Avro: the datum in the form of Debezium's JSON, and its schema in the form of the schema beside
+that JSON. So one place defines the meaning of each value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kappa.wire import avro
 from kappa.wire.debezium.debezium_values import DECIMAL, Hint
 from kappa.wire.json.json_converter import Number, UnfitError
 
-#: Logical types of Avro that other tools than Kafka Connect write alone, and Connect's names of them.
+#: Logical types of Avro that only tools other than Kafka Connect write, and Connect's names for them.
 _NAMES = {
     "date": "org.apache.kafka.connect.data.Date",
     "timestamp-millis": "org.apache.kafka.connect.data.Timestamp",
@@ -27,8 +27,8 @@ class DebeziumSchema:
     """How values of one schema are read.
 
     Attributes:
-        schema: as fastavro takes it.
-        hint: the same as Kafka Connect's JSON converter would write it.
+        schema: the schema for fastavro.
+        hint: the same in the form of Kafka Connect's JSON converter.
     """
 
     schema: Any
@@ -36,7 +36,7 @@ class DebeziumSchema:
 
 
 def writers(schemas: WriterSchemas) -> dict[int, DebeziumSchema | str]:
-    """Per id the schema of its values, or why all of them are dead letters."""
+    """Id -> the schema of its values, or why all of them are dead letters."""
 
     def of_schema(avro_schema: Any, names: dict[str, Any]) -> DebeziumSchema:
         return DebeziumSchema(schema=avro_schema, hint=_hint(avro_schema, names))
@@ -45,7 +45,7 @@ def writers(schemas: WriterSchemas) -> dict[int, DebeziumSchema | str]:
 
 
 def datum(value: bytes, writers_by_id: Mapping[int, DebeziumSchema | str]) -> tuple[dict[str, Any], Hint]:
-    """The record that a value is, in the form of JSON, and its schema.
+    """The record in a value, in the form of JSON, and its schema.
 
     Raises:
         UnfitError: it is not a record, or its schema is not known yet.
@@ -61,7 +61,7 @@ def datum(value: bytes, writers_by_id: Mapping[int, DebeziumSchema | str]) -> tu
 
 
 def _hint(schema: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of Avro as Kafka Connect's JSON has it; of a union the type that is not null."""
+    """An Avro schema in the form of Kafka Connect's JSON; for a union, the type that is not null."""
     if isinstance(schema, str):
         return _hint(names[schema], names) if schema in names else {"type": schema}
     if isinstance(schema, list):
@@ -92,7 +92,7 @@ def _named(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """A datum as Debezium's JSON has it: bytes as base64, numbers as they are written."""
+    """A datum in the form of Debezium's JSON: bytes as base64, numbers as written."""
     if isinstance(value, dict):
         return {name: _as_json(part) for name, part in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Where a change is in its source's own log, as text that sorts as the log does.
+"""The position of a change in its source's own log, as text that sorts like the log.
 
-A record of a change names its place by the block ``source``. What orders it differs from connector to connector:
+The block ``source`` of a change record names its place. Its order differs from connector to connector:
 
 ==================  ================================================================================================
 connector           position
@@ -12,7 +12,7 @@ sqlserver           ``commit_lsn``, ``change_lsn``, ``event_serial_no``
 oracle              ``commit_scn`` or ``scn``, ``scn``, ``ssn``
 ==================  ================================================================================================
 
-A row that a snapshot read comes before a change at the same place. The position is empty for other connectors.
+A row of a snapshot comes before a change at the same place. The position is empty for other connectors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 Block = Mapping[str, Any]
 
-#: Hexadecimal digits of a number: 64 bits, and those of Oracle, whose numbers have 48, as well.
+#: Hexadecimal digits of a number: 64 bits, also for Oracle, whose numbers have 48.
 _DIGITS = 16
 _FILE = re.compile(r".*\.([0-9]+)", re.ASCII | re.DOTALL)
 _WORDS = re.compile(r"[0-9a-fA-F]{1,16}(?::[0-9a-fA-F]{1,16})*", re.ASCII)
@@ -32,18 +32,18 @@ _NUMBER = re.compile(r"[0-9]+", re.ASCII)
 
 
 class NoPositionError(Exception):
-    """The block lacks what orders the changes of its connector; its text is the field."""
+    """The block does not have the field that orders the changes of its connector; its text is that field."""
 
 
 def position_of(block: Block, operation: str) -> str:
     """The position of a change.
 
     Args:
-        block: ``source``, its numbers as integers.
-        operation: ``r`` for a row that a snapshot read.
+        block: the block ``source``, with its numbers as integers.
+        operation: ``r`` for a row of a snapshot.
 
     Raises:
-        NoPositionError: the block lacks it.
+        NoPositionError: the block does not have it.
     """
     parts = _BY_CONNECTOR.get(str(block.get("connector")))
     if parts is None:
@@ -58,7 +58,7 @@ def _postgresql(block: Block) -> tuple[list[str], list[str]]:
 
 
 def _last_commit(block: Block) -> int:
-    """Of ``["<last commit>", "<lsn>"]`` the first; 0 where it is not known, as at the first transaction."""
+    """The first part of ``["<last commit>", "<lsn>"]``; 0 if it is not known, as at the first transaction."""
     try:
         first = json.loads(block.get("sequence") or "[]")[0]
     except (ValueError, TypeError, IndexError, KeyError, RecursionError):
@@ -88,7 +88,7 @@ def _oracle(block: Block) -> tuple[list[str], list[str]]:
 
 
 def _number(block: Block, name: str, absent: int | None = None) -> int:
-    """A number, or a text of digits; what is not there is ``absent``."""
+    """A number, or a text of digits; ``absent`` if the field is missing."""
     value = block.get(name)
     if isinstance(value, str) and _NUMBER.fullmatch(value) and len(value) < 20:
         value = int(value)

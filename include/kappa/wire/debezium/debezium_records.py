@@ -1,4 +1,4 @@
-"""Records of changes as rows: Debezium's envelope, record by record; JSON with the schema part or without it.
+"""Change records as rows: Debezium's envelope, record by record; JSON with or without the schema part.
 
 A record that is not such a change, or whose row does not fit, is a dead letter with its reason.
 """
@@ -26,7 +26,7 @@ CHANGE_FIELDS = (
     pa.field("_source_time", pa.timestamp("us", "UTC")),
     pa.field("_unchanged", pa.list_(pa.string())),
 )
-#: Reasons of dead letters. None of them holds a part of its content.
+#: Reasons of dead letters. None of them contains a part of a record.
 NO_CHANGE = "the value is not a change of Debezium's: it has no op; a row without an envelope needs no envelope="
 OTHER_OPERATION = f"op is none of {', '.join(OPERATIONS)}"
 NO_AFTER = "after is absent, and op says that there is a row"
@@ -40,14 +40,14 @@ _MOST_MICROS = 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A record of a change.
+    """A change record.
 
     Attributes:
         operation: see :data:`kappa.topology.schemas.envelopes.CHANGE_COLUMNS`.
-        position: likewise.
-        time: when the source made it, microseconds; None where it does not say.
-        after: the row, as a tree; None where the record has none.
-        fields: schemas of the row's fields, where they stand beside it.
+        position: see there.
+        time: when the source made it, microseconds; None if that is not given.
+        after: the row, as a tree; None if the record has none.
+        fields: schemas of the row's fields, if the record has them.
     """
 
     operation: str
@@ -60,13 +60,14 @@ class Change:
 def decoded(
     values: pa.BinaryArray, *, kind: pa.StructType, forms: Forms, read: Read
 ) -> tuple[pa.StructArray, pa.StringArray]:
-    """A row and its change for each value, and why it is a dead letter; rows of those, and of nulls, are null.
+    """A row and its change for each value, and the reason if it is a dead letter; rows of dead letters and of nulls are
+    null.
 
     Args:
         values: bytes of any content.
         kind: the declared columns, all nullable.
-        forms: in which forms values are where no schema beside them says so.
-        read: gives the content of a value, and its schema: :func:`unwrapped`, or a reader of Avro.
+        forms: the forms of values without a schema beside them.
+        read: function from a value to its content and its schema: :func:`unwrapped`, or a reader of Avro.
     """
 
     def row(value: bytes) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def change_of(payload: dict[str, Any], schema: Hint) -> Change:
     """The change that a payload describes.
 
     Raises:
-        UnfitError: it describes none.
+        UnfitError: it does not describe a change.
     """
     operation, block, after = payload.get("op"), payload.get("source"), payload.get("after")
     if operation is None:
@@ -141,7 +142,7 @@ def _source_time(block: dict[str, Any]) -> int | None:
 
 
 def unwrapped(value: bytes) -> tuple[dict[str, Any] | None, Hint]:
-    """The payload of a JSON value, and the schema that stands beside it; the object itself where there is none.
+    """The payload of a JSON value, and the schema beside it; the object itself if there is none.
 
     Raises:
         UnfitError: it is not an object.

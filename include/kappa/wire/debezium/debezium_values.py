@@ -1,6 +1,6 @@
 """Values of Debezium's JSON in columns of declared types: decimals, dates and times in its forms, the rest as in JSON.
 
-Where the schema stands beside a value, it says in which form a number or a text is; otherwise the source does.
+If a value has a schema beside it, that gives the form of a number or text; otherwise the source does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AS_MAP = {PLACEHOLDER: PLACEHOLDER}
 _TEXTS = {PLACEHOLDER, _AS_BASE64, _AS_UUID, f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'}
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
-#: Microseconds of one, by the name of a schema.
+#: Microseconds per unit, by the name of a schema.
 _UNIT_OF = {
     "io.debezium.time.Timestamp": 1_000,
     "io.debezium.time.MicroTimestamp": 1,
@@ -38,18 +38,18 @@ _UNIT_OF = {
 _NANOS = "io.debezium.time.NanoTimestamp"
 
 Convert = Callable[[Any], Any]
-#: A schema of Kafka Connect as its JSON converter writes it.
+#: A schema of Kafka Connect in the form of its JSON converter.
 Hint = Mapping[str, Any]
 _NO_HINT: Hint = {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forms:
-    """In which forms values are where no schema beside them says so.
+    """The forms of values without a schema beside them.
 
     Attributes:
-        decimals: what text is in a column of DECIMAL.
-        timestamps: what numbers are in a column of TIMESTAMP.
+        decimals: meaning of text in a DECIMAL column.
+        timestamps: meaning of numbers in a TIMESTAMP column.
     """
 
     decimals: Decimals = "precise"
@@ -57,7 +57,7 @@ class Forms:
 
 
 def is_unchanged(value: Any) -> bool:
-    """Whether a value stands for one that a change left as it was."""
+    """Whether a value is the placeholder of an unchanged value."""
     if type(value) is str:
         return value in _TEXTS
     if type(value) is list:
@@ -68,12 +68,12 @@ def is_unchanged(value: Any) -> bool:
 
 
 def reader(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert:
-    """A function that makes a part of a tree, not null, a value of a type; it raises UnfitError.
+    """A function that turns a part of a tree that is not null into a value of a type; it raises UnfitError.
 
     Args:
         kind: the declared type.
-        hint: the schema beside the value; empty where there is none.
-        forms: holds where there is none.
+        hint: the schema beside the value; empty if there is none.
+        forms: the forms without a schema.
         at: the path, for reasons.
     """
     if pa.types.is_struct(kind):
@@ -89,7 +89,7 @@ def reader(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert:
 
 
 def _scalar(kind: pa.DataType, hint: Hint, forms: Forms, at: str) -> Convert | None:
-    """The conversion of a single value that has forms of its own; None where they are those of JSON."""
+    """The conversion of a single value with forms of its own; None if they are those of JSON."""
     if pa.types.is_decimal(kind):
         return _decimal(kind, hint, forms)
     if pa.types.is_timestamp(kind):
@@ -161,7 +161,7 @@ def _decimal(kind: pa.Decimal128Type, hint: Hint, forms: Forms) -> Convert:
     def read(value: Any) -> Any:
         text, digits_behind = value, scale
         if type(value) is dict:
-            # A decimal without a scale of its own: each value brings one.
+            # A decimal without a scale of its own: each value has one.
             text, digits_behind = value.get("value"), plain(value.get("scale"))
             if type(digits_behind) is not int:
                 raise ValueError("no scale")
@@ -180,7 +180,7 @@ def _decimal(kind: pa.Decimal128Type, hint: Hint, forms: Forms) -> Convert:
 
 
 def _scale(hint: Hint, declared: int) -> int:
-    """The scale of a decimal by its schema, else that of the column."""
+    """The scale of a decimal from its schema, or else from the column."""
     parameters = _part(hint, "parameters")
     try:
         return int(parameters["scale"])

@@ -1,8 +1,8 @@
-"""Rows as JSON by columns: each column becomes text in one piece, and the texts of a row are joined.
+"""Rows as JSON by columns: each column becomes text as a whole, and the texts of a row are joined.
 
-The bytes are those that orjson makes of :mod:`kappa.wire.json.json_forms`, at a fraction of the time: Arrow's kernels
+The bytes are those that orjson makes from :mod:`kappa.wire.json.json_forms`, in a fraction of the time: Arrow's kernels
 write integers, booleans, decimals, dates, times and text. Floating-point numbers and nested values go through orjson
-one by one, so that a key keeps its bytes, which compaction goes by.
+one by one, so that a key keeps its bytes, on which compaction depends.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from kappa.wire.json.json_forms import date_texts, json_forms, replaced, time_texts
 
-#: Most rows whose texts are in memory at a time.
+#: Largest number of rows whose texts are in memory at a time.
 CHUNK = 20_000
 _TEXT = pa.large_string()
-#: Characters that a text of JSON has to escape.
+#: Characters that a JSON text must escape.
 _ESCAPED = r'["\\\x00-\x1f]'
 #: Digits after the point up to which Arrow's text of a decimal has no exponent.
 _PLAIN_SCALE = 6
@@ -120,7 +120,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
-#: Types that Arrow's kernels write; each other one goes through orjson.
+#: Types that Arrow's kernels write; any other type goes through orjson.
 _TEXTS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = [
     (_is_text, _strings),
     (pa.types.is_integer, _plain),

@@ -1,7 +1,7 @@
-"""JSON values as rows of the declared columns, value by value: this converter defines what each of them is.
+"""JSON values as rows of the declared columns, value by value: this converter defines the meaning of each value.
 
-``docs/json.md`` has each type beside each kind of JSON value. :mod:`kappa.wire.json.json_lines` reads many values
-at a time by Arrow; it is faster and gives the same rows. What becomes of a value never depends on the values beside it.
+``docs/json.md`` lists each type with each kind of JSON value. :mod:`kappa.wire.json.json_lines` reads many values at a
+time with Arrow, which is faster and gives the same rows. The result for a value never depends on the values beside it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from kappa.wire.json import json_scalars
 
-#: What numbers, and texts of digits, are in columns of TIMESTAMP: dead letters, or counted since 1970-01-01T00:00Z.
+#: Meaning of numbers, and of texts of digits, in TIMESTAMP columns: dead letters, or counts since 1970-01-01T00:00Z.
 Timestamps = Literal["text", "epoch_seconds", "epoch_ms", "epoch_us"]
 
-#: Most levels of objects and arrays within each other. Python's parser counts them against its limit of frames.
+#: Largest number of nested objects and arrays. Python's parser counts them against its limit of frames.
 DEEPEST = 200
 
-#: Reasons of dead letters. None of them holds a part of the value's content.
+#: Reasons of dead letters. None of them contains a part of the value.
 NOT_UTF8 = "the value is not UTF-8"
 BYTE_ORDER_MARK = "the value begins with a byte order mark"
 WIRE_FORMAT = "the value begins with zero and the id of a schema, as Confluent's wire format does"
@@ -39,13 +39,13 @@ HALF = "{} holds half a surrogate pair"
 ABSENT = "{} is NOT NULL and absent"
 
 _SPACE = " \t\r\n"
-#: Microseconds of a number in a column of TIMESTAMP.
+#: Microseconds per unit of a number in a TIMESTAMP column.
 UNITS: dict[str, int] = {"epoch_seconds": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 _IS_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-#: Spark's names of types, where Arrow has others.
+#: Spark's type names that differ from Arrow's.
 _NAMES = {
     "int8": "TINYINT",
     "int16": "SMALLINT",
@@ -63,10 +63,10 @@ Convert = Callable[[Any], Any]
 
 
 class UnfitError(Exception):
-    """A value, or the schema that it was written with, does not fit the declared columns; its text is the reason."""
+    """A value, or its writer's schema, does not fit the declared columns; the text of the error is the reason."""
 
 
-#: A number of JSON, as it was written: made and written again at a fraction of what a text of its own type takes.
+#: A JSON number as it was written, which is made and written again in a fraction of the time of an own type.
 Number = orjson.Fragment
 
 
@@ -74,7 +74,7 @@ def _no_json(_: str) -> Any:
     raise ValueError("JSON has no such number")
 
 
-#: Strict: a control character within a text is an error. The last of several fields of one name stays.
+#: Strict: a control character within a text is an error. If a name is repeated, its last field counts.
 _DECODER = JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_no_json, strict=True)
 
 
@@ -84,24 +84,24 @@ def converted(value: bytes, kind: pa.StructType, timestamps: Timestamps = "text"
     Args:
         value: bytes of any content.
         kind: the declared columns.
-        timestamps: what numbers are in columns of TIMESTAMP.
+        timestamps: meaning of numbers in TIMESTAMP columns.
 
     Returns:
-        What Arrow takes for a value of ``kind``: times and dates are numbers.
+        A Python value that Arrow accepts for ``kind``; times and dates are numbers.
     """
     try:
         row = convert(kind, timestamps)(tree(value))
         pa.scalar(row, kind)
     except UnfitError as error:
         return str(error)
-    except Exception:  # whatever hostile bytes raise, they are the fault of this value alone
+    except Exception:  # any error that hostile bytes cause concerns this value alone
         return NOT_JSON
     assert isinstance(row, dict)
     return row
 
 
 def tree(value: bytes) -> dict[str, Any]:
-    """The object that a value is; its numbers as they were written.
+    """The object in a value, with its numbers as they were written.
 
     Raises:
         UnfitError: it is not an object.
@@ -134,7 +134,7 @@ def _beginning(text: str) -> str:
 
 
 def depth(value: bytes) -> int:
-    """Most brackets that are open at one time, outside of texts."""
+    """Largest number of brackets that are open at a time, outside texts."""
     deepest = level = 0
     for bracket in _TEXT.sub(b"", value).translate(None, _NO_BRACKETS):
         level += 1 if bracket in b"[{" else -1
@@ -144,7 +144,7 @@ def depth(value: bytes) -> int:
 
 @lru_cache(maxsize=64)
 def convert(kind: pa.DataType, timestamps: Timestamps, at: str = "") -> Convert:
-    """A function that makes a part of a :func:`tree`, not null, a value of a type; it raises UnfitError."""
+    """A function that turns a part of a :func:`tree` that is not null into a value of a type; it raises UnfitError."""
     if pa.types.is_struct(kind):
         return _struct(kind, timestamps, at)
     if pa.types.is_list(kind):
@@ -233,7 +233,7 @@ def _grammars(kind: pa.DataType) -> tuple[Convert, Convert]:
 
 def _decimal(precision: int, scale: int) -> Convert:
     whole, fraction = max(1, precision - scale), max(1, scale)
-    # As written it is what it is; but a whole digit may be one too many where all digits are behind the point.
+    # The written number is exact; but if all digits are after the point, one integer digit may be too many.
     plain = re.compile(rf"-?[0-9]{{1,{whole}}}\.[0-9]{{1,{fraction}}}", re.ASCII)
     is_usual = precision > scale > 0
     return lambda text: (
@@ -244,7 +244,7 @@ def _decimal(precision: int, scale: int) -> Convert:
 
 
 def _string(half: str, value: Any) -> str:
-    """A text as it is, anything else as its JSON text, without blanks."""
+    """A text as it is, and any other value as JSON text without blanks."""
     if type(value) is str:
         text = value
     else:
@@ -271,7 +271,7 @@ def _refused(_: str) -> Any:
 
 
 def _of(unfit: str, number: Convert, text: Convert) -> Convert:
-    """A function that reads numbers by one grammar, and texts by another."""
+    """A function that reads numbers with one grammar, and texts with another."""
 
     def scalar(value: Any) -> Any:
         try:
@@ -308,7 +308,7 @@ def _timestamp(unfit: str, digits: str, unit: int | None) -> Convert:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """A type of single values as DDL has it."""
+    """The DDL of a type of single values."""
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     return "TIMESTAMP" if pa.types.is_timestamp(kind) else _NAMES[str(kind)]

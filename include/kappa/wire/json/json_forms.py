@@ -1,4 +1,4 @@
-"""The JSON form of each type, from Arrow: what reads topics (``docs/json.md``) reads it back without loss.
+"""The JSON form of each type, from Arrow; readers of topics (``docs/json.md``) read it back without loss.
 
 ====================  ==========================================================================================
 type                  form
@@ -28,17 +28,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Most rows that are Python objects at a time.
+#: Largest number of rows that are Python objects at a time.
 _CHUNK = 10_000
 #: Days from 0001-01-01 to 1970-01-01, and of 400 years, after which the calendar repeats.
 _FIRST, _CYCLE = 719_162, 146_097
 _DAY = 86_400_000_000
-#: First and last day, counted from 1970, of the years that have four digits.
+#: First and last day, counted from 1970, of years with four digits.
 _DAYS = (-_FIRST, 2_932_896)
 
 
 def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """These columns of each row, as objects that orjson takes and in their JSON form."""
+    """These columns of each row in their JSON form, as objects for orjson."""
     for batch in rows.select(list(columns)).to_batches(max_chunksize=_CHUNK):
         values = [json_forms(column) for column in batch.columns]
         for row in zip(*values, strict=True):
@@ -46,7 +46,7 @@ def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]
 
 
 def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as Python objects; of a column with a date or time that Python does not have, the JSON forms."""
+    """Rows as Python objects; columns with dates or times beyond Python's range have their JSON forms."""
     columns = {}
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         try:
@@ -111,7 +111,7 @@ def _has_strange(values: pa.Array) -> bool:
 
 
 def _lists(values: pa.Array, items: list[Any]) -> list[Any]:
-    """Lists of items that begin where the first list does."""
+    """Lists of items, which begin at the first list."""
     offsets = values.offsets.to_numpy() - values.offsets[0].as_py()
     spans = zip(values.is_valid().to_pylist(), offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     return [items[start:end] if ok else None for ok, start, end in spans]
@@ -142,12 +142,12 @@ def date_texts(values: pa.Array) -> pa.Array:
 
 
 def replaced(texts: pa.Array, where: pa.Array, others: Iterable[str]) -> pa.Array:
-    """Texts with others in some places; a null in ``where`` is not such a place."""
+    """Texts with replacements in some places; a null in ``where`` is not such a place."""
     return pc.replace_with_mask(texts, where.fill_null(False), pa.array(others, texts.type))
 
 
 def _texts(numbers: pa.Array, first: int, last: int, text: Callable[[int], str], kind: pa.DataType) -> pa.Array:
-    """Arrow's text of the numbers within the years of four digits, and ours of the others."""
+    """Arrow's text for numbers within years of four digits, and ours for the others."""
     is_near = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
     near = pc.if_else(is_near, numbers, pa.scalar(None, numbers.type))
     texts = near.cast(kind).cast(pa.large_string())
@@ -171,7 +171,7 @@ def _time(micros: int) -> str:
     return f"{_date(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
 
 
-#: Types whose values are not JSON as Arrow gives them.
+#: Types whose values from Arrow are not JSON.
 _FORMS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]]] = [
     (pa.types.is_timestamp, lambda values: list(time_texts(values).to_pylist())),
     (pa.types.is_date, lambda values: list(date_texts(values).to_pylist())),

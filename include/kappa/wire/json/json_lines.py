@@ -1,7 +1,7 @@
-"""JSON objects read by Arrow, many at a time: exactly the rows that the converter gives, or left to it.
+"""JSON objects read by Arrow, many at a time: the rows are exactly those of the converter, or are left to it.
 
-Arrow takes more than JSON is, and reads some of it otherwise. Such values are found by their bytes and not shown to it;
-what it refuses, the converter decides. So no value's row depends on whether Arrow read it.
+Arrow accepts more than JSON, and reads some values differently. Such values are found by their bytes and not passed to
+it; values that it refuses are left to the converter. So no value's row depends on whether Arrow read it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ Places = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Rows = list[tuple[Places, pa.StructArray]]
 
-#: Most bytes that are parsed at a time.
+#: Largest number of bytes that are parsed at a time.
 _BYTES = 64 << 20
 #: A block that Arrow refuses is read again in this many parts; the values of a small one are left to the converter.
 _PARTS, _SMALL = 8, 64
-#: Where fewer than half of this many values look as if Arrow could read them, the block is left unread.
+#: If Arrow could probably read fewer than half of this many values, the block is left to the converter.
 _SAMPLE = 32
-#: After this many times its size in values read again, the rest of a block is left.
+#: After repeated reads of this many times its size, the rest of a block is left to the converter.
 _PATIENCE = 3
-#: What Arrow takes for numbers, and JSON does not; they may also be within texts.
+#: Words that Arrow accepts as numbers and JSON does not; they may also be within texts.
 _NO_NUMBERS = (b"NaN", b"Inf")
-#: A power of ten that Arrow may look up past the end of its table: the process ends, or the number is wrong. A text may
-#: be such a number too, and its letters escaped.
+#: A power of ten that Arrow may look up beyond the end of its table, which ends the process or gives a wrong number. A
+#: text may also be such a number, with escaped letters.
 _POWER = re.compile(rb'[":,\[ \t\r\n][+-]?[0-9.]+[eE][+-]?[0-9]{2,}[",\]} \t\r\n]')
 _ESCAPED = re.compile(rb"\\u00(?:3[0-9]|2[bdeBDE]|[46]5)")
-#: Bytes that are looked through at a time, so that they stay in the processor's cache; and how many of the next.
+#: Number of bytes that are searched at a time, so that they stay in the processor's cache; and of the overlap with the
+#: next.
 _CHUNK, _OVERLAP = 1 << 17, 4
-#: Decimal digits that always fit a number of 128 bits. Arrow multiplies by ten to the scale before it looks at the
-#: size: with more digits the product wraps around.
+#: Decimal digits that always fit a number of 128 bits. Arrow multiplies by ten to the scale before it checks the size:
+#: with more digits the product overflows.
 _DIGITS = 38
 
 
@@ -54,9 +55,9 @@ class Plan:
 
     Attributes:
         kind: the declared columns.
-        schema: those that Arrow reads, as JSON has them: times, dates and bytes are texts.
-        shapes: which values Arrow accepts in each of those, as far as it is cheap to tell.
-        others: what reads each other column, from an object that orjson gave.
+        schema: the columns that Arrow reads, in their JSON types: times, dates and bytes are texts.
+        shapes: tests of the values that Arrow accepts in each of those, as far as they are cheap.
+        others: readers of each other column, from an object of orjson.
         has_decimal: whether Arrow reads decimals.
     """
 
@@ -69,7 +70,9 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan_of(kind: pa.StructType, timestamps: Timestamps) -> Plan | None:
-    """None where only the converter can read a column: Arrow has no such type, or orjson loses what a number is."""
+    """The plan for these columns; None if only the converter can read one: Arrow has no such type, or orjson loses the
+    exact number.
+    """
     written: list[pa.Field] = []
     others: dict[str, Read] = {}
     for field in kind:
@@ -94,12 +97,13 @@ def plan_of(kind: pa.StructType, timestamps: Timestamps) -> Plan | None:
 
 
 def bulk_rows(values: pa.BinaryArray, kind: pa.StructType, timestamps: Timestamps) -> tuple[pa.StructArray, Mask]:
-    """A row for each value that Arrow reads, null for the others; and which are left to the converter, nulls not.
+    """A row for each value that Arrow reads, null for the others; and the values, except nulls, that are left to the
+    converter.
 
     Args:
         values: bytes of any content.
         kind: the declared columns.
-        timestamps: what numbers are in columns of TIMESTAMP.
+        timestamps: meaning of numbers in TIMESTAMP columns.
     """
     is_left = values.is_valid().to_numpy(zero_copy_only=False).copy()
     plan = plan_of(kind, timestamps)
@@ -133,7 +137,7 @@ def _portions(places: Places, values: pa.BinaryArray) -> Iterator[tuple[Places, 
 
 
 def _read_in_parts(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows:
-    """The rows of those parts of a block that can be read; the converter reads the others."""
+    """The rows of the parts of a block that can be read; the converter reads the others."""
     parts = _read(places, values, plan)
     if parts is not None:
         return parts
@@ -163,7 +167,7 @@ def _read_in_parts(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows:
 
 
 def _fits(value: bytes, plan: Plan) -> bool:
-    """Whether Arrow can probably read a value: one look at it spares a second reading of the values around it."""
+    """Whether Arrow can probably read a value: this check saves a second reading of the values around it."""
     try:
         content = orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -172,7 +176,7 @@ def _fits(value: bytes, plan: Plan) -> bool:
 
 
 def _read(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows | None:
-    """The rows of all values, except those with a text that is not of its column; None where Arrow refuses one."""
+    """The rows of all values, except those with a text that does not fit its column; None if Arrow refuses one."""
     if not len(values):
         return []
     lines = pc.binary_join_element_wise(values, b"", b"\n")
@@ -183,12 +187,13 @@ def _read(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows | None:
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
             parse_options=pyarrow.json.ParseOptions(explicit_schema=plan.schema, unexpected_field_behavior="ignore"),
         )
-        # A value begins with a brace and ends with one, by what was left before, and holds at least one object or is an
-        # error: a brace that ends one value is followed by one that begins the next, which no object and no list
-        # allows, and within a text a line break is an error. So with as many rows as values each value is one object.
+        # By the filter before, a value begins and ends with a brace. It has at least one object or is an error: the
+        # brace that ends one value is followed by the brace that begins the next, which neither objects nor lists
+        # allow, and a line break within a text is an error. So if there are as many rows as values, each value is one
+        # object.
         if table.num_rows != len(values):
             return None
-        table.validate(full=True)  # Arrow lets a decimal grow past its precision when it adds the zeros of its scale
+        table.validate(full=True)  # Arrow lets a decimal exceed its precision when it adds the zeros of its scale
         columns = [_column(table, field, values, plan) for field in plan.kind]
     except (pa.ArrowInvalid, json_texts.UndecidedError):
         return None
@@ -201,7 +206,7 @@ def _read(places: Places, values: pa.BinaryArray, plan: Plan) -> Rows | None:
 
 
 def _column(table: pa.Table, field: pa.Field, values: pa.BinaryArray, plan: Plan) -> tuple[pa.Array, Mask | None]:
-    """A column, and which of its values are good; None where all are."""
+    """A column, and which of its values are good; None if all are."""
     if field.name not in plan.others:
         return json_texts.restored(table[field.name].combine_chunks(), field.type)
     read = plan.others[field.name]
@@ -217,7 +222,7 @@ def _column(table: pa.Table, field: pa.Field, values: pa.BinaryArray, plan: Plan
 
 
 def _clean(values: pa.BinaryArray, plan: Plan) -> Mask:
-    """Which values Arrow may see, by their bytes. Usually all, which has to be quick."""
+    """The values that Arrow may see, by their bytes. Usually these are all, which must be fast."""
     is_clean = _mask(pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}")))
     if not is_clean.all():
         others = np.flatnonzero(~is_clean)
@@ -233,7 +238,7 @@ def _clean(values: pa.BinaryArray, plan: Plan) -> Mask:
 
 
 def _suspects(values: pa.BinaryArray, plan: Plan) -> Places:
-    """Values that may hold what Arrow must not see."""
+    """Values that may contain something that Arrow must not see."""
     text = np.frombuffer(_bytes(values), dtype=np.uint8)
     if not len(text):
         return np.empty(0, dtype=np.int64)
@@ -255,14 +260,14 @@ def _suspects(values: pa.BinaryArray, plan: Plan) -> Places:
 
 
 def _numbers(text: Bytes) -> Places:
-    """Where NaN or Infinity is."""
+    """The places of NaN or Infinity."""
     nans = np.flatnonzero((text[1:-1] == ord("a")) & (text[2:] == ord("N")))
     infinities = np.flatnonzero((text[:-2] == ord("I")) & (text[2:] == ord("f")))
     return np.concatenate([nans[text[nans] == ord("N")], infinities[text[infinities + 1] == ord("n")]])
 
 
 def _powers(text: Bytes) -> Places:
-    """Where a number may have a power of ten, or a text of letters and digits looks so."""
+    """The places where a number, or a text that looks like one, may have a power of ten."""
     candidates: Places = np.flatnonzero(((text[1:-2] | 0x20) == ord("e")) & (text[:-3] - np.uint8(ord(".")) < 12))
     following = text[candidates + 2]
     is_digit = (following - np.uint8(ord("0")) < 10) & (text[candidates + 3] - np.uint8(ord("0")) < 10)
@@ -298,14 +303,14 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def _is_read(kind: pa.DataType, timestamps: Timestamps) -> bool:
-    """Whether Arrow reads single values of this type from JSON, or the texts that they are."""
+    """Whether Arrow reads single values of this type from JSON, or their texts."""
     if pa.types.is_decimal(kind):
         return bool(kind.precision + kind.scale <= _DIGITS)
     return not pa.types.is_map(kind) and (timestamps == "text" or not pa.types.is_timestamp(kind))
 
 
 def _written(kind: pa.DataType) -> pa.DataType:
-    """The type as which JSON has it, nulls allowed."""
+    """The type of its JSON form, nulls allowed."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _written(field.type)) for field in kind])
     if pa.types.is_list(kind):

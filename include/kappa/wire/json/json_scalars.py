@@ -1,7 +1,7 @@
-"""Numbers, dates, times and bytes from the texts that JSON has them as, by grammars of our own.
+"""Numbers, dates, times and bytes from their JSON texts, with our own grammars.
 
-No clock, no time zone but those that a text names by its offset, no arithmetic that grows with an exponent. What is not
-of the grammar, or lies outside of the type, raises a ``ValueError``. ``docs/json.md`` has each rule as a row.
+They use no clock, no time zone except offsets in the text, and no arithmetic that grows with an exponent. Text outside
+the grammar or outside the type raises a ``ValueError``. ``docs/json.md`` has each rule as a row.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 import struct
 from decimal import Decimal
 
-#: A JSON number whose digits are ASCII; of a text also with a plus sign, and with a point that begins or ends it.
+#: A JSON number with ASCII digits; in a text also with a plus sign, and with a point at the beginning or end.
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)([0-9]+))?", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
-#: Digits of the largest integer that a column holds, and of an exponent that any type could need.
+#: Digits of the largest integer in a column, and of the largest exponent that any type could need.
 _DIGITS, _EXPONENT = 19, 9
 _DATE = r"([+-]?)([0-9]{4,7})-([0-9]{1,2})-([0-9]{1,2})"
 _CLOCK = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]+))?)?)?"
@@ -26,7 +26,7 @@ _MICROS = 1_000_000
 _LEAST_MICROS, _MOST_MICROS = -(2**63), 2**63 - 1
 #: Largest offset from UTC, in seconds: Java's, and so Spark's.
 _FARTHEST = 18 * 3600
-#: What a text may say that a number of JSON cannot.
+#: Values that a text can express and a JSON number cannot.
 _NO_NUMBERS = {
     "NaN": float("nan"),
     **dict.fromkeys(("Infinity", "+Infinity", "INF", "+INF"), float("inf")),
@@ -35,7 +35,7 @@ _NO_NUMBERS = {
 
 
 def integer(text: str, bits: int) -> int:
-    """A whole number without a point and without an exponent."""
+    """A whole number without point or exponent."""
     if _INTEGER.fullmatch(text) is None or len(text.lstrip("-0")) > _DIGITS:
         raise ValueError("not an integer of the type")
     number = int(text)
@@ -45,7 +45,7 @@ def integer(text: str, bits: int) -> int:
 
 
 def unscaled(text: str, precision: int, scale: int) -> int:
-    """The digits of a decimal at a scale, rounded half up; in time that depends on the number of digits alone."""
+    """The digits of a decimal at a scale, rounded half up; the time depends on the number of digits alone."""
     sign, digits, point = _parts(text)
     shift = point + scale
     if not digits:
@@ -77,11 +77,11 @@ def double(text: str) -> float:
 
 
 def single(text: str) -> float:
-    """The nearest float of 32 bits of a JSON number, by one rounding."""
+    """The nearest 32-bit float of a JSON number, by one rounding."""
     number = double(text)
     bits = struct.unpack("<q", struct.pack("<d", number))[0]
     if bits & 0x1FFF_FFFF == 0x1000_0000 and (exact := Decimal(text)) != (near := Decimal(number)):
-        # Halfway between two floats only since it was rounded to a double: one step to the side where it lies.
+        # Halfway between two floats only because it was rounded to a double: move one step towards the real number.
         away = (exact > near) == (number > 0)
         number = struct.unpack("<d", struct.pack("<q", bits + (1 if away else -1)))[0]
     try:
@@ -99,7 +99,9 @@ def no_number(text: str) -> float:
 
 
 def days(text: str) -> int:
-    """Days from 1970-01-01 to a date, in the Gregorian calendar at all times; a time after it is checked, not used."""
+    """Days from 1970-01-01 to a date, in the Gregorian calendar at all times; a time after the date is checked but not
+    used.
+    """
     number = _days(_time(text)[0])
     if not -(2**31) <= number < 2**31:
         raise ValueError("out of range")
@@ -118,11 +120,11 @@ def micros(text: str) -> int:
 
 
 def epoch_micros(text: str, unit: int) -> int:
-    """Microseconds of a number that counts since 1970-01-01T00:00Z; what is smaller is cut off, towards the past.
+    """Microseconds of a number that counts since 1970-01-01T00:00Z; smaller parts are cut off, towards the past.
 
     Args:
         text: the number.
-        unit: microseconds of one.
+        unit: microseconds per unit.
     """
     sign, digits, point = _parts(text)
     point += {1: 0, 1000: 3, _MICROS: 6}[unit]
@@ -143,7 +145,7 @@ def content(text: str) -> bytes:
 
 
 def _parts(text: str) -> tuple[str, str, int]:
-    """The sign, the digits without leading zeros, and the power of ten by which they are multiplied."""
+    """The sign, the digits without leading zeros, and the power of ten that multiplies them."""
     parts = _NUMBER.fullmatch(text)
     if parts is None:
         raise ValueError("not a number")
@@ -152,7 +154,7 @@ def _parts(text: str) -> tuple[str, str, int]:
         raise ValueError("not a number")
     digits, power = (whole + fraction).lstrip("0"), power.lstrip("0")
     if len(power) > _EXPONENT:
-        # Farther away than any digits could bring back: a value is at most 2 GB.
+        # Further than any digits could compensate: a value is at most 2 GB.
         power = "9" * (_EXPONENT + 3)
     point = int(power or "0") * (-1 if direction == "-" else 1)
     return sign, digits, point - len(fraction)
@@ -174,7 +176,7 @@ def _days(parts: re.Match[str]) -> int:
     years, months, dates = int(sign + year), int(month), int(day)
     if not 1 <= months <= 12 or not 1 <= dates <= _DAYS[months - 1] - (months == 2 and not _leap(years)):
         raise ValueError("no day of the calendar")
-    # Days of a year that begins in March, so that the leap day is its last; after "days_from_civil" by H. Hinnant.
+    # Days of a year that begins in March, so that the leap day is its last day; after "days_from_civil" by H. Hinnant.
     years -= months <= 2
     cycle, of_cycle = divmod(years, 400)
     of_year = (153 * (months + (-3 if months > 2 else 9)) + 2) // 5 + dates - 1

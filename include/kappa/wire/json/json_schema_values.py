@@ -1,6 +1,6 @@
 """JSON values in Confluent's wire format: zero, four bytes of the id of a JSON Schema, the JSON.
 
-The JSON is read as that of a plain source: the declared columns say what a value has to be, and not its schema. An id
+The JSON is read like that of a plain source: the declared columns decide what a value must be, not its schema. An id
 that the registry does not know, or that is of another language, makes a dead letter, as in Avro.
 """
 
@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
 from kappa.wire import avro
 
-#: Reasons of dead letters. None of them holds a part of a value's content.
+#: Reasons of dead letters. None of them contains a part of a value.
 NOT_JSON_SCHEMA = "schema {} is {}, not JSON Schema"
-#: Of a source that is read as JSON, where its topic has values in the wire format.
+#: Reason for a source that is read as plain JSON, if its topic has values in the wire format.
 WIRE_FORMAT = "the value begins with zero and the id of a schema: format='{}' reads it"
 
 _HEADER = 5
@@ -29,12 +29,12 @@ DecodeJson = Callable[[pa.BinaryArray], "tuple[pa.StructArray, pa.StringArray]"]
 def decoded(
     values: pa.BinaryArray, schemas: WriterSchemas, decode: DecodeJson
 ) -> tuple[pa.StructArray, pa.StringArray]:
-    """A row for each value, and why it is a dead letter; rows of those, and of nulls, are null.
+    """A row for each value, and the reason if it is a dead letter; rows of dead letters and of nulls are null.
 
     Args:
-        values: wire format.
-        schemas: those that are known. A value of another id gets the reason ``unresolved schema <id>``.
-        decode: reads JSON.
+        values: values in wire format.
+        schemas: the known schemas. A value of another id gets the reason ``unresolved schema <id>``.
+        decode: the decoder of JSON.
     """
     heads = pc.binary_slice(values, 0, _HEADER).dictionary_encode()
     reasons = pa.array([_reason(head, schemas) for head in heads.dictionary.to_pylist()], pa.string())
@@ -49,7 +49,7 @@ def decoded(
 
 
 def hinted(values: pa.BinaryArray, reasons: pa.StringArray) -> pa.StringArray:
-    """Reasons of a source of plain JSON; those of values in the wire format say which format reads them."""
+    """Reasons of a source of plain JSON; those of values in the wire format name the format that reads them."""
     if reasons.null_count == len(reasons):
         return reasons
     is_wire = pc.and_(pc.is_valid(reasons), pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(b"\0", pa.binary())))

@@ -1,7 +1,8 @@
-"""What orjson makes of a value, beside a type: whether Arrow may read it, and what of it is right as it is.
+"""The result of orjson for a value, compared with a type: whether Arrow may read it, and which parts are right as they
+are.
 
-orjson is quick, and loses what a number was written as. So it decides nothing: what is not plainly right is left to the
-converter.
+orjson is fast, but loses the written form of numbers. So it decides nothing: a value that is not clearly right is left
+to the converter.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,30}(?:\.[0-9]{1,30})?", re.ASCII)
 
 
 def shape_of(kind: pa.DataType) -> Shape:
-    """Whether a part, or null, may be of a type that Arrow reads."""
+    """A test whether a part, or null, may have a type that Arrow reads."""
     if pa.types.is_struct(kind):
         fields = [(field.name, shape_of(field.type)) for field in kind]
         return lambda part: part is None or (type(part) is dict and all(fits(part.get(name)) for name, fits in fields))
@@ -55,7 +56,9 @@ def _decimal_shape(kind: pa.DataType) -> Shape:
 
 @lru_cache(maxsize=64)
 def reading(kind: pa.DataType) -> Read | None:
-    """A reader that takes a part of this type as is, or raises ``UndecidedError``; None where orjson loses content."""
+    """A reader that accepts a part of this type as it is, or raises ``UndecidedError``; None if orjson loses
+    content.
+    """
     if pa.types.is_map(kind):
         return _map(kind)
     if pa.types.is_list(kind):

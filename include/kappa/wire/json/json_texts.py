@@ -1,4 +1,4 @@
-"""Columns as Arrow reads them from JSON, made what they are declared as: texts into times, dates and bytes."""
+"""Columns that Arrow read from JSON, converted to their declared types: texts to times, dates and bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kappa.wire.json import json_scalars
 
 Mask = npt.NDArray[np.bool_]
 
-#: Texts that Arrow casts as our grammar has it.
+#: Texts that Arrow casts like our grammar.
 _TIMES = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z?$"
 _DATES = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 
@@ -24,10 +24,10 @@ class UndecidedError(Exception):
 
 
 def restored(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None]:
-    """A column of its declared type, and which of its values are good; None where all are.
+    """A column of its declared type, and which of its values are good; None if all are.
 
     Raises:
-        UndecidedError: a part of a value is not of its type; which one is not known.
+        UndecidedError: a part of some value does not have its type.
     """
     if pa.types.is_struct(kind) or pa.types.is_list(kind):
         return _nested(values, kind), None
@@ -38,7 +38,7 @@ def restored(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None
     if pa.types.is_binary(kind):
         return _cells(values, kind, None, json_scalars.content)
     if pa.types.is_floating(kind) and not pc.all(pc.is_finite(values), min_count=0).as_py():
-        raise UndecidedError  # a number that is out of range is none for the converter
+        raise UndecidedError  # the converter does not accept a number out of range either
     return values, None
 
 
@@ -65,7 +65,7 @@ def _whole(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, None]:
 def _cells(
     values: pa.Array, kind: pa.DataType, cast: pa.Array | None, number: Callable[[str], Any]
 ) -> tuple[pa.Array, Mask | None]:
-    """The texts as Arrow casts them; where it does not take all of them, one by one."""
+    """The texts cast by Arrow, or one by one if it does not accept all of them."""
     if cast is not None:
         return cast, None
     cells: list[Any] = []

@@ -1,6 +1,6 @@
-"""JSON values decoded into the declared columns: by Arrow in bulk, and by the converter where Arrow may not decide.
+"""JSON values decoded into the declared columns: by Arrow in bulk, and by the converter if Arrow may not decide.
 
-:mod:`kappa.wire.json.json_converter` defines the row of each value, ``docs/json.md`` says it. What becomes of a
+:mod:`kappa.wire.json.json_converter` defines the row of each value, and ``docs/json.md`` describes it. The result for a
 value never depends on the values beside it.
 """
 
@@ -24,7 +24,7 @@ def decoded(
     Args:
         values: bytes of any content.
         kind: the declared columns, all nullable. ``NOT NULL`` within a STRUCT is checked here.
-        timestamps: what numbers, and texts of digits, are in columns of TIMESTAMP.
+        timestamps: meaning of numbers, and of texts of digits, in TIMESTAMP columns.
     """
     reasons: list[str | None] = [None] * len(values)
     rows, is_left = bulk_rows(values, kind, timestamps)
@@ -39,7 +39,8 @@ def decoded(
 def built(
     values: pa.BinaryArray, kind: pa.StructType, row_of: Callable[[bytes], Any]
 ) -> tuple[pa.StructArray, pa.StringArray]:
-    """A row for each value by a function of it alone, and why it is a dead letter; rows of those and of nulls are null.
+    """A row for each value by a function of it alone, and the reason if it is a dead letter; rows of dead letters and
+    of nulls are null.
 
     Args:
         values: bytes of any content.
@@ -61,7 +62,7 @@ def _built(
         except UnfitError as error:
             rows.append(None)
             reasons[place] = str(error)
-        except Exception:  # whatever hostile bytes raise, they are the fault of this value alone
+        except Exception:  # any error that hostile bytes cause concerns this value alone
             rows.append(None)
             reasons[place] = NOT_JSON
     return _array(rows, kind, places, reasons)
@@ -70,7 +71,7 @@ def _built(
 def _array(rows: list[Any], kind: pa.StructType, places: Any, reasons: list[str | None]) -> pa.StructArray:
     try:
         return pa.array(rows, kind)
-    except Exception:  # one of them is none of Arrow's: it is sought
+    except Exception:  # Arrow refuses one of them: search for it
         for number, row in enumerate(rows):
             try:
                 pa.array([row], kind)
@@ -80,7 +81,7 @@ def _array(rows: list[Any], kind: pa.StructType, places: Any, reasons: list[str 
 
 
 def _merged(rows: pa.StructArray, others: pa.StructArray, is_other: Mask) -> pa.StructArray:
-    """Rows with others in their places."""
+    """Rows with others in some places."""
     if is_other.all():
         return others
     place = np.where(is_other, len(rows) + np.cumsum(is_other) - 1, np.arange(len(rows)))
