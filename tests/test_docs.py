@@ -215,12 +215,15 @@ def test_every_module_named_by_a_page_exists(page: Path) -> None:
         places = [ROOT.joinpath("include", *parts[:size]) for size in range(len(parts), 0, -1)]
         module = next((place for place in places if place.with_suffix(".py").is_file() or place.is_dir()), None)
         last = parts[-1]
-        is_there = module is not None and (
-            module.name == last or re.search(rf"\b{last}\b", module.with_suffix(".py").read_text())
-        )
+        is_there = module is not None and (module.name == last or re.search(rf"\b{last}\b", source(module)))
         if not is_there:
             wrong.append(name)
     assert not wrong
+
+
+def source(module: Path) -> str:
+    """Text of a module, or of a package's own file."""
+    return (module / "__init__.py" if module.is_dir() else module.with_suffix(".py")).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

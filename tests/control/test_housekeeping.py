@@ -18,7 +18,7 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.control.removals.leftovers import Inventory
+from kappa.control.removals.leftovers import Inventory, Present
 from kappa.control.removals.orphans import GRACE, find, remove, topics_of
 from kappa.driver.processes.launcher import log_file
 from kappa.names import EpochPaths, code_file, plan_file, query_checkpoints
@@ -72,6 +72,11 @@ def config(tmp_path: Path, lake: Path) -> Config:
     return Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
 
 
+def present(after: timedelta = timedelta(0)) -> Present:
+    """The time after a while."""
+    return Present(host=clock.now() + after, lake=clock.now() + after)
+
+
 def look(
     config: Config,
     *names: str,
@@ -84,7 +89,7 @@ def look(
     kinds = [("topic" if name.count(".") > 3 else "group", name) for name in names]
     lake = epochs.lake_id() if records else ""
     owner = lake if maker == "this" else maker
-    return find(config, kinds, records, lambda _: last_sender, lambda *_: owner, lake, clock.now() + after)
+    return find(config, kinds, records, lambda _: last_sender, lambda *_: owner, lake, present(after))
 
 
 def paths(config: Config, number: int, topology: str = "a.b") -> EpochPaths:
@@ -305,7 +310,7 @@ def test_what_was_found_is_removed_nothing_else_and_again_there_is_nothing(confi
     before = files(config)
     everything(config)
     inventory = look(config, after=OLD)
-    now = clock.now() + OLD
+    now = present(OLD)
     assert set(remove(config, inventory.leftovers, now)) == set(inventory.leftovers)
     left = files(config) - before
     assert len(left) == 4 * len(CURRENT)
@@ -417,7 +422,7 @@ def test_a_second_run_that_nobody_came_back_for_goes_and_one_that_is_worked_on_s
             os.utime(path, (0, 0))
     old = [i for i in look(config).leftovers if i.kind == "recomputation"]
     assert [i.name for i in old] == [left[6].lake, left[7].lake]
-    remove(config, old, clock.now())
+    remove(config, old, present())
     assert not any(Path(run.lake).exists() for run in left.values())
     assert Path(paths(config, 6).root).exists()
 

@@ -110,6 +110,13 @@ def test_what_is_missing_is_nothing(place: Place) -> None:
     assert place.store.discard(path, clock.now())
 
 
+def test_nothing_is_below_a_file(place: Place) -> None:
+    put(place, "file")
+    path = place.file("file/below")
+    assert (place.store.get(path), place.store.head(path)) == (None, None)
+    assert (place.names("file/below"), place.store.folders(place.file("file"))) == ([], [])
+
+
 # A file in pieces
 
 
@@ -183,13 +190,14 @@ def test_the_footer_of_a_parquet_file_on_s3_takes_one_look_and_one_range(remote:
 # A file that must not be there
 
 
-def test_a_file_is_created_once(place: Place) -> None:
-    path = place.file("file")
-    assert place.store.create(path, b"one")
-    assert place.store.create(path, b"one"), "it holds this content"
-    assert not place.store.create(path, b"other")
+@pytest.mark.parametrize("size", [3, 6 << 20], ids=["small", "large"])
+def test_a_file_is_created_once(place: Place, size: int) -> None:
+    path, content, other = place.file("file"), bytes(size), b"1" * size
+    assert place.store.create(path, content)
+    assert place.store.create(path, content), "it holds this content"
+    assert not place.store.create(path, other)
     assert not place.store.create(path, b"")
-    assert place.store.get(path) == b"one"
+    assert place.store.get(path) == content
     assert place.names() == ["file"]
 
 
@@ -287,31 +295,32 @@ def test_what_was_written_before_a_time_is_discarded(place: Place) -> None:
     assert place.names() == []
 
 
-def test_a_refreshed_file_is_not_old(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refreshed_file_has_its_content_and_is_not_old(place: Place) -> None:
     path, present = place.file("file"), clock.now()
-    place.store.refresh(path, b"one")
-    assert place.store.get(path) == b"one", "it was not there"
-    if place.folder.startswith("/"):
-        os.utime(path, (0, 0))
-    else:  # the store's own clock has no hands
-        monkeypatch.setattr(clock, "now", lambda: present + timedelta(days=1))
-    place.store.refresh(path, b"one")
-    assert not place.store.discard(path, present - SECOND)
-    assert place.names() == ["file"]
+    for _ in range(2):
+        place.store.refresh(path, b"one")
+        assert place.store.get(path) == b"one"
+        assert not place.store.discard(path, present - SECOND)
+        assert place.names() == ["file"]
+        if place.folder.startswith("/"):  # the clock of S3 has no hands
+            os.utime(path, (0, 0))
 
 
-def test_a_fresh_file_on_s3_is_not_written_again_within_an_hour(
-    remote: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = remote.file("file")
-    remote.store.put(path, b"one")
-    head = remote.store.head(path)
+def test_a_file_on_s3_is_refreshed_by_one_request(remote: Place, proxy: Proxy) -> None:
+    remote.store.put(remote.file("file"), b"one")
+    before = len(proxy.requests)
+    remote.store.refresh(remote.file("file"), b"one")
+    assert proxy.counts(before) == {"PUT": 1}
+
+
+def test_the_present_of_a_store_is_that_of_the_files_that_are_written_at_it(place: Place) -> None:
+    before = place.store.now(place.folder)
+    place.store.put(place.file("file"), b"one")
+    after = place.store.now(place.folder)
+    head = place.store.head(place.file("file"))
     assert head is not None
-    for age, requests in ((timedelta(hours=1), {"HEAD": 1}), (timedelta(hours=1) + SECOND, {"HEAD": 1, "PUT": 1})):
-        monkeypatch.setattr(clock, "now", lambda age=age: head.modified + age)
-        before = len(proxy.requests)
-        remote.store.refresh(path, b"one")
-        assert proxy.counts(before) == requests
+    assert (before.tzinfo, after.tzinfo) == (UTC, UTC)
+    assert before - SECOND <= head.modified <= after + SECOND, "S3 says whole seconds"
 
 
 # What differs

@@ -337,17 +337,15 @@ def rig(base: Path, kafka: Broker, topic: str, *, kind: type[AnyRig] = Rig, **se
     """A rig, or one of a kind that can do more, version 1 deployed; its drivers are ended afterwards."""
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
+    quick = {"trigger_seconds": 0.1, "heartbeat_seconds": 0.5, "delete_after_hours": 0.0}
     config = Config(
-        lake=str(base / "lake"),
         bootstrap_servers=kafka.bootstrap_servers,
         topologies=topologies,
         home=base / "home",
         cache=Path.home() / ".cache" / "kappa",
         spark_master="local[2]",
         spark_conf=QUICK_JVM,
-        trigger_seconds=0.1,
-        heartbeat_seconds=0.5,
-        **{"delete_after_hours": 0.0, **settings},
+        **{"lake": str(base / "lake"), **quick, **settings},
     )
     new_rig = kind(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
     new_rig.deploy(1)

@@ -336,6 +336,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are written one after the other
     proxy: Proxy
 
     def setup(self) -> None:

@@ -72,18 +72,24 @@ class SparkProcess:
 
 
 @contextlib.contextmanager
-def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[str, str]) -> Iterator[SparkProcess]:
+def spark_on(
+    lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[str, str], *, file: Path | None = None
+) -> Iterator[SparkProcess]:
     """Within, Spark runs.
 
     Args:
         lake: URL of the lake.
-        options: how to reach it; they are in no command line.
+        options: how to reach it, unless a file says so; they are in no command line.
         folder: home of the process, and its log.
         conf: further settings of Spark.
+        file: the client file that has the options; None for none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    environ |= {name.upper(): value for name, value in options.items()}
+    if file is None:
+        environ |= {name.upper(): value for name, value in options.items()}
+    else:
+        environ["KAPPA_LAKE_CLIENT_FILE"] = str(file)
     environ |= {"KAPPA_HOME": str(folder), "KAPPA_LAKE": lake, "KAPPA_SPARK_MASTER": "local[1]"}
     path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     with (folder / "spark.log").open("w") as log:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
@@ -106,6 +107,12 @@ def write(
             write_deltalake(
                 table, rows, mode="overwrite", schema_mode=schema_mode, predicate=predicate, commit_properties=commit
             )
+
+
+def path_of(table: DeltaTable) -> str:
+    """The path of an open table, as it was given."""
+    uri = table.table_uri.rstrip("/")
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
 
 
 def storage_options(path: str) -> dict[str, str] | None:

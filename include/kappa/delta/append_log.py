@@ -269,19 +269,19 @@ class AppendLog:
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
 
-        table = open_table(self.path)
         try:
             with answers(self.path):
+                table = open_table(self.path)
                 table.optimize.compact(
                     target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
                 )
-            # Before the files that were merged can go.
-            sync_commits(self.path, range(table.version(), table.version() + 1))
-            self._merges += 1
-            if self._merges % VACUUM_AFTER == 0:
-                self._vacuum(table)
-        except CommitFailedError:
-            return  # an append came in between; the next one compacts
+                # Before the files that were merged can go.
+                sync_commits(self.path, range(table.version(), table.version() + 1))
+                self._merges += 1
+                if self._merges % VACUUM_AFTER == 0:
+                    self._vacuum(table)
+        except (CommitFailedError, LakeUnreachableError):
+            return  # an append came in between, or nothing answers: the next one compacts
 
     def _vacuum(self, table: DeltaTable) -> None:
         """Remove files that the log dropped long ago, and those that a dead writer left without a commit.

@@ -33,6 +33,18 @@ def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
     return None if content is None else [json.loads(line) for line in content.decode().splitlines() if line]
 
 
+def messages(path: str, version: int) -> Iterator[str]:
+    """What the commits of a table say of themselves, from a version back to the first that is gone.
+
+    ``deltalake`` has the same as the history of a table, and stops all threads of the process while it reads it.
+    """
+    for number in range(version, -1, -1):
+        actions = actions_of(path, number)
+        if actions is None:
+            return
+        yield next((str(one["commitInfo"].get("userMetadata") or "") for one in actions if "commitInfo" in one), "")
+
+
 def may_have_moved(path: str, version: int) -> bool:
     """Whether a Delta table may have got a commit since a version, by two names in its log: opening it takes longer.
 

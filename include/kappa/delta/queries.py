@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 from kappa.delta.access import open_table
@@ -50,8 +50,8 @@ def rows_in_order(
     if is_ordered:
         sql += f" ORDER BY {_listed(order)}"
     held = schema.empty_table()
-    for batch in _builder({"t": table}).execute(sql):
-        chunk = pa.Table.from_batches([pa.record_batch(batch)]).cast(schema)
+    for batch in execute(sql, {"t": table}):
+        chunk = pa.Table.from_batches([batch]).cast(schema)
         for start in range(0, chunk.num_rows, rows):
             part = pa.concat_tables([held, chunk.slice(start, rows)])
             last = _last_run(part, order) if is_ordered else 0
@@ -203,8 +203,8 @@ def chunks(
     relations, source = _source(open_table(path, version=delta_version), over)
     batches: list[pa.RecordBatch] = []
     sql = f"SELECT {_listed(columns)} FROM {source}" + (f" WHERE {where}" if where else "")
-    for batch in _builder(relations).execute(sql):
-        batches.append(pa.record_batch(batch))
+    for batch in execute(sql, relations):
+        batches.append(batch)
         if sum(b.num_rows for b in batches) >= rows:
             yield pa.Table.from_batches(batches)
             batches = []
@@ -235,12 +235,12 @@ def batches(
     relations, source = _source(table, over)
     sql = f"SELECT {_listed(schema.names) or '1'} FROM {source}" + (f" WHERE {where}" if where else "")
     sql += f" LIMIT {limit}" if limit is not None else ""
-    stream = _builder(relations).execute(sql)
+    stream = execute(sql, relations)
     first = next(stream, None)
 
     def rest() -> Iterator[pa.RecordBatch]:
         for batch in chain([] if first is None else [first], stream):
-            yield pa.record_batch(batch).cast(schema)
+            yield batch.cast(schema)
 
     return pa.RecordBatchReader.from_batches(schema, rest())
 
@@ -279,19 +279,22 @@ def relation(
     return f"(SELECT {_listed(names)} FROM {base})" if without else base
 
 
-def _builder(relations: Mapping[str, DeltaTable]) -> QueryBuilder:
+def execute(sql: str, relations: Mapping[str, DeltaTable]) -> pa.RecordBatchReader:
+    """Run a query of the engine of ``deltalake``; its rows come as they are read.
+
+    Arrow reads them: the engine's own reader stops all threads of the process while it computes, or waits for a store.
+    """
+    import pyarrow as pa
     from deltalake import QueryBuilder
 
     builder = QueryBuilder()
     for name, table in relations.items():
         builder.register(name, table)
-    return builder
+    return pa.RecordBatchReader.from_stream(builder.execute(sql))
 
 
 def _run(sql: str, **relations: DeltaTable) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table(_builder(relations).execute(sql).read_all())
+    return execute(sql, relations).read_all()
 
 
 def _cast(rows: pa.Table, table: DeltaTable) -> pa.Table:

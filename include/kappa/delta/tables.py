@@ -11,10 +11,11 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kappa.delta.access import create_table, is_table, open_table, write
-from kappa.delta.log_entries import entry_of
+from kappa.delta.access import create_table, is_table, open_table, path_of, write
+from kappa.delta.log_entries import entry_of, messages
 from kappa.delta.tail_table import TailTable, tail_of
 from kappa.errors import ConflictError, DisagreementError
 from kappa.store.address import is_remote
@@ -59,8 +60,8 @@ APP = "kappa.slice"
 #: ``userMetadata`` of a commit that removes the rows of a slice which was given up.
 SEALED = "kappa.seal"
 
-#: How many of the last commits are looked through for the one of a slice; then all that the log has.
-_LOOK_BACK = (16, None)
+#: How many commits are the last ones.
+_LAST_COMMITS = 16
 
 SEQ = Column(name="_seq", type="BIGINT", nullable=False, delta="long")
 DELETED = Column(name="_deleted", type="BOOLEAN", nullable=False, delta="boolean")
@@ -166,7 +167,7 @@ def is_written(path: str, seq: int) -> bool:
 def has_commit_of(path: str, user_metadata: str) -> bool:
     """Whether one of the last commits of a table was written with this user metadata."""
 
-    return any(entry.get("userMetadata") == user_metadata for entry in open_table(path).history(16))
+    return user_metadata in islice(messages(path, version(path)), _LAST_COMMITS)
 
 
 def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool:
@@ -384,12 +385,8 @@ def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltal
 
 def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
     """Whether a slice's commit names this plan: asked only after a crash, of one of the last commits."""
-    for limit in _LOOK_BACK:
-        messages = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
-        message = next((text for text in messages if text.startswith(_commit_message(seq, ""))), None)
-        if message is not None:
-            return message == _commit_message(seq, plan)
-    return False
+    of_slice = (text for text in messages(path_of(table), table.version()) if text.startswith(_commit_message(seq, "")))
+    return next(of_slice, None) == _commit_message(seq, plan)
 
 
 def _commit_message(seq: int, plan: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import threading
 import time
 import uuid
@@ -155,6 +156,7 @@ class TailTable:
             return
         store.delete(entry_of(self.path, version))
         store.delete(f"{self.path}/{name}")
+        self._looked = -math.inf  # the next look opens the table anew
         if not is_table(self.path):
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
         raise ConflictError(f"Other processes wrote to {self.path} long ago.", path=self.path)

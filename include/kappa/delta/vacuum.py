@@ -6,18 +6,20 @@ frozen in the middle and wakes up later removes nothing that a newer version nam
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from kappa import clock
 from kappa.delta import table_files, tables
 from kappa.delta.access import open_table
+from kappa.delta.log_entries import entry_of
 from kappa.faults import crash_point
+from kappa.store.address import is_remote
+from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyarrow import fs
 
 #: Number of files of a table after which they are merged.
 COMPACT_AFTER = 64
@@ -79,41 +81,47 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
     Returns:
         Number of files that were removed.
     """
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow import fs
-
-    table = open_table(path)
+    table, store = open_table(path), store_of(path)
     # In this order: a writer that takes over from here on knows only files of this version, of kept ones, and new ones.
     versions = sorted({*keep(), table.version()})
-    folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
     check()
-    _forget_log(table, folder, versions[0])
+    _forget_log(path, table, versions[0])
+    ages = ((_ABANDONED_HOURS, True, max(age, timedelta(hours=_ABANDONED_HOURS))), (0, False, age))
     unneeded = {
-        name
-        for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
+        name: least
+        for hours, is_full, least in ages
         for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=versions)
     }
     if not unneeded:
         return 0
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
-    oldest = time.time() - age.total_seconds()
+    now = _now(path, table)
     present = [
         file.path
-        for file in folder.get_file_info(fs.FileSelector(""))
-        if file.path in unneeded and file.mtime is not None and file.mtime.timestamp() <= oldest
+        for file in store.files(path)
+        if (name := file.path.removeprefix(f"{path}/")) in unneeded and file.modified <= now - unneeded[name]
     ]
     crash_point("vacuum.chosen")
-    for name in present:
+    for file in present:
         check()
-        folder.delete_file(name)
+        store.delete(file)
     return len(present)
 
 
-def _forget_log(table: DeltaTable, folder: fs.FileSystem, oldest: int) -> None:
+def _now(path: str, table: DeltaTable) -> datetime:
+    """The present by the clock of the files' ages, or a moment before: on an object store, that of the last commit."""
+    if is_remote(path):
+        entry = store_of(path).head(entry_of(path, table.version()))
+        return datetime.fromtimestamp(0, UTC) if entry is None else entry.modified
+    return clock.now()
+
+
+def _forget_log(path: str, table: DeltaTable, oldest: int) -> None:
     """Remove old log entries, unless the oldest version that is kept is as old: it could not be opened without them."""
     if oldest < table.version():
-        written = folder.get_file_info(f"_delta_log/{oldest:020}.json").mtime
-        # An hour less than the log's: of entries that are nearly as old nothing is decided.
-        if written is None or time.time() - written.timestamp() >= (tables.LOG_HOURS - 1) * 3600:
+        entry = store_of(path).head(entry_of(path, oldest))
+        # An hour less than the log's: of entries that are nearly as old nothing is decided. By this host's clock, as
+        # `deltalake` decides: two clocks could disagree.
+        if entry is None or clock.now() - entry.modified >= timedelta(hours=tables.LOG_HOURS - 1):
             return
     table.cleanup_metadata()

@@ -54,10 +54,10 @@ class Merges:
         epoch, log, run = self._epoch, self._voice.log, self._engines.opened_run
         if run is None:
             return
+        if epoch.record().epoch(epoch.paths.epoch).stage.is_ended:  # its ledger may be gone
+            return
         state = epoch.ledger.state()
         if not state.commits or self._engines.is_spark_dead():
-            return
-        if epoch.record().epoch(epoch.paths.epoch).stage.is_ended:
             return
         self._looked = (state.commits[-1].seq, time.monotonic())
         try:

@@ -10,6 +10,7 @@ import json
 import secrets
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ from kappa.replay import stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: The writer of an epoch that is being removed.
+SEAL = "a removal"
 
 
 class Ledger:
@@ -107,6 +111,22 @@ class Ledger:
             if state.last != expected.last:
                 raise ConflictError(f"The ledger {self.path} moved while it was being claimed.", path=self.path)
             self._write(LedgerRow(kind="claim", seq=state.seq, writer=writer, at=clock.now(), code=code))
+
+    def seal(self) -> None:
+        """Take the epoch from every writer for good, before it is removed: a claim that no driver makes.
+
+        Idempotent. A driver that wakes up later can append nothing, also where no folder is missing.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
+            LakeUnreachableError: the storage does not answer.
+        """
+        while self.exists():
+            state = self.state()
+            if state.claim is not None and state.claim.writer == SEAL:
+                return
+            with suppress(ConflictError):  # a driver was first; it gets nothing after the next try
+                self.claim(SEAL, "", state)
 
     def append(self, row: LedgerRow) -> LedgerRow:
         """Append a row as the epoch's writer.

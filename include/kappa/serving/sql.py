@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta.access import open_table
-from kappa.delta.queries import quoted_name, relation
+from kappa.delta.queries import execute, quoted_name, relation
 from kappa.errors import KappaError, LakeUnreachableError, UnknownTableError, UsageError, first_line
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import record_of
@@ -200,28 +200,27 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
         LakeUnreachableError: files are not there any more.
     """
     import pyarrow as pa
-    from deltalake import QueryBuilder
 
-    builder, sources = QueryBuilder(), {}
+    relations, sources = {}, {}
     for number, (name, parts) in enumerate(contents.items()):
         base, changes = f"{checked.own}_{number}", f"{checked.own}_{number}_changes"
         table = open_table(parts.path, version=parts.version)
-        builder.register(base, table)
+        relations[base] = table
         over = changes_over(parts)
         if over is not None:
-            builder.register(changes, open_table(over.path, version=over.delta_version))
+            relations[changes] = open_table(over.path, version=over.delta_version)
         sources[name] = relation(table, over, parts.hidden, base=base, changes=changes)
     try:
-        results = builder.execute(checked.text(sources))
+        results = execute(checked.text(sources), relations)
         first = next(results, None)
     except Exception as error:  # the engine's own errors have no class of their own
         raise _ended(error, checked, contents) from error
-    schema = pa.schema([field.with_type(_plain(field.type)) for field in pa.schema(results.schema)])
+    schema = pa.schema([field.with_type(_plain(field.type)) for field in results.schema])
 
     def batches() -> Iterator[pa.RecordBatch]:
         batch = first
         while batch is not None:
-            yield pa.record_batch(batch).cast(schema)
+            yield batch.cast(schema)
             try:
                 batch = next(results, None)
             except Exception as error:

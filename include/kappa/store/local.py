@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from kappa import clock
 from kappa.store.store import StoredFile
 
 #: A new file's folder may be new, and so may those above it: from a topic's folder up to the lake.
 _NEW_FOLDERS = 3
+#: There is nothing of this name, or a file where its folder would be.
+_GONE = (FileNotFoundError, NotADirectoryError)
 
 
 class LocalStore:
@@ -24,14 +27,14 @@ class LocalStore:
         """See :class:`~kappa.store.store.Store`."""
         try:
             return Path(path).read_bytes()
-        except FileNotFoundError:
+        except _GONE:
             return None
 
     def head(self, path: str) -> StoredFile | None:
         """See :class:`~kappa.store.store.Store`."""
         try:
             stat = Path(path).stat()
-        except FileNotFoundError:
+        except _GONE:
             return None
         return StoredFile(path=path, size=stat.st_size, modified=datetime.fromtimestamp(stat.st_mtime, UTC))
 
@@ -82,6 +85,10 @@ class LocalStore:
         except FileNotFoundError:
             self.put(path, data, is_durable=True)
 
+    def now(self, folder: str) -> datetime:
+        """See :class:`~kappa.store.store.Store`. That of this host."""
+        return clock.now()
+
     def files(self, folder: str) -> Iterator[StoredFile]:
         """See :class:`~kappa.store.store.Store`. What goes during the walk is passed over."""
         for root, _, names in os.walk(folder, onerror=_raise_unless_gone):
@@ -95,7 +102,7 @@ class LocalStore:
         try:
             with os.scandir(folder) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir())
-        except (FileNotFoundError, NotADirectoryError):
+        except _GONE:
             return []
 
     def delete(self, path: str) -> None:
@@ -144,5 +151,5 @@ def _sync_folders(file: Path) -> None:
 
 
 def _raise_unless_gone(error: OSError) -> None:
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+    if not isinstance(error, _GONE):
         raise error

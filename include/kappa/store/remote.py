@@ -9,11 +9,10 @@ import errno
 import io
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
-from kappa import clock
 from kappa.errors import LakeUnreachableError
 from kappa.store.address import bucket_and_key
 from kappa.store.options import is_true, options_of, retries_of, with_environment
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 _RANGE_BYTES = 64 << 10
 #: How often an unclear answer to :meth:`ObjectStore.create` is settled by the same call again.
 _CREATIONS = 5
-#: A file of this age is written anew by :meth:`ObjectStore.refresh`: well before housekeeping may take it.
-_FRESH = timedelta(hours=1)
+#: Name of the object whose age is nothing.
+_CLOCK = "_now"
 #: The folder of a Delta table's log, which goes last: until then the table is whole, or in pieces that say so.
 _LOG = "/_delta_log/"
 
@@ -105,9 +104,17 @@ class ObjectStore:
 
     def refresh(self, path: str, data: bytes) -> None:
         """See :class:`~kappa.store.store.Store`."""
-        present = self.head(path)
-        if present is None or clock.now() - present.modified > _FRESH:
-            self.put(path, data)
+        self.put(path, data)  # its age by this host's clock says nothing, and another request for it saves none
+
+    def now(self, folder: str) -> datetime:
+        """See :class:`~kappa.store.store.Store`. Two requests: an empty object, and when it was written."""
+        path = f"{folder}/{_CLOCK}"
+        for _ in range(_CREATIONS):
+            self.put(path, b"")
+            file = self.head(path)
+            if file is not None:  # otherwise its folder was removed in between
+                return file.modified
+        raise LakeUnreachableError(f"{path} is written and then missing, {_CREATIONS} times.", path=path)
 
     def files(self, folder: str) -> Iterator[StoredFile]:
         """See :class:`~kappa.store.store.Store`."""

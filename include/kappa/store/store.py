@@ -75,6 +75,9 @@ class Store(Protocol):
     def refresh(self, path: str, data: bytes) -> None:
         """Give a file of this content a fresh age, so that housekeeping leaves it alone; written where it is gone."""
 
+    def now(self, folder: str) -> datetime:
+        """The present by the clock of :attr:`StoredFile.modified`. An object store has a file in the folder for it."""
+
     def files(self, folder: str) -> Iterator[StoredFile]:
         """All files below a folder, in no order."""
 

@@ -6,12 +6,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 
+from kappa import clock
 from kappa.config import Config
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.store.stores import store_of
 
 EPOCH_NAME = re.compile(r"e(\d{4,})")
 
@@ -32,6 +35,24 @@ class Leftover:
     name: str
     reason: str
     size_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    """The present: the age of a file is by the clock of where it is.
+
+    Attributes:
+        host: by this host's clock, for files below home.
+        lake: by the lake's.
+    """
+
+    host: datetime
+    lake: datetime
+
+    @classmethod
+    def of(cls, lake: str) -> Present:
+        """The present of this host and of a lake."""
+        return cls(host=clock.now(), lake=store_of(lake).now(lake))
 
 
 @dataclass(frozen=True, kw_only=True)

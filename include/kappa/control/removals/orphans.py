@@ -18,15 +18,17 @@ import psutil
 
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
-from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, is_at_work
-from kappa.errors import ConflictError
+from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, Present, is_at_work
+from kappa.errors import ConflictError, LakeUnreachableError, LedgerError, NewerFormatError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, code_file, epoch_word, plan_file, query_checkpoints
 from kappa.presence import heartbeat
 from kappa.record.epoch_record import TopologyRecord
+from kappa.record.ledger import Ledger
 from kappa.replay.stages import Stage
 from kappa.store.local import LocalStore
+from kappa.store.outages import is_outage
 from kappa.store.store import StoredFile
 from kappa.store.stores import store_of
 
@@ -43,7 +45,7 @@ def find(
     last_sender: Callable[[str], int | None],
     maker: Callable[[str, int], str | None],
     lake: str,
-    now: datetime,
+    now: Present,
 ) -> Inventory:
     """All leftovers and their lookalikes. Changes nothing.
 
@@ -53,6 +55,7 @@ def find(
         last_sender: see :class:`Judge`.
         maker: see there.
         lake: see there.
+        now: the present; ages are judged by it.
     """
     judge = Judge(config, records, last_sender, maker, lake)
     leftovers: list[Leftover] = []
@@ -76,7 +79,7 @@ def find(
     for file in _sorted_files(f"{config.home}/logs"):
         match = _LOG.fullmatch(file.name)
         fate = judge.fate(match[1], int(match[2])) if match else Fate(is_over=False)
-        if fate.is_over and _is_old([file], now):
+        if fate.is_over and _is_old([file], now.host):
             put("log", file.path, fate, file.size)
     leftovers += _checkpoints(config, records, now)
     leftovers += _recomputations(config, records, now)
@@ -86,7 +89,7 @@ def find(
 
 
 @act
-def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> Act[tuple[Leftover, ...]]:
+def remove(config: Config, leftovers: Iterable[Leftover], now: Present) -> Act[tuple[Leftover, ...]]:
     """Remove leftovers of a moment ago; returns those that were removed.
 
     Idempotent: what is gone already is passed over. A crash leaves some of it, which the next call finds.
@@ -107,9 +110,11 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> Act[
     def local(item: Leftover) -> None:
         store = store_of(item.name)
         if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
+            if item.kind == "epoch folder":
+                seal(f"{item.name}/ledger")
             store.delete_folder(item.name)
             removed.append(item)
-        elif store.discard(item.name, now - GRACE):
+        elif store.discard(item.name, (now.lake if item.kind in ("plan", "code") else now.host) - GRACE):
             removed.append(item)
 
     named = [item for item in items if item.kind == "topic"]
@@ -143,6 +148,22 @@ def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = (
     broker.delete_topics(name for name in named if name == paths.markers)
     if paths.name in broker.groups(paths.name):
         broker.delete_group(paths.name)
+
+
+def seal(ledger: str) -> None:
+    """Seal an epoch's ledger before its folder is removed, if there is one that can be read and written.
+
+    Raises:
+        LakeUnreachableError: the storage does not answer: a writer that wakes up could go on.
+        LakeRefusedError: it refuses.
+    """
+    try:
+        Ledger(ledger).seal()
+    except LakeUnreachableError as error:
+        if error.__cause__ is None or is_outage(error.__cause__):
+            raise
+    except (LedgerError, NewerFormatError, OSError):
+        return  # half removed or altered it takes no row of a driver either; on a full disk its removal makes room
 
 
 def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
@@ -190,7 +211,7 @@ def _epoch_folders(lake: str) -> Iterator[tuple[str, str, int]]:
                 yield f"{lake}/{topology}/{name}", topology, int(match[1])
 
 
-def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
+def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: Present) -> Iterator[Leftover]:
     """Query checkpoints of epochs that have no driver; one that starts makes a new one under another name."""
     for record in records.values():
         for epoch in record.epochs.values():
@@ -199,12 +220,12 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: dat
             starts = store_of(root).folders(root)
             if not starts or is_at_work(config, paths):
                 continue
-            beat = heartbeat.read(paths.heartbeat)
-            if beat is not None and now - beat.at < GRACE:
+            beaten = store_of(paths.heartbeat).head(paths.heartbeat)
+            if beaten is not None and not _is_old([beaten], now.lake):
                 continue
             for start in starts:
                 folder = f"{root}/{start}"
-                if _is_old(_with_folder(folder), now):
+                if _is_old(_with_folder(folder), now.host):
                     yield Leftover(
                         kind="query checkpoint",
                         name=folder,
@@ -213,7 +234,7 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: dat
                     )
 
 
-def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
+def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: Present) -> Iterator[Leftover]:
     """Runs that computed a range again and were killed. The next such run begins anew."""
     for record in records.values():
         for epoch in record.epochs.values():
@@ -227,7 +248,7 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
                 if name in backfill_folders:  # its rows wait for the live epoch's driver
                     continue
                 folder = f"{root}/{name}"
-                if not _is_old(_with_folder(folder), now):
+                if not _is_old(_with_folder(folder), now.lake):
                     continue
                 # A backfill has a process of its own, which beats in its folder; it may wait for hours for cores.
                 workers = (paths.recomputed(name), *([paths] if is_building else []))
@@ -241,7 +262,7 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
                     )
 
 
-def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
+def _files(config: Config, records: Mapping[str, TopologyRecord], now: Present) -> Iterator[Leftover]:
     """Plans and code that no epoch refers to, in the lake and below home."""
     codes = used_codes(config, records.values())
     plans = {
@@ -255,7 +276,7 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime)
         ("code", code_file(config.lake, "*"), codes),
     ):
         for file in _sorted_files(pattern.rpartition("/")[0]):
-            if not _is_old([file], now):
+            if not _is_old([file], now.lake):
                 continue
             if file.name.split(".")[0] not in used:
                 yield Leftover(kind=kind, name=file.path, reason="no epoch refers to it", size_bytes=file.size)
@@ -264,7 +285,7 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime)
     in_use = _running_from(config.home / "code")
     for folder in sorted(config.home.joinpath("code").glob("*")):
         of_folder = LocalStore().head(str(folder))
-        if folder.name not in codes | in_use and of_folder is not None and _is_old([of_folder], now):
+        if folder.name not in codes | in_use and of_folder is not None and _is_old([of_folder], now.host):
             yield Leftover(
                 kind="extracted code",
                 name=str(folder),
@@ -294,7 +315,7 @@ def _with_folder(folder: str) -> list[StoredFile]:
 
 
 def _is_old(files: Iterable[StoredFile], now: datetime) -> bool:
-    """Whether none of some files was written lately, by the store's clock."""
+    """Whether none of some files was written lately, by the clock of where they are."""
     return all(now - file.modified > GRACE for file in files)
 
 

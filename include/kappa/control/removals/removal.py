@@ -12,7 +12,7 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.control.plans.premise import Premise
 from kappa.control.removals import orphans
-from kappa.control.removals.leftovers import Inventory, Leftover
+from kappa.control.removals.leftovers import Inventory, Leftover, Present
 from kappa.driver.processes.process import driver_end
 from kappa.errors import IllegalTransitionError, MoveRefusedError
 from kappa.faults import crash_point
@@ -134,7 +134,7 @@ def _look(config: Config) -> tuple[Inventory, dict[str, TopologyRecord]]:
         records = {name: epochs.record(name) for name in epochs.topologies()}
         lake = epochs.lake_id() if records else ""
         now = clock.now()
-        inventory = orphans.find(config, names, records, last_sender, maker, lake, now)
+        inventory = orphans.find(config, names, records, last_sender, maker, lake, Present.of(config.lake))
         over = approval.expired(config, records.values(), now)
         return dataclasses.replace(inventory, leftovers=(*over, *inventory.leftovers)), records
 
@@ -154,7 +154,9 @@ def clean(config: Config, leftovers: Sequence[Leftover]) -> Act[tuple[Leftover, 
     items = [item for item in leftovers if (item.kind, item.name) in still]
     removed: list[Leftover] = []
     effects = [_giving_up(config, item, records, removed) for item in items if item.kind == approval.REJECTED]
-    others = orphans.remove.planned(config, (item for item in items if item.kind != approval.REJECTED), clock.now())
+    others = orphans.remove.planned(
+        config, (item for item in items if item.kind != approval.REJECTED), Present.of(config.lake)
+    )
     return Act(effects=(*effects, *others.effects), outcome=lambda: (*removed, *others.outcome()))
 
 
@@ -210,6 +212,12 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
 
     named = {"topology": record.topology, "epoch": epoch}
     return (
+        Effect(
+            what=f"seal the ledger of epoch {epoch} of {record.topology}, if there is one, against a driver that wakes "
+            "up late",
+            values=named,
+            make=unless_needed(lambda: orphans.seal(paths.ledger)),
+        ),
         Effect(
             what=f"delete the topics and the group of epoch {epoch} of {record.topology}, if this lake made them",
             values=named,

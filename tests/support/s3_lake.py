@@ -1,0 +1,146 @@
+"""A rig whose lake is on S3, what others read of that lake, and the requests that its drivers may need."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import obstore
+import orjson
+import pytest
+from deltalake import DeltaTable
+
+from kappa.config import Config
+from kappa.driver.processes import process
+from kappa.driver.processes.launcher import launch
+from kappa.kafka.broker import Broker
+from kappa.store import options
+from support.epochs import Place, content, place, read_messages
+from support.processes import Rig, rig
+from support.s3_proxy import Proxy
+from support.s3_server import S3Server, objects
+
+PREFIX = "lake"
+
+#: Most requests in a second of a live epoch without records, with the settings that users have.
+IDLE = {"HEAD": 2.4, "GET": 0.6, "PUT": 0.6, "LIST": 0.0, "DELETE": 0.0}
+#: Most requests of a small slice that merges nothing, with the heartbeats and looks at the record within it. Like those
+#: above a fifth more than measured; to open a table is to read every commit since its last checkpoint.
+SMALL_SLICE = {"HEAD": 40.0, "GET": 230.0, "PUT": 17.0, "LIST": 30.0, "DELETE": 0.0}
+
+#: Name of a commit of a small slice that merges -> the table that it is in, and which one of the slice's it is there.
+COMMITS = {
+    "plan": ("ledger", 1),
+    "dead letters": ("dead_letters", 1),
+    "output": ("outputs/moves", 1),
+    "changes": ("changes/balances", 1),
+    "effects": ("ledger", 2),
+    "table": ("tables/balances", 1),
+    "commit": ("ledger", 3),
+}
+
+
+@dataclass(kw_only=True)
+class S3Rig(Rig):
+    """A rig whose drivers reach the store through a proxy, while the test's own process goes there directly.
+
+    That process may not use its own proxy: `deltalake` holds Python's lock in some of its requests.
+
+    Attributes:
+        server: the store.
+        proxied: client file of the drivers.
+    """
+
+    server: S3Server | None = None
+    proxied: str = ""
+
+    @contextlib.contextmanager
+    def _launching(self, crash: str) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(process, "launch", self._launch)
+            with super()._launching(crash):
+                yield
+
+    def _launch(self, config: Config, topology: str, epoch: int, code: str) -> int:
+        try:
+            return launch(replace(config, lake_client_file=self.proxied), topology, epoch, code)
+        finally:  # a new configuration has said which file this process is to read
+            options.declare(config.lake, config.lake_client_file)
+
+
+@contextlib.contextmanager
+def s3_rig(base: Path, kafka: Broker, topic: str, server: S3Server, proxy: Proxy, **settings: Any) -> Iterator[S3Rig]:
+    """A rig on a bucket: each process logs in by a client file, as those of a user do.
+
+    Args:
+        server: the store.
+        proxy: where drivers find it.
+        settings: other settings than those of a rig.
+    """
+    direct, proxied = (_client_file(base, one) for one in (server, proxy.server))
+    places = {"lake": f"{server.url}/{PREFIX}", "lake_client_file": direct}
+    with rig(base, kafka, topic, kind=S3Rig, **places, **settings) as machine:
+        machine.server, machine.proxied = server, proxied
+        yield machine
+
+
+def _client_file(base: Path, server: S3Server) -> str:
+    file = base / f"{server.endpoint.rpartition(':')[2]}.properties"
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{name}={value}\n" for name, value in server.options.items()))
+    return str(file)
+
+
+def entries(machine: Rig, epoch: int, table: str) -> str:
+    """A pattern of the keys of a table's commits."""
+    _, _, key = machine.paths(epoch).root.partition(f"/{PREFIX}/")
+    return rf"^{PREFIX}/{key}/{table}/_delta_log/\d+\.json$"
+
+
+def keys(server: S3Server, folder: str) -> list[str]:
+    """Objects below a folder of the lake."""
+    _, _, key = folder.partition(f"/{PREFIX}/")
+    return [meta["path"] for chunk in obstore.list(objects(server), prefix=f"{PREFIX}/{key}/") for meta in chunk]
+
+
+def engines(machine: Rig, server: S3Server, epoch: int, table: str) -> set[str]:
+    """What wrote the commits of a table."""
+    log = DeltaTable(f"{machine.paths(epoch).root}/{table}", storage_options=server.options).history()
+    return {str(entry.get("engineInfo", "delta-rs")).split("/")[0].split(":")[0] for entry in log}
+
+
+def check_plain_readers(machine: Rig, server: S3Server) -> None:
+    """Hold that a plain consumer and a plain reader of Delta get each good record of the topic once."""
+    raw = read_messages(machine.config.bootstrap_servers, machine.topic)
+    good = sorted(place(message) for message in raw if _is_good(content(message)))
+    path = machine.paths(machine.record().live).output("moves")
+    rows = DeltaTable(path, storage_options=server.options).to_pyarrow_table(columns=["_partition", "_offset"])
+    read: list[Place] = [(row["_partition"], row["_offset"]) for row in rows.to_pylist()]
+    assert sorted(read) == good
+    assert sum(1 for _ in machine.sent_values()) == len(good)
+
+
+def await_puts(machine: Rig, proxy: Proxy, key: str, count: int, since: int) -> None:
+    """Wait until objects of a pattern were put this often; the wait itself makes no request.
+
+    Args:
+        since: how many of the proxy's requests to leave out.
+    """
+
+    def is_put() -> bool:
+        puts = [one for one in proxy.requests[since:] if one.kind == "PUT" and re.search(key, one.key)]
+        return len(puts) >= count
+
+    machine.wait(is_put, f"{count} PUTs of {key}")
+
+
+def _is_good(value: bytes) -> bool:
+    try:
+        orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return False
+    return True
