@@ -42,7 +42,7 @@ def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory, s3: S3Server, lo
         "spark.sql.redaction.options.regex": "no-such-name",
     }
     places = {"lake": f"{s3.url}/lake", "lake_client_file": str(login)}
-    with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, **places) as machine:
+    with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, small_slice=0, arrow_rows=0, **places) as machine:
         machine.config = replace(machine.config, spark_conf={**QUICK_JVM, **shown})
         yield machine
 
