@@ -21,7 +21,7 @@ from kappa.topology.times.event_time import EVENT_COLUMNS
 #: columns of tables and frames that are the platform's alone.
 NO_COLUMNS = {
     *("_delta_log", "_last_checkpoint", "_archive", "_broker", "_history", "_item", "_members", "_offsets", "_kappa"),
-    *("_first", "_last", "_e", "_recomputed", "_truncated", "__debezium_unavailable_value"),
+    *("_first", "_last", "_e", "_now", "_recomputed", "_truncated", "__debezium_unavailable_value"),
 }
 
 
