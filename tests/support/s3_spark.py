@@ -130,10 +130,11 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
         except Exception as error:
             answer = {"error": str(error)}
         print(json.dumps(answer, default=str), file=answers, flush=True)
-    jvm = session.sparkContext._gateway.proc
+    gateway = session.sparkContext._gateway
     session.stop()
-    jvm.stdin.close()
-    jvm.wait()
+    if gateway is not None:  # a JVM ends some time after its input does
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
 
 
 if __name__ == "__main__":
