@@ -131,10 +131,11 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
             answer = {"error": str(error)}
         print(json.dumps(answer, default=str), file=answers, flush=True)
     gateway = session.sparkContext._gateway
+    assert gateway is not None
+    jvm = gateway.proc
     session.stop()
-    if gateway is not None:  # a JVM ends some time after its input does
-        gateway.proc.stdin.close()
-        gateway.proc.wait()
+    jvm.stdin.close()
+    jvm.wait()
 
 
 if __name__ == "__main__":
