@@ -22,6 +22,7 @@ from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
+from kappa.store.address import is_remote
 from kappa.topology.shapes import Shape
 
 #: Ledgers that are kept open; each keeps its commits in memory.
@@ -171,7 +172,7 @@ class Lake:
 
     def _check(self) -> None:
         """Refuse a lake that is not there: readers could not tell one that is not mounted from one without epochs."""
-        if "://" not in self.config.lake and not Path(self.config.lake).is_dir():
+        if not is_remote(self.config.lake) and not Path(self.config.lake).is_dir():
             raise LakeUnreachableError(
                 f"The lake {self.config.lake} is not there. Mount it, or set KAPPA_LAKE.", path=self.config.lake
             )

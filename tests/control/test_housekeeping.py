@@ -320,6 +320,19 @@ def test_what_was_found_is_removed_nothing_else_and_again_there_is_nothing(confi
     assert files(config) - before == left
 
 
+def test_files_of_others_beside_plans_code_and_logs_stay(config: Config) -> None:
+    everything(config)
+    before = names_of(look(config, after=OLD))
+    for path in (
+        f"{config.lake}/_kappa/plans/README",
+        f"{config.lake}/_kappa/code/old/other.zip",
+        f"{config.lake}/_kappa/code/.nfs0001",
+        f"{config.home}/logs/old/a.b.e0001.log",
+    ):
+        write(path)
+    assert names_of(look(config, after=OLD)) == before
+
+
 def test_a_file_that_is_stored_again_at_that_moment_is_not_removed(tmp_path: Path) -> None:
     file = write(tmp_path / "c.zip")
     old = datetime.now(UTC) - 2 * GRACE

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 
+from kappa.config import Config
+from kappa.driver.driver import run_epoch
 from kappa.errors import ConfigError
 from kappa.spark.object_store import CLIENT_FILE, CLIENT_FILE_KEYS, LOG_STORE, check, settings
+from kappa.spark.session import check_settings
 
 LAKE = "s3://lakes/orders"
 KEYS = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "s3cr3t"}
@@ -165,3 +170,12 @@ def test_settings_that_create_without_a_condition_are_refused(name: str, value: 
             check(conf)
     else:
         check(conf)
+
+
+def test_a_driver_is_refused_such_settings_before_its_claim(tmp_path: Path) -> None:
+    environ = {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": LAKE}
+    careless = {**environ, "KAPPA_SPARK_CONF": json.dumps({f"{HADOOP}create.performance": "true"})}
+    check_settings(Config.from_env(environ))
+    check_settings(Config.from_env({**careless, "KAPPA_LAKE": str(tmp_path / "lake")}))
+    with pytest.raises(ConfigError, match=r"create\.performance=true"):
+        run_epoch(Config.from_env(careless), "a.b", 1)

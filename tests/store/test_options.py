@@ -137,8 +137,8 @@ def lakes(tmp_path: Path) -> tuple[str, ...]:
         ("/bucket/a", None),
     ],
 )
-def test_a_path_has_the_options_of_its_own_lake(lakes: tuple[str, ...], path: str, region: str | None) -> None:
-    assert len(lakes) == 3
+@pytest.mark.usefixtures("lakes")
+def test_a_path_has_the_options_of_its_own_lake(path: str, region: str | None) -> None:
     assert options.options_of(path).get("aws_region") == region
     assert options.retries_of(path) == Retries(retries=5 if region is None else len(region))
 
@@ -156,7 +156,7 @@ def test_a_lake_on_a_disk_reads_no_file() -> None:
     assert options.options_of("/srv/lake/a") == {}
 
 
-def test_patience_is_the_same_for_both_clients() -> None:
+def test_retries_is_the_same_for_both_clients() -> None:
     retries = Retries(retries=3, retry_for=timedelta(seconds=2.5), answer=timedelta(minutes=1))
     assert retries.storage_options() == {
         "max_retries": "3",

@@ -20,6 +20,7 @@ from kappa.names import EpochPaths
 from kappa.presence import heartbeat
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.events import Event
+from kappa.store.address import is_remote
 
 #: How an actor begins that logged in to Airflow.
 AIRFLOW = "airflow:"
@@ -89,9 +90,9 @@ def _short(name: str) -> str:
 
 def _shared_kind(lake: str) -> str:
     """The kind of file system of a lake that other hosts have too; empty where it is a disk of this one."""
-    if "://" in lake and not lake.startswith("file://"):
+    if is_remote(lake):
         return lake.partition("://")[0]
-    path = os.path.realpath(lake.removeprefix("file://"))
+    path = os.path.realpath(lake)
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
     place = next((str(folder) for folder in (Path(path), *Path(path).parents) if str(folder) in mounts), "/")
     kind = mounts.get(place, "")

@@ -25,7 +25,7 @@ from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
-from kappa.errors import ConfigError, DisagreementError, KappaError, StaleWriterError, SupersededError
+from kappa.errors import DisagreementError, KappaError, StaleWriterError, SupersededError
 from kappa.faults import crash_point
 from kappa.monitoring.metrics import Metrics
 from kappa.presence import heartbeat
@@ -39,12 +39,17 @@ from kappa.replay.stages import Stage
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.probing import Refusal
 from kappa.slices.protocol import finish_slice
+from kappa.spark.session import check_settings
 from kappa.verify.second_run import SECOND_RUN, discard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kappa.spark.session import StartingSession
+
+
+#: Part of a pause after an error: a signal is heard meanwhile.
+_PAUSE_SECONDS = 0.2
 
 
 def run_epoch(
@@ -63,12 +68,13 @@ def run_epoch(
         Why it ended.
 
     Raises:
+        ConfigError: Spark must not commit to the lake with these settings; no claim was made.
         DriverAlreadyRunningError: another driver with a fresh heartbeat has the epoch.
         StaleWriterError: another driver took the epoch over; this one has changed nothing since.
         SupersededError: the epoch was rebuilt in another lake; that is on record, and its driver is not wanted any
             more.
-        ConfigError: Spark's session does not start, or must not write to the lake.
     """
+    check_settings(config)
     driver = Driver(config, topology, epoch, code=code)
     driver.engines.starting = starting
     signal.signal(signal.SIGTERM, driver.on_signal)
@@ -141,7 +147,7 @@ class Driver:
             reason = self._loop()
             self.merges.merge(is_asked=True)  # a reader of the path sees all of an epoch that stands
             crash_point("ending")
-        except (StaleWriterError, SupersededError, ConfigError) as error:
+        except (StaleWriterError, SupersededError) as error:
             reason = str(error)
             raise
         finally:  # each of them whatever becomes of the one before
@@ -346,4 +352,4 @@ class Driver:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self.voice.stop_reason:
             self.voice.watchdog.begin("pausing after an error")
-            time.sleep(self.epoch.config.idle_seconds)
+            time.sleep(_PAUSE_SECONDS)

@@ -136,6 +136,16 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     return session
 
 
+def check_settings(config: Config) -> None:
+    """Refuse settings with which a session must not commit to the lake, before there is one.
+
+    Raises:
+        ConfigError: another log store, or a setting that takes the condition of commits away.
+    """
+    if is_s3(config.lake):
+        object_store.check(settings(config, ()))
+
+
 @dataclass(kw_only=True)
 class LazySession:
     """A Spark session that starts when it is first asked for, and stops at the end of a ``with`` block.

@@ -125,8 +125,8 @@ class LocalStore:
             file.rename(aside)
         except FileNotFoundError:
             return True
-        moved = self.head(str(aside))
-        if moved is not None and moved.modified >= before and not file.exists():
+        aside_file = self.head(str(aside))
+        if aside_file is not None and aside_file.modified >= before and not file.exists():
             aside.rename(file)
             return False
         if aside.is_dir():

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _RANGE_BYTES = 64 << 10
 #: How often an unclear answer to :meth:`ObjectStore.create` is settled by the same call again.
 _CREATIONS = 5
-#: Name of the object whose age is nothing.
-_CLOCK = "_now"
 #: The folder of a Delta table's log, which goes last: until then the table is whole, or in pieces that say so.
 _LOG = "/_delta_log/"
 
@@ -107,14 +105,8 @@ class ObjectStore:
         self.put(path, data)  # its age by this host's clock says nothing, and another request for it saves none
 
     def now(self, folder: str) -> datetime:
-        """See :class:`~kappa.store.store.Store`. Two requests: an empty object, and when it was written."""
-        path = f"{folder}/{_CLOCK}"
-        for _ in range(_CREATIONS):
-            self.put(path, b"")
-            file = self.head(path)
-            if file is not None:  # otherwise its folder was removed in between
-                return file.modified
-        raise LakeUnreachableError(f"{path} is written and then missing, {_CREATIONS} times.", path=path)
+        """See :class:`~kappa.store.store.Store`. When the newest object below the folder was written."""
+        return max((file.modified for file in self.files(folder)), default=datetime.fromtimestamp(0, UTC))
 
     def files(self, folder: str) -> Iterator[StoredFile]:
         """See :class:`~kappa.store.store.Store`."""
@@ -137,19 +129,24 @@ class ObjectStore:
 
         store, prefix = _opened(folder)
         with answers(folder):
-            listed = obstore.list_with_delimiter(store, prefix=f"{prefix.rstrip('/')}/")
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in listed["common_prefixes"])
+            listing = obstore.list_with_delimiter(store, prefix=f"{prefix.rstrip('/')}/")
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in listing["common_prefixes"])
 
     def delete(self, path: str) -> None:
         """See :class:`~kappa.store.store.Store`."""
         self._delete(path, [path])
 
     def delete_folder(self, path: str) -> None:
-        """See :class:`~kappa.store.store.Store`. Entries of Delta logs go last, the newest first."""
+        """See :class:`~kappa.store.store.Store`. The newest entry of each Delta log goes last, after all others.
+
+        While an entry is there, a writer that knew it finds the next one: that of a ledger says that it is sealed.
+        """
         paths = [file.path for file in self.files(path)]
-        entries = sorted((one for one in paths if _LOG in one), reverse=True)
+        entries = sorted(one for one in paths if _LOG in one)
+        newest = {one.rpartition("/")[0]: one for one in entries if one.endswith(".json")}
         self._delete(path, [one for one in paths if _LOG not in one])
-        self._delete(path, entries)
+        self._delete(path, [one for one in entries if one not in newest.values()])
+        self._delete(path, list(newest.values()))
 
     def discard(self, path: str, before: datetime) -> bool:
         """See :class:`~kappa.store.store.Store`."""

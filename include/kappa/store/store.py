@@ -76,7 +76,10 @@ class Store(Protocol):
         """Give a file of this content a fresh age, so that housekeeping leaves it alone; written where it is gone."""
 
     def now(self, folder: str) -> datetime:
-        """The present by the clock of :attr:`StoredFile.modified`. An object store has a file in the folder for it."""
+        """The present by the clock of :attr:`StoredFile.modified`; on an object store, or a moment before.
+
+        There it is when the newest file below the folder was written: a driver's heartbeat, as long as one runs.
+        """
 
     def files(self, folder: str) -> Iterator[StoredFile]:
         """All files below a folder, in no order."""

@@ -110,7 +110,7 @@ def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = No
 
 
 def disk_bytes(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
-    """Bytes of an epoch in the lake: of its folder, or where that is remote of its tables' files at these versions."""
+    """Bytes of an epoch in the lake: of its folder, or where there is none of its tables' files at these versions."""
     second = paths.recomputed("any").lake.rpartition("/")[0]  # goes when the epoch has been replayed
     sizes = [file.size for file in store_of(paths.root).files(paths.root) if not file.path.startswith(f"{second}/")]
     return sum(sizes) if sizes else _size_of(paths, delta_versions)

@@ -15,7 +15,7 @@ from kappa.delta import commits as delta
 from kappa.delta import queries, table_files, tables
 from kappa.delta.access import open_table
 from kappa.delta.log_entries import content_hash
-from kappa.errors import first_line
+from kappa.errors import KappaError, first_line
 from kappa.names import EpochPaths
 from kappa.record.foreign_writes import described
 from kappa.record.ledger import Ledger
@@ -237,6 +237,8 @@ def _files(path: str, versions: list[int]) -> tuple[list[str], list[str]]:
                 length, count = content.seek(0, os.SEEK_END), pq.read_metadata(content).num_rows
         except FileNotFoundError:
             bad.append(f"data file {name} is gone, with {rows} rows.")
+        except KappaError:  # the store, and not the file
+            raise
         except Exception as error:  # bytes may be damaged in any way
             bad.append(f"data file {name} cannot be read: {type(error).__name__}: {first_line(error)}")
         else:

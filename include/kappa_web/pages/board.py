@@ -23,6 +23,7 @@ from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
 from kappa.replay.proof.certificate import Certificate
 from kappa.serving.dead_letter_reasons import Reason, reasons_of
+from kappa.store.address import is_remote
 from kappa.verify.certificate import certificate_of
 from kappa_web.lake import BROKER_SECONDS, Lake
 from kappa_web.pages.lags import CHART, STEPS, Lags
@@ -219,7 +220,7 @@ class Board:
 
 def _changed(paths: EpochPaths) -> int | None:
     """Time of a ledger's last commit, by the folder of its log; None if that is unknown."""
-    if "://" in paths.lake:
+    if is_remote(paths.lake):
         return None
     try:
         return Path(f"{paths.ledger}/_delta_log").stat().st_mtime_ns

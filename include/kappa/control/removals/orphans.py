@@ -78,7 +78,7 @@ def find(
         fate = judge.fate(topology, number)
         if fate.reason:
             put("epoch folder", folder, fate, _size(folder))
-    for file in _sorted_files(f"{config.home}/logs"):
+    for file in _named_files(f"{config.home}/logs", ".log"):
         match = _LOG.fullmatch(file.name)
         fate = judge.fate(match[1], int(match[2])) if match else Fate(is_over=False)
         if fate.is_over and _is_old([file], now.host):
@@ -242,8 +242,8 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: Pre
             starts = store_of(root).folders(root)
             if not starts or is_at_work(config, paths):
                 continue
-            beaten = store_of(paths.heartbeat).head(paths.heartbeat)
-            if beaten is not None and not _is_old([beaten], now.lake):
+            beat_file = store_of(paths.heartbeat).head(paths.heartbeat)
+            if beat_file is not None and not _is_old([beat_file], now.lake):
                 continue
             for start in starts:
                 folder = f"{root}/{start}"
@@ -297,7 +297,7 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: Present) 
         ("plan", plan_file(config.lake, "*"), plans),
         ("code", code_file(config.lake, "*"), codes),
     ):
-        for file in _sorted_files(pattern.rpartition("/")[0]):
+        for file in _named_files(*pattern.split("/*")):
             if not _is_old([file], now.lake):
                 continue
             if file.name.split(".")[0] not in used:
@@ -328,6 +328,14 @@ def _running_from(folder: Path) -> set[str]:
 
 def _sorted_files(folder: str) -> list[StoredFile]:
     return sorted(store_of(folder).files(folder), key=lambda file: file.path)
+
+
+def _named_files(folder: str, suffix: str) -> list[StoredFile]:
+    """The files in a folder that are named like this: those of other programs and in folders below stay.
+
+    A process that died while it wrote one, or moved it aside, leaves it under a longer name.
+    """
+    return [file for file in _sorted_files(folder) if file.path == f"{folder}/{file.name}" and suffix in file.name]
 
 
 def _with_folder(folder: str) -> list[StoredFile]:

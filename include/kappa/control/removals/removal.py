@@ -232,7 +232,11 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
             values=named,
             make=unless_needed(from_broker),
         ),
-        Effect(what=f"remove the folder {paths.root}", values=named, make=unless_needed(folder)),
+        Effect(
+            what=f"remove the folder {paths.root}, and scratch of its streams on this host",
+            values=named,
+            make=unless_needed(folder),
+        ),
         Effect(
             what=f"remove the plan {plan}, and code of epoch {epoch} that no other epoch has",
             values=named,
