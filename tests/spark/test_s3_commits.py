@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 from support.s3_proxy import CUT, Proxy, s3_proxy
 from support.s3_server import S3Server, create_bucket, objects, s3_server
 from support.s3_spark import SparkProcess, StatementError, spark_on
+
+from kappa.store.outages import is_outage
 
 pytestmark = pytest.mark.spark
 
@@ -251,6 +254,17 @@ def test_what_nobody_can_read_after_a_lost_answer_is_an_error(stored: Stored) ->
     assert unread.requests and stored.puts(1) == 1
     stored.proxy.clear()
     assert stored.rows() == [0, 1], "whoever was told of the error has to look"
+
+
+def test_a_store_that_is_busy_for_good_is_an_error_within_minutes(stored: Stored) -> None:
+    begin = time.monotonic()
+    busy = stored.proxy.refuse(status=503)
+    with pytest.raises(StatementError, match="503") as caught:
+        stored.spark.sql(stored.insertion(1))
+    assert is_outage(caught.value) and time.monotonic() - begin < 240
+    busy.release()
+    stored.spark.sql(stored.insertion(2))
+    assert stored.rows() == [0, 2]
 
 
 # The rest of the log

@@ -17,15 +17,17 @@ from kappa.spark.session import check_settings
 LAKE = "s3://lakes/orders"
 KEYS = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "s3cr3t"}
 HADOOP = "spark.hadoop.fs.s3a."
+RETRIES = ("attempts.maximum", "retry.limit", "retry.throttle.limit")
 COMMITS = {"spark.delta.logStore.s3.impl": LOG_STORE, "spark.delta.logStore.s3a.impl": LOG_STORE}
 
 
 def s3a(options: dict[str, str], environ: dict[str, str] | None = None, lake: str = LAKE) -> dict[str, str]:
-    """What Hadoop's client is told."""
+    """What Hadoop's client is told, whatever the options are aside."""
+    conf, always = settings(lake, options, environ or {}), {f"{HADOOP}{name}" for name in ("impl", *RETRIES)}
     return {
         name.removeprefix(HADOOP): value
-        for name, value in settings(lake, options, environ or {}).items()
-        if name.startswith(HADOOP) and name != f"{HADOOP}impl"
+        for name, value in conf.items()
+        if name.startswith(HADOOP) and name not in always
     }
 
 
@@ -40,6 +42,11 @@ def test_both_spellings_have_hadoops_client_and_the_log_store(lake: str) -> None
     for scheme in ("s3", "s3a"):
         assert options[f"spark.hadoop.fs.{scheme}.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
     check(options)
+
+
+def test_a_request_is_tried_a_few_times() -> None:
+    options = settings(LAKE, KEYS, {})
+    assert all(int(options[f"{HADOOP}{name}"]) <= 7 for name in RETRIES)
 
 
 def test_keys_are_of_the_provider_that_reads_them() -> None:

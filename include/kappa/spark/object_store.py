@@ -48,6 +48,9 @@ _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
+#: How often Hadoop tries again: a store that refuses all requests is an error within a minute. By itself it asks a busy
+#: one twenty times, each time after twice the pause before, and is still waiting hours after the store is back.
+_RETRIES = {"attempts.maximum": "3", "retry.limit": "4", "retry.throttle.limit": "7"}
 #: Setting of Hadoop -> values with which it creates a file without a look, or cannot create one on a condition.
 _CARELESS = {
     "create.performance": {"true"},
@@ -96,7 +99,7 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], 
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
         **{f"spark.hadoop.fs.{scheme}.impl": _FILE_SYSTEM for scheme in _SCHEMES},
         **{_log_store(scheme): LOG_STORE for scheme in _SCHEMES},
-        **{f"{_HADOOP}{name}": value for name, value in {**_address(lake, access), **keys}.items()},
+        **{f"{_HADOOP}{name}": value for name, value in {**_RETRIES, **_address(lake, access), **keys}.items()},
         **({CLIENT_FILE: file} if has_keys else {}),
     }
 
