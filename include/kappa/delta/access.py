@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _ENTRY = re.compile(r"\d{20}\.(?:json|checkpoint(?:\..+)?\.parquet)")
 
 
+#: Commits of ``deltalake`` are made on this condition, whatever the environment says.
+_CONDITION = {"aws_conditional_put": "etag"}
+
+
 def open_table(path: str, version: int | None = None) -> DeltaTable:
     """A table as of a version, or as of now.
 
@@ -117,7 +121,9 @@ def path_of(table: DeltaTable) -> str:
 
 def storage_options(path: str) -> dict[str, str] | None:
     """The options of ``deltalake`` for a path; None for a local one."""
-    return {**retries_of(path).storage_options(), **options_of(path)} if is_remote(path) else None
+    if not is_remote(path):
+        return None
+    return {**retries_of(path).storage_options(), **options_of(path), **_CONDITION}
 
 
 @contextmanager

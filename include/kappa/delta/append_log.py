@@ -18,7 +18,7 @@ from kappa.delta.access import answers, create_table, is_table, open_table
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, open_log_table
 from kappa.delta.tail_table import CHECKPOINT_INTERVAL
-from kappa.errors import LakeUnreachableError, LedgerError
+from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.replay import stored
 from kappa.store.stores import store_of
 
@@ -76,6 +76,8 @@ class AppendLog:
         self._table: LogTable | None = None
         self._last = 0
         self._seen: set[str] = set()
+        #: Delta version whose rows were given.
+        self._taken_in = -1
         self._merges = 0
         self._lock = threading.RLock()
         #: Whether the last refresh gave all rows, because some that this object had not seen are gone.
@@ -122,7 +124,7 @@ class AppendLog:
         try:
             if self._table is None:
                 self._table = open_log_table(self.path)
-            elif not self._table.advance():
+            elif not self._table.advance() and self._table.version == self._taken_in:
                 self.is_anew = False
                 return []
             floor = self._table.transaction(_FLOOR) or 0
@@ -145,6 +147,7 @@ class AppendLog:
                 path=self.path,
             )
         self._last = max([self._last, *new])
+        self._taken_in = self._table.version  # at last: after an error the same rows are read again
         return [new[n] for n in sorted(new)]
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
@@ -235,6 +238,8 @@ class AppendLog:
 
         if self._table is None:
             raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
+        if self._table.version != self._taken_in:  # a refresh failed half-way: what it builds on is not known
+            raise ConflictError(f"{self.path} has rows that were not read yet.", path=self.path)
         self._table.commit(
             pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),
             {_APP: self._last + more, **floor},

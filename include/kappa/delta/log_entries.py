@@ -30,7 +30,7 @@ def entry_of(path: str, version: int) -> str:
 def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
     """The actions of a commit of a table; None where there is no file of it."""
     content = store_of(path).get(entry_of(path, version))
-    return None if content is None else [json.loads(line) for line in content.decode().splitlines() if line]
+    return None if content is None else [json.loads(line) for line in content.split(b"\n") if line.strip()]
 
 
 def messages(path: str, version: int) -> Iterator[str]:
@@ -93,7 +93,7 @@ def content_hash(file: Path) -> str:
 
 
 def _added(root: Path, entry: Path) -> Iterator[Path]:
-    for line in entry.read_text().splitlines():
+    for line in entry.read_bytes().split(b"\n"):
         added = json.loads(line).get("add") if line else None
         if added is not None and "://" not in added["path"]:
             yield root / unquote(added["path"])

@@ -124,7 +124,7 @@ class RemoteLogTable:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._tail = TailTable(path)
+        self._tail = TailTable(path, is_log=True)
 
     @property
     def version(self) -> int:
@@ -154,13 +154,13 @@ class RemoteLogTable:
     def commit(self, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool) -> None:
         """See :class:`LogTable`."""
         if mode == "append" and not adds_columns:
-            self._tail.append(rows, transactions, compared=("n",), is_read_back=True)
+            self._tail.append(rows, transactions, compared=("n",))
             return
         handle = open_table(self.path)
         if handle.version() != self.version:
             raise ConflictError(f"Another process appended to {self.path} first.", path=self.path)
         _commit(handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
-        self._tail = TailTable(self.path)
+        self._tail = TailTable(self.path, is_log=True)
 
 
 def _commit(

@@ -202,6 +202,11 @@ def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None)
     """Append by two requests, where the slice is the first of its number and the table has no partitions."""
     if tail.partition_by:
         return False
+    with tail.lock:
+        return _append_to_plain(tail, rows, seq, plan)
+
+
+def _append_to_plain(tail: TailTable, rows: pa.Table, seq: int, plan: str | None) -> bool:
     tail.advance()
     last = tail.transaction(APP)
     if last is not None and last >= seq:

@@ -14,14 +14,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kappa import clock
-from kappa.delta.access import answers, is_table, open_table
+from kappa.delta.access import answers, open_table
 from kappa.delta.log_entries import actions_of, entry_of
-from kappa.errors import ConflictError, KappaError, LakeRefusedError, LedgerError
-from kappa.store.outages import is_outage
+from kappa.errors import ConflictError, LakeRefusedError, LedgerError, first_line
 from kappa.store.stores import store_of
 from kappa.topology.ddl import quote
 
@@ -37,6 +37,8 @@ CHECKPOINT_INTERVAL = 50
 MARK = "kappa.mark"
 #: Setting of a table: the columns of which its log says the least and greatest values.
 _COMPARED = "delta.dataSkippingStatsColumns"
+_EPOCH = date(1970, 1, 1)
+_FIRST_DAY, _LAST_DAY = (date.min - _EPOCH).days, (date.max - _EPOCH).days
 #: Longest text in a file's statistics: of a longer one nothing is said.
 _LONGEST_TEXT = 32
 
@@ -46,8 +48,11 @@ class TailTable:
 
     Args:
         path: the table.
+        is_log: whether it is an append log: its rows are read back, and its old entries go with each checkpoint. Those
+            of the tables of an epoch stay for as long as commits are held that need them.
 
     Attributes:
+        lock: held over a look and what is decided by it.
         version: its Delta version.
         columns: its columns.
         files: names of its files.
@@ -57,38 +62,38 @@ class TailTable:
         TableNotFoundError: of ``deltalake``: there is none.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_log: bool = False) -> None:
         self.path = path
+        self.lock = threading.RLock()
+        self._is_log = is_log
         self._own: dict[str, bytes] = {}
-        self._lock = threading.RLock()
         self._open()
 
     def _open(self) -> None:
-        self._looked = uptime()
-        self._opened = open_table(self.path)
-        self.version = self._opened.version()
-        self.columns = columns_of(self._opened)
-        self.files = {uri.rpartition("/")[2] for uri in self._opened.file_uris()}
-        metadata = self._opened.metadata()
+        started, opened = uptime(), open_table(self.path)
+        version, columns, metadata = opened.version(), columns_of(opened), opened.metadata()
+        files = {uri.rpartition("/")[2] for uri in opened.file_uris()}
+        self._opened, self.version, self.columns, self.files = opened, version, columns, files
         self.partition_by: list[str] = metadata.partition_columns
         self._compared = metadata.configuration.get(_COMPARED)
         self._transactions: dict[str, int | None] = {}
+        self._looked = started
 
     def advance(self) -> bool:
-        """Look again; whether there is something new, or something of this process that was not looked at yet."""
-        with self._lock:
+        """Look again; whether there is something new."""
+        with self.lock:
             before, started = self.version, uptime()
             if started - self._looked > NEXT_ENTRY_SECONDS:
-                self._looked = started
-                if store_of(self.path).head(entry_of(self.path, before)) is None:  # later ones may be gone as well
+                if store_of(self.path).head(entry_of(self.path, self.version)) is None:  # later ones may be gone too
                     self._open()
+                self._looked = started
             while (actions := actions_of(self.path, self.version + 1)) is not None:
                 self._apply(actions)
-            return self.version != before or bool(self._own)
+            return self.version != before
 
     def transaction(self, app: str) -> int | None:
         """The last version of an application's transactions."""
-        with self._lock:
+        with self.lock:
             if app not in self._transactions:
                 self._transactions[app] = self._read_transaction(app)
             return self._transactions[app]
@@ -104,8 +109,8 @@ class TailTable:
                 return self._opened.transaction_version(app)
 
     def content(self, file: str) -> bytes | None:
-        """The bytes of a file; None where it is gone. What this process wrote itself is not asked for."""
-        own = self._own.pop(file, None)
+        """The bytes of a file; None where it is gone. What this process wrote last is not asked for."""
+        own = self._own.get(file)
         return own if own is not None else store_of(self.path).get(f"{self.path}/{file}")
 
     def append(
@@ -115,7 +120,6 @@ class TailTable:
         *,
         user_metadata: str | None = None,
         compared: Sequence[str] | None = None,
-        is_read_back: bool = False,
     ) -> None:
         """Append rows in one commit, if nothing was committed since the last look.
 
@@ -126,13 +130,12 @@ class TailTable:
             transactions: application -> version.
             user_metadata: what the commit says of itself.
             compared: columns of which the log says the least and greatest values; None for those of the table.
-            is_read_back: this process reads the file soon.
 
         Raises:
             ConflictError: something was committed; nothing was written.
             LedgerError: the table is gone.
         """
-        with self._lock:
+        with self.lock:
             store, version = store_of(self.path), self.version + 1
             actions = [_commit_info(user_metadata), *_transactions(transactions)]
             name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
@@ -144,8 +147,8 @@ class TailTable:
             if not store.create(entry_of(self.path, version), entry):
                 raise ConflictError(f"Another process wrote to {self.path} first.", path=self.path)
             self._check_place(version, name)
-            if is_read_back and rows.num_rows:
-                self._own[name] = content
+            if self._is_log and rows.num_rows:
+                self._own = {name: content}
             self._apply(actions)
             if version % CHECKPOINT_INTERVAL == 0:
                 self._check_point()
@@ -158,29 +161,31 @@ class TailTable:
     def _check_place(self, version: int, name: str) -> None:
         """Look whether the entry before an own one is there.
 
-        A writer that was frozen for longer than entries stay has used a number a second time; and that of a table which
-        was removed has brought a piece of it back. Nobody reads what follows no entry.
+        Where it is gone, this writer was frozen for longer than entries stay: before its entry, which then has a number
+        that was used before and counts for nobody, or after it. Or the table was removed, and a piece of it came back.
         """
         store = store_of(self.path)
         if store.head(entry_of(self.path, version - 1)) is not None:
             return
-        store.delete(entry_of(self.path, version))
-        store.delete(f"{self.path}/{name}")
         self._looked = -math.inf  # the next look opens the table anew
-        if not is_table(self.path):
+        if not _is_whole(self.path, version):
+            store.delete(entry_of(self.path, version))
+            store.delete(f"{self.path}/{name}")
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
-        raise ConflictError(f"Other processes wrote to {self.path} long ago.", path=self.path)
+        raise ConflictError(f"Other processes wrote to {self.path} long ago. Look again.", path=self.path)
 
     def _check_point(self) -> None:
-        """Sum the log up for those who open it, and let old entries go. The rows are committed whatever comes of it."""
+        """Sum the log up for those who open it. The rows are committed whatever comes of it."""
         try:
             with answers(self.path):
                 handle = open_table(self.path)
                 handle.create_checkpoint()
-                handle.cleanup_metadata()
-        except KappaError as error:
-            if not is_outage(error):
-                raise
+                if self._is_log:
+                    handle.cleanup_metadata()
+        except Exception as error:  # of any kind: the next one makes it
+            import structlog
+
+            structlog.get_logger(__name__).warning("no checkpoint", path=self.path, error=first_line(error))
 
     def _apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
         for action in actions:
@@ -233,6 +238,12 @@ def _parquet(rows: pa.Table) -> bytes:
     return content.getvalue()
 
 
+def _is_whole(path: str, version: int) -> bool:
+    """Whether a table is more than one entry of its log."""
+    files = store_of(path).files(f"{path}/_delta_log")
+    return any(file.path != entry_of(path, version) for file in files)
+
+
 def _commit_info(user_metadata: str | None) -> dict[str, Any]:
     info: dict[str, Any] = {
         "timestamp": _now_ms(),
@@ -261,6 +272,7 @@ def _add(name: str, size: int, rows: pa.Table, compared: Sequence[str] | None) -
 
 def _statistics(rows: pa.Table, compared: Sequence[str] | None) -> dict[str, Any]:
     """How many rows a file has, and the least and greatest values of columns that every engine compares alike."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     least: dict[str, Any] = {}
@@ -273,23 +285,33 @@ def _statistics(rows: pa.Table, compared: Sequence[str] | None) -> dict[str, Any
         if to_text is None:
             continue
         nulls[field.name] = rows[field.name].null_count
-        ends = pc.min_max(rows[field.name])
-        first, last = ends["min"].as_py(), ends["max"].as_py()
-        if first is None or (isinstance(first, str) and max(len(first), len(last)) > _LONGEST_TEXT):
-            continue
-        least[field.name], greatest[field.name] = to_text(first), to_text(last)
+        column = rows[field.name].cast(pa.int32()) if pa.types.is_date32(field.type) else rows[field.name]
+        ends = pc.min_max(column)
+        first, last = to_text(ends["min"].as_py()), to_text(ends["max"].as_py())
+        if first is not None and last is not None:
+            least[field.name], greatest[field.name] = first, last
     return {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
 
 
 def _text_of(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """How the values of a type stand in statistics (Delta's protocol, "Per-file Statistics"); None for the others."""
+    """How the values of a type stand in statistics (Delta's protocol, "Per-file Statistics"); None for the others.
+
+    A value of which nothing is said is None: no value at all, a long text, and a day outside of Python's years.
+    """
     import pyarrow as pa
 
-    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_integer(kind):
         return lambda value: value
-    if pa.types.is_date(kind):
-        return lambda value: value.isoformat()
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return lambda value: value if value is not None and len(value) <= _LONGEST_TEXT else None
+    if pa.types.is_date32(kind):
+        return _day
     return None
+
+
+def _day(number: int | None) -> str | None:
+    is_known = number is not None and _FIRST_DAY <= number <= _LAST_DAY
+    return (_EPOCH + timedelta(days=number)).isoformat() if is_known and number is not None else None
 
 
 def _now_ms() -> int:

@@ -6,11 +6,11 @@ frozen in the middle and wakes up later removes nothing that a newer version nam
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kappa import clock
 from kappa.delta import table_files, tables
 from kappa.delta.access import open_table
 from kappa.delta.log_entries import entry_of
@@ -96,9 +96,10 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
         return 0
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
     now = _now(path, table)
+    places = [f"{path}/{name}" for name in unneeded]  # a disk is asked for each: its log may have many entries
     present = [
         file.path
-        for file in store.files(path)
+        for file in (store.files(path) if is_remote(path) else filter(None, map(store.head, places)))
         if (name := file.path.removeprefix(f"{path}/")) in unneeded and file.modified <= now - unneeded[name]
     ]
     crash_point("vacuum.chosen")
@@ -113,7 +114,7 @@ def _now(path: str, table: DeltaTable) -> datetime:
     if is_remote(path):
         entry = store_of(path).head(entry_of(path, table.version()))
         return datetime.fromtimestamp(0, UTC) if entry is None else entry.modified
-    return clock.now()
+    return datetime.fromtimestamp(time.time(), UTC)  # the clock of the files' ages, whatever the caller's says
 
 
 def _forget_log(path: str, table: DeltaTable, oldest: int) -> None:
@@ -122,6 +123,6 @@ def _forget_log(path: str, table: DeltaTable, oldest: int) -> None:
         entry = store_of(path).head(entry_of(path, oldest))
         # An hour less than the log's: of entries that are nearly as old nothing is decided. By this host's clock, as
         # `deltalake` decides: two clocks could disagree.
-        if entry is None or clock.now() - entry.modified >= timedelta(hours=tables.LOG_HOURS - 1):
+        if entry is None or time.time() - entry.modified.timestamp() >= (tables.LOG_HOURS - 1) * 3600:
             return
     table.cleanup_metadata()

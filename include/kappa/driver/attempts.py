@@ -38,6 +38,7 @@ from kappa.slices.run import EpochRun
 from kappa.slices.topics import turns
 from kappa.slices.topics.sending import is_sent
 from kappa.spark.error_classes import error_class
+from kappa.store.address import is_remote
 from kappa.store.outages import is_outage
 
 #: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several
@@ -182,7 +183,8 @@ class Attempts:
         what = f"{type(error).__name__}: {headline(error)}"
         if isinstance(error, ConflictError):
             return self._wait("conflict", error, 0.2)
-        outside = "disk full" if is_full(error) else "lake unreachable" if is_outage(error) else ""
+        is_gone = is_remote(epoch.config.lake) and is_outage(error)
+        outside = "disk full" if is_full(error) else "lake unreachable" if is_gone else ""
         if outside:  # no attempt: the same slice goes on when there is room, or an answer
             return self._wait(outside, error, 1.0)
         is_there = engines.is_kafka_there()

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from kappa.config import Config
-from kappa.errors import NewerFormatError
+from kappa.errors import KappaError, NewerFormatError, first_line
 from kappa.names import EpochPaths
 from kappa.presence.watchdog import Line
 from kappa.record.events import Event
@@ -229,8 +229,8 @@ class Notices:
         if n is not None:
             try:
                 self._set_bookmark(n)
-            except OSError as error:  # the epoch was removed meanwhile, for example
-                self._log.warning("notice told, not kept", error=f"{type(error).__name__}: {error.strerror}")
+            except (OSError, KappaError) as error:  # the epoch was removed meanwhile, for example
+                self._log.warning("notice told, not kept", error=f"{type(error).__name__}: {first_line(error)}")
         with self._changed:
             self._waiting.pop(0)
             self._changed.notify_all()

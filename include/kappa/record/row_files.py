@@ -23,7 +23,7 @@ def keep(folder: str, name: str, rows: Sequence[Mapping[str, Any]], schema: pa.S
     content = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), content, compression="zstd")
     store, path = store_of(folder), f"{folder}/{name}.parquet"
-    store.make_folder(folder)
+    store.make_folder(folder, with_parents=False)  # the epoch's folder is there, or the epoch was removed
     if not store.create(path, content.getvalue()):
         raise LedgerError(f"{path} is there with other rows.", path=path)
 

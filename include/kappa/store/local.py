@@ -74,9 +74,9 @@ class LocalStore:
         _sync_folders(file)
         return True
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, with_parents: bool = True) -> None:
         """See :class:`~kappa.store.store.Store`."""
-        Path(path).mkdir(parents=True, exist_ok=True)
+        Path(path).mkdir(parents=with_parents, exist_ok=True)
 
     def refresh(self, path: str, data: bytes) -> None:
         """See :class:`~kappa.store.store.Store`."""

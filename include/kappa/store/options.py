@@ -31,6 +31,9 @@ NAMES = {
     "aws_virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 }
 
+#: Variables of ``object_store`` and ``deltalake`` for locks of their own.
+_OTHER_LOCKS = ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME", "AWS_COPY_IF_NOT_EXISTS")
+
 _TRUE = ("1", "true", "on", "yes", "y")
 RETRIES = Retries()
 #: Lake -> the file that its processes read, and their retries.
@@ -54,6 +57,7 @@ def options_of(path: str) -> dict[str, str]:
     """
     if not is_remote(path):
         return {}
+    _check_environment(os.environ)
     file, _ = _declared(path)
     options = read(file) if file else {}
     check_access(with_environment(options))
@@ -121,6 +125,18 @@ def check_access(options: Mapping[str, str]) -> None:
             "Take https, or set aws_allow_http=true for a store on this host.",
             value=endpoint,
         )
+
+
+def _check_environment(environ: Mapping[str, str]) -> None:
+    """Refuse variables by which ``deltalake`` commits on another condition than Spark."""
+    for name in _OTHER_LOCKS:
+        if environ.get(name):
+            raise ConfigError(
+                f"{name}={environ[name]} makes deltalake commit by another lock than Spark, and each could overwrite "
+                f"what the other committed. Unset it: unset {name}",
+                name=name,
+                value=environ[name],
+            )
 
 
 def is_true(value: str) -> bool:

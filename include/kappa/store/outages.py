@@ -14,7 +14,7 @@ from kappa.store.options import SETTING
 _OF_A_STORE = re.compile(r"S3 error|Error performing [A-Z]+ https?://|software\.amazon\.awssdk|s3a?://|fs\.s3a")
 #: Their words for a request that got no answer, or one that asks to wait.
 _UNANSWERED = re.compile(
-    r"Generic S3 error|error sending request|operation timed out|Max(?:imum)? retries|"
+    r"Generic S3 error|error sending request|operation timed out|"
     r"\b(?:500 Internal Server Error|502 Bad Gateway|503 Service Unavailable|504 Gateway Timeout|SlowDown)\b|"
     r"AWSServiceIOException|AWSStatus500Exception|AWSServiceThrottledException|AWSApiCallTimeoutException|"
     r"ApiCallAttemptTimeoutException|SdkClientException: Unable to execute HTTP request|"
@@ -26,6 +26,8 @@ _REFUSED = re.compile(
     r"ExpiredToken|InvalidToken|PermanentRedirect|incorrectly configured region|NoSuchBucket|"
     r"XAdminUserNotFound"  # versitygw's, with 404, for a key that it has not heard of
 )
+#: An answer that is the same however often it is asked for, and an error of code in a Python worker of Spark.
+_FINAL = re.compile(r"(?i:status code):?\s+(?:4(?!08|09|29)\d\d|501)\b|PythonException")
 #: Where object_store asks for the keys of a host's role, which it does when there are no others.
 _OF_A_ROLE = re.compile(r"https?://[^/\s]+/latest/(?:api/token|meta-data)")
 #: Colours and arrows with which deltalake lays its errors out in lines, and what obstore adds for its developers.
@@ -64,7 +66,8 @@ def is_outage(error: BaseException) -> bool:
     errors = causes(error)
     if any(isinstance(one, LakeUnreachableError) for one in errors):
         return True
-    return any(_has_words(one, _UNANSWERED) for one in errors) and not is_refusal(error)
+    is_final = is_refusal(error) or any(_FINAL.search(str(one)) for one in errors)
+    return any(_has_words(one, _UNANSWERED) for one in errors) and not is_final
 
 
 def is_refusal(error: BaseException) -> bool:

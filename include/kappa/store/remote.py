@@ -97,7 +97,7 @@ class ObjectStore:
                         raise
         raise LakeUnreachableError(f"{path} is refused as present and then missing, {_CREATIONS} times.", path=path)
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, with_parents: bool = True) -> None:
         """See :class:`~kappa.store.store.Store`. There are none."""
 
     def refresh(self, path: str, data: bytes) -> None:

@@ -69,8 +69,12 @@ class Store(Protocol):
             FileNotFoundError: on a disk, its folder is gone.
         """
 
-    def make_folder(self, path: str) -> None:
-        """Make a folder for files, where the store has such."""
+    def make_folder(self, path: str, *, with_parents: bool = True) -> None:
+        """Make a folder for files, where the store has such.
+
+        Raises:
+            FileNotFoundError: on a disk, the folder that it is in is gone, and is not made too.
+        """
 
     def refresh(self, path: str, data: bytes) -> None:
         """Give a file of this content a fresh age, so that housekeeping leaves it alone; written where it is gone."""
