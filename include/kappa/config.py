@@ -116,8 +116,8 @@ class Config:
             in](security.md#one-file-for-every-client): TLS, SASL. Each process reads it on its own host. Empty where
             brokers ask for no login.
         lake_client_file: a properties file with which every process reaches a lake on S3: the store's [address, keys
-            and region](lake-on-s3.md#the-store). Each process reads it on its own host; Spark and open tables keep the
-            [keys](lake-on-s3.md#new-keys) with which they began. Empty where the variables `AWS_*` of the environment
+            and region](lake-on-s3.md#the-store). Each process reads it on its own host, executors of Spark too, and
+            again when it has [new keys](lake-on-s3.md#new-keys). Empty where the variables `AWS_*` of the environment
             say it, or the host's own role does.
         launcher: `here` starts drivers on this host; `elsewhere` leaves that to `kappa drivers` on another host, for
             schedulers that run none.

@@ -164,10 +164,10 @@ def test_a_removal_that_died_half_way_goes_on(config: Config, rest: str) -> None
 
 
 def test_no_heartbeat_comes_back_to_a_removed_folder(config: Config) -> None:
-    paths, ledger = begun(config)
+    paths, _ = begun(config)
     run = paths.recomputed("backfill-1").root
     beating = heartbeat.Beating(
-        paths.heartbeat, heartbeat.this_process(WRITER, "c"), 60.0, lambda: ledger.has_claim(WRITER)
+        paths.heartbeat, heartbeat.this_process(WRITER, "c"), 60.0, lambda: Ledger(paths.ledger).has_claim(WRITER)
     )
     with heartbeat.at_work(run, WRITER, "c", 60.0), contextlib.closing(beating):
         removed(paths)

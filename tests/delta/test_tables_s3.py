@@ -59,9 +59,9 @@ def data_files(path: str) -> list[str]:
     return sorted(file.path for file in store_of(path).files(path) if file.name.endswith(".parquet"))
 
 
-def cleaned(path: str, kept: int, hours: float = 0.0) -> int:
+def cleaned(path: str, version: int, hours: float = 0.0) -> int:
     """Number of files that a vacuum removes."""
-    return vacuum.vacuum(path, lambda: (kept,), age=timedelta(hours=hours), check=lambda: None)
+    return vacuum.vacuum(path, lambda: (version,), age=timedelta(hours=hours), check=lambda: None)
 
 
 def write_elsewhere(path: str, row: str) -> None:

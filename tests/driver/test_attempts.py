@@ -12,13 +12,15 @@ import pytest
 from kappa import clock
 from kappa.driver import attempts
 from kappa.driver.attempts import Attempts, is_abandonable, slice_records
-from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError
+from kappa.driver.lazy_engines import LazyEngines
+from kappa.errors import BrokerUnreachableError, ConfigError, ConflictError, DataLossError
 from kappa.offsets.vector import OffsetRange
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow, plan_hash
 from kappa.record.ledger_state import LedgerState
 from kappa.slices.probing import Refusal
+from kappa.spark import session
 
 WRITER = "w"
 
@@ -94,9 +96,29 @@ def own(ledger: Ledger) -> Any:
         say=lambda message: None,
         record=lambda: SimpleNamespace(live=1),
         is_spark_dead=lambda: False,
+        session_error=None,
         is_kafka_there=lambda: True,
         spend_sender=lambda: None,
     )
+
+
+def test_a_session_that_the_settings_refuse_ends_the_driver_at_once(
+    ledger: Ledger, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise ConfigError("Spark would commit to the lake on S3 by another log store.")
+
+    monkeypatch.setattr(session, "build_session", refused)
+    own.doing, own.paths = "looking", SimpleNamespace(epoch=1)
+    engines = LazyEngines(own, own)
+    with pytest.raises(ConfigError, match="another log store") as error:
+        _ = engines.session
+    own.session_error = engines.session_error
+    with pytest.raises(ConfigError, match="another log store"):
+        Attempts(own, own, own).failed(error.value)
+    assert own.events == [] and ledger.state().open_plan is None
+    other = ConfigError("A step's own.")
+    assert Attempts(own, own, own).failed(other) == 1.0, "an error of a step is an attempt"
 
 
 def test_drivers_that_die_at_a_slice_are_counted_and_the_next_slice_is_smaller(ledger: Ledger, own: Any) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -127,3 +131,41 @@ def test_a_heartbeat_of_earlier_code_is_read_and_its_process_is_checked(path: st
     assert liveness.look(path, STALE, clock=mono).state == "dead"
     heartbeat.write(path, old)
     assert (old.pid, liveness.look(path, STALE, clock=mono).state) == (os.getpid(), "unconfirmed")
+
+
+def test_an_id_of_another_pid_namespace_says_nothing(path: str, mono: Monotonic) -> None:
+    beat = own(mono, pids=heartbeat.pid_namespace() + 1)
+    heartbeat.write(path, replace(beat, started=beat.started + 1))
+    assert liveness.look(path, STALE, clock=mono).state == "alive", "the id is another process's here"
+    assert not beat.is_process and not beat.may_be_ended
+    mono.now += STALE + 1
+    assert liveness.look(path, STALE, clock=mono).state == "dead"
+
+
+def test_a_heartbeat_without_a_pid_namespace_is_judged_as_before(path: str, mono: Monotonic) -> None:
+    beat = own(mono, pids=0)
+    assert beat.is_process
+    heartbeat.write(path, replace(beat, started=beat.started + 1))
+    assert liveness.look(path, STALE, clock=mono).state == "dead"
+
+
+#: A process that beats until its input ends.
+BEATS = """
+import sys
+from kappa.presence import heartbeat
+beating = heartbeat.Beating(sys.argv[1], heartbeat.this_process("w", "c"), 0.05, lambda: True)
+print("beats", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+def test_a_driver_in_another_pid_namespace_of_this_host_is_alive(path: str) -> None:
+    command = ["unshare", "-pf", "--mount-proc", sys.executable, "-c", BEATS, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "beats\n"
+        sign = liveness.look(path, STALE)
+        assert sign.beat is not None and sign.beat.host == socket.gethostname()
+        assert (sign.state, sign.beat.is_process, sign.beat.pid) == ("alive", False, 1)
+        process.stdin.close()

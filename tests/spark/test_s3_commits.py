@@ -36,6 +36,7 @@ class Stored:
     """A table that both write."""
 
     spark: SparkProcess
+    server: S3Server
     proxy: Proxy
     name: str
 
@@ -59,11 +60,12 @@ class Stored:
         return sum(bool(re.search(self.entry(version), request.key)) for request in requests)
 
     def opened(self) -> DeltaTable:
-        return DeltaTable(self.url, storage_options=self.proxy.server.options)
+        """The table without the proxy: ``history`` of deltalake lets no thread of this process run while it reads."""
+        return DeltaTable(self.url, storage_options=self.server.options)
 
     def append(self, value: int) -> int:
         """Append a row by deltalake; the table's version afterwards."""
-        table = self.opened()
+        table = DeltaTable(self.url, storage_options=self.proxy.server.options)
         write_deltalake(table, values(value), mode="append")
         return table.version()
 
@@ -85,22 +87,24 @@ class Stored:
 
 
 @pytest.fixture(scope="module")
-def reached(s3_process: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SparkProcess, Proxy]]:
-    """Spark, and the proxy by which it and deltalake reach the lake."""
+def reached(
+    s3_process: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[SparkProcess, S3Server, Proxy]]:
+    """Spark, the server, and the proxy by which both engines reach it."""
     server = replace(s3_process, bucket="commits")
     create_bucket(server, server.bucket)
     with (
         s3_proxy(server) as proxy,
         spark_on(f"{server.url}/lake", proxy.server.options, tmp_path_factory.mktemp("spark"), BRIEF) as spark,
     ):
-        yield spark, proxy
+        yield spark, server, proxy
 
 
 @pytest.fixture
-def new(reached: tuple[SparkProcess, Proxy]) -> Iterator[Stored]:
+def new(reached: tuple[SparkProcess, S3Server, Proxy]) -> Iterator[Stored]:
     """A table that is not there yet."""
-    spark, proxy = reached
-    yield Stored(spark=spark, proxy=proxy, name=f"t{next(_numbers)}")
+    spark, server, proxy = reached
+    yield Stored(spark=spark, server=server, proxy=proxy, name=f"t{next(_numbers)}")
     proxy.clear()
 
 
@@ -261,8 +265,10 @@ def test_the_pointer_to_the_last_checkpoint_is_replaced(new: Stored) -> None:
     assert new.rows() == [0, 1, 2, 3, 4]
 
 
-def test_a_session_on_s3_is_checked_with_what_hadoop_reads_elsewhere(reached: tuple[SparkProcess, Proxy]) -> None:
-    spark, _ = reached
+def test_a_session_on_s3_is_checked_with_what_hadoop_reads_elsewhere(
+    reached: tuple[SparkProcess, S3Server, Proxy],
+) -> None:
+    spark, _, _ = reached
     spark.check()
     with pytest.raises(StatementError, match=r"Spark has spark\.hadoop\.fs\.s3a\.create\.performance=true"):
         spark.check(**{"fs.s3a.create.performance": "true"})
@@ -278,6 +284,6 @@ def test_versitygw_takes_commits_of_both(tmp_path: Path) -> None:
         s3_proxy(server) as proxy,
         spark_on(f"{server.url}/lake", proxy.server.options, tmp_path / "spark", BRIEF) as spark,
     ):
-        take_turns(Stored(spark=spark, proxy=proxy, name="t").create())
-        late = Stored(spark=spark, proxy=proxy, name="late").create()
+        take_turns(Stored(spark=spark, server=server, proxy=proxy, name="t").create())
+        late = Stored(spark=spark, server=server, proxy=proxy, name="late").create()
         test_a_late_commit_of_spark_is_made_as_the_next_one(late)

@@ -1,4 +1,4 @@
-"""Jars of a lake on S3: complete, none twice, and the log store compiled."""
+"""Jars of a lake on S3: complete, none twice, and Kappa's own classes compiled."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kappa.config import Config
 from kappa.errors import ConfigError
 from kappa.spark import s3_jars
 from kappa.spark.jars import Jar, ensure_spark, spark_home
-from kappa.spark.object_store import LOG_STORE
+from kappa.spark.object_store import CLIENT_FILE_KEYS, LOG_STORE
 from kappa.spark.s3_jars import S3, ensure_s3
 
-CLASS = f"{LOG_STORE.replace('.', '/')}.class"
+CLASSES = [f"{name.replace('.', '/')}.class" for name in (CLIENT_FILE_KEYS, LOG_STORE)]
 JAVA = """#!/bin/sh
 echo "$@" >> {calls}
 [ -e {broken} ] && echo "cannot find symbol" && exit 1
 while [ "$1" != "-d" ]; do shift; done
-mkdir -p "$2/dev/kappa" && echo compiled > "$2/{name}"
+mkdir -p "$2/dev/kappa" && for name in {names}; do echo compiled > "$2/$name"; done
 """
 
 
@@ -29,7 +29,7 @@ mkdir -p "$2/dev/kappa" && echo compiled > "$2/{name}"
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache without jars, and a Java that compiles unless there is a file ``broken``."""
     java = tmp_path / "java"
-    java.write_text(JAVA.format(calls=tmp_path / "calls", broken=tmp_path / "broken", name=CLASS))
+    java.write_text(JAVA.format(calls=tmp_path / "calls", broken=tmp_path / "broken", names=" ".join(CLASSES)))
     java.chmod(0o755)
 
     def ensure(cache: Path, name: str, jars: tuple[Jar, ...]) -> Path:
@@ -45,20 +45,25 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_the_log_store_is_compiled_once(cache: Path, tmp_path: Path) -> None:
+def test_own_classes_are_compiled_once(cache: Path, tmp_path: Path) -> None:
     jars = ensure_s3(cache)
     assert len(jars) == len(S3) + 1
-    (log_store,) = (jar for jar in jars if "log-store" in jar.name)
-    with zipfile.ZipFile(log_store) as content:
-        assert content.namelist() == [CLASS]
+    with zipfile.ZipFile(own_of(jars)) as content:
+        assert content.namelist() == CLASSES
     assert ensure_s3(cache) == jars
     (call,) = (tmp_path / "calls").read_text().splitlines()
-    assert "delta-storage.jar" in call and "hadoop-client-api-3.5" in call
+    assert "delta-storage.jar" in call and "hadoop-client-api-3.5" in call and "auth-2.35.4.jar" in call
 
 
-def test_a_log_store_that_does_not_compile_leaves_nothing_that_counts(cache: Path, tmp_path: Path) -> None:
+def own_of(jars: list[Path]) -> Path:
+    """The jar of Kappa's own classes."""
+    (own,) = (jar for jar in jars if jar.name.startswith("kappa-"))
+    return own
+
+
+def test_a_class_that_does_not_compile_leaves_nothing_that_counts(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
-    with pytest.raises(ConfigError, match=r"S3ConditionalLogStore.*does not compile(?s:.*)cannot find symbol"):
+    with pytest.raises(ConfigError, match=r"S3ConditionalLogStore.*do not compile(?s:.*)cannot find symbol"):
         ensure_s3(cache)
     (tmp_path / "broken").unlink()
     assert len(ensure_s3(cache)) == len(S3) + 1
@@ -109,10 +114,9 @@ def dependencies(pom: bytes) -> set[str]:
 
 
 @pytest.mark.spark
-def test_the_compiled_class_runs_on_the_oldest_java_that_spark_takes(jars: list[Path]) -> None:
-    (log_store,) = (jar for jar in jars if "log-store" in jar.name)
-    with zipfile.ZipFile(log_store) as content:
-        assert content.namelist() == [CLASS]
-        head = content.read(CLASS)[:8]
-    assert head[:4] == b"\xca\xfe\xba\xbe"
-    assert int.from_bytes(head[6:]) == 61, "Java 17"
+def test_compiled_classes_run_on_the_oldest_java_that_spark_takes(jars: list[Path]) -> None:
+    with zipfile.ZipFile(own_of(jars)) as content:
+        assert content.namelist() == CLASSES
+        heads = [content.read(name)[:8] for name in CLASSES]
+    assert {head[:4] for head in heads} == {b"\xca\xfe\xba\xbe"}
+    assert {int.from_bytes(head[6:]) for head in heads} == {61}, "Java 17"

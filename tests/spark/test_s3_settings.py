@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kappa.errors import ConfigError
-from kappa.spark.object_store import LOG_STORE, check, settings
+from kappa.spark.object_store import CLIENT_FILE, CLIENT_FILE_KEYS, LOG_STORE, check, settings
 
 LAKE = "s3://lakes/orders"
 KEYS = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "s3cr3t"}
@@ -47,6 +47,29 @@ def test_keys_are_of_the_provider_that_reads_them() -> None:
         "session.token": "t",
         "aws.credentials.provider": temporary,
     }
+
+
+@pytest.mark.parametrize("token", [{}, {"aws_session_token": "t0ken"}])
+def test_of_keys_in_a_file_the_settings_have_the_path_alone(token: dict[str, str]) -> None:
+    options = settings(LAKE, {**KEYS, **token}, {"AWS_ACCESS_KEY_ID": "other"}, "/etc/lake.properties")
+    assert options[CLIENT_FILE] == "/etc/lake.properties"
+    assert options[f"{HADOOP}aws.credentials.provider"] == CLIENT_FILE_KEYS
+    assert not {"AKIA", "s3cr3t", "t0ken", "other"} & set(options.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "environ"),
+    [
+        ({}, {}),
+        ({"aws_region": "eu-west-1"}, {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "s3cr3t"}),
+        ({"aws_access_key_id": "AKIA"}, {"AWS_SECRET_ACCESS_KEY": "s3cr3t"}),
+        (KEYS, {"AWS_SESSION_TOKEN": "t"}),
+    ],
+)
+def test_a_login_that_no_file_has_as_a_whole_is_as_without_a_file(
+    options: dict[str, str], environ: dict[str, str]
+) -> None:
+    assert settings(LAKE, options, environ, "/etc/lake.properties") == settings(LAKE, options, environ)
 
 
 def test_without_keys_a_role_is_looked_for_the_pods_before_the_hosts() -> None:

@@ -34,6 +34,7 @@ Kind = Literal["moto", "versitygw"]
 MOTO_LOCK = Path(__file__).with_name("moto.txt")
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 REGION = "us-east-1"
+SECRET = "kappa-secret"
 _QUIET_INSTALL = ("--disable-pip-version-check", "install", "--quiet", "--requirement")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
@@ -97,20 +98,24 @@ def objects(server: S3Server, *, retries: int | None = None) -> S3Store:
 
 
 @contextlib.contextmanager
-def s3_server(folder: Path, *, kind: Kind = "moto", bucket: str = "lake") -> Iterator[S3Server]:
-    """Within, an S3 server runs on a free port.
+def s3_server(
+    folder: Path, *, kind: Kind = "moto", bucket: str = "lake", port: int | None = None, secret_key: str = SECRET
+) -> Iterator[S3Server]:
+    """Within, an S3 server runs.
 
     Args:
         folder: its log, and its objects if it keeps files.
         kind: the program; it is installed into the cache once.
         bucket: created at the start.
+        port: where it listens; None for a free one.
+        secret_key: its user's.
 
     Raises:
         ConfigError: the program cannot be installed; the message names what is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
-    access_key, secret_key = "kappa", "kappa-secret"
+    port = free_port() if port is None else port
+    access_key = "kappa"
     data = folder / "data" if kind == "versitygw" else None
     with _running(_command(kind, port, data), folder / f"{kind}.log", access_key, secret_key) as process:
 

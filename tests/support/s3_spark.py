@@ -11,17 +11,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from kappa.config import Config
 from kappa.spark import object_store
-from kappa.spark.jars import ensure_spark
-from kappa.spark.s3_jars import ensure_s3
 from kappa.spark.session import build_session
 
 _STATEMENT, _CHECK = "statement", "check"
+#: Delta knows the scheme by itself, and takes the log store that it has for S3.
+_DELTAS_OWN = {"spark.hadoop.fs.s3n.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
 
 
 class StatementError(Exception):
@@ -72,19 +72,26 @@ class SparkProcess:
 
 
 @contextlib.contextmanager
-def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[str, str]) -> Iterator[SparkProcess]:
+def spark_on(
+    lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[str, str], *, file: Path | None = None
+) -> Iterator[SparkProcess]:
     """Within, Spark runs.
 
     Args:
         lake: URL of the lake.
-        options: how to reach it; they are in no command line.
+        options: how to reach it, unless a file says so; they are in no command line.
         folder: home of the process, and its log.
         conf: further settings of Spark.
+        file: the client file that has the options; None for none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    environ |= {"KAPPA_HOME": str(folder), "KAPPA_SPARK_MASTER": "local[1]"}
-    path = [str(Path(__file__).parents[1]), *filter(None, sys.path)]
+    if file is None:
+        environ |= {name.upper(): value for name, value in options.items()}
+    else:
+        environ["KAPPA_LAKE_CLIENT_FILE"] = str(file)
+    environ |= {"KAPPA_HOME": str(folder), "KAPPA_LAKE": lake, "KAPPA_SPARK_MASTER": "local[1]"}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     with (folder / "spark.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "support.s3_spark"],
@@ -92,10 +99,9 @@ def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=environ | {"PYTHONPATH": os.pathsep.join(path)},
+            env=environ | {"KAPPA_SPARK_CONF": json.dumps({**_DELTAS_OWN, **conf}), "PYTHONPATH": path},
         )
     assert process.stdin and process.stdout
-    print(json.dumps([lake, dict(options), dict(conf)]), file=process.stdin, flush=True)
     try:
         spark = SparkProcess(commands=process.stdin, answers=process.stdout, log=folder / "spark.log")
         spark.sql("SELECT 1")  # from here on it is quick
@@ -107,16 +113,8 @@ def spark_on(lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[
 
 
 def _serve(commands: IO[str], answers: IO[str]) -> None:
-    lake, options, conf = json.loads(commands.readline())
     config = Config.from_env()
-    jars = [*ensure_spark(config.cache), *ensure_s3(config.cache)]
-    settings = {
-        **conf,
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
-        "spark.hadoop.fs.s3n.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        **object_store.settings(lake, options, {}),
-    }
-    session = build_session(replace(config, spark_conf=settings), "s3")
+    session = build_session(config, "s3")
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
     for line in commands:
         command = json.loads(line)
@@ -127,12 +125,14 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
             else:
                 for name, value in command[_CHECK].items():
                     hadoop.set(name, value)
-                object_store.check_session(session, lake)
+                object_store.check_session(session, config.lake)
             answer: dict[str, Any] = {"rows": rows}
         except Exception as error:
             answer = {"error": str(error)}
         print(json.dumps(answer, default=str), file=answers, flush=True)
-    jvm = session.sparkContext._gateway.proc
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    jvm = gateway.proc
     session.stop()
     jvm.stdin.close()
     jvm.wait()

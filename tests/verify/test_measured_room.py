@@ -24,10 +24,8 @@ def test_a_file_removed_while_it_is_counted_counts_nothing(tmp_path: Path, monke
     paths = EpochPaths(lake=str(tmp_path), topology="a.b", epoch=1)
     Path(paths.root).mkdir(parents=True)
     Path(paths.root, "x").write_bytes(b"12345")
-    walked = list(os.walk(paths.root))
-    monkeypatch.setattr(
-        os, "walk", lambda *_, **__: [(folder, names, [*files, "gone"]) for folder, names, files in walked]
-    )
+    walked = [(folder, names, [*files, "gone"]) for folder, names, files in os.walk(paths.root)]
+    monkeypatch.setattr(os, "walk", lambda *_, **__: walked)
     assert measurements.disk_bytes(paths, {}) == 5
 
 

@@ -90,9 +90,15 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> Act[
 
     is_first = plan.live_epoch is None and isinstance(plan.request.start, ToEarliest)
     first = f"build epoch {plan.epoch} from the beginning of its topics and make it live" if is_first else ""
-    planned, _ = epochs.effects(epochs.now(plan.topology), decide, what=first)
+    code, stored_plan = _files(config, plan)
+
+    def look_again(_: object) -> None:
+        code_store.store_again(config.lake, config.topologies, plan.topology, plan.code)
+        stored_plan.make()
+
+    planned, _ = epochs.effects(epochs.now(plan.topology), decide, what=first, after=look_again)
     return Act(
-        effects=with_driver((*_files(config, plan), *planned), config, plan.topology, plan.epoch),
+        effects=with_driver((code, stored_plan, *planned), config, plan.topology, plan.epoch),
         outcome=lambda: plan.epoch,
     )
 

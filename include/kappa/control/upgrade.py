@@ -199,7 +199,10 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
             )
         return [now.event("upgrade", proposal.epoch, actor=actor, reason=reason, detail=detail)]
 
-    effects, now = epochs.effects(epochs.now(topology), decide)
+    def look_again(_: object) -> None:
+        code_store.store_again(config.lake, config.topologies, topology, proposal.to_code)
+
+    effects, now = epochs.effects(epochs.now(topology), decide, after=look_again)
     stored_code = Effect(
         what=f"store code {proposal.to_code[:12]} of {topology}", values={"code": proposal.to_code}, make=store_code
     )

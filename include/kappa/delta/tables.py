@@ -207,7 +207,8 @@ def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None)
     if last is not None and last >= seq:
         return False
     message = None if plan is None else _commit_message(seq, plan)
-    own_rows = rows.select(tail.columns.names).cast(tail.columns)
+    # No rows may have no columns either.
+    own_rows = rows.select(tail.columns.names).cast(tail.columns) if rows.num_rows else tail.columns.empty_table()
     tail.append(own_rows, {APP: seq}, user_metadata=message)
     return True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import threading
 import time
 import uuid
@@ -19,7 +20,7 @@ from urllib.parse import unquote
 from kappa import clock
 from kappa.delta.access import answers, is_table, open_table
 from kappa.delta.log_entries import actions_of, entry_of
-from kappa.errors import ConflictError, KappaError, LedgerError
+from kappa.errors import ConflictError, KappaError, LakeRefusedError, LedgerError
 from kappa.store.outages import is_outage
 from kappa.store.stores import store_of
 from kappa.topology.ddl import quote
@@ -88,9 +89,19 @@ class TailTable:
     def transaction(self, app: str) -> int | None:
         """The last version of an application's transactions."""
         with self._lock:
-            if app not in self._transactions:  # deltalake reads the log for it
-                self._transactions[app] = self._opened.transaction_version(app)
+            if app not in self._transactions:
+                self._transactions[app] = self._read_transaction(app)
             return self._transactions[app]
+
+    def _read_transaction(self, app: str) -> int | None:
+        """The same by ``deltalake``, which reads the log for it with the keys that there were when it was opened."""
+        try:
+            with answers(self.path):
+                return self._opened.transaction_version(app)
+        except LakeRefusedError:
+            self._opened = open_table(self.path, self.version)  # not a later one: nobody has looked at that yet
+            with answers(self.path):
+                return self._opened.transaction_version(app)
 
     def content(self, file: str) -> bytes | None:
         """The bytes of a file; None where it is gone. What this process wrote itself is not asked for."""
@@ -155,6 +166,7 @@ class TailTable:
             return
         store.delete(entry_of(self.path, version))
         store.delete(f"{self.path}/{name}")
+        self._looked = -math.inf  # the next look opens the table anew
         if not is_table(self.path):
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
         raise ConflictError(f"Other processes wrote to {self.path} long ago.", path=self.path)

@@ -178,6 +178,8 @@ class Attempts:
             raise error
         if engines.is_spark_dead():
             raise error  # a new process gets a new JVM; the epoch's watcher starts it
+        if error is engines.session_error:
+            raise error  # no attempt: a process has one session, and a new one reads the settings anew
         engines.spend_sender()
         what = f"{type(error).__name__}: {headline(error)}"
         if isinstance(error, ConflictError):

@@ -25,7 +25,7 @@ from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
-from kappa.errors import DisagreementError, KappaError, StaleWriterError, SupersededError
+from kappa.errors import ConfigError, DisagreementError, KappaError, StaleWriterError, SupersededError
 from kappa.faults import crash_point
 from kappa.monitoring.metrics import Metrics
 from kappa.presence import heartbeat
@@ -67,6 +67,7 @@ def run_epoch(
         StaleWriterError: another driver took the epoch over; this one has changed nothing since.
         SupersededError: the epoch was rebuilt in another lake; that is on record, and its driver is not wanted any
             more.
+        ConfigError: Spark's session does not start, or must not write to the lake.
     """
     driver = Driver(config, topology, epoch, code=code)
     driver.engines.starting = starting
@@ -140,7 +141,7 @@ class Driver:
             reason = self._loop()
             self.merges.merge(is_asked=True)  # a reader of the path sees all of an epoch that stands
             crash_point("ending")
-        except (StaleWriterError, SupersededError) as error:
+        except (StaleWriterError, SupersededError, ConfigError) as error:
             reason = str(error)
             raise
         finally:  # each of them whatever becomes of the one before

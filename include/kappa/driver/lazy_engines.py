@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kappa.archive.reader import Archives
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.voice import Voice
-from kappa.errors import KappaError, Transient
+from kappa.errors import ConfigError, KappaError, Transient
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
@@ -40,10 +40,12 @@ class LazyEngines:
 
     Attributes:
         starting: Spark that is starting already, for this driver alone.
+        session_error: what the settings refuse of Spark's session: no slice can do anything about it.
     """
 
     def __init__(self, epoch: DrivenEpoch, voice: Voice, *, session: SparkSession | None = None) -> None:
         self.starting: StartingSession | None = None
+        self.session_error: ConfigError | None = None
         self._epoch = epoch
         self._voice = voice
         self._given_session = session
@@ -90,7 +92,11 @@ class LazyEngines:
         before = voice.doing
         voice.say("starting Spark")
         name = driver_name(epoch.topology.name, epoch.paths.epoch)
-        session = build_session(epoch.config, name) if self.starting is None else self.starting.session()
+        try:
+            session = build_session(epoch.config, name) if self.starting is None else self.starting.session()
+        except ConfigError as error:
+            self.session_error = error
+            raise
         voice.say(before)
         return session
 

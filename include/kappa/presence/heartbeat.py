@@ -50,6 +50,7 @@ class Heartbeat:
         line: the oldest line of its threads.
         line_seconds: the age of that line, by the driver's own clock.
         metrics: ``host:port`` where it answers Prometheus; empty where it does not.
+        pids: inode of the PID namespace in which ``pid`` counts; 0 where the system has none.
     """
 
     writer: str
@@ -68,12 +69,21 @@ class Heartbeat:
     line: str = ""
     line_seconds: float = 0.0
     metrics: str = ""
+    pids: int = 0
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its process would be seen from this one: the host, its boot and the PID namespace agree.
+
+        What the heartbeat of earlier code lacks is passed over.
+        """
+        is_boot = self.boot in ("", boot_id())
+        return self.host == socket.gethostname() and is_boot and self.pids in (0, pid_namespace())
 
     @property
     def is_process(self) -> bool:
         """Whether its process runs on this host: the id, its start and the boot that it was counted from all agree."""
-        is_here = self.host == socket.gethostname() and self.boot in ("", boot_id())
-        return is_here and is_process(self.pid, self.started)
+        return self.is_here and is_process(self.pid, self.started)
 
     @property
     def may_be_ended(self) -> bool:
@@ -157,6 +167,14 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def pid_namespace() -> int:
+    """Inode of this process's PID namespace, 0 where the system has none (pid_namespaces(7))."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
 
 
 def _command_line(pid: int) -> str:
@@ -335,4 +353,5 @@ def this_process(writer: str, code: str) -> Heartbeat:
         code=code,
         boot=boot_id(),
         monotonic=time.monotonic(),
+        pids=pid_namespace(),
     )

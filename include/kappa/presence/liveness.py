@@ -7,7 +7,6 @@ an observed change proves life: the first look at it proves nothing yet.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -73,9 +72,7 @@ def look(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.m
     if beat.state == "stopped":
         return Sign(beat=beat, state="stopped")
     is_boot = beat.boot != "" and beat.boot == heartbeat.boot_id()
-    # Without a boot id (earlier code) the process is checked all the same, as long as the names of the hosts agree.
-    is_here = beat.host == socket.gethostname() and (is_boot or not beat.boot)
-    if is_here and not heartbeat.is_process(beat.pid, beat.started):
+    if beat.is_here and not heartbeat.is_process(beat.pid, beat.started):
         return Sign(beat=beat, state="dead")
     age = clock() - beat.monotonic
     if is_boot and age >= 0:  # a container may have a monotonic clock of its own

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kappa.errors import CodeError, UnknownTopologyError
@@ -61,6 +61,41 @@ def store(lake: str, folder: Path, topology: str, *, platform: Path = _INSTALLED
         files.make_folder(path.rpartition("/")[0])
         files.put(path, data, is_durable=True)
     return code
+
+
+def store_again(lake: str, folder: Path, topology: str, code: str) -> None:
+    """Look for code after a record names it, and store it again where a removal took it before it saw that record.
+
+    Idempotent.
+
+    Raises:
+        CodeError: it is gone, and the folder has other code by now.
+    """
+    path = code_file(lake, code)
+    if not _is_stored(store_of(path).get(path), code):
+        store(lake, folder, topology)
+        check(lake, code)
+
+
+def discard(lake: str, code: str, remove: Callable[[str], bool], is_named: Callable[[], bool]) -> bool:
+    """Remove code that no record names; put it back where one names it afterwards. Whether it is gone.
+
+    Whoever names code looks for it after that (:func:`store_again`): one of the two sees the other. A crash in between
+    leaves no code, and the driver that misses it says how to store it again.
+
+    Args:
+        remove: removes the file at a path; whether it is gone.
+        is_named: whether a record names the code, read now.
+    """
+    path = code_file(lake, code)
+    store = store_of(path)
+    data = store.get(path)
+    if not remove(path):
+        return False
+    if data is not None and is_named():
+        store.put(path, data, is_durable=True)
+        return False
+    return True
 
 
 def extract(lake: str, code: str, home: Path) -> Path:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: The class in ``S3ConditionalLogStore.java``.
 LOG_STORE = "dev.kappa.S3ConditionalLogStore"
+#: The class in ``S3ClientFileCredentials.java``, and the setting with which file it reads.
+CLIENT_FILE_KEYS = "dev.kappa.S3ClientFileCredentials"
+CLIENT_FILE = "spark.hadoop.fs.s3a.kappa.client.file"
 _FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _HADOOP = "spark.hadoop.fs.s3a."
 #: That of lakes, and that of Hadoop's own addresses: no table is less safe by the one than by the other.
@@ -34,6 +37,7 @@ _NAMES = (
     "aws_allow_http",
     "aws_virtual_hosted_style_request",
 )
+_LOGIN = _NAMES[:3]
 #: That of a store with an address of its own, as ``object_store`` has it.
 _REGION = "us-east-1"
 #: Hadoop's own, with the token of a service account, by which pods of Kubernetes log in, before the host's role.
@@ -59,14 +63,17 @@ def is_s3(lake: str) -> bool:
     return lake.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
 
 
-def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], file: str = "") -> dict[str, str]:
     """Settings of a session whose lake is on S3; none for another lake.
+
+    Of keys that a file has they name the file alone, and each process of Spark reads it on its own host.
 
     Args:
         lake: path or URL of the lake.
         options: keys, region and address of the store. Other options are deltalake's own.
         environ: variables of the environment; ``AWS_REGION`` stands for an ``aws_region`` that the options lack, and so
             do the others, as for deltalake.
+        file: path of the file that the options are from; empty for none.
 
     Raises:
         ConfigError: a half of a key is missing, or the address is one that deltalake refuses.
@@ -82,13 +89,15 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str]) 
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     access = {**_access(variables), **_access(options)}
     check_access(access)
-    s3a = {**_address(lake, access), **_credentials(access)}
+    has_keys = bool(file) and _is_login(options, access)
+    keys = {"aws.credentials.provider": CLIENT_FILE_KEYS} if has_keys else _credentials(access)
     return {
         # Made anew after each commit by a file that is copied and deleted: a dozen requests, half of them dear ones.
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
         **{f"spark.hadoop.fs.{scheme}.impl": _FILE_SYSTEM for scheme in _SCHEMES},
         **{_log_store(scheme): LOG_STORE for scheme in _SCHEMES},
-        **{f"{_HADOOP}{name}": value for name, value in s3a.items()},
+        **{f"{_HADOOP}{name}": value for name, value in {**_address(lake, access), **keys}.items()},
+        **({CLIENT_FILE: file} if has_keys else {}),
     }
 
 
@@ -160,6 +169,11 @@ def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
         "path.style.access": str(not is_virtual).lower(),
         "connection.ssl.enabled": str(parts.scheme == "https").lower(),
     }
+
+
+def _is_login(options: Mapping[str, str], access: Mapping[str, str]) -> bool:
+    """Whether options have keys, and the environment has nothing that these lack: a token would be that of others."""
+    return "aws_access_key_id" in access and all(access.get(name, "") == options.get(name, "") for name in _LOGIN)
 
 
 def _credentials(access: Mapping[str, str]) -> dict[str, str]:

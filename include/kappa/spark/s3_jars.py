@@ -1,8 +1,9 @@
-"""Jars of a lake on S3: Hadoop's client, the modules of the AWS SDK that it uses, and Kappa's log store.
+"""Jars of a lake on S3: Hadoop's client, the modules of the AWS SDK that it uses, and two classes of Kappa's.
 
 Hadoop's client itself depends on all of the SDK, a jar of 686 MB. Delta has no log store yet that is safe beside other
-writers (delta-io/delta, pull requests 7367 to 7371), so Kappa brings its own. It is compiled on this machine, by
-Eclipse's compiler: that runs on the Java of Spark, where a JDK would be needed for Java's own.
+writers (delta-io/delta, pull requests 7367 to 7371), and Hadoop has no keys from a file that changes, so Kappa brings
+its own. They are compiled on this machine, by Eclipse's compiler: that runs on the Java of Spark, where a JDK would be
+needed for Java's own.
 """
 
 from __future__ import annotations
@@ -36,36 +37,40 @@ S3 = (
 )
 
 _COMPILER = Jar(org="org.eclipse.jdt", name="ecj", revision="3.46.100")
-_SOURCE = Path(__file__).with_name("S3ConditionalLogStore.java")
+_SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.java") for name in ("S3ClientFileCredentials", "S3ConditionalLogStore")
+)
 #: The oldest Java that Spark runs on, whichever compiles.
 _OPTIONS = ("-source", "17", "-target", "17", "-proc:none", "-nowarn")
-_LOG_STORE_JAR = "kappa-s3-log-store.jar"
+_OWN_JAR = "kappa-s3.jar"
 
 
 def ensure_s3(cache: Path) -> list[Path]:
     """The jars that a lake on S3 adds to those of :func:`kappa.spark.jars.ensure_spark`, sorted.
 
-    They are fetched, and the log store is compiled, when the cache lacks them.
+    They are fetched, and Kappa's own classes are compiled, when the cache lacks them.
 
     Raises:
-        ConfigError: no Java, no pyspark, the jars cannot be fetched, or the log store does not compile.
+        ConfigError: no Java, no pyspark, the jars cannot be fetched, or the classes do not compile.
     """
-    return sorted([*ensure(cache, "spark-s3", S3).glob("*.jar"), _ensure_log_store(cache)])
+    libraries = sorted(ensure(cache, "spark-s3", S3).glob("*.jar"))
+    return sorted([*libraries, _ensure_own(cache, libraries)])
 
 
-def _ensure_log_store(cache: Path) -> Path:
-    content = f"{_COMPILER} {_OPTIONS} {SPARK}\n{_SOURCE.read_text()}"
-    folder = cache / f"spark-s3-log-store-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+def _ensure_own(cache: Path, clients: list[Path]) -> Path:
+    sources = "\n".join(source.read_text() for source in _SOURCES)
+    content = f"{_COMPILER} {_OPTIONS} {SPARK} {S3}\n{sources}"
+    folder = cache / f"spark-s3-own-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
     def fill(into: Path) -> None:
-        libraries = [*ensure_spark(cache), *(spark_home() / "jars").glob("hadoop-client-api-*.jar")]
+        libraries = [*ensure_spark(cache), *clients, *(spark_home() / "jars").glob("hadoop-client-api-*.jar")]
         compiler = ensure(cache, "java-compiler", (_COMPILER,)) / f"{_COMPILER.name}-{_COMPILER.revision}.jar"
-        (into / _LOG_STORE_JAR).write_bytes(zipped(_compiled(_SOURCE, libraries, compiler)))
+        (into / _OWN_JAR).write_bytes(zipped(_compiled(libraries, compiler)))
 
-    return filled(folder, fill) / _LOG_STORE_JAR
+    return filled(folder, fill) / _OWN_JAR
 
 
-def _compiled(source: Path, libraries: list[Path], compiler: Path) -> dict[str, bytes]:
+def _compiled(libraries: list[Path], compiler: Path) -> dict[str, bytes]:
     """Classes by their names in a jar."""
     with tempfile.TemporaryDirectory(prefix="kappa-java-") as classes:
         command: list[str | Path] = [
@@ -76,11 +81,12 @@ def _compiled(source: Path, libraries: list[Path], compiler: Path) -> dict[str, 
             "-cp",
             os.pathsep.join(map(str, libraries)),
         ]
-        run = subprocess.run([*command, "-d", classes, source], capture_output=True, text=True, check=False)
+        run = subprocess.run([*command, "-d", classes, *_SOURCES], capture_output=True, text=True, check=False)
         if run.returncode:
             raise ConfigError(
-                f"{source.name}, with which Spark commits to a lake on S3, does not compile against {spark_home()}: it "
-                "needs Hadoop 3.5 there. Unset SPARK_HOME, or run scripts/bootstrap. The compiler said:\n"
+                f"{' and '.join(source.name for source in _SOURCES)}, by which Spark reaches a lake on S3, do not "
+                f"compile against {spark_home()}: they need Hadoop 3.5 there. Unset SPARK_HOME, or run "
+                "scripts/bootstrap. The compiler said:\n"
                 f"{run.stdout}{run.stderr}"
             )
         files = Path(classes).rglob("*.class")

@@ -279,7 +279,7 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
         if cores <= FEW_CORES:
             memory = config.spark_conf.get("spark.driver.memory", options["spark.driver.memory"])
             options[JAVA_OPTIONS] = serial_collector(memory)
-    store = object_store.settings(config.lake, options_of(config.lake), os.environ)
+    store = object_store.settings(config.lake, options_of(config.lake), os.environ, config.lake_client_file)
     return {**options, **store, **config.spark_conf}
 
 

@@ -1,7 +1,7 @@
 """What a process needs to reach an object store: its address, keys and region, in the names of ``object_store``.
 
-deltalake and obstore are built on that library and take the same names. They also read the variables ``AWS_*`` of the
-environment; the file goes over them.
+deltalake and obstore are built on that library and take the same names. The file goes over the variables ``AWS_*`` of
+the environment: deltalake reads those by itself, for obstore see :func:`with_environment`.
 
 Names: https://docs.rs/object_store/latest/object_store/aws/enum.AmazonS3ConfigKey.html
 """

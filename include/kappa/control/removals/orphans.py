@@ -24,7 +24,9 @@ from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, code_file, epoch_word, plan_file, query_checkpoints
 from kappa.presence import heartbeat
+from kappa.record import code as code_store
 from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.replay.stages import Stage
 from kappa.store.local import LocalStore
@@ -114,7 +116,21 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: Present) -> Act[t
                 seal(f"{item.name}/ledger")
             store.delete_folder(item.name)
             removed.append(item)
-        elif store.discard(item.name, (now.lake if item.kind in ("plan", "code") else now.host) - GRACE):
+        elif item.kind == "code":
+            # What a writer left half way is named after code too, with more after it: and no record names that.
+            code = item.name.rpartition("/")[2].removesuffix(".zip")
+            place = code_file(config.lake, code)
+            is_whole = place == item.name
+            if not is_whole and store.discard(item.name, now.lake - GRACE):
+                removed.append(item)
+            if is_whole and code_store.discard(
+                config.lake,
+                code,
+                lambda path: store.discard(path, now.lake - GRACE),
+                lambda: code in named_codes(config),
+            ):
+                removed.append(item)
+        elif store.discard(item.name, (now.lake if item.kind == "plan" else now.host) - GRACE):
             removed.append(item)
 
     named = [item for item in items if item.kind == "topic"]
@@ -183,6 +199,12 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
             beat = heartbeat.read(paths.heartbeat)
             codes |= {*epoch.codes, *([beat.code] if beat else [])}
     return codes
+
+
+def named_codes(config: Config) -> set[str]:
+    """The same by the record of epochs of now."""
+    epochs = Epochs(config.lake)
+    return used_codes(config, map(epochs.record, epochs.topologies()))
 
 
 def _is_named(name: str) -> bool:

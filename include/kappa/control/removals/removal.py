@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from kappa import clock
 from kappa.acts import Act, Effect, act
@@ -17,7 +18,8 @@ from kappa.driver.processes.process import driver_end
 from kappa.errors import IllegalTransitionError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
-from kappa.names import EpochPaths, code_file, plan_file, query_checkpoints
+from kappa.names import EpochPaths, plan_file, query_checkpoints
+from kappa.record import code as code_store
 from kappa.record.chains import check_removal
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Epochs, Now
@@ -201,11 +203,18 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
         LocalStore().delete_folder(query_checkpoints(config.home, paths))
         crash_point("removal.folder")
 
+    def gone(path: str) -> bool:
+        store_of(path).delete(path)
+        return True
+
+    def is_named(code: str) -> bool:
+        return code in orphans.named_codes(config)
+
     def files() -> None:
         store = store_of(plan)
         store.delete(plan)
-        for code in target().codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
-            store.delete(code_file(config.lake, code))
+        for code in target().codes - orphans.named_codes(config):
+            code_store.discard(config.lake, code, gone, partial(is_named, code))
 
     def unless_needed(remove: Callable[[], None]) -> Callable[[], None]:
         return lambda: remove() if target().stage.is_ended else None
