@@ -179,6 +179,14 @@ def test_a_creation_that_meets_another_one_is_tried_again(proxied_lake: str, pro
     assert proxy.counts()["PUT"] == 3
 
 
+def test_an_outage_within_a_creation_is_said_once(proxied_lake: str, proxy: Proxy) -> None:
+    proxy.refuse("new$", "PUT", status=409)
+    proxy.refuse("new$", "GET")
+    with pytest.raises(LakeUnreachableError) as error:
+        store_of(proxied_lake).create(f"{proxied_lake}/new", b"one")
+    assert str(error.value).count("does not answer") == 1
+
+
 def test_a_creation_that_is_refused_as_present_for_ever_is_an_outage(proxied_lake: str, proxy: Proxy) -> None:
     proxy.refuse("new$", "PUT", status=409)
     with pytest.raises(LakeUnreachableError, match=r"new is refused as present and then missing, 5 times"):
@@ -303,6 +311,7 @@ def test_words_of_an_outage_are_recognised(text: str) -> None:
         "indicates an incorrectly configured region",
         f"java.nio.file.AccessDeniedException: s3a://b/k: getFileStatus on s3a://b/k: {SDK}.services.s3.model."
         "S3Exception: (Service: S3, Status Code: 403, Request ID: 503)",
+        f"java.nio.file.AccessDeniedException: b: {S3A}.auth.NoAuthWithAWSException: No AWS Credentials provided",
         f"{S3A}.UnknownStoreException: `s3a://b/': {SDK}.services.s3.model.NoSuchBucketException: (Status Code: 404)",
     ],
 )

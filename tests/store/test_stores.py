@@ -187,6 +187,17 @@ def test_the_footer_of_a_parquet_file_on_s3_takes_one_look_and_one_range(remote:
     assert proxy.counts(before) == {"HEAD": 1, "GET": 1}
 
 
+def test_small_readings_beside_each_other_are_one_range(remote: Place, proxy: Proxy) -> None:
+    remote.store.put(remote.file("file"), bytes(100_000))
+    before = len(proxy.requests)
+    with remote.store.open(remote.file("file")) as file:
+        for _ in range(64):
+            assert file.read(1 << 10) == bytes(1 << 10)
+        assert proxy.counts(before) == {"HEAD": 1, "GET": 1}
+        file.read(1)
+    assert proxy.counts(before) == {"HEAD": 1, "GET": 2}
+
+
 # A file that must not be there
 
 
