@@ -135,7 +135,7 @@ def test_a_run_with_a_zone_is_of_the_local_day_of_its_date() -> None:
         datetime(2026, 10, 24, 22, tzinfo=UTC),
         datetime(2026, 10, 25, 23, tzinfo=UTC),
     )
-    with pytest.raises(UsageError, match=r"are not whole days, and its form names zone 'Europe/Berlin'. Leave"):
+    with pytest.raises(UsageError, match=r"are not whole days, and its form names zone 'Europe/Berlin'. Omit"):
         backfill.local_days(begin + timedelta(hours=1), end, "Europe/Berlin")
     with pytest.raises(UsageError, match="'Europe/Berln' is not a time zone"):
         backfill.local_days(begin, end, "Europe/Berln")

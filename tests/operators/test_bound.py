@@ -84,7 +84,7 @@ def test_a_step_returns_its_own_effects_and_may_shape_an_output(spark: SparkSess
 MISTAKES: dict[str, tuple[Callable[[Any, Slice], Any], str]] = {
     "a frame in place of the slice": (
         lambda minutes, slice: minutes(slice["ticks"]),
-        r"tumbling_window 'minutes' is called with DataFrame in place of the slice.*tumbling_window\(slice, rows\)",
+        r"tumbling_window 'minutes' is called with DataFrame instead of the slice.*tumbling_window\(slice, rows\)",
     ),
     "twice": (lambda minutes, slice: (minutes(slice), minutes(slice)), "'minutes' is called twice in one slice"),
     "never": (lambda minutes, slice: None, "did not call tumbling_window 'minutes', and its table would stay behind"),

@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a key that the keys do not hold": (
         lambda: cdc_table(CHANGES, key="name", table="t"),
-        r"key columns \['name'\] are not in the keys of source 'changes', which hold \['id'\]",
+        r"key columns \['name'\] are not in the keys of source 'changes', which have \['id'\]",
     ),
     "versions of a history": (
         lambda: cdc_table(CHANGES, key="id", table="t", history=True).versions,

@@ -139,7 +139,7 @@ def _(here: Site) -> Provoked:
     reading_live(here, above, standing=READ, sent={f"{back}.e0001": {"0": 0, "1": 0}})
     above.deploy(sources=READS.format(story=back, of=here.name), outputs=f"{MOVES}, {STORY}")
     return Provoked(
-        command=f"plan {above.name}", numbers={"topology": above.name}, says="it would feed itself", remedy="Take one"
+        command=f"plan {above.name}", numbers={"topology": above.name}, says="it would feed itself", remedy="Remove one"
     )
 
 
