@@ -42,7 +42,7 @@ def test_a_secret_is_read_by_its_owner_alone(tmp_path: Path) -> None:
         file.chmod(mode)
         assert read_secret(str(file), "KAPPA_SECRETS", "keys") == {"a": "ö"}
     file.chmod(0o644)
-    with pytest.raises(ConfigError, match=rf"^{file} has mode 0644: .* holds keys\. Run: chmod 600 {file}$"):
+    with pytest.raises(ConfigError, match=rf"^{file} has mode 0644: .* it contains keys\. Run: chmod 600 {file}$"):
         read_secret(str(file), "KAPPA_SECRETS", "keys")
 
 

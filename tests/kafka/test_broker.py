@@ -79,7 +79,7 @@ def test_an_open_transaction_holds_the_stable_end_back(kafka: Broker, topic: Top
         assert end_of(kafka, name) == 2
         assert [pair for batch in kafka.fold(name) for pair in batch] == [(b"k", b"a"), (b"k", b"b")]
         with pytest.raises(
-            DataLossError, match=r"readable up to offset 2, records up to 3 .* a transaction is still open"
+            DataLossError, match=r"readable up to offset 2, but records up to 3 .* a transaction is still open"
         ):
             list(kafka.fold(name, Offsets({name: {0: 3}})))
         sender.commit(None)

@@ -307,7 +307,7 @@ def test_adding_offsets_times_out_and_the_next_init_goes_on(
         sender.init()
         sender.begin()
         sender.extend([Record(topic=out, key=b"k", value=b"lost")])
-        with pytest.raises(BrokerUnreachableError, match="not taken") as refused:
+        with pytest.raises(BrokerUnreachableError, match="were not accepted") as refused:
             sender.commit(position)
         assert refused.value.data["outcome"] == "aborted"
         monkeypatch.undo()

@@ -66,7 +66,7 @@ def frame(spark: SparkSession, amount: str = "CAST(1 AS DECIMAL(12,2))", more: s
 @pytest.mark.parametrize("amount", ["CAST(1 AS DECIMAL(12,4))", "1D", "1"])
 def test_a_frame_with_undeclared_types_is_refused(spark: SparkSession, name: str, amount: str) -> None:
     with pytest.raises(
-        TopologyError, match=rf"^{name}: column 'amount' of the rows is .*, declared is DECIMAL\(12, ?2\)"
+        TopologyError, match=rf"^{name}: column 'amount' of the rows is .*, but declared as DECIMAL\(12, ?2\)"
     ):
         called(OPERATORS[name], frame(spark, amount))
 
@@ -80,7 +80,7 @@ def test_every_aggregate_refuses_another_type(spark: SparkSession, of: str) -> N
 
 
 def test_a_key_with_another_type_or_without_a_column_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(TopologyError, match="column 'k' of the rows is BIGINT, declared is STRING"):
+    with pytest.raises(TopologyError, match="column 'k' of the rows is BIGINT, but declared as STRING"):
         called(OPERATORS["aggregate"], frame(spark, key="1L"))
     with pytest.raises(TopologyError, match="the rows lack column 'amount'"):
         called(OPERATORS["aggregate"], frame(spark).drop("amount"))

@@ -168,7 +168,7 @@ def test_records_without_a_marker_are_refused(
     changelog = new_changelog(PLAIN)
     changelog.send([{"id": "a", "n": 1}], 1)
     changelog.send([{"id": "b", "n": 1}, {"id": "a", "n": 2}], 2)
-    with pytest.raises(DataLossError, match="holds 2 records after slice 1"):
+    with pytest.raises(DataLossError, match="has 2 records after slice 1"):
         changelog.fold(upto_seq=1)
     assert tables.version(changelog.epoch.paths.table("kept")) == 0
     assert len(changelog.fold(upto_seq=2)) == 2
