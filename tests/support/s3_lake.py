@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from kappa.config import Config
 from kappa.driver.processes import process
 from kappa.driver.processes.launcher import launch
 from kappa.kafka.broker import Broker
-from kappa.store import options
 from support.epochs import Place, content, place, read_messages
 from support.processes import Rig, rig
 from support.s3_proxy import Proxy
@@ -66,10 +66,11 @@ class S3Rig(Rig):
                 yield
 
     def _launch(self, config: Config, topology: str, epoch: int, code: str) -> int:
-        try:
-            return launch(replace(config, lake_client_file=self.proxied), topology, epoch, code)
-        finally:  # a new configuration has said which file this process is to read
-            options.declare(config.lake, config.lake_client_file)
+        # Not by replace(): a new configuration says which file this process is to read, and what a thread of it opens
+        # at that moment would reach the proxy from within the proxy's own process.
+        of_driver = copy.copy(config)
+        object.__setattr__(of_driver, "lake_client_file", self.proxied)
+        return launch(of_driver, topology, epoch, code)
 
 
 @contextlib.contextmanager
