@@ -6,6 +6,7 @@ Delta.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 START_MS = 1_700_000_000_000
-TOPIC = "on.s3"
+#: Of this process alone: a rig ends all drivers of its topology on this host, whose name follows from the topic.
+TOPIC = f"on.s3.{os.getpid()}"
 #: Settings of a user, without merges and upkeep that would come at their own time; Spark writes what is large.
 SETTINGS = {
     "trigger_seconds": 1.0,
