@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from support.s3_options import config_on
 
 from kappa import clock
 from kappa.config import Config
@@ -33,20 +34,11 @@ if TYPE_CHECKING:
 WRITER = "driver"
 
 
-def on_s3(server: S3Server, home: Path) -> Config:
-    """A lake on a server."""
-    file = home / "lake.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in server.options.items()))
-    file.chmod(0o600)
-    settings = {"KAPPA_HOME": str(home), "KAPPA_LAKE": f"{server.url}/lake", "KAPPA_LAKE_CLIENT_FILE": str(file)}
-    return Config.from_env(settings)
-
-
 @pytest.fixture(params=["disk", "s3"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
     if request.param == "disk":
         return Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
-    return on_s3(request.getfixturevalue("s3"), tmp_path)
+    return config_on(request.getfixturevalue("s3"), tmp_path)
 
 
 def begun(config: Config) -> tuple[EpochPaths, Ledger]:
@@ -193,9 +185,9 @@ def test_what_a_late_writer_leaves_is_found_and_removed(config: Config) -> None:
 
 
 def test_a_store_that_does_not_answer_stops_the_removal(s3: S3Server, tmp_path: Path) -> None:
-    config = on_s3(s3, tmp_path)
+    config = config_on(s3, tmp_path)
     paths, _ = begun(config)
-    on_s3(replace(s3, endpoint=f"http://127.0.0.1:{free_port()}"), tmp_path)
+    config_on(replace(s3, endpoint=f"http://127.0.0.1:{free_port()}"), tmp_path)
     with pytest.raises(LakeUnreachableError):
         orphans.seal(paths.ledger)
 

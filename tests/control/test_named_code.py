@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.s3_options import config_on
 
 from kappa.config import Config
 from kappa.errors import CodeError
@@ -24,14 +25,12 @@ topology = Topology(name="a.b", version="{version}", sources=[Source(topic="t", 
 
 @pytest.fixture(params=["disk", "s3"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
-    settings = {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")}
+    topologies = str(tmp_path / "topologies")
     if request.param == "s3":
-        server = request.getfixturevalue("s3")
-        file = tmp_path / "lake.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in server.options.items()))
-        file.chmod(0o600)
-        settings |= {"KAPPA_LAKE": f"{server.url}/lake", "KAPPA_LAKE_CLIENT_FILE": str(file)}
-    config = Config.from_env({**settings, "KAPPA_TOPOLOGIES": str(tmp_path / "topologies")})
+        config = config_on(request.getfixturevalue("s3"), tmp_path, KAPPA_TOPOLOGIES=topologies)
+    else:
+        disk = {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")}
+        config = Config.from_env({**disk, "KAPPA_TOPOLOGIES": topologies})
     deploy(config, "1")
     return config
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from support.s3_options import config_on
 
 from kappa import clock
 from kappa.config import Config
@@ -29,11 +30,7 @@ SKEWS = [timedelta(days=2), timedelta(days=-2)]
 
 @pytest.fixture
 def config(s3: S3Server, tmp_path: Path) -> Config:
-    file = tmp_path / "lake.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in s3.options.items()))
-    file.chmod(0o600)
-    settings = {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": f"{s3.url}/lake", "KAPPA_LAKE_CLIENT_FILE": str(file)}
-    return Config.from_env(settings)
+    return config_on(s3, tmp_path)
 
 
 def skew(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.s3_options import config_on
 from support.s3_proxy import CUT, Proxy
 
-from kappa.config import Config
 from kappa.errors import LakeUnreachableError
 from kappa.names import epochs_log
 from kappa.record.epochs import Epochs, Now
@@ -26,12 +26,7 @@ NEXT = r"epochs/_delta_log/0{19}4\.json$"
 @pytest.fixture
 def epochs(proxy: Proxy, tmp_path: Path) -> Epochs:
     """The record of a lake behind the proxy."""
-    file = tmp_path / "lake.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in proxy.server.options.items()))
-    file.chmod(0o600)
-    lake = f"{proxy.server.url}/lake"
-    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": lake, "KAPPA_LAKE_CLIENT_FILE": str(file)})
-    epochs = Epochs(config.lake)
+    epochs = Epochs(config_on(proxy.server, tmp_path).lake)
     for kind in BUILT:
         epochs.add("a.b", 1, kind, actor="test", code="c", plan_id="p")
     return epochs

@@ -21,6 +21,7 @@ from kappa.driver.processes.launcher import launch
 from kappa.kafka.broker import Broker
 from support.epochs import Place, content, place, read_messages
 from support.processes import Rig, rig
+from support.s3_options import write_options
 from support.s3_proxy import Proxy
 from support.s3_server import S3Server, objects
 
@@ -90,10 +91,7 @@ def s3_rig(base: Path, kafka: Broker, topic: str, server: S3Server, proxy: Proxy
 
 
 def _client_file(base: Path, server: S3Server) -> str:
-    file = base / f"{server.endpoint.rpartition(':')[2]}.properties"
-    file.touch(mode=0o600)
-    file.write_text("".join(f"{name}={value}\n" for name, value in server.options.items()))
-    return str(file)
+    return str(write_options(server, base / f"{server.endpoint.rpartition(':')[2]}.properties"))
 
 
 def entries(machine: Rig, epoch: int, table: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kappa import properties
+from kappa.config import Config
 from kappa.store import options
 from kappa.store.retries import Retries
 from support.s3_server import S3Server
@@ -30,6 +31,19 @@ def lake_on(server: S3Server, folder: Path, *, retries: Retries = HASTE) -> Iter
         yield lake
     finally:
         options.declare(lake, "")
+
+
+def config_on(server: S3Server, home: Path, **settings: str) -> Config:
+    """The configuration of a user whose lake is on a server.
+
+    Args:
+        server: the server, or a proxy's.
+        home: ``KAPPA_HOME``, where the options file is too.
+        settings: other variables.
+    """
+    file = write_options(server, home / "lake.properties")
+    lake = {"KAPPA_LAKE": f"{server.url}/lake", "KAPPA_LAKE_CLIENT_FILE": str(file)}
+    return Config.from_env({"KAPPA_HOME": str(home), **lake, **settings})
 
 
 def write_options(server: S3Server, file: Path, mode: int = 0o600, **others: str) -> Path:

@@ -7,7 +7,6 @@ run in production: it checks signatures, and objects are files.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import http.client
 import os
@@ -15,13 +14,14 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.config import Config
 from kappa.errors import ConfigError
+from kappa.spark.jars import filled
 from kappa_local.kafka import HOST, free_port
 from support.airflow_stack import wait_for
 
@@ -208,7 +208,7 @@ def ensure_moto(cache: Path) -> Path:
         )
 
     lock = hashlib.sha256(MOTO_LOCK.read_bytes()).hexdigest()[:8]
-    return _ensure(cache / f"moto-{lock}", install) / "bin" / "python"
+    return filled(cache / f"moto-{lock}", install) / "bin" / "python"
 
 
 def ensure_versitygw(cache: Path) -> Path:
@@ -231,23 +231,7 @@ def ensure_versitygw(cache: Path) -> Path:
             GOBIN=str(partial),
         )
 
-    return _ensure(cache / f"versitygw-{VERSITYGW.rpartition('@')[2]}", install) / "versitygw"
-
-
-def _ensure(folder: Path, install: Callable[[Path], None]) -> Path:
-    """A folder of the cache, complete or absent: it is filled under another name and renamed at the end."""
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():  # otherwise another process was first
-            partial = folder.with_name(f"{folder.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            install(partial)
-            partial.rename(folder)
-    return folder
+    return filled(cache / f"versitygw-{VERSITYGW.rpartition('@')[2]}", install) / "versitygw"
 
 
 def _run(command: Sequence[str | Path], objection: str, **environment: str) -> None:
