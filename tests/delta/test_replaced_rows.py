@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kappa.delta import queries, tables
+from kappa.delta.access import declared_schema
 from kappa.driver.replacements.interval_rows import belongs
 from kappa.errors import ConflictError, DisagreementError
 from kappa.offsets.vector import OffsetRange
@@ -36,7 +37,7 @@ COLUMNS = (tables.SEQ, *PAID.columns, *tables.LINEAGE)
 
 
 def table_of(rows: Sequence[dict[str, Any]], path: str) -> pa.Table:
-    schema = tables.declared_schema(DeltaTable(path))
+    schema = declared_schema(DeltaTable(path))
     return pa.Table.from_pylist([{**dict.fromkeys(schema.names), **row} for row in rows], schema=schema)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kappa import clock
 from kappa.delta import queries, tables
+from kappa.delta.access import declared_schema
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
 from kappa.record import merge_on_read
@@ -129,7 +130,7 @@ class Epoch:
         for table in self.run.topology.tables:
             place, path = f"changes/{table.name}", self.paths.changes(table.name)
             rows = [{"_seq": seq, **row} for row in changes.get(table.name, ())]
-            written = pa.Table.from_pylist(rows, tables.declared_schema(DeltaTable(path)))
+            written = pa.Table.from_pylist(rows, declared_schema(DeltaTable(path)))
             self.run.scratch.written[place] = written
             tables.append(path, written, seq)
             versions[place] = tables.version(path)

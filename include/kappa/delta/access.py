@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: What makes a folder the log of a table (Delta's protocol, "Delta Log Entries" and "Checkpoints").
 _ENTRY = re.compile(r"\d{20}\.(?:json|checkpoint(?:\..+)?\.parquet)")
-
-
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
 
@@ -111,6 +109,18 @@ def write(
             write_deltalake(
                 table, rows, mode="overwrite", schema_mode=schema_mode, predicate=predicate, commit_properties=commit
             )
+
+
+def declared_schema(table: DeltaTable) -> pa.Schema:
+    """The columns of an open table, as Arrow has them."""
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow())
+
+
+def file_names(table: DeltaTable) -> frozenset[str]:
+    """Names of the files of an open table: Delta gives URIs, in which blanks and letters with umlauts are encoded."""
+    return frozenset(uri.rpartition("/")[2] for uri in table.file_uris())
 
 
 def path_of(table: DeltaTable) -> str:

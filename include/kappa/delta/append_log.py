@@ -75,7 +75,7 @@ class AppendLog:
         self._what = what
         self._table: LogTable | None = None
         self._last = 0
-        self._seen: set[str] = set()
+        self._seen: frozenset[str] = frozenset()
         #: Delta version whose rows were given.
         self._taken_in = -1
         self._merges = 0
@@ -85,19 +85,16 @@ class AppendLog:
 
     def exists(self) -> bool:
         """Whether the table is there."""
-
         return is_table(self.path)
 
     def create(self) -> None:
         """Create the table unless it is there."""
-
         if not self.exists():
             create_table(self.path, self.schema, configuration=_CONFIGURATION)
             sync_commits(self.path, range(1))
 
     def table_id(self) -> str:
         """Delta's id of the table: a copy keeps it, a new table gets another. Empty while there is none."""
-
         return str(open_table(self.path).metadata().id) if self.exists() else ""
 
     @property
@@ -134,8 +131,8 @@ class AppendLog:
             raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
         self.is_anew = 0 < self._last < floor
         if self.is_anew:
-            self._last, self._seen = 0, set()
-        files = self._table.files()
+            self._last, self._seen = 0, frozenset()
+        files = self._table.files
         added = self._read(files - self._seen)
         new = {row["n"]: row for row in added if row["n"] > self._last}  # a merged file repeats rows
         self._seen = files
@@ -168,7 +165,6 @@ class AppendLog:
 
     def _in_order(self, by: str) -> list[str]:
         """The files that there are now, by the least or the greatest number of their rows."""
-
         if not self.exists():
             return []
         files = open_table(self.path).get_add_actions(flatten=True)
@@ -179,7 +175,7 @@ class AppendLog:
     def rows(self) -> list[dict[str, Any]]:
         """All rows that there were at the last :meth:`refresh`, in order of ``n``."""
         with self._lock:
-            return [] if self._table is None else sorted(self._read(self._table.files()), key=lambda row: int(row["n"]))
+            return [] if self._table is None else sorted(self._read(self._table.files), key=lambda row: int(row["n"]))
 
     def full_schema(self) -> pa.Schema:
         """The columns of this code, and those that other code gave the table."""
@@ -187,7 +183,7 @@ class AppendLog:
 
         if self._table is None or self._is_alike(self._table):
             return self.schema
-        others = (column for column in self._table.columns() if column.name not in self.schema.names)
+        others = (column for column in self._table.columns if column.name not in self.schema.names)
         return pa.schema([*self.schema, *others])
 
     def replace(self, kept_rows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
@@ -249,7 +245,7 @@ class AppendLog:
 
     def _is_alike(self, table: LogTable) -> bool:
         """Whether the table has the columns of this code, and no others."""
-        return set(table.columns().names) == set(self.schema.names)
+        return set(table.columns.names) == set(self.schema.names)
 
     def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
         return [row for file in files for row in _python_rows(self._rows_of(file))]

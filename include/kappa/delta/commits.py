@@ -158,7 +158,6 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
 
 def _files(path: str, version: int) -> Iterator[dict[str, Any]]:
     """Data files as of a version, as the log has them; of their statistics those that upkeep needs."""
-
     for file in table_files.files_of(open_table(path, version=version)).to_pylist():
         stats: dict[str, Any] = {"numRecords": file["num_records"]}
         if file.get("min._seq") is not None and file.get("max._seq") is not None:

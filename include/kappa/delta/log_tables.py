@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kappa.delta.access import is_table, open_table, write
+from kappa.delta.access import declared_schema, file_names, is_table, open_table, write
 from kappa.delta.log_entries import actions_of, may_have_moved, sync_commits
-from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, columns_of, uptime
+from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, uptime
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.store.address import is_remote
 from kappa.store.stores import store_of
@@ -30,14 +30,16 @@ class LogTable(Protocol):
     def version(self) -> int:
         """Its Delta version."""
 
-    def advance(self) -> bool:
-        """Look again; whether there may be something new."""
-
-    def files(self) -> set[str]:
+    @property
+    def files(self) -> frozenset[str]:
         """Names of its files."""
 
+    @property
     def columns(self) -> pa.Schema:
         """Its columns."""
+
+    def advance(self) -> bool:
+        """Look again; whether there may be something new."""
 
     def transaction(self, app: str) -> int | None:
         """The last version of an application's transactions."""
@@ -69,20 +71,20 @@ class HandleTable:
     def __init__(self, path: str) -> None:
         self.path = path
         self._looked = uptime()
-        self.handle: DeltaTable = open_table(path)
-        self._seen = self.handle.version()
+        self._handle: DeltaTable = open_table(path)
+        self._seen = self._handle.version()
 
     @property
     def version(self) -> int:
         """See :class:`LogTable`."""
-        return self.handle.version()
+        return self._handle.version()
 
     def advance(self) -> bool:
         """See :class:`LogTable`."""
         if self._is_unchanged():
             return False
         started = uptime()
-        self.handle.update_incremental()
+        self._handle.update_incremental()
         self._looked, self._seen = started, self.version
         return True
 
@@ -94,17 +96,19 @@ class HandleTable:
         except OSError:  # a full look says what is wrong with the storage
             return False
 
-    def files(self) -> set[str]:
-        """See :class:`LogTable`. Delta gives URIs, in which blanks and letters with umlauts are encoded."""
-        return {uri.rpartition("/")[2] for uri in self.handle.file_uris()}
+    @property
+    def files(self) -> frozenset[str]:
+        """See :class:`LogTable`."""
+        return file_names(self._handle)
 
+    @property
     def columns(self) -> pa.Schema:
         """See :class:`LogTable`."""
-        return columns_of(self.handle)
+        return declared_schema(self._handle)
 
     def transaction(self, app: str) -> int | None:
         """See :class:`LogTable`."""
-        return self.handle.transaction_version(app)
+        return self._handle.transaction_version(app)
 
     def content(self, file: str) -> bytes | None:
         """See :class:`LogTable`."""
@@ -114,53 +118,27 @@ class HandleTable:
         """See :class:`LogTable`."""
         if not is_table(self.path):  # otherwise a file without a commit would bring the folder back
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
-        _commit(self.handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
+        _commit(self._handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
         # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
         sync_commits(self.path, range(0 if self.version == 1 else self.version, self.version + 1))
 
 
-class RemoteLogTable:
+class RemoteLogTable(TailTable):
     """A table on an object store; see :class:`LogTable`."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._tail = TailTable(path, is_log=True)
-
-    @property
-    def version(self) -> int:
-        """See :class:`LogTable`."""
-        return self._tail.version
-
-    def advance(self) -> bool:
-        """See :class:`LogTable`."""
-        return self._tail.advance()
-
-    def files(self) -> set[str]:
-        """See :class:`LogTable`."""
-        return set(self._tail.files)
-
-    def columns(self) -> pa.Schema:
-        """See :class:`LogTable`."""
-        return self._tail.columns
-
-    def transaction(self, app: str) -> int | None:
-        """See :class:`LogTable`."""
-        return self._tail.transaction(app)
-
-    def content(self, file: str) -> bytes | None:
-        """See :class:`LogTable`."""
-        return self._tail.content(file)
+        super().__init__(path, is_log=True)
 
     def commit(self, rows: pa.Table, transactions: Mapping[str, int], mode: Mode, *, adds_columns: bool) -> None:
         """See :class:`LogTable`."""
         if mode == "append" and not adds_columns:
-            self._tail.append(rows, transactions, compared=("n",))
+            self.append(rows, transactions, compared=("n",))
             return
         handle = open_table(self.path)
         if handle.version() != self.version:
             raise ConflictError(f"Another process appended to {self.path} first.", path=self.path)
         _commit(handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
-        self._tail = TailTable(self.path, is_log=True)
+        self.reopen()
 
 
 def _commit(

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-from kappa.delta.access import open_table
+from kappa.delta.access import declared_schema, open_table
 from kappa.delta.table_files import files_of
-from kappa.delta.tables import SEQ, declared_schema
+from kappa.delta.tables import SEQ
 
 #: Largest table that is small: its rows are taken into memory sooner than the reader of Spark has listed its files,
 #: which takes it several jobs.
@@ -94,7 +94,6 @@ class Changes:
 
     def newest(self) -> pa.Table:
         """The newest change per key, as the changes' table has it, without its slice."""
-
         delta_table = open_table(self.path, version=self.delta_version)
         names = [name for name in declared_schema(delta_table).names if name != SEQ.name]
         return _cast(
@@ -247,7 +246,6 @@ def batches(
 
 def _source(table: DeltaTable, over: Changes | None, without: Sequence[str] = ()) -> tuple[dict[str, DeltaTable], str]:
     """Relations by name, and the SQL of the rows that a query is made of: a relation ``t``."""
-
     if over is None and not without:
         return {"t": table}, "t"
     relations = {"_table": table}

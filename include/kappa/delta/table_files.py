@@ -18,7 +18,6 @@ def count(path: str, delta_version: int) -> int:
 
 def rows_and_bytes(path: str, delta_version: int) -> tuple[int, int]:
     """Rows of a table as of a version and the size of its files in bytes, both from its log."""
-
     files = files_of(open_table(path, version=delta_version))
     if not files.num_rows:
         return 0, 0

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kappa.delta.access import create_table, is_table, open_table, path_of, write
+from kappa.delta.access import create_table, declared_schema, is_table, open_table, path_of, write
 from kappa.delta.log_entries import entry_of, messages
 from kappa.delta.tail_table import TailTable, tail_of
 from kappa.errors import ConflictError, DisagreementError
@@ -28,16 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def declared_schema(table: DeltaTable) -> pa.Schema:
-    """The columns of an open table, as Arrow has them."""
-    import pyarrow as pa
-
-    return pa.schema(table.schema().to_arrow())
-
-
 def schema_of(path: str) -> pa.Schema:
     """The columns of a table, as Arrow has them."""
-
     return declared_schema(open_table(path))
 
 
@@ -126,13 +118,11 @@ def _is_wide(delta: Any) -> bool:
 
 def exists(path: str) -> bool:
     """Whether a Delta table is there."""
-
     return is_table(path)
 
 
 def version(path: str) -> int:
     """Newest Delta version of a table."""
-
     return open_table(path).version()
 
 
@@ -153,20 +143,17 @@ def version_after(path: str, since: int) -> int:
 
 def merged(path: str) -> tuple[int, int | None]:
     """Newest Delta version of a table, and the last slice that it holds; None where it never got any changes."""
-
     table = open_table(path)
     return table.version(), table.transaction_version(APP)
 
 
 def is_written(path: str, seq: int) -> bool:
     """Whether the rows of a slice, or of a later one, are in a table."""
-
     return _is_written(open_table(path), seq)
 
 
 def has_commit_of(path: str, user_metadata: str) -> bool:
     """Whether one of the last commits of a table was written with this user metadata."""
-
     return user_metadata in islice(messages(path, version(path)), _LAST_COMMITS)
 
 
@@ -200,22 +187,16 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
 
 def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None) -> bool:
     """Append by two requests, where the slice is the first of its number and the table has no partitions."""
-    if tail.partition_by:
-        return False
     with tail.lock:
-        return _append_to_plain(tail, rows, seq, plan)
-
-
-def _append_to_plain(tail: TailTable, rows: pa.Table, seq: int, plan: str | None) -> bool:
-    tail.advance()
-    last = tail.transaction(APP)
-    if last is not None and last >= seq:
-        return False
-    message = None if plan is None else _commit_message(seq, plan)
-    # No rows may have no columns either.
-    own_rows = rows.select(tail.columns.names).cast(tail.columns) if rows.num_rows else tail.columns.empty_table()
-    tail.append(own_rows, {APP: seq}, user_metadata=message)
-    return True
+        tail.advance()
+        last = tail.transaction(APP)
+        if tail.partition_by or (last is not None and last >= seq):
+            return False
+        message = None if plan is None else _commit_message(seq, plan)
+        # No rows may have no columns either.
+        own_rows = rows.select(tail.columns.names).cast(tail.columns) if rows.num_rows else tail.columns.empty_table()
+        tail.append(own_rows, {APP: seq}, user_metadata=message)
+        return True
 
 
 def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, **options: str) -> None:
@@ -414,7 +395,5 @@ def _writer(rows: DataFrame, seq: int, mode: str):  # type: ignore[no-untyped-de
 
 
 def _conform(rows: pa.Table, table: DeltaTable) -> pa.Table:
-    import pyarrow as pa
-
-    schema = pa.schema(table.schema().to_arrow())
+    schema = declared_schema(table)
     return rows.select(schema.names).cast(schema)

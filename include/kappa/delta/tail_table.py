@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kappa import clock
-from kappa.delta.access import answers, open_table
+from kappa.delta.access import answers, declared_schema, file_names, open_table
 from kappa.delta.log_entries import actions_of, entry_of
 from kappa.errors import ConflictError, LakeRefusedError, LedgerError, first_line
 from kappa.store.stores import store_of
@@ -27,7 +27,6 @@ from kappa.topology.ddl import quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
 
 #: For this long only the next entry is looked for, by its name: well before an entry could go. Then also the last one.
 NEXT_ENTRY_SECONDS = 60.0
@@ -67,12 +66,13 @@ class TailTable:
         self.lock = threading.RLock()
         self._is_log = is_log
         self._own: dict[str, bytes] = {}
-        self._open()
+        self.reopen()
 
-    def _open(self) -> None:
+    def reopen(self) -> None:
+        """Take the table as it is now."""
         started, opened = uptime(), open_table(self.path)
-        version, columns, metadata = opened.version(), columns_of(opened), opened.metadata()
-        files = {uri.rpartition("/")[2] for uri in opened.file_uris()}
+        version, columns, metadata = opened.version(), declared_schema(opened), opened.metadata()
+        files = file_names(opened)
         self._opened, self.version, self.columns, self.files = opened, version, columns, files
         self.partition_by: list[str] = metadata.partition_columns
         self._compared = metadata.configuration.get(_COMPARED)
@@ -85,7 +85,7 @@ class TailTable:
             before, started = self.version, uptime()
             if started - self._looked > NEXT_ENTRY_SECONDS:
                 if store_of(self.path).head(entry_of(self.path, self.version)) is None:  # later ones may be gone too
-                    self._open()
+                    self.reopen()
                 self._looked = started
             while (actions := actions_of(self.path, self.version + 1)) is not None:
                 self._apply(actions)
@@ -190,13 +190,13 @@ class TailTable:
     def _apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
         for action in actions:
             if "add" in action:
-                self.files.add(unquote(action["add"]["path"]))
+                self.files |= {unquote(action["add"]["path"])}
             elif "remove" in action:
-                self.files.discard(unquote(action["remove"]["path"]))
+                self.files -= {unquote(action["remove"]["path"])}
             elif "txn" in action:
                 self._transactions[action["txn"]["appId"]] = action["txn"]["version"]
             elif "metaData" in action:
-                self._open()  # other columns: seldom
+                self.reopen()  # other columns: seldom
                 return
         self.version += 1
 
@@ -216,13 +216,6 @@ def tail_of(path: str) -> TailTable:
         if path not in _tails:
             _tails[path] = TailTable(path)
         return _tails[path]
-
-
-def columns_of(handle: DeltaTable) -> pa.Schema:
-    """The columns of an open table, as Arrow has them."""
-    import pyarrow as pa
-
-    return pa.schema(handle.schema().to_arrow())
 
 
 def uptime() -> float:
@@ -310,8 +303,9 @@ def _text_of(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def _day(number: int | None) -> str | None:
-    is_known = number is not None and _FIRST_DAY <= number <= _LAST_DAY
-    return (_EPOCH + timedelta(days=number)).isoformat() if is_known and number is not None else None
+    if number is None or not _FIRST_DAY <= number <= _LAST_DAY:
+        return None
+    return (_EPOCH + timedelta(days=number)).isoformat()
 
 
 def _now_ms() -> int:
