@@ -7,8 +7,6 @@ of a log may be replaced by fewer; what comes after them stays without gaps.
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
@@ -20,6 +18,7 @@ from kappa.delta.log_tables import LogTable, Mode, open_log_table
 from kappa.delta.tail_table import CHECKPOINT_INTERVAL
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.replay import stored
+from kappa.store.store import absent
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -259,7 +258,7 @@ class AppendLog:
         place = f"{self.path}/{file}"
         content = store_of(place).get(place) if self._table is None else self._table.content(file)
         if content is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
+            raise absent(place)
         read = pq.ParquetFile(pa.BufferReader(content)).read()
         if FORMAT in read.column_names:
             newest = pc.max(read[FORMAT]).as_py()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import LedgerError
+from kappa.store.store import absent
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def table(folder: str, name: str) -> pa.Table:
     path = f"{folder}/{name}.parquet"
     content = store_of(folder).get(path)
     if content is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        raise absent(path)
     return pq.ParquetFile(pa.BufferReader(content)).read().sort_by("n")
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kappa.errors import ConfigError
-from kappa.store.options import check_access, is_true
+from kappa.store.address import is_remote
+from kappa.store.options import NAMES, check_access, is_true
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,16 +29,7 @@ _HADOOP = "spark.hadoop.fs.s3a."
 _SCHEMES = ("s3", "s3a")
 #: Option -> its other name.
 _ALIASES = {"aws_endpoint_url": "aws_endpoint", "aws_region": "aws_default_region"}
-_NAMES = (
-    "aws_access_key_id",
-    "aws_secret_access_key",
-    "aws_session_token",
-    "aws_region",
-    "aws_endpoint_url",
-    "aws_allow_http",
-    "aws_virtual_hosted_style_request",
-)
-_LOGIN = _NAMES[:3]
+_LOGIN = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 #: That of a store with an address of its own, as ``object_store`` has it.
 _REGION = "us-east-1"
 #: Hadoop's own, with the token of a service account, by which pods of Kubernetes log in, before the host's role.
@@ -61,11 +53,6 @@ _CARELESS = {
 _CREATION = re.compile(rf"{re.escape(_HADOOP)}(?:bucket\..+\.)?({'|'.join(map(re.escape, _CARELESS))})")
 
 
-def is_s3(lake: str) -> bool:
-    """Whether a lake is on S3."""
-    return lake.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
-
-
 def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], file: str = "") -> dict[str, str]:
     """Settings of a session whose lake is on S3; none for another lake.
 
@@ -87,7 +74,7 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], 
         >>> settings("s3://lakes/orders", {"aws_region": "eu-west-1"}, {})["spark.hadoop.fs.s3a.endpoint.region"]
         'eu-west-1'
     """
-    if not is_s3(lake):
+    if not is_remote(lake):
         return {}
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     access = {**_access(variables), **_access(options)}
@@ -140,7 +127,7 @@ def check_session(session: SparkSession, lake: str) -> None:
     Raises:
         ConfigError: as :func:`check`.
     """
-    if is_s3(lake):
+    if is_remote(lake):
         hadoop = session.sparkContext._jsc.hadoopConfiguration().getPropsWithPrefix("fs.s3a.")
         check({**dict(session.sparkContext.getConf().getAll()), **{f"{_HADOOP}{key}": hadoop[key] for key in hadoop}})
 
@@ -151,7 +138,7 @@ def _log_store(scheme: str) -> str:
 
 def _access(options: Mapping[str, str]) -> dict[str, str]:
     """The options that Spark needs too, each under one name; an empty one counts as absent."""
-    values = {name: options.get(name) or options.get(_ALIASES.get(name, name), "") for name in _NAMES}
+    values = {name: options.get(name) or options.get(_ALIASES.get(name, name), "") for name in NAMES}
     return {name: value for name, value in values.items() if value}
 
 

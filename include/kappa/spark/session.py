@@ -16,9 +16,9 @@ from kappa.config import Config
 from kappa.spark import class_data, object_store, unix_sockets
 from kappa.spark.gateway import start_jvm
 from kappa.spark.jars import ensure_spark, java_home
-from kappa.spark.object_store import is_s3
 from kappa.spark.s3_jars import ensure_s3
 from kappa.spark.shipping import shipped
+from kappa.store.address import is_remote
 from kappa.store.options import options_of
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     jars = ensure_spark(config.cache)
-    if is_s3(config.lake):
+    if is_remote(config.lake):
         jars = sorted([*jars, *ensure_s3(config.cache)])
     options = settings(config, jars)
     if local_cores(config.spark_master) is not None:  # on a cluster the class path is another
@@ -142,7 +142,7 @@ def check_settings(config: Config) -> None:
     Raises:
         ConfigError: another log store, or a setting that takes the condition of commits away.
     """
-    if is_s3(config.lake):
+    if is_remote(config.lake):
         object_store.check(settings(config, ()))
 
 

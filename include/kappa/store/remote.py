@@ -5,7 +5,6 @@ Creating what must not be there is the only fence: no rename, and no replacement
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from kappa.store.address import bucket_and_key
 from kappa.store.options import is_true, options_of, retries_of, with_environment
 from kappa.store.outages import answers, is_refusal
 from kappa.store.retries import Retries
-from kappa.store.store import StoredFile
+from kappa.store.store import StoredFile, absent
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -63,7 +62,7 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`. Each reading is one request for a range of at least 64 KiB."""
         file = self.head(path)
         if file is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise absent(path)
         return io.BufferedReader(_Ranges(file), _RANGE_BYTES)
 
     def put(self, path: str, data: bytes, *, is_durable: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +28,11 @@ class StoredFile:
     def name(self) -> str:
         """Its last part."""
         return self.path.rpartition("/")[2]
+
+
+def absent(path: str) -> FileNotFoundError:
+    """The error of a file that has to be there, as a disk raises it."""
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 class Store(Protocol):

@@ -78,7 +78,7 @@ def find(
         fate = judge.fate(topology, number)
         if fate.reason:
             put("epoch folder", folder, fate, _size(folder))
-    for file in _named_files(f"{config.home}/logs", ".log"):
+    for file in _files_like(f"{config.home}/logs/x.log"):
         match = _LOG.fullmatch(file.name)
         fate = judge.fate(match[1], int(match[2])) if match else Fate(is_over=False)
         if fate.is_over and _is_old([file], now.host):
@@ -293,11 +293,11 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: Present) 
         for epoch in record.epochs.values()
         if not epoch.stage.is_ended
     }
-    for kind, pattern, used in (
-        ("plan", plan_file(config.lake, "*"), plans),
-        ("code", code_file(config.lake, "*"), codes),
+    for kind, example, used in (
+        ("plan", plan_file(config.lake, "x"), plans),
+        ("code", code_file(config.lake, "x"), codes),
     ):
-        for file in _named_files(*pattern.split("/*")):
+        for file in _files_like(example):
             if not _is_old([file], now.lake):
                 continue
             if file.name.split(".")[0] not in used:
@@ -330,11 +330,12 @@ def _sorted_files(folder: str) -> list[StoredFile]:
     return sorted(store_of(folder).files(folder), key=lambda file: file.path)
 
 
-def _named_files(folder: str, suffix: str) -> list[StoredFile]:
-    """The files in a folder that are named like this: those of other programs and in folders below stay.
+def _files_like(example: str) -> list[StoredFile]:
+    """The files in the folder of an example that have its suffix: those of other programs and in folders below stay.
 
     A process that died while it wrote one, or moved it aside, leaves it under a longer name.
     """
+    folder, suffix = example.rpartition("/")[0], Path(example).suffix
     return [file for file in _sorted_files(folder) if file.path == f"{folder}/{file.name}" and suffix in file.name]
 
 
