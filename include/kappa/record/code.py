@@ -54,12 +54,13 @@ def store(lake: str, folder: Path, topology: str, *, platform: Path = _INSTALLED
     content = _content(folder, topology, platform)
     code = digest(content)
     path = code_file(lake, code)
-    files, data = store_of(path), zipped(content)
-    if _is_stored(files.get(path), code):
+    files = store_of(path)
+    data = files.get(path)
+    if data is not None and _is_whole(data, code):
         files.refresh(path, data)
     else:
         files.make_folder(path.rpartition("/")[0])
-        files.put(path, data, is_durable=True)
+        files.put(path, zipped(content), is_durable=True)
     return code
 
 
@@ -72,7 +73,8 @@ def store_again(lake: str, folder: Path, topology: str, code: str) -> None:
         CodeError: it is gone, and the folder has other code by now.
     """
     path = code_file(lake, code)
-    if not _is_stored(store_of(path).get(path), code):
+    data = store_of(path).get(path)
+    if data is None or not _is_whole(data, code):
         store(lake, folder, topology)
         check(lake, code)
 
@@ -160,8 +162,8 @@ def _stored(lake: str, code: str) -> dict[str, bytes]:
     return content
 
 
-def _is_stored(data: bytes | None, code: str) -> bool:
-    content = None if data is None else _unzipped(data)
+def _is_whole(data: bytes, code: str) -> bool:
+    content = _unzipped(data)
     return content is not None and digest(content) == code
 
 
