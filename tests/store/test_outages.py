@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -170,6 +171,21 @@ def test_a_file_whose_creation_was_not_acknowledged_is_its_own(
         assert store_of(url).create(f"{url}/new", b"one")
         assert lost.answers == [200]
         assert not store_of(url).create(f"{url}/new", b"two")
+
+
+def test_a_creation_without_an_answer_takes_no_longer_than_another_call(proxy: Proxy, tmp_path: Path) -> None:
+    haste = Retries(retries=0, retry_for=timedelta(milliseconds=500), answer=timedelta(seconds=2))
+    with lake_on(proxy.server, tmp_path, retries=haste) as url:
+        store, seconds = store_of(url), []
+        held = proxy.hold("new$", times=None)
+        for call in (store.put, store.create):
+            started = time.monotonic()
+            with pytest.raises(LakeUnreachableError):
+                call(f"{url}/new", b"one")
+            seconds.append(time.monotonic() - started)
+        assert len(held.requests) > 2, "it is tried again"
+        assert seconds[1] < 2 * seconds[0]
+        proxy.close()
 
 
 def test_a_creation_that_meets_another_one_is_tried_again(proxied_lake: str, proxy: Proxy) -> None:

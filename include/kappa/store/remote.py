@@ -31,13 +31,20 @@ _LOG = "/_delta_log/"
 
 
 class ObjectStore:
-    """A bucket on S3; see :class:`kappa.store.store.Store`."""
+    """A bucket on S3; see :class:`kappa.store.store.Store`.
+
+    Args:
+        retries: how long calls wait for an answer; None for as long as the lake's.
+    """
+
+    def __init__(self, retries: Retries | None = None) -> None:
+        self._retries = retries
 
     def get(self, path: str) -> bytes | None:
         """See :class:`~kappa.store.store.Store`."""
         import obstore
 
-        store, key = _opened(path)
+        store, key = self._opened(path)
         with answers(path):
             try:
                 return bytes(obstore.get(store, key).bytes())
@@ -50,7 +57,7 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`."""
         import obstore
 
-        store, key = _opened(path)
+        store, key = self._opened(path)
         with answers(path):
             try:
                 meta = obstore.head(store, key)
@@ -69,7 +76,7 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`. An object that is acknowledged is durable."""
         import obstore
 
-        store, key = _opened(path)
+        store, key = self._opened(path)
         with answers(path):
             obstore.put(store, key, data)
 
@@ -77,18 +84,20 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`.
 
         After an answer that was lost a missing object may still be on its way: the same bytes are sent again until the
-        store says yes, or shows what is there.
+        store says yes, or shows what is there. All of these together take as long as one call may.
         """
         import obstore
 
-        store, key = _opened(path)
+        own = self._retries or retries_of(path)
+        each = ObjectStore(own.within(own.longest / _CREATIONS))
+        store, key = each._opened(path)
         with answers(path):
             for attempt in range(_CREATIONS):
                 try:
                     obstore.put(store, key, data, mode="create")
                     return True
                 except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
-                    present = self.get(path)
+                    present = each.get(path)
                     if present is not None:
                         return present == data
                 except obstore.exceptions.GenericError:
@@ -111,7 +120,7 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`."""
         import obstore
 
-        store, prefix = _opened(folder)
+        store, prefix = self._opened(folder)
         bucket = folder.removesuffix(prefix)
         with answers(folder):
             for chunk in obstore.list(store, prefix=f"{prefix.rstrip('/')}/"):
@@ -126,7 +135,7 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`."""
         import obstore
 
-        store, prefix = _opened(folder)
+        store, prefix = self._opened(folder)
         with answers(folder):
             listing = obstore.list_with_delimiter(store, prefix=f"{prefix.rstrip('/')}/")
         return sorted(name.rstrip("/").rpartition("/")[2] for name in listing["common_prefixes"])
@@ -155,12 +164,15 @@ class ObjectStore:
         self.delete(path)
         return True
 
+    def _opened(self, path: str) -> tuple[S3Store, str]:
+        return _opened(path, self._retries)
+
     def _delete(self, path: str, paths: list[str]) -> None:
         import obstore
 
         if not paths:
             return
-        store, _ = _opened(path)
+        store, _ = self._opened(path)
         with answers(path):
             obstore.delete(store, [bucket_and_key(one)[1] for one in paths])
 
@@ -198,10 +210,10 @@ class _Ranges(io.RawIOBase):
         return len(content)
 
 
-def _opened(path: str) -> tuple[S3Store, str]:
-    """The client of a path's bucket, and the key."""
+def _opened(path: str, retries: Retries | None = None) -> tuple[S3Store, str]:
+    """The client of a path's bucket, and the key; see :class:`ObjectStore`."""
     bucket, key = bucket_and_key(path)
-    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), retries_of(path)), key
+    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), retries or retries_of(path)), key
 
 
 @lru_cache(maxsize=16)

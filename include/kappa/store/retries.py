@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +22,17 @@ class Retries:
     retry_for: timedelta = timedelta(seconds=10)
     answer: timedelta = timedelta(seconds=30)
     connection: timedelta = timedelta(seconds=5)
+
+    @property
+    def longest(self) -> timedelta:
+        """How long a call takes at most: the last request is sent just before the time for it is over."""
+        return self.retry_for + self.answer
+
+    def within(self, span: timedelta) -> Retries:
+        """The same for calls that take at most a span; unchanged where they never take longer."""
+        part = min(1.0, span / self.longest)
+        answer = self.answer * part
+        return replace(self, retry_for=self.retry_for * part, answer=answer, connection=min(self.connection, answer))
 
     def retry_config(self) -> dict[str, Any]:
         """Retries, as obstore takes them."""

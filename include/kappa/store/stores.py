@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from kappa.store.address import is_remote
+from kappa.store.retries import Retries
 from kappa.store.store import Store
 
 
-def store_of(path: str) -> Store:
-    """The store of a path in a lake."""
+def store_of(path: str, retries: Retries | None = None) -> Store:
+    """The store of a path in a lake.
+
+    Args:
+        path: the path.
+        retries: how long calls wait for an object store; None for as long as the lake's.
+    """
     if is_remote(path):
         from kappa.store.remote import ObjectStore
 
-        return ObjectStore()
+        return ObjectStore(retries)
     from kappa.store.local import LocalStore
 
     return LocalStore()
