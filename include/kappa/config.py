@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -201,7 +202,7 @@ class Config:
     def __post_init__(self) -> None:
         """Give the addresses the files that belong to them."""
         object.__setattr__(self, "bootstrap_servers", Servers(self.bootstrap_servers, self.kafka_client_file))
-        options.declare(self.lake, self.lake_client_file)
+        options.declare(self.lake, self.lake_client_file, stale_after=timedelta(seconds=self.stale_seconds))
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Config:

@@ -21,6 +21,8 @@ from kappa.presence.full_disk import is_full
 from kappa.presence.watchdog import Line, Watchdog
 from kappa.replay import stored
 from kappa.store.address import is_remote
+from kappa.store.options import beat_retries_of
+from kappa.store.store import Store
 from kappa.store.stores import store_of
 
 #: What this code writes, and the newest that it reads.
@@ -107,9 +109,14 @@ def read(path: str) -> Heartbeat | None:
     return stored.read(Heartbeat, {**values, "at": datetime.fromisoformat(values["at"])})
 
 
+def _store(path: str) -> Store:
+    """The store of a heartbeat, which is asked again at the next look or beat rather than waited for."""
+    return store_of(path, beat_retries_of(path))
+
+
 def _values(path: str) -> dict[str, Any] | None:
     for _ in range(_LOOKS):  # one that is written in place may be seen half written
-        content = store_of(path).get(path)
+        content = _store(path).get(path)
         if content is None:
             return None
         try:
@@ -132,7 +139,7 @@ def write(path: str, beat: Heartbeat) -> None:
     values = {"format": FORMAT, **asdict(beat), "at": beat.at.isoformat()}
     text = json.dumps(values).encode()
     try:
-        store_of(path).put(path, text)
+        _store(path).put(path, text)
     except OSError as error:
         if not is_full(error):
             raise

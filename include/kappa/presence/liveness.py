@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from kappa.errors import LakeUnreachableError
 from kappa.presence import heartbeat
 from kappa.presence.heartbeat import Heartbeat
 
@@ -81,11 +82,21 @@ def look(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.m
 
 
 def settled(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> Sign:
-    """The same, after as many looks as it takes to know: at most ``stale_seconds``."""
+    """The same, after as many looks as it takes to know: at most ``stale_seconds``.
+
+    Raises:
+        LakeUnreachableError: the store answered none of the looks in that time.
+    """
+    started = clock()
     while True:
-        sign = look(path, stale_seconds, clock=clock)
-        if sign.state != "unconfirmed":
-            return sign
+        try:
+            sign = look(path, stale_seconds, clock=clock)
+        except LakeUnreachableError:  # a look waits for a part of that time only
+            if clock() - started > stale_seconds:
+                raise
+        else:
+            if sign.state != "unconfirmed":
+                return sign
         time.sleep(LOOK_SECONDS)
 
 

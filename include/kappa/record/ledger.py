@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from kappa import clock
 from kappa.delta.append_log import AppendLog
-from kappa.errors import ConflictError, KappaError, LedgerError, StaleWriterError, UnknownEpochError
+from kappa.errors import (
+    ConflictError,
+    KappaError,
+    LakeRefusedError,
+    LakeUnreachableError,
+    LedgerError,
+    StaleWriterError,
+    UnknownEpochError,
+)
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
@@ -232,9 +240,16 @@ class Ledger:
             )
 
     def has_claim(self, writer: str) -> bool:
-        """Whether the writer has the epoch, as far as can be seen: False too when the ledger cannot be read."""
+        """Whether the writer has the epoch, as far as can be seen: False too when the ledger cannot be read.
+
+        Raises:
+            LakeUnreachableError: the storage does not answer, which says nothing of the claim.
+            LakeRefusedError: it refuses, which says as little.
+        """
         try:
             self.check_claim(writer)
+        except (LakeUnreachableError, LakeRefusedError):
+            raise
         except KappaError:
             return False
         return True

@@ -11,6 +11,8 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 from kappa import properties
@@ -36,14 +38,41 @@ _OTHER_LOCKS = ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME", "AWS_CO
 
 _TRUE = ("1", "true", "on", "yes", "y")
 RETRIES = Retries()
-#: Lake -> the file that its processes read, and their retries.
-_lakes: dict[str, tuple[str, Retries]] = {}
+#: Calls for a heartbeat, one after another, in the time after which one that stays as it is counts as dead: a look and
+#: a write that get no answer, the pause, and another two that do.
+_CALLS_UNTIL_STALE = 4
 
 
-def declare(lake: str, file: str, retries: Retries = RETRIES) -> None:
-    """Say which file has the options of a lake, empty for none, and how long its calls wait for an answer."""
+@dataclass(frozen=True, kw_only=True)
+class _Lake:
+    """What a process has been told of a lake.
+
+    Attributes:
+        file: the file with its options; empty for none.
+        retries: how long its calls wait for an answer.
+        stale_after: how long a heartbeat in it may stay as it is; None for no bound.
+    """
+
+    file: str = ""
+    retries: Retries = RETRIES
+    stale_after: timedelta | None = None
+
+
+#: Address -> lake.
+_lakes: dict[str, _Lake] = {}
+
+
+def declare(lake: str, file: str, retries: Retries = RETRIES, *, stale_after: timedelta | None = None) -> None:
+    """Say which file has the options of a lake, empty for none, and how long its calls wait for an answer.
+
+    Args:
+        lake: its address.
+        file: the file.
+        retries: how long calls wait.
+        stale_after: how long a heartbeat may stay as it is; calls for heartbeats take a part of that.
+    """
     if is_remote(lake):
-        _lakes[lake] = (file, retries)
+        _lakes[lake] = _Lake(file=file, retries=retries, stale_after=stale_after)
 
 
 def options_of(path: str) -> dict[str, str]:
@@ -58,7 +87,7 @@ def options_of(path: str) -> dict[str, str]:
     if not is_remote(path):
         return {}
     _check_environment(os.environ)
-    file, _ = _declared(path)
+    file = _declared(path).file
     options = read(file) if file else {}
     check_access(with_environment(options))
     return options
@@ -66,7 +95,13 @@ def options_of(path: str) -> dict[str, str]:
 
 def retries_of(path: str) -> Retries:
     """How long calls wait for the store of a path in a lake."""
-    return _declared(path)[1]
+    return _declared(path).retries
+
+
+def beat_retries_of(path: str) -> Retries:
+    """How long calls for a heartbeat wait: a driver whose next one is late by one request is not dead."""
+    lake = _declared(path)
+    return lake.retries if lake.stale_after is None else lake.retries.within(lake.stale_after / _CALLS_UNTIL_STALE)
 
 
 def read(file: str) -> dict[str, str]:
@@ -144,7 +179,7 @@ def is_true(value: str) -> bool:
     return value.strip().lower() in _TRUE
 
 
-def _declared(path: str) -> tuple[str, Retries]:
-    """The file and the retries of the lake of a path: of the innermost, where one is in a folder of another."""
+def _declared(path: str) -> _Lake:
+    """The lake of a path: the innermost, where one is in a folder of another."""
     lakes = [lake for lake in list(_lakes) if path == lake or path.startswith(f"{lake}/")]
-    return _lakes[max(lakes, key=len)] if lakes else ("", RETRIES)
+    return _lakes[max(lakes, key=len)] if lakes else _Lake()
