@@ -61,7 +61,7 @@ class LocalStore:
     def receive(self, path: str, pieces: Iterator[bytes], size: int) -> None:
         """See :class:`~kappa.store.store.Store`. Hadoop's checksum of the old content goes with it."""
         file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        _make_durable_folder(file.parent)
         temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
         try:
             with temporary.open("wb") as out:
@@ -75,7 +75,7 @@ class LocalStore:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
-        _sync_folders(file)
+        fsync(file.parent)
 
     def create(self, path: str, data: bytes) -> bool:
         """See :class:`~kappa.store.store.Store`."""
@@ -162,6 +162,14 @@ def fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _make_durable_folder(folder: Path) -> None:
+    """Make a folder and those above it, if they are missing."""
+    if not folder.is_dir():
+        _make_durable_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        fsync(folder.parent)
 
 
 def _sync_folders(file: Path) -> None:
