@@ -192,7 +192,7 @@ class _Move:
         try:
             events = self._epochs.events()
             return Epochs(self._target, is_anywhere=True).events()[: len(events)] == events
-        except KappaError:
+        except (KappaError, OSError):
             here, there = (inventory.of_record(inventory.sizes(lake)) for lake in (self._source, self._target))
             if set(here) <= set(there):
                 raise
@@ -343,7 +343,7 @@ def _events(lake: str) -> Sequence[Event]:
     """The events of a lake that may be gone, or only half there; none where they cannot be read."""
     try:
         return Epochs(lake, is_anywhere=True).events()
-    except KappaError:
+    except (KappaError, OSError):
         return ()
 
 
