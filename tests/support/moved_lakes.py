@@ -25,6 +25,7 @@ from kappa.store.options import declare
 from kappa.store.stores import store_of
 from kappa.verify.recount import Recount, recount
 from support import epoch_record
+from support.deaths import run_to_death
 from support.live_lake import NAME, further_slices, live_lake
 from support.s3_options import write_options
 from support.s3_server import S3Server
@@ -62,15 +63,24 @@ class Places:
         """The way back."""
         return Places(config=self.there, target=self.config.lake)
 
-    def kappa(self, *words: str, crash: str = "") -> subprocess.CompletedProcess[str]:
-        """A command of a process of its own, which may be killed at a point."""
-        env = {**os.environ, **self.config.to_env(), **({"KAPPA_CRASH_AFTER": crash} if crash else {})}
+    def kappa(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command of a process of its own."""
         command = [sys.executable, "-m", "kappa", *words]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=self._environ(), capture_output=True, text=True, check=False)
 
-    def copy(self, crash: str = "") -> subprocess.CompletedProcess[str]:
-        """The copy to the other address."""
-        return self.kappa("lake", "copy", self.target, "--execute", crash=crash)
+    def copy(self) -> str:
+        """The copy to the other address; what is printed."""
+        answer = self.kappa("lake", "copy", self.target, "--execute")
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    def die(self, point: str) -> None:
+        """A copy that is killed at a point."""
+        words = ("lake", "copy", self.target, "--execute")
+        run_to_death("-m", "kappa", *words, point=point, environ=self._environ())
+
+    def _environ(self) -> dict[str, str]:
+        return {**os.environ, **self.config.to_env()}
 
     def open_ones(self) -> list[str]:
         """The addresses at which there is a lake that drivers would go on in."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.cli.options import Execute, Json, Reason, actor, config, say, say_json, show
+from kappa.store.address import is_remote
 
 if TYPE_CHECKING:
     from kappa.control.lakes.transfer import Freight, Progress
@@ -54,7 +55,8 @@ def copy(
         say_json({"executed": True, "lake": relocation})
         return
     say(f"The lake is at {relocation.lake} now, and closed at {settings.lake}.")
-    say(f"Set it on each host: KAPPA_LAKE={relocation.lake}")
+    file = f" KAPPA_LAKE_CLIENT_FILE={settings.lake_client_file}" if is_remote(relocation.lake) else ""
+    say(f"Set it on each host: KAPPA_LAKE={relocation.lake}{file}")
     commands = [f"kappa start {name} --execute" for name in relocation.topologies]
     commands += [f"kappa archive start {topic} --follow --execute" for topic in relocation.archives]
     say(f"Then, where it ran before: {command}" for command in commands)

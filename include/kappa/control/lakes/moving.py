@@ -55,8 +55,8 @@ def copy(
 ) -> Act[Relocation]:
     """Move a lake to another address: copy it, and close it where it was.
 
-    Idempotent. A crash leaves a lake that is open here, or a closed one and a target that is no lake yet; call it again
-    with the same address. Two at once for one target are not told apart: do not.
+    Idempotent. A crash leaves the lake open here, or closed, with a target that is not a lake yet: call it again with
+    the same address. Two calls at once for one target do not notice each other.
 
     Args:
         address: of the target: a path or ``s3://bucket/prefix``, empty, or that of a copy that was begun.
