@@ -17,6 +17,7 @@ KappaError
 │   ├── MoveRefusedError        the live pointer is not where the move expected it
 │   ├── StaleWriterError        another driver claimed the epoch
 │   ├── SupersededError         the epoch was rebuilt in another lake
+│   ├── LakeMovedError          the lake is at another address now
 │   ├── DriverAlreadyRunningError  a healthy driver has the epoch
 │   ├── StuckError              a slice failed too often and the epoch waits
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
@@ -132,6 +133,14 @@ class SupersededError(Terminal):
 
     Attributes:
         data: ``by``, the epoch that was built from it; ``lake``, the id of the lake that it is in.
+    """
+
+
+class LakeMovedError(Terminal):
+    """The lake was copied to another address, where it goes on; nothing is read or written at this one.
+
+    Attributes:
+        data: ``lake``, this address; ``to``, the other one.
     """
 
 

@@ -325,6 +325,12 @@ def archive_stop(world: World) -> None:
     world.walk("archive", "stop", TOPIC)
 
 
+def lake(world: World) -> None:
+    world.story()
+    world.walk("lake", "copy", str(world.folder / "moved"))
+    world.walk("lake", "open")
+
+
 def first_start(world: World) -> None:
     world.deploy()
     world.walk("start", NAME, "--detach")
@@ -383,6 +389,7 @@ ALONE: Mapping[str, Callable[[World], None]] = {
     "backfill": backfilled,
     "new": new,
     "archive stop": archive_stop,
+    "lake copy, lake open": lake,
 }
 WITH_A_BROKER: Mapping[str, Callable[[World], None]] = {
     "start": first_start,

@@ -21,7 +21,7 @@ from kappa import clock
 from kappa.store.local import LocalStore
 from kappa.store.remote import ObjectStore
 from kappa.store.store import Store
-from kappa.store.stores import store_of
+from kappa.store.stores import PIECE_BYTES, pieces, store_of
 
 SECOND = timedelta(seconds=1)
 
@@ -86,6 +86,35 @@ def test_a_file_is_replaced_by_the_next_one(place: Place, is_durable: bool) -> N
         place.store.put(path, content, is_durable=is_durable)
         assert place.store.get(path) == content
     assert place.names() == ["file"]
+
+
+def test_a_file_of_any_size_arrives_in_pieces(place: Place) -> None:
+    path = place.file("new/folder/file")
+    for content in (b"", b"small", bytes(number % 251 for number in range(20 << 20))):
+        place.store.receive(path, (content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)), 1)
+        assert b"".join(pieces(path)) == content
+        place.store.receive(path, iter([content]), len(content))
+        assert place.store.get(path) == content
+    assert place.names() == ["new/folder/file"]
+
+
+def test_a_file_that_does_not_arrive_whole_leaves_the_old_one(place: Place) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"a" * PIECE_BYTES
+        yield b"a" * PIECE_BYTES
+        raise ZeroDivisionError
+
+    put(place, "file")
+    with pytest.raises(Exception, match=r"ZeroDivisionError|^$"):
+        place.store.receive(place.file("file"), broken(), 3 * PIECE_BYTES)
+    assert (place.store.get(place.file("file")), place.names()) == (b"file", ["file"])
+
+
+def test_a_file_of_one_place_is_received_by_another_of_the_same_kind(place: Place) -> None:
+    content = bytes(number % 251 for number in range(20 << 20))
+    place.store.receive(place.file("a"), iter([content]), len(content))
+    place.store.receive(place.file("b"), pieces(place.file("a")), len(content))
+    assert place.store.get(place.file("b")) == content
 
 
 def test_a_file_has_a_size_and_the_time_of_its_last_writing(place: Place) -> None:

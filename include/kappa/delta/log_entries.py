@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from kappa.store.address import is_remote
 from kappa.store.local import fsync
-from kappa.store.stores import store_of
+from kappa.store.stores import pieces, store_of
 
 #: 128 bits tell two files apart, and 1 GB takes a second.
 _HASH = partial(hashlib.blake2b, digest_size=16)
@@ -86,10 +86,12 @@ def sync_commits(table: str, versions: range) -> dict[str, Path]:
     return {path.relative_to(root).as_posix(): path for path in files}
 
 
-def content_hash(file: Path) -> str:
+def content_hash(path: str) -> str:
     """A hash of all bytes of a file."""
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, _HASH).hexdigest()
+    digest = _HASH()
+    for piece in pieces(path):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _added(root: Path, entry: Path) -> Iterator[Path]:

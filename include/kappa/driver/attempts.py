@@ -19,6 +19,7 @@ from kappa.errors import (
     DataLossError,
     DisagreementError,
     KappaError,
+    LakeMovedError,
     LedgerError,
     RecordRefusedError,
     StaleWriterError,
@@ -153,11 +154,12 @@ class Attempts:
         Raises:
             StaleWriterError: another driver claimed the epoch.
             SupersededError: the epoch was rebuilt in another lake.
+            LakeMovedError: the lake is at another address.
             Exception: the error itself, where only a new process can go on.
         """
         try:
             return self._weighed(error)
-        except (StaleWriterError, SupersededError):
+        except (StaleWriterError, SupersededError, LakeMovedError):
             raise
         except Exception as other:
             if other is error:
@@ -166,6 +168,8 @@ class Attempts:
 
     def _weighed(self, error: Exception) -> float:
         epoch, engines, voice = self._epoch, self._engines, self._voice
+        if isinstance(error, LakeMovedError):
+            raise error
         if isinstance(error, StaleWriterError):
             epoch.ledger.check_claim(epoch.writer)  # raises unless only the producer was fenced
         if isinstance(error, DisagreementError):

@@ -25,7 +25,7 @@ from kappa.driver.replacements.requested_backfills import Replacements
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.driver.voice import Voice
-from kappa.errors import DisagreementError, KappaError, StaleWriterError, SupersededError
+from kappa.errors import DisagreementError, KappaError, LakeMovedError, StaleWriterError, SupersededError
 from kappa.faults import crash_point
 from kappa.monitoring.metrics import Metrics
 from kappa.presence import heartbeat
@@ -73,6 +73,7 @@ def run_epoch(
         StaleWriterError: another driver took the epoch over; this one has changed nothing since.
         SupersededError: the epoch was rebuilt in another lake; that is on record, and its driver is not wanted any
             more.
+        LakeMovedError: the lake is at another address.
     """
     check_settings(config)
     driver = Driver(config, topology, epoch, code=code)
@@ -147,7 +148,7 @@ class Driver:
             reason = self._loop()
             self.merges.merge(is_asked=True)  # a reader of the path sees all of an epoch that stands
             crash_point("ending")
-        except (StaleWriterError, SupersededError) as error:
+        except (StaleWriterError, SupersededError, LakeMovedError) as error:
             reason = str(error)
             raise
         finally:  # each of them whatever becomes of the one before

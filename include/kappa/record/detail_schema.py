@@ -175,6 +175,10 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "by": Field("number", "the epoch that was built from it"),
         "lake": Field("text", "id of the lake where that is"),
     },
+    "relocated": {
+        "from": Field("text", "address of the lake until then"),
+        "to": Field("text", "its address from then on"),
+    },
     "restored": {
         "undone": Field("table -> versions", "commits of other programs"),
         "made": Field("table -> version", "the commit that put the rows back"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.acts import Effect
 from kappa.delta.append_log import AppendLog
-from kappa.errors import ConflictError, IllegalTransitionError
+from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError
 from kappa.names import epochs_log
 from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent
@@ -90,9 +90,17 @@ Decision = Callable[[Now], Sequence[Event]]
 
 
 class Epochs:
-    """The record of all epochs of a lake."""
+    """The record of all epochs of a lake.
 
-    def __init__(self, lake: str) -> None:
+    Args:
+        lake: its address.
+        is_anywhere: whether to read it also where it says that the lake is at another address: for copies of lakes.
+    """
+
+    def __init__(self, lake: str, *, is_anywhere: bool = False) -> None:
+        self._lake = lake
+        self._is_anywhere = is_anywhere
+        self._place = ""
         self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
         self._parsed: list[Event] = []
         self._lake_id = ""
@@ -102,10 +110,27 @@ class Epochs:
         self._lock = threading.RLock()
 
     def events(self) -> list[Event]:
-        """All events of all topologies, oldest first, as they are now."""
+        """All events of all topologies, oldest first, as they are now.
+
+        Raises:
+            LakeMovedError: the lake is at another address.
+        """
         with self._lock:
-            self._parsed.extend(map(_from_record, self._log.refresh()))
+            events = list(map(_from_record, self._log.refresh()))
+            self._parsed.extend(events)
+            self._place = next((e.detail["to"] for e in reversed(events) if e.event == "relocated"), self._place)
+            if self._place not in ("", self._lake) and not self._is_anywhere:
+                raise moved(self._lake, self._place)
             return list(self._parsed)
+
+    def place(self) -> str:
+        """The address at which the lake is, if it was ever moved; empty otherwise."""
+        self.events()
+        return self._place
+
+    def exists(self) -> bool:
+        """Whether the record is there."""
+        return self._log.exists()
 
     def lake_id(self) -> str:
         """The lake's id: that of the table of this record.
@@ -194,6 +219,16 @@ class Epochs:
         return self.change(topology, lambda now: [now.event(event, epoch, actor=actor, reason=reason, detail=detail)])[
             0
         ]
+
+
+def moved(lake: str, place: str) -> LakeMovedError:
+    """The error of whoever looks for a lake where it was."""
+    return LakeMovedError(
+        f"The lake {lake} has moved to {place}: nothing is read or written here any more. Set KAPPA_LAKE={place}. If "
+        "that address names this lake, or the one there is to be given up: kappa lake open",
+        lake=lake,
+        to=place,
+    )
 
 
 def _decided(now: Now, decide: Decision) -> list[Event]:

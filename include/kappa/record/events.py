@@ -18,6 +18,7 @@ FORMAT = 1
 #: ``standing``: a live epoch of several that hand over together sends no further than they agree on.
 #: ``own_topics``: names of the topics that the epoch has for itself.
 #: ``superseded``: rebuilt in another lake.
+#: ``relocated``: the lake is at another address from then on; one for each topology, in one commit.
 #: ``restored``: commits of another program were undone.
 #: ``asked``: an approval is pending.
 #: ``set_aside``: records that the epoch, and those after it, leave out.
@@ -54,6 +55,7 @@ EventKind = Literal[
     "backfill_withdrawn",
     "own_topics",
     "superseded",
+    "relocated",
     "restored",
     "set_aside",
     "set_aside_withdrawn",
@@ -127,6 +129,7 @@ def intent(event: Event) -> str:
         "upgrade": f"give live {epoch} code {str(detail.get('code'))[:12]} at its next slice boundary",
         "savepoint": f"name {commit} live epoch {event.epoch} {name}, at {json.dumps(detail.get('offsets'))}",
         "savepoint_dropped": f"take the name {name} from {commit} epoch {event.epoch}",
+        "relocated": f"put on record that the lake with {epoch} is at {detail.get('to')} from now on",
         "restored": f"put on record that commits of other programs in {epoch} were undone",
     }
     return intents.get(event.event, f"put {event.event!r} of {epoch} on record")

@@ -121,7 +121,11 @@ class Ledger:
             self._write(LedgerRow(kind="claim", seq=state.seq, writer=writer, at=clock.now(), code=code))
 
     def seal(self) -> None:
-        """Take the epoch from every writer for good, before it is removed: a claim that no driver makes.
+        """Take the epoch from every writer for good, before it is removed: see :meth:`take`."""
+        self.take(SEAL)
+
+    def take(self, writer: str) -> None:
+        """Take the epoch from every writer by a claim that no driver makes.
 
         Idempotent. A driver that wakes up later can append nothing, also where no folder is missing.
 
@@ -131,10 +135,10 @@ class Ledger:
         """
         while self.exists():
             state = self.state()
-            if state.claim is not None and state.claim.writer == SEAL:
+            if state.claim is not None and state.claim.writer == writer:
                 return
             with suppress(ConflictError):  # a driver was first; it gets nothing after the next try
-                self.claim(SEAL, "", state)
+                self.claim(writer, "" if state.claim is None else state.claim.code, state)
 
     def append(self, row: LedgerRow) -> LedgerRow:
         """Append a row as the epoch's writer.

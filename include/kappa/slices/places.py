@@ -45,7 +45,7 @@ def make_durable(
     for place, version in versions.items():
         added = sync_commits(f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1))
         if added:
-            files[place] = {name: content_hash(file) for name, file in added.items()}
+            files[place] = {name: content_hash(str(file)) for name, file in added.items()}
     return {FILES: files} if files else {}
 
 

@@ -58,6 +58,25 @@ class LocalStore:
         if is_durable:
             _sync_folders(file)
 
+    def receive(self, path: str, pieces: Iterator[bytes], size: int) -> None:
+        """See :class:`~kappa.store.store.Store`. Hadoop's checksum of the old content goes with it."""
+        file = Path(path)
+        _make_durable_folder(file.parent)
+        temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with temporary.open("wb") as out:
+                for piece in pieces:
+                    out.write(piece)
+                out.flush()
+                os.fsync(out.fileno())
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            temporary.replace(file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        fsync(file.parent)
+
     def create(self, path: str, data: bytes) -> bool:
         """See :class:`~kappa.store.store.Store`."""
         file = Path(path)
@@ -143,6 +162,14 @@ def fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _make_durable_folder(folder: Path) -> None:
+    """Make a folder and those above it, if they are missing."""
+    if not folder.is_dir():
+        _make_durable_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        fsync(folder.parent)
 
 
 def _sync_folders(file: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Size of a reading: the footer of a Parquet file is in one.
 _RANGE_BYTES = 64 << 10
+#: Size of a part of an upload, unless a file would have more parts than S3 takes, which are 10,000.
+_PART_BYTES = 8 << 20
+_PARTS = 9_000
 #: How often an unclear answer to :meth:`ObjectStore.create` is settled by the same call again.
 _CREATIONS = 5
 #: The folder of a Delta table's log, which goes last: until then the table is whole, or in pieces that say so.
@@ -79,6 +83,18 @@ class ObjectStore:
         store, key = self._opened(path)
         with answers(path):
             obstore.put(store, key, data)
+
+    def receive(self, path: str, pieces: Iterator[bytes], size: int) -> None:
+        """See :class:`~kappa.store.store.Store`. What has no more than one part is one request."""
+        import obstore
+
+        store, key = _opened(path)
+        with answers(path):
+            if size <= _PART_BYTES:
+                obstore.put(store, key, b"".join(pieces), use_multipart=False)
+            else:
+                part = max(_PART_BYTES, size // _PARTS + 1)
+                obstore.put(store, key, _ahead(pieces), use_multipart=True, chunk_size=part, max_concurrency=2)
 
     def create(self, path: str, data: bytes) -> bool:
         """See :class:`~kappa.store.store.Store`.
@@ -208,6 +224,15 @@ class _Ranges(io.RawIOBase):
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
+
+
+def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Pieces that another thread fetches: obstore asks for them within a request, where it makes no other one."""
+    with ThreadPoolExecutor(1) as fetcher:
+        coming = fetcher.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = fetcher.submit(next, pieces, None)
+            yield piece
 
 
 def _opened(path: str, retries: Retries | None = None) -> tuple[S3Store, str]:

@@ -69,6 +69,17 @@ class Store(Protocol):
             FileNotFoundError: its folder is gone.
         """
 
+    def receive(self, path: str, pieces: Iterator[bytes], size: int) -> None:
+        """Replace a file of any size in one step, from pieces, of which few are in memory; it is durable.
+
+        Its folder is made. A crash leaves the old content, and at most a file ``*.tmp`` or parts of an upload.
+
+        Args:
+            path: the file.
+            pieces: its content.
+            size: about as many bytes as the pieces have.
+        """
+
     def create(self, path: str, data: bytes) -> bool:
         """Write a durable file that must not be there; whether it holds this content now, by this call or before.
 

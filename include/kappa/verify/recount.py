@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
 
@@ -173,7 +172,7 @@ class _Count:
         for place, names in self.files.items():
             hashes = recorded.get(place, {})
             bound = [name for name in names if name in hashes]
-            changed = [name for name in bound if content_hash(Path(self.paths.root, place, name)) != hashes[name]]
+            changed = [name for name in bound if content_hash(f"{self.paths.root}/{place}/{name}") != hashes[name]]
             self.problems += [
                 f"{place}: data file {name} was changed after it was written: it does not hold what the ledger says. "
                 f"Put the newest copy of the lake back, or compute it again: kappa replay {self.paths.topology}"

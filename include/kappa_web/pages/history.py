@@ -44,6 +44,7 @@ _WORDS = {
     "backfill": ("backfill requested", "busy"),
     "backfilled": ("backfilled", "good"),
     "superseded": ("rebuilt in another lake", "warn"),
+    "relocated": ("lake moved", "warn"),
     "set_aside": ("records set aside", "warn"),
     "set_aside_withdrawn": ("set aside too late", "bad"),
     "restored": ("commits of another program undone", "warn"),

@@ -1,0 +1,217 @@
+"""A lake moves from a disk to S3 and back: all of it, once, and never to two places."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.live_lake import NAME
+from support.moved_lakes import SCRATCH, Places, contents, counted, full_lake, is_open, places, write
+
+from kappa.control.lakes import inventory, moving
+from kappa.errors import KappaError, LakeMovedError, RefusedError, StaleWriterError, UsageError
+from kappa.names import EpochPaths
+from kappa.presence import heartbeat
+from kappa.record import savepoints
+from kappa.record.epochs import Epochs
+from kappa.record.ledger import Ledger
+from kappa.store.options import declare
+from kappa.store.stores import store_of
+
+#: Where a copy is killed, one after the other.
+POINTS = (
+    "lake.file@1",
+    "lake.bulk",
+    "lake.closed",
+    "lake.ledgers",
+    "lake.file@3",
+    "lake.files",
+    "lake.entry",
+    "lake.record",
+)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    """A lake on a disk, and another folder."""
+    return Places(config=full_lake(tmp_path, monkeypatch), target=str(tmp_path / "other lake"))
+
+
+@pytest.fixture(params=["disk", "s3"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
+    """A lake on a disk, and a place for it on a disk or on S3."""
+    server = request.getfixturevalue("s3") if request.param == "s3" else None
+    target = f"{server.url}/moved" if server is not None else str(tmp_path / "other lake")
+    yield places(full_lake(tmp_path, monkeypatch), target, server, tmp_path)
+    declare(target, "")
+
+
+# There and back
+
+
+def test_a_lake_is_all_there_and_comes_back(lake: Places) -> None:
+    before, hashed = contents(lake.config.lake), counted(lake.config.lake)
+    assert not hashed.problems and any("hold what the ledger says" in line for line in hashed.read)
+    answer = lake.copy()
+    assert lake.open_ones() == [lake.target]
+    assert f"KAPPA_LAKE={lake.target}" in answer and f"kappa start {NAME} --execute" in answer
+    assert counted(lake.target) == hashed
+    moved = contents(lake.target)
+    assert moved == contents(lake.config.lake)
+    assert {name: moved[name] for name in before if not inventory.is_entry(name)}.items() <= before.items()
+    assert not {file.path for file in store_of(lake.target).files(lake.target)} & {
+        f"{lake.target}/{name}" for name in (*SCRATCH, inventory.MARK)
+    }
+    assert "sale" in {one.name for one in savepoints.every(lake.there, NAME)}
+    savepoints.create(lake.there, NAME, "later", actor="ann")
+    shutil.rmtree(f"{lake.config.lake}/_kappa/plans")
+    lake.back.copy()
+    assert lake.open_ones() == [lake.config.lake]
+    assert {one.name for one in savepoints.every(lake.config, NAME)} == {"sale", "later"}
+    assert (counted(lake.config.lake), contents(lake.config.lake)) == (hashed, contents(lake.target))
+
+
+def test_no_file_of_a_lake_but_the_record_of_its_moves_has_its_address(disk: Places) -> None:
+    disk.copy()
+    address = disk.config.lake.encode()
+    for name, content in contents(disk.target).items():
+        if inventory.is_entry(name) and name.endswith(".json"):  # what an entry says of its writer names no file
+            lines = [line for line in content.split(b"\n") if not line.startswith(b'{"commitInfo"')]
+        else:
+            lines = [content]
+        assert not any(address in line for line in lines) or name.startswith("_kappa/epochs/part-"), name
+
+
+def test_a_copy_that_is_killed_is_finished_by_the_same_command(lake: Places) -> None:
+    hashed = counted(lake.config.lake)
+    for point in POINTS:
+        lake.die(point)
+        assert is_open(lake.target) == (point == "lake.record"), point
+        assert is_open(lake.config.lake) == (point in ("lake.file@1", "lake.bulk")), point
+    lake.copy()
+    assert lake.open_ones() == [lake.target]
+    assert (counted(lake.target), contents(lake.target)) == (hashed, contents(lake.config.lake))
+    assert "Nothing to do" in lake.kappa("lake", "copy", lake.target).stdout
+
+
+@pytest.mark.parametrize("is_there_before", [False, True])
+def test_half_a_record_is_not_a_lake(lake: Places, is_there_before: bool) -> None:
+    if is_there_before:  # an older state is at the target, closed
+        lake.copy()
+        savepoints.create(lake.there, NAME, "later", actor="ann")
+        lake = lake.back
+    names = inventory.of_record(contents(lake.config.lake))
+    while not is_open(lake.target):
+        lake.die("lake.entry")
+        assert lake.open_ones() in ([], [lake.target])
+    there = contents(lake.target)
+    assert set(names) <= there.keys() and inventory.MARK in there
+    lake.copy()
+    assert lake.open_ones() == [lake.target]
+
+
+def test_what_the_source_lost_since_is_removed_and_what_changed_is_copied(lake: Places) -> None:
+    lake.die("lake.bulk")
+    for name in ("_kappa/plans/gone.json", f"{NAME}/e0001/tables/rewards/_delta_log/{99:020}.json"):
+        write(lake.target, name)
+    write(lake.target, "_kappa/schemas/pos/1.json", b"[]")
+    lake.copy()
+    assert contents(lake.target) == contents(lake.config.lake)
+
+
+# One lake
+
+
+def test_a_lake_that_has_moved_is_closed_for_all(disk: Places) -> None:
+    paths = EpochPaths(lake=disk.config.lake, topology=NAME, epoch=1)
+    epochs, ledger = Epochs(disk.config.lake), Ledger(paths.ledger)
+    claim = ledger.state().claim
+    epochs.events()
+    assert claim is not None
+    disk.copy()
+    with pytest.raises(LakeMovedError, match=f"has moved to {disk.target}.*KAPPA_LAKE={disk.target}"):
+        epochs.add(NAME, 1, "start", actor="ann")
+    with pytest.raises(StaleWriterError, match="claimed by the copy to"):
+        ledger.append(replace(claim, kind="plan"))
+    answer = disk.kappa("status", NAME)
+    assert (answer.returncode, answer.stderr.split(":")[0]) == (1, "LakeMovedError")
+
+
+def test_a_lake_is_open_again_where_it_was_if_it_did_not_go_on_elsewhere(lake: Places) -> None:
+    lake.die("lake.files")
+    assert lake.open_ones() == []
+    moving.reopen(lake.config, actor="ann")
+    assert lake.open_ones() == [lake.config.lake]
+    lake.copy()
+    assert lake.open_ones() == [lake.target]
+    moving.reopen(lake.config, actor="ann")
+    assert lake.open_ones() == [lake.config.lake]
+    lake.copy()
+    assert lake.open_ones() == [lake.target]
+    savepoints.create(lake.there, NAME, "later", actor="ann")
+    with pytest.raises(RefusedError, match=f"has gone on.*KAPPA_LAKE={lake.target} kappa lake copy"):
+        moving.reopen(lake.config, actor="ann")
+    assert lake.open_ones() == [lake.target]
+
+
+def test_a_closed_lake_is_copied_nowhere_else(disk: Places, tmp_path: Path) -> None:
+    disk.die("lake.closed")
+    with pytest.raises(LakeMovedError, match="has moved to"):
+        moving.copy(disk.config, str(tmp_path / "third"), actor="ann")
+
+
+# Drivers
+
+
+def test_drivers_may_run_while_files_are_copied_that_do_not_change(lake: Places) -> None:
+    paths = EpochPaths(lake=lake.config.lake, topology=NAME, epoch=1)
+    heartbeat.write(paths.heartbeat, beat := heartbeat.this_process("me", "code"))
+    with pytest.raises(RefusedError, match=f"kappa stop {NAME} --epoch 1 --execute; then again: kappa lake copy"):
+        moving.copy(lake.config, lake.target, actor="ann")
+    assert lake.open_ones() == [lake.config.lake]
+    files = {name for name in contents(lake.config.lake) if inventory.is_copied(name) and not inventory.is_entry(name)}
+    assert contents(lake.target).keys() == files | {inventory.MARK}
+    heartbeat.write(paths.heartbeat, replace(beat, state="stopped"))
+    moving.copy(lake.config, lake.target, actor="ann")
+    assert lake.open_ones() == [lake.target]
+
+
+# Targets that are refused
+
+
+def test_a_target_with_another_lake_is_refused(disk: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "second").mkdir()
+    other = full_lake(tmp_path / "second", monkeypatch)
+    before = contents(other.lake)
+    with pytest.raises(RefusedError, match="holds another lake"):
+        moving.copy(disk.config, other.lake, actor="ann")
+    assert contents(other.lake) == before
+    Places(config=other, target=disk.target).die("lake.file@1")
+    with pytest.raises(RefusedError, match="is filled by a copy of another lake"):
+        moving.copy(disk.config, disk.target, actor="ann")
+
+
+def test_a_target_with_other_files_or_an_open_copy_is_refused(disk: Places) -> None:
+    write(disk.target, "letters/1.txt")
+    with pytest.raises(RefusedError, match=r"is not empty, and not a lake.*kappa lake copy <address>$"):
+        moving.copy(disk.config, disk.target, actor="ann")
+    shutil.rmtree(disk.target)
+    shutil.copytree(disk.config.lake, disk.target)
+    with pytest.raises(RefusedError, match="holds a copy of this lake that is open"):
+        moving.copy(disk.config, disk.target, actor="ann")
+
+
+def test_a_lake_is_not_copied_into_itself(disk: Places) -> None:
+    lake = disk.config.lake
+    for target in (lake, f"{lake}/", f"{lake}/copy", lake.rpartition("/")[0]):
+        with pytest.raises(UsageError, match="is the lake"):
+            moving.copy(disk.config, target, actor="ann")
+
+
+def test_a_folder_without_a_lake_is_not_copied(disk: Places, tmp_path: Path) -> None:
+    with pytest.raises(KappaError, match="has no topology on record"):
+        moving.copy(replace(disk.config, lake=str(tmp_path / "nothing")), disk.target, actor="ann")
+    assert not Path(disk.target).exists()
