@@ -16,12 +16,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
+from kappa.delta import row_files
 from kappa.delta.append_log import AppendLog
 from kappa.errors import ConflictError, KappaError, LedgerError, StaleWriterError, UnknownEpochError
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
-from kappa.record import row_files
 from kappa.record.ledger_rows import FORMAT, FORMER_FIELDS, LedgerRow
 from kappa.record.ledger_state import BegunState, LedgerState, StateBuilder, begun, stays
 from kappa.record.past_commits import PastCommits
