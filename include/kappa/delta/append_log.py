@@ -79,7 +79,7 @@ class AppendLog:
         self._taken_in = -1
         self._merges = 0
         self._lock = threading.RLock()
-        #: Whether the last refresh gave all rows, because some that this object had not seen are gone.
+        #: Whether the last refresh gave all rows: some that this object had not seen are gone, or the table is older.
         self.is_anew = False
 
     def exists(self) -> bool:
@@ -120,7 +120,7 @@ class AppendLog:
         try:
             if self._table is None:
                 self._table = open_log_table(self.path)
-            elif not self._table.advance() and self._table.version == self._taken_in:
+            elif not self._advance(self._table) and self._table.version == self._taken_in:
                 self.is_anew = False
                 return []
             floor = self._table.transaction(_FLOOR) or 0
@@ -128,7 +128,7 @@ class AppendLog:
             if not self.exists():
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
             raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
-        self.is_anew = 0 < self._last < floor
+        self.is_anew = 0 < self._last < floor or self._table.version < self._taken_in
         if self.is_anew:
             self._last, self._seen = 0, frozenset()
         files = self._table.files
@@ -145,6 +145,16 @@ class AppendLog:
         self._last = max([self._last, *new])
         self._taken_in = self._table.version  # at last: after an error the same rows are read again
         return [new[n] for n in sorted(new)]
+
+    def _advance(self, table: LogTable) -> bool:
+        """Look at the table again; whether there may be something new. One that was put back is opened anew."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return table.advance()
+        except DeltaError:
+            self._table = open_log_table(self.path)
+            return True
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""

@@ -276,7 +276,7 @@ class Slices:
         epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state()
         if not rollup.is_due(state, epoch.config.rollup_slices):
             return
-        if chains.is_read_by_replay(epoch.epochs.events(), epoch.topology.name, epoch.paths.epoch):
+        if chains.is_read_by_replay(epoch.epochs.records(), epoch.topology.name, epoch.paths.epoch):
             return
         row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now())
         if row is None:

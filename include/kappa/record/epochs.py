@@ -7,11 +7,15 @@ it.
 from __future__ import annotations
 
 import json
+import math
+import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -19,10 +23,12 @@ from kappa.acts import Effect
 from kappa.delta.append_log import AppendLog
 from kappa.errors import ConflictError, IllegalTransitionError
 from kappa.names import epochs_log
-from kappa.record.epoch_record import TopologyRecord, record_of
+from kappa.record.epoch_record import TopologyRecord
 from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent
+from kappa.record.topology_records import TopologyRecords
 from kappa.replay import stored
 from kappa.replay.stages import Stage, check_transition
+from kappa.store.address import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,12 +40,11 @@ class Now:
 
     Attributes:
         topology: the topology that is decided about.
-        events: all events of all topologies, oldest first.
+        records: the record of all topologies.
     """
 
     topology: str
-    events: tuple[Event, ...]
-    _records: dict[str, TopologyRecord] = field(default_factory=dict, repr=False)
+    records: TopologyRecords
 
     @property
     def record(self) -> TopologyRecord:
@@ -47,16 +52,13 @@ class Now:
         return self.of(self.topology)
 
     def of(self, topology: str) -> TopologyRecord:
-        """The record of some topology; built from the events once."""
-        if topology not in self._records:
-            self._records[topology] = record_of(topology, self.events)
-        return self._records[topology]
+        """The record of some topology."""
+        return self.records.of(topology)
 
     def after(self, events: Sequence[Event]) -> Now:
         """The record as it would be with more events."""
-        last = self.events[-1].n if self.events else 0
-        numbered = (replace(event, n=last + index) for index, event in enumerate(events, start=1))
-        return Now(topology=self.topology, events=(*self.events, *numbered))
+        numbered = (replace(event, n=self.records.last + index) for index, event in enumerate(events, start=1))
+        return Now(topology=self.topology, records=self.records.after(numbered))
 
     @cached_property
     def at(self) -> datetime:
@@ -90,22 +92,40 @@ Decision = Callable[[Now], Sequence[Event]]
 
 
 class Epochs:
-    """The record of all epochs of a lake."""
+    """The record of all epochs of a lake: one object per process and lake, from :func:`epochs_of`.
+
+    Each look reads what was appended since the last one.
+    """
 
     def __init__(self, lake: str) -> None:
         self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
-        self._parsed: list[Event] = []
+        self._records = TopologyRecords()
+        self._unparsed: list[dict[str, Any]] = []
+        self._looked = -math.inf
         self._lake_id = ""
         # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on
         # it: a look by the other thread in between would make an append seem to know rows that ``decide`` was not
         # shown.
         self._lock = threading.RLock()
 
+    def records(self, *, age_seconds: float = 0.0) -> TopologyRecords:
+        """The record of all topologies now, or as of a look that is not older than this."""
+        with self._lock:
+            started = time.monotonic()
+            if started - self._looked < age_seconds:
+                return self._records
+            rows = self._log.refresh()
+            if self._log.is_anew:
+                self._records, self._unparsed, self._lake_id = TopologyRecords(), [], ""
+            self._unparsed += rows  # after an error they are parsed at the next look
+            self._records = self._records.after([_from_record(row) for row in self._unparsed])
+            self._unparsed.clear()
+            self._looked = started
+            return self._records
+
     def events(self) -> list[Event]:
         """All events of all topologies, oldest first, as they are now."""
-        with self._lock:
-            self._parsed.extend(map(_from_record, self._log.refresh()))
-            return list(self._parsed)
+        return self.records().events()
 
     def lake_id(self) -> str:
         """The lake's id: that of the table of this record.
@@ -123,15 +143,15 @@ class Epochs:
 
     def topologies(self) -> list[str]:
         """Names of the topologies on record, sorted."""
-        return sorted({event.topology for event in self.events()})
+        return self.records().topologies
 
     def record(self, topology: str) -> TopologyRecord:
         """The record of a topology now."""
-        return record_of(topology, self.events())
+        return self.records().of(topology)
 
     def now(self, topology: str) -> Now:
         """The record as a decision about a topology would see it."""
-        return Now(topology=topology, events=tuple(self.events()))
+        return Now(topology=topology, records=self.records())
 
     def effects(
         self, now: Now, decide: Decision, *, what: str = "", after: Callable[[list[Event]], object] = lambda _: None
@@ -186,7 +206,7 @@ class Epochs:
                     records = self._log.append([_to_record(event) for event in events])
                 except ConflictError:
                     continue
-                self.events()
+                self.records()
                 return [_from_record(record) for record in records]
 
     def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
@@ -194,6 +214,25 @@ class Epochs:
         return self.change(topology, lambda now: [now.event(event, epoch, actor=actor, reason=reason, detail=detail)])[
             0
         ]
+
+
+#: Lakes whose record a process keeps: it serves one, and a rebuild or a comparison reads a second one.
+_LAKES = 4
+
+
+def epochs_of(lake: str) -> Epochs:
+    """The record of a lake in this process; another one after the folder of its log was removed and made again."""
+    folder = Path(epochs_log(lake), "_delta_log")
+    return _epochs_of(lake, folder.stat().st_ino if not is_remote(lake) and folder.is_dir() else 0)
+
+
+@lru_cache(maxsize=_LAKES)
+def _epochs_of(lake: str, _: int) -> Epochs:
+    return Epochs(lake)
+
+
+# A lock or a table that another thread is using would stay so in a child of this process.
+os.register_at_fork(after_in_child=_epochs_of.cache_clear)
 
 
 def _decided(now: Now, decide: Decision) -> list[Event]:
