@@ -16,7 +16,7 @@ from kappa.errors import KappaError, LakeUnreachableError, LedgerError, UnknownE
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
@@ -102,6 +102,10 @@ class Lake:
                 name=topology,
             )
         return record
+
+    def whole_record(self, topology: str) -> TopologyRecord:
+        """The record of a topology with all events of epochs that ended long ago, which are read from files."""
+        return record_of(topology, self.epochs.history(topology))
 
     def ledger(self, topology: str, epoch: int) -> tuple[EpochPaths, LedgerState]:
         """The present state of an epoch's ledger; empty if it has none."""

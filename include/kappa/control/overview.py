@@ -15,7 +15,7 @@ from kappa.driver.processes.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
-from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.epoch_record import EpochRecord, TopologyRecord, record_of
 from kappa.record.epochs import epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
@@ -135,14 +135,14 @@ def progress(config: Config, topology: str, epoch: int) -> Progress:
 
 
 def status(config: Config, topology: str) -> TopologyStatus:
-    """A topology's epochs and their drivers."""
+    """A topology's epochs and their drivers; those that ended long ago are in its :func:`history`."""
     record = epochs_of(config.lake).record(topology)
     return TopologyStatus(
         topology=topology,
         live=record.live,
         moving_with=others_of(topology, record.handover),
         moved_with=others_of(topology, record.moves[-1] if record.moves else None),
-        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())),
+        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items()) if not e.rolled_up),
         topics=record.epoch(record.live).topics if record.live is not None else {},
         reads={
             number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
@@ -161,6 +161,8 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
     record = epochs_of(config.lake).record(topology)
     number = epoch if epoch is not None else record.default_epoch
     target = record.epoch(number) if number is not None else None
+    if target is not None and target.rolled_up:
+        target = record_of(topology, history(config, topology)).epoch(target.epoch)
     if target is None or target.verified is None:
         raise UnknownEpochError(
             f"Epoch {number} of {topology!r} has not been verified: there is no difference to show.", epoch=number
@@ -188,7 +190,7 @@ def certify(config: Config, topology: str) -> Certificate:
 
 def history(config: Config, topology: str | None = None) -> list[Event]:
     """Every event on record, oldest first."""
-    return [event for event in epochs_of(config.lake).events() if topology in (None, event.topology)]
+    return epochs_of(config.lake).history(topology)
 
 
 def chronicle(
@@ -201,7 +203,7 @@ def chronicle(
         epoch: of epochs of this number.
         since: from this time on.
     """
-    return entries(epochs_of(config.lake).events(), topology=topology, epoch=epoch, since=since)
+    return entries(epochs_of(config.lake).history(topology), topology=topology, epoch=epoch, since=since)
 
 
 def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:

@@ -9,22 +9,25 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
 from kappa.acts import Effect
-from kappa.delta.append_log import AppendLog
-from kappa.errors import ConflictError, IllegalTransitionError
+from kappa.delta import row_files
+from kappa.delta.append_log import AppendLog, python_rows
+from kappa.errors import ConflictError, IllegalTransitionError, first_line
+from kappa.faults import crash_point
 from kappa.names import epochs_log
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent
+from kappa.record.events import FORMAT, LASTING, STAGE_OF, Event, EventKind, intent
 from kappa.record.topology_records import TopologyRecords
 from kappa.replay import stored
 from kappa.replay.stages import Stage, check_transition
@@ -114,8 +117,12 @@ class Epochs:
             started = time.monotonic()
             if started - self._looked < age_seconds:
                 return self._records
-            rows = self._log.refresh()
-            if self._log.is_anew:
+            floor, rows = self._log.floor, self._log.refresh()
+            is_anew = self._log.is_anew
+            if self._records.last and self._log.floor != floor and not is_anew:
+                self._log.restart()  # epochs were rolled up: their documents go from memory too
+                rows, is_anew = self._log.refresh(), True
+            if is_anew:
                 self._records, self._unparsed, self._lake_id = TopologyRecords(), [], ""
             self._unparsed += rows  # after an error they are parsed at the next look
             self._records = self._records.after([_from_record(row) for row in self._unparsed])
@@ -207,7 +214,67 @@ class Epochs:
                 except ConflictError:
                     continue
                 self.records()
+                self._roll_up(events)
                 return [_from_record(record) for record in records]
+
+    def history(self, topology: str | None = None) -> list[Event]:
+        """All events ever, oldest first; those of epochs that ended long ago are read from files.
+
+        Args:
+            topology: of this topology; None for all.
+        """
+        records = self.records()
+        selection = list(records) if topology is None else [records.of(topology)]
+        events = {event.n: event for record in selection for event in record.events}
+        for name in sorted({epoch.rolled_up for record in selection for epoch in record.epochs.values()} - {""}):
+            rows = row_files.table(self._history, name)
+            if topology is not None:
+                rows = row_files.where(rows, "topology", topology)
+            events |= {event.n: event for event in map(_from_record, python_rows(rows))}
+        return [events[n] for n in sorted(events)]
+
+    @property
+    def rolled_up_to(self) -> int:
+        """Number of the last event that was rolled up, as of the last look; 0 for none."""
+        return self._log.floor
+
+    @property
+    def _history(self) -> str:
+        return f"{self._log.path}_history"
+
+    def _roll_up(self, events: Sequence[Event]) -> None:
+        """Roll up epochs that ended long ago, where there are enough of them and another one has ended.
+
+        Their events go into a file; then, in one commit, the record keeps a few of them without documents. A crash
+        leaves the record as it was, and perhaps a file that nothing names, or rolled up. A failure harms nobody: the
+        next epoch that ends brings another attempt.
+        """
+        if not any(event.event in ("aborted", "dropped") for event in events):
+            return
+        ended = self._records.long_ended(clock.now() - EVENTS_STAY)
+        numbers = {
+            event.n
+            for name in {topology for topology, _ in ended}
+            for event in self._records.of(name).events
+            if (name, event.epoch) in ended
+        }
+        if len(numbers) < ROLL_UP_EVENTS:
+            return
+        name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
+        try:
+            rows = self._log.rows()
+            row_files.keep(self._history, name, [row for row in rows if row["n"] in numbers], self._log.full_schema())
+            crash_point("record.history")
+            stay = [_rolled_up(row, name) if row["n"] in numbers else row for row in rows]
+            self._log.replace([row for row in stay if row is not None], [], max(numbers))
+            crash_point("record.rolled_up")
+            self.records()
+        except ConflictError:  # another process appended: the next epoch that ends brings another attempt
+            return
+        except Exception as error:
+            import structlog
+
+            structlog.get_logger(__name__).warning("not rolled up", path=self._log.path, error=first_line(error))
 
     def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
@@ -216,6 +283,10 @@ class Epochs:
         ]
 
 
+#: How long all events of an epoch that ended stay on record.
+EVENTS_STAY = timedelta(days=1)
+#: How many events of such epochs are rolled up at once: the whole record is written for it.
+ROLL_UP_EVENTS = 1_000
 #: Lakes whose record a process keeps: it serves one, and a rebuild or a comparison reads a second one.
 _LAKES = 4
 
@@ -268,6 +339,18 @@ def _arrow_schema() -> pa.Schema:
 def _to_record(event: Event) -> dict[str, Any]:
     record = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
     return {**record, "detail": json.dumps(record["detail"])}
+
+
+def _rolled_up(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:
+    """What stays of a row of an epoch that is rolled up; None where nothing does."""
+    if row["event"] not in LASTING:
+        return None
+    detail = json.loads(row["detail"] or "{}")
+    if row["event"] == "planned":
+        detail = {name: value for name, value in detail.items() if name not in ("plan", "start", "origin")}
+        detail["rolled_up"] = file
+    detail.pop("certificate", None)
+    return {**row, "detail": json.dumps(detail)}
 
 
 def _from_record(record: Mapping[str, Any]) -> Event:

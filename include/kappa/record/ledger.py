@@ -203,10 +203,10 @@ class Ledger:
             formats = table["format"].to_pylist() if "format" in table.column_names else []
             newest = max((number or 1 for number in formats), default=1)
             stored.check_format(newest, FORMAT, what="ledger row", where=self._history)
-            earlier = [_from_record(record) for record in row_files.of_kind(table, "rollup").to_pylist()]
+            earlier = [_from_record(record) for record in row_files.where(table, "kind", "rollup").to_pylist()]
             rolled = earlier[0] if earlier else None
             yield PastCommits(
-                row_files.of_kind(table, "commit"),
+                row_files.where(table, "kind", "commit"),
                 _from_record,
                 reaches_back_to=-1 if rolled is None else int(rolled.detail["seq"]),
             )

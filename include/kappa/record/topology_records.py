@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from operator import attrgetter
 
 from kappa.record.epoch_record import TopologyRecord, record_of
@@ -41,6 +42,16 @@ class TopologyRecords:
     def events(self) -> list[Event]:
         """All events of all topologies, oldest first."""
         return list(heapq.merge(*self._events.values(), key=attrgetter("n")))
+
+    def long_ended(self, before: datetime) -> set[tuple[str, int]]:
+        """Topologies and epochs that ended before a time, and were not rolled up."""
+        return {
+            (record.topology, epoch.epoch)
+            for record in self
+            for epoch in record.epochs.values()
+            if epoch.stage.is_ended and not epoch.rolled_up
+            if max(event.at for event in record.events if event.epoch == epoch.epoch) < before
+        }
 
     def after(self, events: Iterable[Event]) -> TopologyRecords:
         """The record after more events; topologies that have none of them keep theirs."""

@@ -119,6 +119,9 @@ class Announce(BaseOperator):
         bookmark: Any = state.get(BOOKMARK)
         bookmarks = [Bookmark.of(event.extra) for event in stored]
         bookmarks += [] if bookmark is None else [Bookmark.of(bookmark)]
+        if bookmarks and max(one.n for one in bookmarks) <= epochs.rolled_up_to:  # the last run was long ago
+            with terminal_errors_fail():
+                events = epochs.history()
         after = max((one.n for one in bookmarks if one.is_of(lake, events)), default=None)
         if bookmarks and after is None:
             self.log.warning(
