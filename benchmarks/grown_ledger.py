@@ -24,7 +24,7 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.connection import producer_settings
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.record import rollup
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger, _arrow_schema, _to_record
 from kappa.record.ledger_rows import LedgerRow, plan_hash
 from kappa.record.ledger_state import StateBuilder, begun, stays
@@ -58,7 +58,7 @@ def grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
                 ledger=ledger,
                 engines=Engines(session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers),  # type: ignore[arg-type]
                 topic_ids=dict(record.epoch(epoch).plan.topic_ids),
-                lake_id=Epochs(site.config.lake).lake_id(),
+                lake_id=epochs_of(site.config.lake).lake_id(),
             )
             if remembered:
                 _remembered(run, site, at, remembered)

@@ -24,7 +24,7 @@ from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import BegunState, LedgerState
@@ -197,7 +197,7 @@ class Site:
 
     def record(self) -> TopologyRecord:
         """What is on record of the topology."""
-        return Epochs(self.config.lake).record(self.topology)
+        return epochs_of(self.config.lake).record(self.topology)
 
     def at(self, epoch: int, event: str) -> datetime | None:
         """When something last happened to an epoch."""

@@ -13,7 +13,7 @@ from decimal import Decimal
 from benchmarks.site import TABLE, TOPOLOGY, Site, now, say
 from kappa.delta import tables
 from kappa.kafka.broker import Broker
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.events import Event, EventKind
 from kappa.record.ledger import Ledger
 from kappa.slices.places import create_tables
@@ -65,7 +65,7 @@ def seeded(site: Site, keys: int) -> int:
 
 
 def _event(site: Site, epoch: int, event: EventKind) -> None:
-    Epochs(site.config.lake).change(
+    epochs_of(site.config.lake).change(
         TOPOLOGY, lambda _: [Event(topology=TOPOLOGY, epoch=epoch, event=event, at=now(), actor="benchmark")]
     )
 

@@ -28,7 +28,7 @@ from kappa.driver.processes import host
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.replay.explain import explain
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
@@ -94,7 +94,7 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     print(f"{delivery.records:,} delivered in {delivery.seconds:.1f} s, {delivery.bad} of them bad on purpose")
     until("Airflow lists the DAGs", lambda: call("GET", f"/dags/stream__{TOPOLOGY}"))
     call("PATCH", f"/dags/stream__{TOPOLOGY}", {"is_paused": False})
-    first = until("epoch 1 is live", lambda: Epochs(config.lake).record(TOPOLOGY).live)
+    first = until("epoch 1 is live", lambda: epochs_of(config.lake).record(TOPOLOGY).live)
     await_caught_up(config, first)
     stopping = Event()
     reader = Reader(config)
@@ -135,7 +135,7 @@ def replay(config: Config, call: Callable[..., Any], url: str) -> int:
         "POST", f"/dags/replay__{TOPOLOGY}/dagRuns", {"logical_date": None, "conf": {"reason": "version 2: balances"}}
     )
     print(f"DAG replay__{TOPOLOGY}, run {run['dag_run_id']}")
-    candidate = until("the plan is on record", lambda: Epochs(config.lake).record(TOPOLOGY).candidate)
+    candidate = until("the plan is on record", lambda: epochs_of(config.lake).record(TOPOLOGY).candidate)
     print("\n".join(explain(ReplayPlan.from_json(candidate.planned.detail["plan"]))))
     follow(config, candidate.epoch, lambda p: p.stage is Stage.VERIFIED)
     path = f"/dags/replay__{TOPOLOGY}/dagRuns/{run['dag_run_id']}"
@@ -251,7 +251,7 @@ def proofs(config: Config, reader: Reader) -> bool:
     }
     sent = Counter(orjson.loads(value)["InvoiceNumber"] for value in read(config, OUTPUT))
     certificate = control.certify(config, TOPOLOGY)
-    live = Epochs(config.lake).record(TOPOLOGY).live or 0
+    live = epochs_of(config.lake).record(TOPOLOGY).live or 0
     group = EpochPaths(lake=config.lake, topology=TOPOLOGY, epoch=live).name
     witness = group_lag(config, group)
     wrong = sum(1 for customer, balance in balances.items() if served.get(customer) != balance) + len(

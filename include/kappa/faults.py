@@ -50,6 +50,8 @@ POINTS: Mapping[str, str] = {
     "commit": "the slice is committed",
     "rollup.history": "the ledger rows that are rolled up are in a file beside the ledger, which holds them still",
     "rollup": "one row of the ledger has taken the place of those that it rolls up",
+    "record.history": "events of epochs that ended long ago are in a file beside the record, which holds them still",
+    "record.rolled_up": "the record has what stays of them",
     "merge.between": "the changes are in one of the tables, without a slice at work",
     "abandon": "a slice that cannot be done is closed",
     "set_aside": "a decision to set records aside is on record, the driver has not looked",

@@ -38,12 +38,11 @@ def terminal_errors_fail() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
-def record(config: Config, topology: str) -> TopologyRecord:
+def record(config: Config, topology: str, *, age_seconds: float = 0.0) -> TopologyRecord:
     """The record of a topology: which epoch is live, and which of its drivers should run."""
     from kappa import control
-    from kappa.record.epoch_record import record_of
 
-    return record_of(topology, control.history(config, topology))
+    return control.record(config, topology, age_seconds=age_seconds)
 
 
 def is_wanted(config: Config, topology: str, epoch: int) -> bool:

@@ -7,7 +7,7 @@ task ends its trigger and nothing else, which is why none has an ``on_kill``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,18 @@ from kappa import clock
 from kappa.config import Config
 from kappa.errors import Transient
 from kappa.replay.stages import Stage
-from kappa_airflow.drivers import is_wanted, record
+from kappa_airflow.drivers import record
 from kappa_airflow.patience import Patience
 from kappa_airflow.replays.stages import arrival
 
 if TYPE_CHECKING:
-    from kappa.control import DriverStatus, Progress
+    from kappa.control import DriverStatus
+    from kappa.record.epoch_record import TopologyRecord
 
 Event = dict[str, Any]
 
+#: How old a trigger's look at the record may be: those of a process share one.
+AGE_SECONDS = 1.0
 #: Seconds between two lines on a stage's progress in the task's log.
 SPEAK_SECONDS = 8
 
@@ -123,7 +126,7 @@ class StreamTrigger(_Looking):
 
         if clock.now() >= datetime.fromisoformat(self.until):
             return {"event": "ended"}, patience
-        topology_record = record(config, self.topology)
+        topology_record = record(config, self.topology, age_seconds=AGE_SECONDS)
         if topology_record.live is not None and topology_record.live != self.epoch:
             return {"event": "moved", "live": topology_record.live}, patience
         driver = control.driver_status(config, self.topology, self.epoch)
@@ -150,7 +153,8 @@ class StageTrigger(_Looking):
         self.stage = stage
         self.late_seconds = late_seconds
         self._late_at = None if late_seconds is None else clock.now() + timedelta(seconds=late_seconds)
-        self._speak: Callable[[str], None] = _Seldom(self.log.info)
+        self._spoke_at: datetime | None = None
+        self._seen: TopologyRecord | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and arguments; all of them plain values."""
@@ -158,31 +162,25 @@ class StageTrigger(_Looking):
         return path, {**arguments, "stage": self.stage, "late_seconds": self.late_seconds}
 
     def look(self, config: Config, patience: Patience) -> tuple[Event | None, Patience]:
-        """Look at the epoch's stage and its driver."""
+        """Look at the epoch's stage, where something of it is new on record, and at its driver."""
         from kappa import control
 
-        progress: Progress = control.progress(config, self.topology, self.epoch)
-        self._speak(progress.doing)
-        arrived = arrival(progress, Stage(self.stage))
-        if arrived is not None:
-            return arrived, patience
-        event, patience = self._driver_event(
-            progress.driver, patience, is_wanted=is_wanted(config, self.topology, self.epoch)
-        )
+        topology_record = record(config, self.topology, age_seconds=AGE_SECONDS)
+        if topology_record is not self._seen or self._speaks():
+            progress = control.progress(config, self.topology, self.epoch)
+            if self._speaks():
+                self.log.info(progress.doing)
+                self._spoke_at = clock.now()
+            arrived = arrival(progress, Stage(self.stage))
+            if arrived is not None:
+                return arrived, patience
+            self._seen = topology_record
+        driver = control.driver_status(config, self.topology, self.epoch)
+        event, patience = self._driver_event(driver, patience, is_wanted=topology_record.epoch(self.epoch).is_wanted)
         if event is None and self._late_at is not None and clock.now() >= self._late_at:
-            event = {"event": "late", "message": progress.message}
+            event = {"event": "late", "message": control.progress(config, self.topology, self.epoch).message}
         return event, patience
 
-
-class _Seldom:
-    """Logs a line every few seconds even if it has not changed, so that a standstill shows too."""
-
-    def __init__(self, say: Callable[[str], object]) -> None:
-        self._say = say
-        self._last: datetime | None = None
-
-    def __call__(self, line: str) -> None:
-        now = clock.now()
-        if self._last is None or (now - self._last).total_seconds() >= SPEAK_SECONDS:
-            self._say(line)
-            self._last = now
+    def _speaks(self) -> bool:
+        """Whether a line is due: every few seconds even if nothing has changed, so that a standstill shows too."""
+        return self._spoke_at is None or clock.now() - self._spoke_at >= timedelta(seconds=SPEAK_SECONDS)

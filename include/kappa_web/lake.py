@@ -17,8 +17,7 @@ from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord, record_of
-from kappa.record.epochs import Epochs
-from kappa.record.events import Event
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
@@ -75,9 +74,8 @@ class Lake:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.epochs = Epochs(config.lake)
+        self.epochs = epochs_of(config.lake)
         self._ledgers: OrderedDict[str, Ledger] = OrderedDict()
-        self._records: dict[str, TopologyRecord] = {}
         self._lock = threading.Lock()
         self._ends = _Ends(lambda: Broker(config.bootstrap_servers, timeout_seconds=BROKER_SECONDS))
 
@@ -88,14 +86,7 @@ class Lake:
             LakeUnreachableError: the lake is not where it should be.
         """
         self._check()
-        events: dict[str, list[Event]] = {}
-        for event in self.epochs.events():
-            events.setdefault(event.topology, []).append(event)
-        for name, topology_events in events.items():
-            record = self._records.get(name)
-            if record is None or len(record.events) != len(topology_events):
-                self._records[name] = record_of(name, topology_events)
-        return {name: self._records[name] for name in sorted(events)}
+        return {record.topology: record for record in self.epochs.records()}
 
     def record(self, topology: str) -> TopologyRecord:
         """The record of a topology.
@@ -111,6 +102,10 @@ class Lake:
                 name=topology,
             )
         return record
+
+    def whole_record(self, topology: str) -> TopologyRecord:
+        """The record of a topology with all events of epochs that ended long ago, which are read from files."""
+        return record_of(topology, self.epochs.history(topology))
 
     def ledger(self, topology: str, epoch: int) -> tuple[EpochPaths, LedgerState]:
         """The present state of an epoch's ledger; empty if it has none."""

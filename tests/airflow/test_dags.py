@@ -176,7 +176,7 @@ def test_the_fake_control_has_the_functions_and_values_of_the_real_one() -> None
         "replay",
         "progress",
         "cut_over_together",
-        "history",
+        "record",
         "rebuild_request",
         "diff",
         "approval_terms",

@@ -1,14 +1,21 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.epoch_record import CODE, empty_lake, empty_plan, tell
 
 from kappa import clock
 from kappa.config import Config
+from kappa.control import overview
+from kappa.delta.append_log import AppendLog
 from kappa.errors import BrokerUnreachableError, LedgerError
+from kappa.offsets.vector import Offsets
+from kappa_airflow import triggers
+from kappa_airflow.patience import Patience
 from kappa_airflow.triggers import StageTrigger, StreamTrigger
 
 TOPOLOGY = "demo.watched"
@@ -189,3 +196,42 @@ def test_the_event_loop_is_free_while_a_trigger_looks(
     world(e2={"stage": "SEEDED"})
     first_event(stage("SEEDED"))
     assert threads and threading.main_thread() not in threads
+
+
+def test_triggers_share_a_look_at_the_record_and_work_progress_out_after_news(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = empty_lake(tmp_path, monkeypatch)
+    names = [f"demo.number{number}" for number in range(20)]
+    for name in names:
+        plan = empty_plan(name, 1, Offsets())
+        tell(
+            config, name, 1, "planned", by_event={"planned": {"plan": plan.to_json(), "plan_id": plan.id, "code": CODE}}
+        )
+    calls: list[str] = []
+    for place, name in ((AppendLog, "refresh"), (overview, "progress")):
+        monkeypatch.setattr(place, name, noted(calls, name, getattr(place, name)))
+    monkeypatch.setattr("kappa.control.progress", overview.progress, raising=False)
+    monkeypatch.setattr(triggers, "AGE_SECONDS", 60.0)
+    waiting = [StageTrigger(topology=name, epoch=1, stage="SEEDED") for name in names]
+
+    def round_of_looks() -> list[str]:
+        calls.clear()
+        events = [trigger.look(config, Patience())[0] for trigger in waiting]
+        return [event["event"] for event in events if event]
+
+    assert round_of_looks() == [] and calls.count("progress") == len(names)
+    assert round_of_looks() == [] and calls == []
+    tell(config, names[7], 1, "rewound", "seeded", by_event={})
+    monkeypatch.setattr(triggers, "AGE_SECONDS", 0.0)
+    assert round_of_looks() == ["arrived"] and calls.count("progress") == 1
+
+
+def noted(calls: list[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that notes that it was called."""
+
+    def note(*arguments: Any, **named: Any) -> Any:
+        calls.append(name)
+        return function(*arguments, **named)
+
+    return note

@@ -152,12 +152,12 @@ def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch
 
 def test_a_plan_is_held_against_the_record_again_when_it_is_put_there(config: Config) -> None:
     bound = {STORY: Binding(topology="a", epoch=2, topic=own(2))}
-    check_bindings(events(config), bound, is_first=False)
+    check_bindings(Epochs(config.lake).records(), bound, is_first=False)
     with pytest.raises(RefusedError, match="goes live by itself, and reads epoch 2 of 'a'; live is 1"):
-        check_bindings(events(config), bound, is_first=True)
+        check_bindings(Epochs(config.lake).records(), bound, is_first=True)
     tell(config, "a", 2, "aborted")
     with pytest.raises(RefusedError, match="Epoch 2 of 'a', which the plan reads, has ended"):
-        check_bindings(events(config), bound, is_first=False)
+        check_bindings(Epochs(config.lake).records(), bound, is_first=False)
 
 
 def test_commits_of_an_earlier_platform_say_no_ends_and_a_baseline_tells_a_seed(config: Config) -> None:

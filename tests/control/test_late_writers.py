@@ -16,12 +16,12 @@ from kappa import clock
 from kappa.config import Config
 from kappa.control.removals import orphans
 from kappa.control.removals.leftovers import Present
+from kappa.delta import row_files
 from kappa.delta.access import create_table
 from kappa.driver.driver import Driver
 from kappa.errors import IllegalTransitionError, LakeUnreachableError, LedgerError, StaleWriterError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat
-from kappa.record import row_files
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import SEAL, Ledger
 from kappa.record.ledger_rows import LedgerRow

@@ -380,7 +380,7 @@ class TestLaw7OnePointer:
             epochs = Epochs(stream.config.lake)
 
             def decide(now: Now) -> list[Event]:
-                return [now.event("start", 1, actor="test", reason=str(len(now.events)))]
+                return [now.event("start", 1, actor="test", reason=str(len(now.records.events())))]
 
             for _ in range(5):
                 counts.extend(int(e.reason) for e in epochs.change(stream.name, decide))

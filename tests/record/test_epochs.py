@@ -143,7 +143,7 @@ def test_a_decision_holds_only_for_the_events_it_read_despite_another_thread(tmp
     threads: list[threading.Thread] = []
 
     def decide(now: Now) -> list[Event]:
-        shown.append([one.epoch for one in now.events])
+        shown.append([one.epoch for one in now.records.events()])
         if len(shown) == 1:
             theirs.change("a.b", lambda _: [event(2, "planned")])
             threads.append(threading.Thread(target=ours.events))

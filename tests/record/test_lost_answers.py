@@ -63,7 +63,7 @@ def test_an_approval_whose_answer_was_lost_is_there_once(epochs: Epochs, proxy: 
 
 def test_a_decision_that_is_repeated_after_an_outage_finds_its_event(epochs: Epochs, proxy: Proxy) -> None:
     def decide(now: Now) -> Sequence[Event]:
-        is_there = any(event.event == "savepoint" for event in now.events)
+        is_there = any(event.event == "savepoint" for event in now.record.events)
         return [] if is_there else [now.event("savepoint", 1, actor="ann", detail={"name": "sale", "seq": 7})]
 
     proxy.lose_answer(NEXT)
@@ -82,7 +82,7 @@ def test_an_event_of_another_process_at_that_moment_is_decided_about(epochs: Epo
     calls: list[int] = []
 
     def decide(now: Now) -> Sequence[Event]:
-        calls.append(len(now.events))
+        calls.append(len(now.records.events()))
         if len(calls) == 1:
             other.add("a.b", 1, "stop", actor="bob")
         return [now.event("savepoint", 1, actor="ann", detail={"name": "sale", "seq": 7})]

@@ -14,7 +14,7 @@ from kappa.kafka.broker import Broker
 from kappa.offsets.coverage import ArchiveFacts
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.presence import liveness
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger_state import LedgerState
 from kappa.topology import Source, registry
 
@@ -78,7 +78,7 @@ def outlook(config: Config, broker: Broker, topic: str) -> Outlook:
         LakeMovedError: the lake is at another address.
         TopologyError: it does not exist.
     """
-    Epochs(config.lake).events()  # refuses where the lake has moved
+    epochs_of(config.lake).records()  # refuses where the lake has moved
     archive = Archive(config.lake, topic)
     topic_id = checked_id(broker, archive)
     low, end = broker.low_watermarks([topic]), broker.stable_offsets([topic])

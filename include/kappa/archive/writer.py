@@ -36,7 +36,7 @@ from kappa.lazy import Lazy
 from kappa.offsets.coverage import bounded
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_start, ranges_to_json
 from kappa.presence import heartbeat, liveness
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
 from kappa.spark.kafka_source import read_log
@@ -117,7 +117,7 @@ class Archiver:
         self._check_lost(self.archive.ledger.state())
 
     def _claim(self) -> None:
-        Epochs(self._config.lake).events()  # refuses where the lake has moved: what is archived there nobody reads
+        epochs_of(self._config.lake).records()  # refuses where the lake has moved: what is archived there nobody reads
         self._check()
         ledger, paths = self.archive.ledger, self.archive.paths
         ledger.create()

@@ -38,10 +38,10 @@ def approve(
     `kappa cutover` moves readers. A topology may require one approval or those of two people (`approvals=`). Where the
     lake or the drivers are not this host's own, only approvals in Airflow count, and this one is refused.
     """
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     settings = config()
-    number = epoch if epoch is not None else Epochs(settings.lake).record(topology).candidate_epoch()
+    number = epoch if epoch is not None else epochs_of(settings.lake).record(topology).candidate_epoch()
     terms = control.approval_terms(settings, topology, number)
     name = hashlib.sha256(json_text.dumps(terms.to_dict(), sort_keys=True).encode()).hexdigest()[:_SHOWN]
     if shown and shown != name:
@@ -86,8 +86,8 @@ def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
 
 def _state(settings: Config, topology: str, epoch: int) -> dict[str, Any]:
     from kappa.control import approval
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
-    record = Epochs(settings.lake).record(topology)
+    record = epochs_of(settings.lake).record(topology)
     approvers = [event.actor for event in approval.valid_approvals(settings, record, epoch)]
     return {"approved_by": approvers, "missing": max(0, approval.required(settings, topology) - len(approvers))}

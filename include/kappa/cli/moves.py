@@ -124,13 +124,13 @@ def cutover(
     With several topologies, the candidates go live together: they take over at equal offsets, and one commit moves all
     readers, or none.
     """
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     settings = config()
     _check_names(topologies, epoch, "--epoch")
     accepted = accept_verdict or []
     _check_accepted(topologies, accepted)
-    epochs = Epochs(settings.lake)
+    epochs = epochs_of(settings.lake)
     members = {name: epoch if epoch is not None else epochs.record(name).candidate_epoch() for name in topologies}
     act = _handover(settings, members, reason, accepted, keep_old_running, override)
     if not execute:
@@ -183,7 +183,7 @@ def rollback(
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Abort a candidate and remove what it left. The live epoch is not touched."""
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     settings = config()
     act = control.abort.planned(settings, topology, epoch, actor=actor(), reason=reason)
@@ -191,7 +191,7 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
         show(act, otherwise=f"epoch {epoch} of {topology} is gone")
         return
     act.make()
-    stage = Epochs(settings.lake).record(topology).epoch(epoch).stage
+    stage = epochs_of(settings.lake).record(topology).epoch(epoch).stage
     outcome = "is gone" if stage is Stage.ABORTED else f"was live before: it is {stage} again, with its files"
     say(f"Epoch {epoch} of {topology} {outcome}.")
 
@@ -242,11 +242,11 @@ def _size(size_bytes: int | None) -> str | None:
 def _expiry(settings: Config) -> Expiry:
     """Withdraws a handover that times out while this command waits for it: the driver that should do so may hang."""
     from kappa.driver.handovers.expiry import Expiry
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     return Expiry(
         config=settings,
-        epochs=Epochs(settings.lake),
+        epochs=epochs_of(settings.lake),
         actor=actor(),
         state_of=lambda name, epoch: control.driver_status(settings, name, epoch).state,
     )
@@ -304,9 +304,9 @@ def _handover(
 
 def _live(settings: Config, topologies: Iterable[str]) -> dict[str, int]:
     """Topology -> its live epoch, for those that have one."""
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
-    epochs = Epochs(settings.lake)
+    epochs = epochs_of(settings.lake)
     live = {name: epochs.record(name).live for name in topologies}
     return {name: epoch for name, epoch in live.items() if epoch is not None}
 
@@ -330,10 +330,10 @@ def _check_accepted(topologies: list[str], accepted: list[str]) -> None:
 
 def _left_behind(settings: Config, topologies: list[str]) -> list[str]:
     """Warnings of topologies that went live together with these and would not go back."""
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
     from kappa.record.moves import others_of
 
-    epochs = Epochs(settings.lake)
+    epochs = epochs_of(settings.lake)
     groups = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}
     return [
         f"{name} went live together with {rest_of_group(others, name)}; a topology that is not named here stays where "

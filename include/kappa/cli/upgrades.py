@@ -48,7 +48,7 @@ def upgrade(
     tables, keys, outputs and topics must stay the same.
     """
     from kappa.control import upgrade as upgrading
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     settings = config()
     proposal = upgrading.propose(settings, topology, slices=slices)
@@ -63,10 +63,10 @@ def upgrade(
         show(act, way=f"If history stands as it is, declare it: {command}", json=json, **plain(proposal))
         return
     upgrading.upgrade(settings, proposal, history_stands=history_stands, actor=actor(), reason=reason)
-    is_wanted = Epochs(settings.lake).record(topology).epoch(proposal.epoch).is_wanted
+    is_wanted = epochs_of(settings.lake).record(topology).epoch(proposal.epoch).is_wanted
     if wait and is_wanted:
         upgrading.await_switch(settings, proposal)
-    epoch = Epochs(settings.lake).record(topology).epoch(proposal.epoch)
+    epoch = epochs_of(settings.lake).record(topology).epoch(proposal.epoch)
     if json:
         say_json({"epoch": proposal.epoch, "code": epoch.code, "is_made": epoch.upgrade is None})
     elif epoch.upgrade is None:

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from kappa.control.approval import approve, ask, reject
     from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
     from kappa.control.drivers import answered_reason, start, stop
-    from kappa.control.overview import Progress, TopologyStatus, certify, chronicle, diff, history, progress, status
+    from kappa.control.overview import (
+        Progress,
+        TopologyStatus,
+        certify,
+        chronicle,
+        diff,
+        history,
+        progress,
+        record,
+        status,
+    )
     from kappa.control.removals.removal import abort, clean, housekeeping, retire
     from kappa.control.replays import plan, rebuild_request, replay, supersede
     from kappa.driver.processes.process import DriverStatus, await_end, driver_status, ensure_driver, wanted_drivers
@@ -44,6 +54,7 @@ __all__ = [
     "progress",
     "rebuild_request",
     "recall_together",
+    "record",
     "reject",
     "replay",
     "retire",
@@ -75,6 +86,7 @@ _HOMES = {
         "diff",
         "history",
         "progress",
+        "record",
         "status",
     ),
     "kappa.control.removals.removal": ("abort", "clean", "housekeeping", "retire"),

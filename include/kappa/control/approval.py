@@ -19,7 +19,7 @@ from kappa.control import approvers
 from kappa.control.removals.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event
 from kappa.replay import stored
 from kappa.replay.stages import Stage
@@ -125,7 +125,7 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> Act[No
             failed, or the approval would not count.
         IllegalTransitionError: the epoch is not verified.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record
@@ -179,7 +179,7 @@ def ask(
             now.event("asked", shown.epoch, actor=actor, detail={**question, "link": link, "until": until.isoformat()})
         ]
 
-    Epochs(config.lake).change(shown.topology, decide)
+    epochs_of(config.lake).change(shown.topology, decide)
 
 
 @act
@@ -190,7 +190,7 @@ def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         IllegalTransitionError: the epoch is not verified, or it is live.
         MoveRefusedError: it is being made live.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record
@@ -216,7 +216,7 @@ def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         RefusedError: another epoch is being built.
         IllegalTransitionError: the epoch was removed.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record

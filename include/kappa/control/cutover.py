@@ -20,8 +20,8 @@ from kappa.driver.processes.process import with_driver
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
 from kappa.record import code as code_store
 from kappa.record.chains import links
-from kappa.record.epoch_record import EpochRecord, TopologyRecord, record_of
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
+from kappa.record.epochs import Epochs, Now, epochs_of
 from kappa.record.events import Event
 from kappa.record.moves import cutover_request, ended_by, members_of
 from kappa.replay.proof.verdict import DiffReport
@@ -105,7 +105,7 @@ def cut_over_together(
     unknown = sorted(set(accept_verdict) - set(members))
     if unknown:
         raise UsageError(f"--accept-verdict names {', '.join(unknown)}: only what is moved can be named.")
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
 
     def decide(now: Now) -> Sequence[Event]:
         group = [
@@ -123,7 +123,7 @@ def cut_over_together(
             return []
         if any(member.has_failed and member.is_accepted for member in group) and not reason.strip():
             raise UsageError("A failed verdict is accepted for a reason, which stays on record: give --reason.")
-        _refuse(members, (*refusals(group), *move_refusals(links(now.events), members)))
+        _refuse(members, (*refusals(group), *move_refusals(links(now.records), members)))
         shared = {"group": uuid.uuid4().hex[:12], "together": dict(sorted(members.items()))} if len(members) > 1 else {}
         return [_handover(now, member, shared) for member in group]
 
@@ -205,7 +205,7 @@ def recall_together(
         RefusedError: another epoch of a topology that comes back alone is being built.
         MoveRefusedError: one of them cannot go back; all reasons are named, and nothing was changed.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     targets: dict[str, int] = {}
 
     def decide(now: Now) -> Sequence[Event]:
@@ -228,7 +228,7 @@ def recall_together(
                         "recalled", targets[name], topology=name, actor=actor, reason=reason, detail={"live": live}
                     )
                 )
-        _refuse(members, tuple(reasons) or (move_refusals(links(now.events), targets) if events else ()))
+        _refuse(members, tuple(reasons) or (move_refusals(links(now.records), targets) if events else ()))
         return events
 
     effects, _ = epochs.effects(epochs.now(min(members)), decide)
@@ -258,7 +258,7 @@ def _recalled(record: TopologyRecord, to: int | None, together: Collection[str])
 
 def approval_terms(config: Config, topology: str, epoch: int) -> approval.Terms:
     """What an approval of an epoch would be bound to now; see :func:`kappa.control.approval.terms`."""
-    return approval.terms(Epochs(config.lake).record(topology), epoch)
+    return approval.terms(epochs_of(config.lake).record(topology), epoch)
 
 
 def previous(record: TopologyRecord) -> int:
@@ -281,9 +281,9 @@ def is_live(config: Config, members: Mapping[str, int]) -> bool:
     Raises:
         MoveRefusedError: the handover ended without a move: with actor, time and reason.
     """
-    epochs = Epochs(config.lake)
-    events = epochs.events()
-    records = {name: record_of(name, events) for name in sorted(members)}
+    epochs = epochs_of(config.lake)
+    now = epochs.records()
+    records = {name: now.of(name) for name in sorted(members)}
     if all(record.live == members[name] for name, record in records.items()):
         return True
     for name, record in records.items():

@@ -13,7 +13,7 @@ from kappa.driver.processes.process import driver_end, with_driver
 from kappa.errors import IllegalTransitionError, RefusedError
 from kappa.names import EpochPaths
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Epochs, Now, epochs_of
 from kappa.record.events import DECISIONS, Event
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
@@ -50,7 +50,7 @@ def start(
             was rebuilt in another lake.
         UnknownEpochError: there is no such epoch.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     record = epochs.record(topology)
     current = [record.live, record.candidate.epoch if record.candidate is not None else None]
     number = next((n for n in (epoch, *current) if n is not None), None)
@@ -93,7 +93,7 @@ def stop(
     Returns:
         The epoch.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     now = epochs.now(topology)
     number = epoch if epoch is not None else now.record.live_epoch()
 
@@ -111,7 +111,7 @@ def answered_reason(config: Config, topology: str, epoch: int) -> str:
 
     Its driver reads that in a moment: until then its heartbeat says the reason.
     """
-    events = [e for e in Epochs(config.lake).record(topology).events if e.epoch == epoch]
+    events = [e for e in epochs_of(config.lake).record(topology).events if e.epoch == epoch]
     decisive = [e for e in events if e.event == "stuck" or e.event in DECISIONS]
     stuck = [e for e in decisive if e.event == "stuck"]
     return stuck[-1].reason if stuck and decisive[-1].event != "stuck" else ""

@@ -15,8 +15,8 @@ from kappa.driver.processes.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
-from kappa.record.epoch_record import EpochRecord, TopologyRecord
-from kappa.record.epochs import Epochs
+from kappa.record.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.record.epochs import epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
@@ -115,25 +115,34 @@ class TopologyStatus:
     reads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
+def record(config: Config, topology: str, *, age_seconds: float = 0.0) -> TopologyRecord:
+    """The record of a topology: the same object as before unless something new of it is on record.
+
+    Args:
+        age_seconds: how old the look may be that it is of.
+    """
+    return epochs_of(config.lake).records(age_seconds=age_seconds).of(topology)
+
+
 def progress(config: Config, topology: str, epoch: int) -> Progress:
-    """How far an epoch is; costs about 20 ms.
+    """How far an epoch is; costs about 10 ms.
 
     Raises:
         UnknownEpochError: there is no such epoch.
     """
-    record = Epochs(config.lake).record(topology)
-    return _progress(config, record, record.epoch(epoch))
+    topology_record = record(config, topology)
+    return _progress(config, topology_record, topology_record.epoch(epoch))
 
 
 def status(config: Config, topology: str) -> TopologyStatus:
-    """A topology's epochs and their drivers."""
-    record = Epochs(config.lake).record(topology)
+    """A topology's epochs and their drivers; those that ended long ago are in its :func:`history`."""
+    record = epochs_of(config.lake).record(topology)
     return TopologyStatus(
         topology=topology,
         live=record.live,
         moving_with=others_of(topology, record.handover),
         moved_with=others_of(topology, record.moves[-1] if record.moves else None),
-        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())),
+        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items()) if not e.rolled_up),
         topics=record.epoch(record.live).topics if record.live is not None else {},
         reads={
             number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
@@ -149,9 +158,11 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
     Raises:
         UnknownEpochError: the epoch has not been verified.
     """
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     number = epoch if epoch is not None else record.default_epoch
     target = record.epoch(number) if number is not None else None
+    if target is not None and target.rolled_up:
+        target = record_of(topology, history(config, topology)).epoch(target.epoch)
     if target is None or target.verified is None:
         raise UnknownEpochError(
             f"Epoch {number} of {topology!r} has not been verified: there is no difference to show.", epoch=number
@@ -167,7 +178,7 @@ def certify(config: Config, topology: str) -> Certificate:
     Raises:
         UnknownTopologyError: the topology has no live epoch.
     """
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     live = record.live_epoch()
     certificate = attested_if_reachable(certificate_of(config.lake, record), config, topology)
     reason = stuck_reason(record, live)
@@ -179,7 +190,7 @@ def certify(config: Config, topology: str) -> Certificate:
 
 def history(config: Config, topology: str | None = None) -> list[Event]:
     """Every event on record, oldest first."""
-    return [event for event in Epochs(config.lake).events() if topology in (None, event.topology)]
+    return epochs_of(config.lake).history(topology)
 
 
 def chronicle(
@@ -192,7 +203,7 @@ def chronicle(
         epoch: of epochs of this number.
         since: from this time on.
     """
-    return entries(Epochs(config.lake).events(), topology=topology, epoch=epoch, since=since)
+    return entries(epochs_of(config.lake).history(topology), topology=topology, epoch=epoch, since=since)
 
 
 def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:

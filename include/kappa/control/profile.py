@@ -12,7 +12,7 @@ from kappa.config import Config
 from kappa.errors import UnknownEpochError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import joins
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 
@@ -93,7 +93,7 @@ def profile(config: Config, topology: str, epoch: int | None = None, *, slices: 
     Raises:
         UnknownEpochError: there is no such epoch.
     """
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     number = epoch if epoch is not None else record.default_epoch
     if number is None:
         raise UnknownEpochError(f"No epoch of {topology!r} is on record. Start one: kappa start {topology} --execute")

@@ -15,7 +15,7 @@ from kappa.kafka.broker import Broker
 from kappa.names import plan_file
 from kappa.record import code as code_store
 from kappa.record.chains import check_bindings
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event
 from kappa.replay.building import build_plan
 from kappa.replay.findings import Finding
@@ -40,7 +40,7 @@ def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = 
     """
     with Broker(config.bootstrap_servers) as broker:
         now = clock.now()
-        return build_plan(request, survey(config, broker, Epochs(config.lake), request, now=now, step=step), now=now)
+        return build_plan(request, survey(config, broker, epochs_of(config.lake), request, now=now, step=step), now=now)
 
 
 @act
@@ -52,7 +52,7 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> Act[
     Raises:
         RefusedError: the plan is refused, or what it was made from changed since.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     matches = [e for e in epochs.record(plan.topology).epochs.values() if e.planned.detail["plan_id"] == plan.id]
     if matches:
         number = matches[-1].epoch
@@ -70,7 +70,7 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> Act[
                 f"{record.candidate.planned.actor}). Cut it over or abort it first.",
                 findings=(),
             )
-        check_bindings(now.events, plan.bound, is_first=record.live is None)
+        check_bindings(now.records, plan.bound, is_first=record.live is None)
         if record.live != plan.live_epoch or plan.epoch in record.epochs:
             raise RefusedError(
                 f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan "
@@ -139,7 +139,7 @@ def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -
     Raises:
         UnknownEpochError: no epoch left a marker of a slice that sent.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     lake = epochs.lake_id() if epochs.record(topology).live is not None else None
     with Broker(config.bootstrap_servers) as broker:
         marker = last_live_marker(config, broker, topology, lake=lake)

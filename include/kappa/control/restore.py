@@ -15,7 +15,7 @@ from kappa.delta.commits import Commit
 from kappa.errors import RefusedError, UnknownTopologyError
 from kappa.names import EpochPaths
 from kappa.record import foreign_writes
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 
@@ -48,7 +48,7 @@ def restore(config: Config, topology: str, *, epoch: int | None = None, actor: s
         RefusedError: the epoch's driver is running.
         LedgerError: a commit cannot be undone.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     record = epochs.record(topology)
     number = epoch if epoch is not None else record.live
     if number is None:

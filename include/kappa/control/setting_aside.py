@@ -17,7 +17,7 @@ from kappa.names import EpochPaths
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAside
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event, records_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import BegunState, LedgerState, begun
@@ -119,7 +119,7 @@ def subject(config: Config, topology: str, epoch: int | None, topic: str | None,
         UsageError: topic or partition has to be named, or is not one of the epoch's.
         RefusedError: the epoch is neither live nor being built, or the topic is a versioned topic of another topology.
     """
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     number = epoch if epoch is not None else record.live
     number = record.candidate_epoch() if number is None else number
     target = record.epoch(number)
@@ -199,7 +199,7 @@ def set_aside(config: Config, listing: Listing, *, actor: str, reason: str) -> A
         check_offsets(about, sorted(listing.offsets))
         return [now.event("set_aside", listing.epoch, actor=actor, reason=reason, detail=detail)]
 
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     events: list[Event] = []
 
     def decided_on(appended: list[Event]) -> None:

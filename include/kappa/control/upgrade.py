@@ -25,7 +25,7 @@ from kappa.names import EpochPaths
 from kappa.presence import heartbeat
 from kappa.record import code as code_store
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.replay.facts import TopologyFacts
@@ -88,7 +88,7 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
         CodeError: the code that the epoch runs is not in the lake.
         NewerFormatError: newer code than the deployed one wrote what the epoch has in the lake.
     """
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     if record.live is None:
         raise UnknownTopologyError(
             f"Topology {topology!r} has no live epoch to upgrade. Start it: kappa start {topology} --execute",
@@ -164,7 +164,7 @@ def upgrade(config: Config, proposal: Upgrade, *, history_stands: bool, actor: s
             + "\n".join(f"  {f}" for f in proposal.refusals),
             findings=[str(finding) for finding in proposal.refusals],
         )
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     detail = {
         "code": proposal.to_code,
         "from": proposal.from_code,
@@ -222,7 +222,7 @@ def await_switch(config: Config, proposal: Upgrade, *, timeout_seconds: float = 
     deadline = time.monotonic() + timeout_seconds
     revival = process.Revival(config, {proposal.topology: proposal.epoch})  # the driver starts its successor itself
     while time.monotonic() < deadline:
-        record = Epochs(config.lake).record(proposal.topology)
+        record = epochs_of(config.lake).record(proposal.topology)
         epoch = record.epoch(proposal.epoch)
         withdrawn = [e for e in record.events if e.event == "upgrade_withdrawn" and e.epoch == proposal.epoch]
         if epoch.upgrade is None and epoch.code != proposal.to_code:

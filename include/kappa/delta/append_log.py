@@ -77,9 +77,10 @@ class AppendLog:
         self._seen: frozenset[str] = frozenset()
         #: Delta version whose rows were given.
         self._taken_in = -1
+        self._floor = 0
         self._merges = 0
         self._lock = threading.RLock()
-        #: Whether the last refresh gave all rows, because some that this object had not seen are gone.
+        #: Whether the last refresh gave all rows: some that this object had not seen are gone, or the table is older.
         self.is_anew = False
 
     def exists(self) -> bool:
@@ -95,6 +96,16 @@ class AppendLog:
     def table_id(self) -> str:
         """Delta's id of the table: a copy keeps it, a new table gets another. Empty while there is none."""
         return str(open_table(self.path).metadata().id) if self.exists() else ""
+
+    @property
+    def floor(self) -> int:
+        """Number up to which rows may be gone, as of the last :meth:`refresh`."""
+        return self._floor
+
+    def restart(self) -> None:
+        """Let the next :meth:`refresh` give all rows."""
+        with self._lock:
+            self._table, self._last, self._seen, self._taken_in = None, 0, frozenset(), -1
 
     @property
     def last(self) -> int:
@@ -120,7 +131,7 @@ class AppendLog:
         try:
             if self._table is None:
                 self._table = open_log_table(self.path)
-            elif not self._table.advance() and self._table.version == self._taken_in:
+            elif not self._advance(self._table) and self._table.version == self._taken_in:
                 self.is_anew = False
                 return []
             floor = self._table.transaction(_FLOOR) or 0
@@ -128,7 +139,7 @@ class AppendLog:
             if not self.exists():
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
             raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
-        self.is_anew = 0 < self._last < floor
+        self.is_anew = 0 < self._last < floor or self._table.version < self._taken_in
         if self.is_anew:
             self._last, self._seen = 0, frozenset()
         files = self._table.files
@@ -143,8 +154,19 @@ class AppendLog:
                 path=self.path,
             )
         self._last = max([self._last, *new])
+        self._floor = floor
         self._taken_in = self._table.version  # at last: after an error the same rows are read again
         return [new[n] for n in sorted(new)]
+
+    def _advance(self, table: LogTable) -> bool:
+        """Look at the table again; whether there may be something new. One that was put back is opened anew."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return table.advance()
+        except DeltaError:
+            self._table = open_log_table(self.path)
+            return True
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""
@@ -159,7 +181,7 @@ class AppendLog:
             rows = self._rows_of(path)
             matches = rows.filter(pc.equal(rows[column], value)).sort_by("n").slice(0, 1)
             if matches.num_rows:
-                return _python_rows(matches)[0]
+                return python_rows(matches)[0]
         return None
 
     def _in_order(self, by: str) -> list[str]:
@@ -194,7 +216,7 @@ class AppendLog:
         Args:
             kept_rows: those of the rows that stay, with their numbers; all of those above ``floor``.
             rows: rows without ``n`` that follow them.
-            floor: number up to which rows may be missing from now on.
+            floor: number up to which rows may be missing, or changed, from now on.
 
         Raises:
             ConflictError: something was appended; nothing was written.
@@ -247,7 +269,7 @@ class AppendLog:
         return set(table.columns.names) == set(self.schema.names)
 
     def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
-        return [row for file in files for row in _python_rows(self._rows_of(file))]
+        return [row for file in files for row in python_rows(self._rows_of(file))]
 
     def _rows_of(self, file: str) -> pa.Table:
         import pyarrow as pa
@@ -294,7 +316,7 @@ class AppendLog:
         open_table(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
 
 
-def _python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows with times in UTC: Arrow would import pandas for a time zone, which takes a command longer than its work."""
     import pyarrow as pa
 

@@ -24,7 +24,7 @@ from kappa.offsets.coverage import common, without
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.presence import heartbeat, liveness
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event, EventKind
 from kappa.record.ledger import Ledger
 from kappa.slices.places import check_topics
@@ -60,7 +60,7 @@ class DrivenEpoch:
         self.topology = registry.load(config.topologies, topology)
         self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
         self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self.epochs = Epochs(config.lake)
+        self.epochs = epochs_of(config.lake)
         self.ledger = Ledger(self.paths.ledger)
         self.plan = self.record().epoch(epoch).plan
         self.upstreams = Upstreams(lake=config.lake, bound=self.plan.bound)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from kappa import clock
-from kappa.driver import consumer_group
+from kappa.driver import consumer_group, upgrade
 from kappa.driver.attempts import Attempts, headline, is_shrunk, slice_records
 from kappa.driver.decisions import Decisions
 from kappa.driver.driven_epoch import DrivenEpoch
@@ -276,7 +277,7 @@ class Slices:
         epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state()
         if not rollup.is_due(state, epoch.config.rollup_slices):
             return
-        if chains.is_read_by_replay(epoch.epochs.events(), epoch.topology.name, epoch.paths.epoch):
+        if chains.is_read_by_replay(epoch.epochs.records(), epoch.topology.name, epoch.paths.epoch):
             return
         row = rollup.rolled_up(state, writer=epoch.writer, code=epoch.code, at=clock.now())
         if row is None:
@@ -302,6 +303,8 @@ class Slices:
         epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state()
         if not is_due(state, epoch.config, clock.now()):
             return
+        kept_for = timedelta(hours=epoch.config.savepoint_hours)
+        upgrade.expire_savepoints(epoch.epochs, epoch.paths, clock.now() - kept_for)
         record = epoch.record()
         candidate = record.candidate
         named = record.named_seqs(epoch.paths.epoch)

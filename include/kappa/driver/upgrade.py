@@ -7,6 +7,7 @@ One ledger row decides. Before it the old code runs, after it the new: a driver 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kappa import clock
@@ -27,6 +28,10 @@ from kappa.topology.shapes import masked_of, timings_as_dict, timings_of
 if TYPE_CHECKING:
     from kappa.record.epoch_record import EpochRecord
     from kappa.record.ledger_state import BegunState, LedgerState
+
+
+#: How the names begin that upgrades give to commits.
+_BEFORE = "before-upgrade-e"
 
 
 def overtaken(epochs: Epochs, paths: EpochPaths, epoch: EpochRecord, state: LedgerState, running: str) -> str | None:
@@ -115,7 +120,29 @@ def _floors(state: BegunState, before: Topology, after: Topology, bound: Mapping
 
 def savepoint_name(epoch: int, seq: int) -> str:
     """What the last commit before an upgrade is called."""
-    return f"before-upgrade-e{epoch}-s{seq}"
+    return f"{_BEFORE}{epoch}-s{seq}"
+
+
+def expire_savepoints(epochs: Epochs, paths: EpochPaths, before: datetime) -> None:
+    """Drop the names that upgrades of an epoch gave to commits before a time: the files would stay for good.
+
+    Idempotent; names that a person gave stay.
+    """
+
+    def decide(now: Now) -> Sequence[Event]:
+        return [
+            now.event(
+                "savepoint_dropped",
+                paths.epoch,
+                actor="driver",
+                reason="its upgrade was long ago",
+                detail={"name": name, "seq": event.detail["seq"]},
+            )
+            for name, event in now.record.savepoints.items()
+            if event.epoch == paths.epoch and event.actor == "driver" and name.startswith(_BEFORE) and event.at < before
+        ]
+
+    epochs.change(paths.topology, decide)
 
 
 def _conclude(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:

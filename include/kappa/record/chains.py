@@ -5,19 +5,19 @@ The rules are in :mod:`kappa.replay.rules.chain`; this module looks at ledgers a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.record.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import Epochs
-from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
 from kappa.record.rollup import sent_before
+from kappa.record.topology_records import TopologyRecords
 from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, topics_of
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding
@@ -37,9 +37,8 @@ from kappa.replay.rules.chain import (
 )
 
 
-def links(events: Sequence[Event]) -> list[Link]:
+def links(records: TopologyRecords) -> list[Link]:
     """All epochs that have not ended, with their upstream epochs."""
-    records = [record_of(name, events) for name in sorted({event.topology for event in events})]
     return [
         Link(
             topology=record.topology,
@@ -55,45 +54,45 @@ def links(events: Sequence[Event]) -> list[Link]:
     ]
 
 
-def is_read_by_replay(events: Sequence[Event], topology: str, epoch: int) -> bool:
+def is_read_by_replay(records: TopologyRecords, topology: str, epoch: int) -> bool:
     """Whether an epoch being built reads this one's versioned topics: its slices end where commits of this one do."""
-    return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(events))
+    return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(records))
 
 
-def check_moves(events: Sequence[Event], moves: Mapping[str, int]) -> None:
+def check_moves(records: TopologyRecords, moves: Mapping[str, int]) -> None:
     """Refuse moves of pointers after which a live epoch would read one that is not.
 
     Raises:
         MoveRefusedError: a reader would stop; the message names it and the way out.
     """
-    reasons = move_refusals(links(events), moves)
+    reasons = move_refusals(links(records), moves)
     if reasons:
         raise MoveRefusedError(
             f"{' and '.join(sorted(moves))} cannot be moved, nothing was changed: {' '.join(reasons)}", reasons=reasons
         )
 
 
-def check_removal(events: Sequence[Event], topology: str, epoch: int) -> None:
+def check_removal(records: TopologyRecords, topology: str, epoch: int) -> None:
     """Refuse to remove an epoch whose versioned topics another epoch needs.
 
     Raises:
         RefusedError: another epoch reads it; the message names what to remove first.
     """
-    reasons = removal_refusals(links(events), topology, epoch)
+    reasons = removal_refusals(links(records), topology, epoch)
     if reasons:
         raise RefusedError(
             f"Epoch {epoch} of {topology!r} cannot be removed, nothing was changed: {' '.join(reasons)}", findings=()
         )
 
 
-def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_first: bool) -> None:
+def check_bindings(records: TopologyRecords, bound: Mapping[str, Binding], *, is_first: bool) -> None:
     """Refuse to put a plan on record whose upstream epochs have changed since it was made.
 
     Raises:
         RefusedError: one has ended; or the epoch would go live by itself, and one is not live any more.
     """
     for topology, epoch in topics_of(bound):
-        record = record_of(topology, events)
+        record = records.of(topology)
         upstream = record.epochs.get(epoch)
         if upstream is None or upstream.stage.is_ended:
             raise RefusedError(
@@ -149,23 +148,21 @@ def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: Topolo
     chained = {name: source.of for name, source in sources.items() if source.of is not None}
     findings: list[Finding] = upstream_not_read(request.upstream, set(chained.values()))
     direct = tuple(sorted(sources.keys() - chained.keys()))
-    events = epochs.events()
+    records = epochs.records()
     bound: dict[str, Binding] = {}
-    is_first = epochs.record(topology.name).live is None
+    is_first = records.of(topology.name).live is None
     for name, of in sorted(chained.items()):
-        record = record_of(of, events)
+        record = records.of(of)
         refusals, binding = _binding(record, name, request.upstream.get(of))
         if is_first and binding is not None:
             refusals += upstream_not_live_yet(of, binding.epoch, record.live)
         findings += [one for one in refusals if one not in findings]
         if binding is not None:
             bound[name] = binding
-    findings += upstream_cycle(topology.name, _above(events, bound.values()))
+    findings += upstream_cycle(topology.name, _above(records, bound.values()))
     if findings:
         return ChainFacts(bound=bound, direct=direct, findings=tuple(findings))
-    upstreams = tuple(
-        _facts(lake, record_of(key[0], events), key[1], topics) for key, topics in topics_of(bound).items()
-    )
+    upstreams = tuple(_facts(lake, records.of(key[0]), key[1], topics) for key, topics in topics_of(bound).items())
     chain = ChainFacts(bound=bound, upstreams=upstreams, direct=direct)
     silent = [finding for one in upstreams for finding in upstream_silent(one.topology, one.epoch, bool(one.sent))]
     newest = {(one.topology, one.epoch): one.sent[-1] for one in upstreams if one.sent}
@@ -192,14 +189,14 @@ def _binding(record: TopologyRecord, source: str, request: int | None) -> tuple[
     return [], Binding(topology=record.topology, epoch=epoch, topic=topics[source])
 
 
-def _above(events: Sequence[Event], bound: Collection[Binding]) -> set[str]:
+def _above(records: TopologyRecords, bound: Collection[Binding]) -> set[str]:
     """Topologies whose output is read, directly or through others."""
     topologies: set[str] = set()
     waiting = list(bound)
     while waiting:
         binding = waiting.pop()
         topologies.add(binding.topology)
-        waiting += record_of(binding.topology, events).epoch(binding.epoch).bound.values()
+        waiting += records.of(binding.topology).epoch(binding.epoch).bound.values()
     return topologies
 
 

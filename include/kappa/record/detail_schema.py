@@ -47,6 +47,11 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "start": Field("JSON text", "offsets of the start"),
         "origin": Field("JSON text", "offsets from which the epoch's rows come, seeds included"),
         "live": Field("number or null", "the live epoch that it may replace"),
+        "rolled_up": Field(
+            "text",
+            "of an epoch that ended long ago: the file with all its events, in the record's history; `plan`, `start` "
+            "and `origin` are there only",
+        ),
     },
     "rewound": {"group": Field("text", "the consumer group")},
     "seeded": {
@@ -104,7 +109,7 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "seq": Field("number", "its last slice"),
         "handover": Field("number or null", "the event of the request; null for a first epoch"),
         "plan": Field("text", "hash of its plan"),
-        "certificate": Field("JSON text", "the certificate"),
+        "certificate": Field("JSON text", "the certificate; absent where the epoch was rolled up"),
         "keep_old_running": Field("boolean", "whether the old epoch follows on"),
         "group": _GROUP,
         "together": _TOGETHER,

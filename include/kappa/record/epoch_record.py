@@ -160,6 +160,11 @@ class EpochRecord:
         return None if text is None else _parsed(text)
 
     @property
+    def rolled_up(self) -> str:
+        """The file of its events, of an epoch that ended long ago; of those a few stay on record, without documents."""
+        return str(self.planned.detail.get("rolled_up", ""))
+
+    @property
     def is_kept(self) -> bool:
         """Whether it is retired and its driver follows the live epoch all the same."""
         return self.stage is Stage.RETIRED and self.is_wanted and not self.is_recalled

@@ -7,22 +7,31 @@ it.
 from __future__ import annotations
 
 import json
+import math
+import os
+import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import cached_property
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
 from kappa.acts import Effect
-from kappa.delta.append_log import AppendLog
-from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError
+from kappa.delta import row_files
+from kappa.delta.append_log import AppendLog, python_rows
+from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError, first_line
+from kappa.faults import crash_point
 from kappa.names import epochs_log
-from kappa.record.epoch_record import TopologyRecord, record_of
-from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.events import FORMAT, LASTING, STAGE_OF, Event, EventKind, intent
+from kappa.record.topology_records import TopologyRecords
 from kappa.replay import stored
 from kappa.replay.stages import Stage, check_transition
+from kappa.store.address import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,12 +43,11 @@ class Now:
 
     Attributes:
         topology: the topology that is decided about.
-        events: all events of all topologies, oldest first.
+        records: the record of all topologies.
     """
 
     topology: str
-    events: tuple[Event, ...]
-    _records: dict[str, TopologyRecord] = field(default_factory=dict, repr=False)
+    records: TopologyRecords
 
     @property
     def record(self) -> TopologyRecord:
@@ -47,16 +55,13 @@ class Now:
         return self.of(self.topology)
 
     def of(self, topology: str) -> TopologyRecord:
-        """The record of some topology; built from the events once."""
-        if topology not in self._records:
-            self._records[topology] = record_of(topology, self.events)
-        return self._records[topology]
+        """The record of some topology."""
+        return self.records.of(topology)
 
     def after(self, events: Sequence[Event]) -> Now:
         """The record as it would be with more events."""
-        last = self.events[-1].n if self.events else 0
-        numbered = (replace(event, n=last + index) for index, event in enumerate(events, start=1))
-        return Now(topology=self.topology, events=(*self.events, *numbered))
+        numbered = (replace(event, n=self.records.last + index) for index, event in enumerate(events, start=1))
+        return Now(topology=self.topology, records=self.records.after(numbered))
 
     @cached_property
     def at(self) -> datetime:
@@ -90,7 +95,9 @@ Decision = Callable[[Now], Sequence[Event]]
 
 
 class Epochs:
-    """The record of all epochs of a lake.
+    """The record of all epochs of a lake: one object per process and lake, from :func:`epochs_of`.
+
+    Each look reads what was appended since the last one.
 
     Args:
         lake: its address.
@@ -100,14 +107,42 @@ class Epochs:
     def __init__(self, lake: str, *, is_anywhere: bool = False) -> None:
         self._lake = lake
         self._is_anywhere = is_anywhere
-        self._place = ""
         self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
-        self._parsed: list[Event] = []
+        self._records = TopologyRecords()
+        self._unparsed: list[dict[str, Any]] = []
+        self._looked = -math.inf
         self._lake_id = ""
         # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on
         # it: a look by the other thread in between would make an append seem to know rows that ``decide`` was not
         # shown.
         self._lock = threading.RLock()
+
+    def records(self, *, age_seconds: float = 0.0) -> TopologyRecords:
+        """The record of all topologies now, or as of a look that is not older than this.
+
+        Raises:
+            LakeMovedError: the lake is at another address.
+        """
+        with self._lock:
+            if time.monotonic() - self._looked >= age_seconds:
+                self._look()
+            if self._records.place not in ("", self._lake) and not self._is_anywhere:
+                raise moved(self._lake, self._records.place)
+            return self._records
+
+    def _look(self) -> None:
+        started = time.monotonic()
+        floor, rows = self._log.floor, self._log.refresh()
+        is_anew = self._log.is_anew
+        if self._records.last and self._log.floor != floor and not is_anew:
+            self._log.restart()  # epochs were rolled up: their documents go from memory too
+            rows, is_anew = self._log.refresh(), True
+        if is_anew:
+            self._records, self._unparsed, self._lake_id = TopologyRecords(), [], ""
+        self._unparsed += rows  # after an error they are parsed at the next look
+        self._records = self._records.after([_from_record(row) for row in self._unparsed])
+        self._unparsed.clear()
+        self._looked = started
 
     def events(self) -> list[Event]:
         """All events of all topologies, oldest first, as they are now.
@@ -115,18 +150,11 @@ class Epochs:
         Raises:
             LakeMovedError: the lake is at another address.
         """
-        with self._lock:
-            events = list(map(_from_record, self._log.refresh()))
-            self._parsed.extend(events)
-            self._place = next((e.detail["to"] for e in reversed(events) if e.event == "relocated"), self._place)
-            if self._place not in ("", self._lake) and not self._is_anywhere:
-                raise moved(self._lake, self._place)
-            return list(self._parsed)
+        return self.records().events()
 
     def place(self) -> str:
         """The address at which the lake is, if it was ever moved; empty otherwise."""
-        self.events()
-        return self._place
+        return self.records().place
 
     def exists(self) -> bool:
         """Whether the record is there."""
@@ -148,15 +176,15 @@ class Epochs:
 
     def topologies(self) -> list[str]:
         """Names of the topologies on record, sorted."""
-        return sorted({event.topology for event in self.events()})
+        return self.records().topologies
 
     def record(self, topology: str) -> TopologyRecord:
         """The record of a topology now."""
-        return record_of(topology, self.events())
+        return self.records().of(topology)
 
     def now(self, topology: str) -> Now:
         """The record as a decision about a topology would see it."""
-        return Now(topology=topology, events=tuple(self.events()))
+        return Now(topology=topology, records=self.records())
 
     def effects(
         self, now: Now, decide: Decision, *, what: str = "", after: Callable[[list[Event]], object] = lambda _: None
@@ -211,8 +239,68 @@ class Epochs:
                     records = self._log.append([_to_record(event) for event in events])
                 except ConflictError:
                     continue
-                self.events()
+                self.records()
+                self._roll_up(events)
                 return [_from_record(record) for record in records]
+
+    def history(self, topology: str | None = None) -> list[Event]:
+        """All events ever, oldest first; those of epochs that ended long ago are read from files.
+
+        Args:
+            topology: of this topology; None for all.
+        """
+        records = self.records()
+        selection = list(records) if topology is None else [records.of(topology)]
+        events = {event.n: event for record in selection for event in record.events}
+        for name in sorted({epoch.rolled_up for record in selection for epoch in record.epochs.values()} - {""}):
+            rows = row_files.table(self._history, name)
+            if topology is not None:
+                rows = row_files.where(rows, "topology", topology)
+            events |= {event.n: event for event in map(_from_record, python_rows(rows))}
+        return [events[n] for n in sorted(events)]
+
+    @property
+    def rolled_up_to(self) -> int:
+        """Number of the last event that was rolled up, as of the last look; 0 for none."""
+        return self._log.floor
+
+    @property
+    def _history(self) -> str:
+        return f"{self._log.path}_history"
+
+    def _roll_up(self, events: Sequence[Event]) -> None:
+        """Roll up epochs that ended long ago, where there are enough of them and another one has ended.
+
+        Their events go into a file; then, in one commit, the record keeps a few of them without documents. A crash
+        leaves the record as it was, and perhaps a file that nothing names, or rolled up. A failure harms nobody: the
+        next epoch that ends brings another attempt.
+        """
+        if not any(event.event in ("aborted", "dropped") for event in events):
+            return
+        ended = self._records.long_ended(clock.now() - EVENTS_STAY)
+        numbers = {
+            event.n
+            for name in {topology for topology, _ in ended}
+            for event in self._records.of(name).events
+            if (name, event.epoch) in ended
+        }
+        if len(numbers) < ROLL_UP_EVENTS:
+            return
+        name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
+        try:
+            rows = self._log.rows()
+            row_files.keep(self._history, name, [row for row in rows if row["n"] in numbers], self._log.full_schema())
+            crash_point("record.history")
+            stay = [_rolled_up(row, name) if row["n"] in numbers else row for row in rows]
+            self._log.replace([row for row in stay if row is not None], [], max(numbers))
+            crash_point("record.rolled_up")
+            self.records()
+        except ConflictError:  # another process appended: the next epoch that ends brings another attempt
+            return
+        except Exception as error:
+            import structlog
+
+            structlog.get_logger(__name__).warning("not rolled up", path=self._log.path, error=first_line(error))
 
     def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
@@ -229,6 +317,29 @@ def moved(lake: str, place: str) -> LakeMovedError:
         lake=lake,
         to=place,
     )
+
+
+#: How long all events of an epoch that ended stay on record.
+EVENTS_STAY = timedelta(days=1)
+#: How many events of such epochs are rolled up at once: the whole record is written for it.
+ROLL_UP_EVENTS = 1_000
+#: Lakes whose record a process keeps: it serves one, and a rebuild or a comparison reads a second one.
+_LAKES = 4
+
+
+def epochs_of(lake: str) -> Epochs:
+    """The record of a lake in this process; another one after the folder of its log was removed and made again."""
+    folder = Path(epochs_log(lake), "_delta_log")
+    return _epochs_of(lake, folder.stat().st_ino if not is_remote(lake) and folder.is_dir() else 0)
+
+
+@lru_cache(maxsize=_LAKES)
+def _epochs_of(lake: str, _: int) -> Epochs:
+    return Epochs(lake)
+
+
+# A lock or a table that another thread is using would stay so in a child of this process.
+os.register_at_fork(after_in_child=_epochs_of.cache_clear)
 
 
 def _decided(now: Now, decide: Decision) -> list[Event]:
@@ -264,6 +375,18 @@ def _arrow_schema() -> pa.Schema:
 def _to_record(event: Event) -> dict[str, Any]:
     record = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
     return {**record, "detail": json.dumps(record["detail"])}
+
+
+def _rolled_up(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:
+    """What stays of a row of an epoch that is rolled up; None where nothing does."""
+    if row["event"] not in LASTING:
+        return None
+    detail = json.loads(row["detail"] or "{}")
+    if row["event"] == "planned":
+        detail = {name: value for name, value in detail.items() if name not in ("plan", "start", "origin")}
+        detail["rolled_up"] = file
+    detail.pop("certificate", None)
+    return {**row, "detail": json.dumps(detail)}
 
 
 def _from_record(record: Mapping[str, Any]) -> Event:

@@ -63,6 +63,19 @@ EventKind = Literal[
 
 #: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
 DECISIONS: tuple[EventKind, ...] = ("start", "recalled", "moved", "upgraded", "set_aside")
+#: Events that stay on record of an epoch that ended long ago, without the documents in their details: what was live and
+#: when, which topics it had, what was set aside, where the lake is.
+LASTING: tuple[EventKind, ...] = (
+    "planned",
+    "own_topics",
+    "moved",
+    "superseded",
+    "set_aside",
+    "set_aside_withdrawn",
+    "relocated",
+    "aborted",
+    "dropped",
+)
 #: Events that bring an epoch to a stage.
 STAGE_OF: Mapping[EventKind, Stage] = {
     "planned": Stage.PLANNED,

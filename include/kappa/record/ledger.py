@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
+from kappa.delta import row_files
 from kappa.delta.append_log import AppendLog
 from kappa.errors import (
     ConflictError,
@@ -29,7 +30,6 @@ from kappa.errors import (
 from kappa.faults import crash_point
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
-from kappa.record import row_files
 from kappa.record.ledger_rows import FORMAT, FORMER_FIELDS, LedgerRow
 from kappa.record.ledger_state import BegunState, LedgerState, StateBuilder, begun, stays
 from kappa.record.past_commits import PastCommits
@@ -215,10 +215,10 @@ class Ledger:
             formats = table["format"].to_pylist() if "format" in table.column_names else []
             newest = max((number or 1 for number in formats), default=1)
             stored.check_format(newest, FORMAT, what="ledger row", where=self._history)
-            earlier = [_from_record(record) for record in row_files.of_kind(table, "rollup").to_pylist()]
+            earlier = [_from_record(record) for record in row_files.where(table, "kind", "rollup").to_pylist()]
             rolled = earlier[0] if earlier else None
             yield PastCommits(
-                row_files.of_kind(table, "commit"),
+                row_files.where(table, "kind", "commit"),
                 _from_record,
                 reaches_back_to=-1 if rolled is None else int(rolled.detail["seq"]),
             )

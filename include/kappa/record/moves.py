@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from kappa import clock
-from kappa.record.epoch_record import TopologyRecord, record_of
+from kappa.record.epoch_record import TopologyRecord
 from kappa.record.events import Event
 from kappa.record.ledger_state import BegunState
+from kappa.record.topology_records import TopologyRecords
 from kappa.replay.proof.certificate import Certificate
 from kappa.replay.rules.cutover import CutoverRequest
 
@@ -55,13 +56,13 @@ def cutover_request(handover: Event) -> CutoverRequest:
     return CutoverRequest(epoch=handover.epoch, actor=handover.actor, at=handover.at, together=together_of(handover))
 
 
-def waiting(events: Sequence[Event], handover: Event) -> dict[str, TopologyRecord]:
+def waiting(records: TopologyRecords, handover: Event) -> dict[str, TopologyRecord]:
     """Topologies whose handover is pending: members of a group, or the one topology."""
-    records = {name: record_of(name, events) for name in sorted(together_of(handover) or [handover.topology])}
-    return {name: record for name, record in records.items() if is_of(record, handover)}
+    members = {name: records.of(name) for name in sorted(members_of(handover))}
+    return {name: record for name, record in members.items() if is_of(record, handover)}
 
 
-def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason: str) -> list[Event]:
+def withdrawals(records: TopologyRecords, handover: Event, *, actor: str, reason: str) -> list[Event]:
     """Events that withdraw a handover, a group's for all members; none when it is pending no more."""
     at = clock.now()
     return [
@@ -74,7 +75,7 @@ def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason:
             reason=reason,
             detail={"handover": record.handover.n, **_group_of(handover)},
         )
-        for name, record in waiting(events, handover).items()
+        for name, record in waiting(records, handover).items()
         if record.handover is not None
     ]
 

@@ -15,7 +15,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.notation import savepoint_name
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
@@ -61,7 +61,7 @@ def create(
         UnknownTopologyError: the topology has no live epoch.
         SavepointError: the name is taken, or the live epoch has no such commit.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
 
     def decide(now: Now) -> Sequence[Event]:
         event = _event(config, now.record, name, seq, actor=actor, reason=reason)
@@ -83,7 +83,7 @@ def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = 
     Raises:
         SavepointError: the topology has no savepoint of that name.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     dropped: list[Savepoint] = []
 
     def decide(now: Now) -> Sequence[Event]:
@@ -97,7 +97,7 @@ def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = 
 
 def every(config: Config, topology: str | None = None) -> list[Savepoint]:
     """Savepoints of a topology, by default of all, oldest first."""
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     names = epochs.topologies() if topology is None else [topology]
     records = [epochs.record(name) for name in names]
     return [_savepoint(record, event) for record in records for event in record.savepoints.values()]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from kappa.config import Config
 from kappa.errors import LedgerError, UsageError
 from kappa.names import EpochPaths
-from kappa.record.epoch_record import TopologyRecord, record_of
-from kappa.record.epochs import Epochs
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger, commit_of
 from kappa.serving.snapshots import Snapshot, snapshot_of
 from kappa.serving.sql import run, statement, unknown
@@ -47,7 +47,7 @@ def resolve(config: Config, topology: str) -> int:
         >>> serving.resolve(Config.from_env(), "retail.loyalty")
         1
     """
-    return Epochs(config.lake).record(topology).live_epoch()
+    return epochs_of(config.lake).record(topology).live_epoch()
 
 
 def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: int | None = None) -> Snapshot:
@@ -71,7 +71,7 @@ def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: in
         >>> now.rows("rewards", order_by="CustomerCardNo").to_pylist()[0]
         {'CustomerCardNo': 'c1', 'TotalLoyaltyPoints': Decimal('2.0000')}
     """
-    return _snapshot(config, Epochs(config.lake).record(topology), epoch, seq)
+    return _snapshot(config, epochs_of(config.lake).record(topology), epoch, seq)
 
 
 def snapshots(config: Config, topologies: Iterable[str]) -> dict[str, Snapshot]:
@@ -90,8 +90,8 @@ def snapshots(config: Config, topologies: Iterable[str]) -> dict[str, Snapshot]:
         >>> {name: one.epoch for name, one in cuts.items()}
         {'retail.loyalty': 1}
     """
-    events = Epochs(config.lake).events()
-    return {name: _snapshot(config, record_of(name, events), None, None) for name in topologies}
+    records = epochs_of(config.lake).records()
+    return {name: _snapshot(config, records.of(name), None, None) for name in topologies}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,18 +158,18 @@ def answer(
         1
     """
     epochs, seqs, checked = epochs or {}, seqs or {}, statement(query)
-    events = Epochs(config.lake).events()
-    topologies, on_record = {name.topology for name in checked.names}, {event.topology for event in events}
+    records = epochs_of(config.lake).records()
+    topologies, on_record = {name.topology for name in checked.names}, set(records.topologies)
     unread = sorted({*epochs, *seqs} - topologies)
     if unread:
         raise UsageError(f"An epoch or slice is given for {unread}, and the query reads {sorted(topologies)} only.")
     cuts = {
-        name: _snapshot(config, record_of(name, events), epochs.get(name), seqs.get(name))
+        name: _snapshot(config, records.of(name), epochs.get(name), seqs.get(name))
         for name in sorted(topologies & on_record)
     }
     for name in checked.names:
         if name.topology not in on_record or not cuts[name.topology].has(name.table):
-            raise unknown(name, config.lake, events)
+            raise unknown(name, config.lake, records)
     contents = {name: cuts[name.topology].contents(name.table) for name in checked.names}
     try:
         return Answer(snapshots=cuts, batches=run(checked, contents))

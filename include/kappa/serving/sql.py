@@ -17,10 +17,9 @@ from kappa.delta.access import open_table
 from kappa.delta.queries import execute, quoted_name, relation
 from kappa.errors import KappaError, LakeUnreachableError, UnknownTableError, UsageError, first_line
 from kappa.names import EpochPaths
-from kappa.record.epoch_record import record_of
-from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.merge_on_read import Contents, changes_over
+from kappa.record.topology_records import TopologyRecords
 from kappa.serving.hidden_columns import named_in, refusal
 
 if TYPE_CHECKING:
@@ -229,11 +228,11 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def unknown(name: Name, lake: str, events: Sequence[Event]) -> UnknownTableError:
+def unknown(name: Name, lake: str, records: TopologyRecords) -> UnknownTableError:
     """The error of a name that is in no live epoch, with similar ones."""
     candidates = []
-    for topology in sorted({event.topology for event in events}):
-        live = record_of(topology, events).live
+    for record in records:
+        topology, live = record.topology, record.live
         row = (
             None if live is None else Ledger(EpochPaths(lake=lake, topology=topology, epoch=live).ledger).last_commit()
         )

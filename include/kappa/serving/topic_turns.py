@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kappa.config import Config
 from kappa.errors import UnknownTopologyError
 from kappa.offsets.vector import Offsets
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def topic(config: Config, topology: str, name: str) -> str:
         >>> serving.topic(Config.from_env(), "retail.loyalty", "loyalty")
         'loyalty'
     """
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     epoch = record.epoch(record.live_epoch())
     place = epoch.topic(name)
     if place is None:
@@ -71,7 +71,7 @@ def turns(config: Config, topology: str, name: str) -> tuple[Turn, ...]:
         [(1, 'loyalty')]
     """
     topic(config, topology, name)
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     places = [move.detail.get("topics", {}).get(name) for move in record.moves]
     return tuple(
         Turn(

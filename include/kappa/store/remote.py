@@ -88,7 +88,7 @@ class ObjectStore:
         """See :class:`~kappa.store.store.Store`. What has no more than one part is one request."""
         import obstore
 
-        store, key = _opened(path)
+        store, key = self._opened(path)
         with answers(path):
             if size <= _PART_BYTES:
                 obstore.put(store, key, b"".join(pieces), use_multipart=False)

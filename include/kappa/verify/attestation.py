@@ -17,7 +17,7 @@ from kappa.kafka.markers import Marker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow, plan_hash
 from kappa.record.ledger_state import LedgerState, begun
@@ -144,7 +144,7 @@ def attested(certificate: Certificate, config: Config, topology: str) -> Certifi
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     if record.live is None:
         return certificate  # the first epoch, about to go live: nothing was ever sent
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=record.live)
@@ -181,7 +181,7 @@ def _attestation(config: Config, broker: Broker, record: TopologyRecord, paths: 
         if difference
     ]
     later = _later(config, broker, record, state)
-    if later and Epochs(config.lake).record(record.topology).live == record.live:  # no cutover came in between
+    if later and epochs_of(config.lake).record(record.topology).live == record.live:  # no cutover came in between
         problems.append(f"The lake is older than the broker: {later}. Way out: {way_out(paths.topology)}")
     problems += [str(finding) for finding in _recreated(broker, state)]
     if before is None:

@@ -22,7 +22,7 @@ from kappa.names import EpochPaths
 from kappa.record import schemas
 from kappa.record.code import extract
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState, begun
@@ -63,7 +63,7 @@ def recount_topics(
         BrokerUnreachableError: Kafka does not answer.
         DataLossError: records went while they were counted: try again.
     """
-    record = Epochs(config.lake).record(paths.topology)
+    record = epochs_of(config.lake).record(paths.topology)
     try:
         state = Ledger(paths.ledger).state()
         folder = extract(config.lake, record.epoch(paths.epoch).code, config.home) / "topologies"

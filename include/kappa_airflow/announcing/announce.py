@@ -57,9 +57,9 @@ class MovesTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Emit the position of the record whenever it changes."""
         from kappa.config import Config
-        from kappa.record.epochs import Epochs
+        from kappa.record.epochs import epochs_of
 
-        epochs = Epochs(Config.from_env().lake)
+        epochs = epochs_of(Config.from_env().lake)
         position: int | None = None
         while True:
             now = await asyncio.to_thread(self._look, epochs)
@@ -108,10 +108,10 @@ class Announce(BaseOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Return the ids of the moves that were announced."""
-        from kappa.record.epochs import Epochs
+        from kappa.record.epochs import epochs_of
 
         with terminal_errors_fail():
-            epochs = Epochs(config_with_spark(self.spark_conn_id).lake)
+            epochs = epochs_of(config_with_spark(self.spark_conn_id).lake)
             events = epochs.events()
             lake = epochs.lake_id() if events else ""
         state = context["asset_state_store"][self.wakes]
@@ -119,6 +119,9 @@ class Announce(BaseOperator):
         bookmark: Any = state.get(BOOKMARK)
         bookmarks = [Bookmark.of(event.extra) for event in stored]
         bookmarks += [] if bookmark is None else [Bookmark.of(bookmark)]
+        if bookmarks and max(one.n for one in bookmarks) <= epochs.rolled_up_to:  # the last run was long ago
+            with terminal_errors_fail():
+                events = epochs.history()
         after = max((one.n for one in bookmarks if one.is_of(lake, events)), default=None)
         if bookmarks and after is None:
             self.log.warning(

@@ -54,9 +54,8 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @routes.get("/history")
     @bounded.route
     def whole_history(request: Request, before: int | None = None, caller: Any = dependency) -> Response:
-        records = lake.records().items()
-        events = [event for name, record in records if caller.may_read(name) for event in record.events]
-        events.sort(key=lambda event: event.n)
+        everything = lake.epochs.events() if before is None else lake.epochs.history()
+        events = [event for event in everything if caller.may_read(event.topology)]
         return rendering.response(request, "history.html", _history(events, before, None), caller=caller)
 
     @routes.get("/topologies/{name}")
@@ -77,13 +76,17 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @routes.get("/topologies/{name}/history")
     @bounded.route
     def history_of_one(request: Request, name: str, before: int | None = None, caller: Any = dependency) -> Response:
-        values = _history(list(readable(caller, name).events), before, name)
+        record = readable(caller, name)
+        values = _history(list((record if before is None else lake.whole_record(name)).events), before, name)
         return rendering.response(request, "history.html", values, caller=caller)
 
     @routes.get("/topologies/{name}/{number}")
     @bounded.route
     def one_epoch(request: Request, name: str, number: int, caller: Any = dependency) -> Response:
-        values = epoch.page(board, readable(caller, name), number, caller)
+        record = readable(caller, name)
+        if record.epoch(number).rolled_up:
+            record = lake.whole_record(name)
+        values = epoch.page(board, record, number, caller)
         return rendering.response(request, "epoch.html", values, caller=caller)
 
     @routes.get("/static/{file}")

@@ -257,7 +257,7 @@ def previous(record):
 
 def abort(config, topology, epoch, *, actor, reason, premise=None):
     if premise is not None and _entry(world(config), topology, epoch)["stage"] != "ABORTED":
-        premise.check(_record(config, topology))
+        premise.check(record(config, topology))
     with changed(config) as now:
         if now["live"].get(topology) == epoch:
             raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is live: it cannot be aborted.")
@@ -306,7 +306,7 @@ def recall_together(config, members, *, actor, reason, premises=None):
     with changed(config) as now:
         for topology, to in members.items():
             if premises is not None and not _entry(now, topology, to).get("recalled"):
-                premises[topology].check(_record(config, topology))
+                premises[topology].check(record(config, topology))
         for topology, to in members.items():
             _entry(now, topology, to).update(stage="VERIFIED", recalled=True)
     return dict(members)
@@ -331,7 +331,7 @@ def history(config, topology=None):
     )
 
 
-def _record(config, topology):
+def record(config, topology, *, age_seconds=0.0):
     return record_of(topology, history(config, topology))
 
 

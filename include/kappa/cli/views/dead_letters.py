@@ -27,12 +27,12 @@ def dead_letters(
     Values of sensitive sources are not in the lake; their stored substitute is shown.
     """
     from kappa.names import EpochPaths
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
     from kappa.record.ledger import Ledger
     from kappa.serving.dead_letter_reasons import reasons_of
 
     settings = config()
-    record = Epochs(settings.lake).record(topology)
+    record = epochs_of(settings.lake).record(topology)
     number = epoch if epoch is not None else record.live
     number = record.candidate_epoch() if number is None else record.epoch(number).epoch
     paths = EpochPaths(lake=settings.lake, topology=topology, epoch=number)

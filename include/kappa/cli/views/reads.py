@@ -33,11 +33,11 @@ def register(app: typer.Typer) -> None:
 
 def topologies(json: Json = False) -> None:
     """List the deployed topologies, and the broken files with their errors."""
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     settings = config()
     good, broken = deployed(settings.topologies)
-    epochs = Epochs(settings.lake)
+    epochs = epochs_of(settings.lake)
     rows = [
         {
             "name": topology.name,
@@ -68,10 +68,10 @@ def status(
     json: Json = False,
 ) -> None:
     """Show the epochs of a topology, how far they are, and their drivers."""
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     settings = config()
-    names = [topology] if topology else Epochs(settings.lake).topologies()
+    names = [topology] if topology else epochs_of(settings.lake).topologies()
     statuses = [control.status(settings, name) for name in names]
     if json:
         say_json(statuses)
@@ -180,7 +180,7 @@ def certify(
     """Prove which offsets the served tables contain, and that exactly one epoch sent each of them."""
     from kappa import serving
     from kappa.kafka.broker import Broker
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
     from kappa.verify.recount import recount
 
     settings = config()
@@ -194,7 +194,7 @@ def certify(
             typer.echo(f"reading {what}", err=True)
 
         number = epoch if epoch is not None else serving.resolve(settings, topology)
-        Epochs(settings.lake).record(topology).epoch(number)  # refuses an unknown number
+        epochs_of(settings.lake).record(topology).epoch(number)  # refuses an unknown number
         paths = EpochPaths(lake=settings.lake, topology=topology, epoch=number)
         with Broker(settings.bootstrap_servers) as broker:
             report = recount(paths, tell).with_more(recount_topics(settings, paths, broker, tell))
@@ -300,14 +300,14 @@ def path(
     For a topic, --json also shows its turns: which epoch's topic holds the records for readers, and in which range.
     """
     from kappa import serving
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     settings = config()
     snapshot = serving.snapshot(settings, topology)
     if topic or not snapshot.has(name):
         # A name that is neither is refused with the list of tables, which is the longer one; with --topic, with that of
         # topics.
-        if not topic and name not in Epochs(settings.lake).record(topology).epoch(snapshot.epoch).sends_to:
+        if not topic and name not in epochs_of(settings.lake).record(topology).epoch(snapshot.epoch).sends_to:
             snapshot.place(name)
         topic_name = serving.topic(settings, topology, name)
         turns = serving.turns(settings, topology, name)

@@ -82,11 +82,11 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
     from kappa.control import cutover
     from kappa.driver.handovers.expiry import Expiry
     from kappa.driver.processes.process import Revival
-    from kappa.record.epochs import Epochs
+    from kappa.record.epochs import epochs_of
 
     console = Console(stderr=True, quiet=quiet)
     shown: dict[str, str] = {}
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     expiries = {
         name: Expiry(
             config=config,

@@ -28,7 +28,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_as_dict, ranges_end, ranges_start
 from kappa.presence import heartbeat
 from kappa.record import code as code_store
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Now, epochs_of
 from kappa.record.events import DECISIONS, Event
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.merge_on_read import frame_at
@@ -135,7 +135,7 @@ def request(config: Config, backfill: Backfill, computed: Computed, *, actor: st
     Raises:
         MoveRefusedError: the live epoch or its code is another by now.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
     paths = EpochPaths(lake=config.lake, topology=backfill.topology, epoch=backfill.epoch)
     folder = paths.recomputed(backfill.folder)
     detail = {
@@ -201,7 +201,7 @@ def await_replaced(
     revival = process.Revival(config, {request.topology: request.epoch})
     progress(f"waiting for the turn of epoch {request.epoch}")
     while time.monotonic() < deadline:
-        record = Epochs(config.lake).record(request.topology)
+        record = epochs_of(config.lake).record(request.topology)
         ended = [e for e in record.events if e.detail.get("backfill") == request.n and e.epoch == request.epoch]
         for event in ended:
             if event.event == "backfill_withdrawn":

@@ -21,7 +21,7 @@ from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.record import code as code_store
 from kappa.record.epoch_record import EpochRecord
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import LedgerState
 from kappa.replay.findings import Finding, refusals
@@ -75,7 +75,7 @@ def propose(
     """
     if end <= begin:
         raise UsageError(f"The interval ends at {utc(end)}, which is not after {utc(begin)}.")
-    record = Epochs(config.lake).record(topology)
+    record = epochs_of(config.lake).record(topology)
     epoch = record.epoch(record.live_epoch())
     code = code_store.extract(config.lake, epoch.code, config.home)
     loaded = registry.load_apart(code / "topologies", topology)

@@ -350,14 +350,13 @@ def _events(lake: str) -> Sequence[Event]:
 def _relocated(now: Now, source: str, target: str, actor: str, reason: str) -> list[Event]:
     """One event for each topology: the same wherever it is appended."""
     detail: Mapping[str, str] = {"from": source, "to": target}
-    names = sorted({event.topology for event in now.events})
     return [
         now.event("relocated", max(now.of(name).epochs), actor=actor, reason=reason, detail=detail, topology=name)
-        for name in names
+        for name in now.records.topologies
     ]
 
 
 def _unless_there(now: Now, rows: Sequence[Event]) -> Sequence[Event]:
     """The rows, unless the last event says the same already."""
-    last = next((event for event in reversed(now.events) if event.event == "relocated"), None)
+    last = next((event for event in reversed(now.records.events()) if event.event == "relocated"), None)
     return [] if last is not None and last.detail == rows[0].detail else rows

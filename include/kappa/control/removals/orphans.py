@@ -26,7 +26,7 @@ from kappa.names import EpochPaths, code_file, epoch_word, plan_file, query_chec
 from kappa.presence import heartbeat
 from kappa.record import code as code_store
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
 from kappa.replay.stages import Stage
 from kappa.store.local import LocalStore
@@ -203,8 +203,7 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
 
 def named_codes(config: Config) -> set[str]:
     """The same by the record of epochs of now."""
-    epochs = Epochs(config.lake)
-    return used_codes(config, map(epochs.record, epochs.topologies()))
+    return used_codes(config, epochs_of(config.lake).records())
 
 
 def _is_named(name: str) -> bool:

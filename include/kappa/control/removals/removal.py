@@ -22,7 +22,7 @@ from kappa.names import EpochPaths, plan_file, query_checkpoints
 from kappa.record import code as code_store
 from kappa.record.chains import check_removal
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Epochs, Now, epochs_of
 from kappa.record.events import Event, EventKind
 from kappa.record.moves import together_of, withdrawals
 from kappa.replay.stages import Stage
@@ -50,7 +50,7 @@ def abort(
         MoveRefusedError: it is not what was shown.
         RefusedError: an epoch of another topology reads its versioned topics.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record
@@ -67,14 +67,14 @@ def abort(
         if premise is not None:
             premise.check(record)
         if target.moved is None:
-            check_removal(now.events, topology, epoch)
+            check_removal(now.records, topology, epoch)
         event: EventKind = "released" if target.moved is not None else "aborted"
         own_event = now.event(event, epoch, actor=actor, reason=reason)
         handover = record.handover
         if handover is None or handover.epoch != epoch or not together_of(handover):
             return [own_event]
         why = f"epoch {epoch} of {topology!r} was {event}"
-        others = withdrawals(now.events, handover, actor=actor, reason=why)
+        others = withdrawals(now.records, handover, actor=actor, reason=why)
         return [*(other for other in others if other.topology != topology), own_event]
 
     effects, now = epochs.effects(epochs.now(topology), decide)
@@ -92,7 +92,7 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         IllegalTransitionError: the epoch is live or being built.
         RefusedError: an epoch of another topology reads its versioned topics.
     """
-    epochs = Epochs(config.lake)
+    epochs = epochs_of(config.lake)
 
     def decide(now: Now) -> Sequence[Event]:
         target = now.record.epoch(epoch)
@@ -102,7 +102,7 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
             raise IllegalTransitionError(
                 f"Epoch {epoch} of {topology!r} is {target.stage}; only a RETIRED one can be removed."
             )
-        check_removal(now.events, topology, epoch)
+        check_removal(now.records, topology, epoch)
         return [now.event("dropped", epoch, actor=actor, reason=reason)]
 
     effects, now = epochs.effects(epochs.now(topology), decide)
@@ -123,7 +123,7 @@ def _look(config: Config) -> tuple[Inventory, dict[str, TopologyRecord]]:
     """The leftovers and their lookalikes, and the record by which they were judged."""
     with Broker(config.bootstrap_servers) as broker:
         names = [*(("topic", name) for name in broker.topics()), *(("group", name) for name in broker.groups("kappa."))]
-        epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any
+        epochs = epochs_of(config.lake)  # after the names: an epoch is put on record before it has any
 
         def last_sender(topology: str) -> int | None:
             marker = last_live_marker(config, broker, topology)
@@ -133,7 +133,7 @@ def _look(config: Config) -> tuple[Inventory, dict[str, TopologyRecord]]:
             owner = ownership.owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
             return owner.lake if owner is not None else None
 
-        records = {name: epochs.record(name) for name in epochs.topologies()}
+        records = {record.topology: record for record in epochs.records()}
         lake = epochs.lake_id() if records else ""
         now = clock.now()
         inventory = orphans.find(config, names, records, last_sender, maker, lake, Present.of(config.lake))
@@ -192,7 +192,7 @@ def _removal(config: Config, epochs: Epochs, record: TopologyRecord, epoch: int)
 
     def from_broker() -> None:
         crash_point("removal.record")
-        needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
+        needed = needed_topics(epochs.records())  # a name may be another epoch's by now
         with Broker(config.bootstrap_servers) as broker:
             if ownership.is_ours(broker, paths, epochs.lake_id()):
                 orphans.remove_from_broker(broker, paths, set(target().topics.values()) - needed)

@@ -61,7 +61,7 @@ class Expiry:
             return False
         reason = f"the driver of live epoch {record.live} is {state}, and nothing moved for {now - self._since:.0f} s"
         self.epochs.change(
-            handover.topology, lambda now: withdrawals(now.events, handover, actor=self.actor, reason=reason)
+            handover.topology, lambda now: withdrawals(now.records, handover, actor=self.actor, reason=reason)
         )
         self._at = ()
         return True

@@ -171,7 +171,7 @@ class Handover:
                     f"The pointer of {now.topology!r} is at epoch {live}, expected was none; handover "
                     f"{pending.n if pending else None}, expected none."
                 )
-            check_moves(now.events, {now.topology: epoch.paths.epoch})
+            check_moves(now.records, {now.topology: epoch.paths.epoch})
             handover = now.event("handover", epoch.paths.epoch, actor="driver", reason=epoch.plan.request.reason)
             return [moved(now.record, handover, state, certificate, extras, at=now.at)]
 

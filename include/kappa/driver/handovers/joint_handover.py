@@ -20,12 +20,13 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.presence import liveness
 from kappa.record.chains import check_moves, links
-from kappa.record.epoch_record import TopologyRecord, record_of
+from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_state import BegunState, begun
 from kappa.record.moves import ended_by, is_of, members_of, moved, together_of, waiting, withdrawals
+from kappa.record.topology_records import TopologyRecords
 from kappa.replay.chains import Key, is_at
 from kappa.replay.rules.chain import move_refusals
 from kappa.replay.rules.cutover import yield_at
@@ -65,7 +66,7 @@ class Group:
         if not together_of(handover):
             return position
         self._stand(handover, position)
-        members = waiting(self.epochs.events(), handover)
+        members = waiting(self.epochs.records(), handover)
         standings = [Offsets.from_json(r.standing.detail["at"]) for r in members.values() if r.standing is not None]
         if len(standings) < len(together_of(handover)):
             return None
@@ -93,10 +94,10 @@ class Group:
         Raises:
             MoveRefusedError: the handover of a member ended otherwise; the message has actor and time.
         """
-        events = list(self.epochs.events())
-        new_epochs, members = members_of(handover), waiting(events, handover)
+        records = self.epochs.records()
+        new_epochs, members = members_of(handover), waiting(records, handover)
         if len(members) < len(new_epochs):
-            return self._is_moved(events, handover)
+            return self._is_moved(records, handover)
         if any(self._missing(record, is_mine=name == handover.topology) for name, record in members.items()):
             return False
         drafts = {
@@ -104,7 +105,7 @@ class Group:
             for name, record in members.items()
         }
         certificates = {name: attested(certificate, self.config, name) for name, certificate in drafts.items()}
-        reasons = move_refusals(links(events), new_epochs)
+        reasons = move_refusals(links(records), new_epochs)
         if reasons:
             self.withdraw(handover, " ".join(reasons))
             return False
@@ -117,17 +118,17 @@ class Group:
         crash_point("move.ready")
 
         def decide(now: Now) -> Sequence[Event]:
-            records = waiting(now.events, handover)
-            if len(records) < len(members) or any(
-                records[name].live != record.live for name, record in members.items()
+            pending = waiting(now.records, handover)
+            if len(pending) < len(members) or any(
+                pending[name].live != record.live for name, record in members.items()
             ):
-                self._is_moved(now.events, handover)  # raises unless a member's driver was first
+                self._is_moved(now.records, handover)  # raises unless a member's driver was first
                 return []
-            check_moves(now.events, new_epochs)
+            check_moves(now.records, new_epochs)
             at = clock.now()
             return [
                 moved(record, record.handover, states[name], certificates[name], extras[name] or {}, at=at)
-                for name, record in sorted(records.items())
+                for name, record in sorted(pending.items())
                 if record.handover is not None
             ]
 
@@ -137,12 +138,12 @@ class Group:
     def withdraw(self, handover: Event, reason: str) -> None:
         """Withdraw a handover, of all members in one commit; does nothing when it is pending no more."""
         self.epochs.change(
-            handover.topology, lambda now: withdrawals(now.events, handover, actor="driver", reason=reason)
+            handover.topology, lambda now: withdrawals(now.records, handover, actor="driver", reason=reason)
         )
 
     def missing(self, handover: Event) -> str:
         """What the group waits for, for people; empty when all are in place."""
-        obstacles = (self._missing(record) for record in waiting(self.epochs.events(), handover).values())
+        obstacles = (self._missing(record) for record in waiting(self.epochs.records(), handover).values())
         return "; ".join(filter(None, obstacles))
 
     def _stand(self, handover: Event, position: Offsets) -> None:
@@ -178,17 +179,17 @@ class Group:
     def _extras(self, record: TopologyRecord) -> Mapping[str, Any] | None:
         return self.extras(record, record.handover) if record.handover is not None else None
 
-    def _is_moved(self, events: Sequence[Event], handover: Event) -> bool:
-        records = {name: record_of(name, events) for name in members_of(handover)}
+    def _is_moved(self, records: TopologyRecords, handover: Event) -> bool:
+        members = {name: records.of(name) for name in members_of(handover)}
         # All move in one commit: what is on record of one is so of all.
-        if any(move.detail.get("handover") == handover.n for move in records[handover.topology].moves):
+        if any(move.detail.get("handover") == handover.n for move in members[handover.topology].moves):
             return True
-        ends = [ended_by(r, handover.n) for r in records.values() if not is_of(r, handover)]
+        ends = [ended_by(r, handover.n) for r in members.values() if not is_of(r, handover)]
         raise MoveRefusedError(
-            f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended "
+            f"The cutover of {', '.join(members)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended "
             f"without a move: {'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask "
             "again.",
-            members=list(records),
+            members=list(members),
         )
 
     def _ledger(self, topology: str, epoch: int) -> Ledger:

@@ -17,7 +17,7 @@ from kappa.driver.processes.launcher import launch, log_file
 from kappa.errors import KappaError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
-from kappa.record.epochs import Epochs
+from kappa.record.epochs import epochs_of
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
@@ -119,7 +119,7 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
     status = _settled_status(config, topology, epoch)
     if status.is_running or config.launcher == "elsewhere":
         return status
-    record = Epochs(config.lake).record(topology).epoch(epoch)
+    record = epochs_of(config.lake).record(topology).epoch(epoch)
     # A driver left the mark of the code that it ran; an epoch that never ran has its plan's.
     pid = launch(config, topology, epoch, record.code)
     born = heartbeat.process_start(pid)
@@ -163,11 +163,9 @@ class Revival:
 
 def wanted_drivers(config: Config) -> list[tuple[str, int]]:
     """Topologies and epochs whose drivers should be running: live ones, and those being built or brought back."""
-    epochs = Epochs(config.lake)
     return [
-        (name, epoch.epoch)
-        for name in epochs.topologies()
-        for record in [epochs.record(name)]
+        (record.topology, epoch.epoch)
+        for record in epochs_of(config.lake).records()
         for epoch in record.epochs.values()
         if epoch.is_wanted and (epoch.epoch == record.live or epoch.is_recalled or epoch.is_building or epoch.is_kept)
     ]

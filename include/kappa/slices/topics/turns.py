@@ -19,7 +19,7 @@ from kappa.kafka.producer import Sender
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.epochs import Epochs, Now
+from kappa.record.epochs import Epochs, Now, epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger_state import BegunState
 from kappa.slices.run import EpochRun
@@ -120,7 +120,7 @@ def supersede(config: Config, topology: str, epoch: int, *, by: int) -> None:
         ConflictError: its driver takes the sender back again and again.
     """
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-    lake = Epochs(config.lake).establish()
+    lake = epochs_of(config.lake).establish()
     with Broker(config.bootstrap_servers) as broker, Sender(config.bootstrap_servers, paths.name, paths.name) as sender:
         for _ in range(_ATTEMPTS):
             sender.init()

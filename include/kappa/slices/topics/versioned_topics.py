@@ -48,7 +48,7 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
         epoch = now.record.epoch(paths.epoch)
         if epoch.topics or epoch.stage.is_ended:
             return []
-        owned = [name for other in epochs.topologies() for name in needed_topics([now.of(other)])]
+        owned = needed_topics(now.records)
         conflicts = colliding(names.values(), [*owned, *broker.topics()])
         if conflicts:
             raise RefusedError(

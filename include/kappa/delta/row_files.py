@@ -1,4 +1,4 @@
-"""Files of ledger rows that were rolled up, beside the ledger. The running product writes them and never opens one."""
+"""Files of rows that were rolled up, beside the log that they were in: of a ledger, or of the record of epochs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def table(folder: str, name: str) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(content)).read().sort_by("n")
 
 
-def of_kind(rows: pa.Table, kind: str) -> pa.Table:
-    """The rows of one kind."""
+def where(rows: pa.Table, column: str, value: str) -> pa.Table:
+    """The rows with a value in a column."""
     import pyarrow.compute as pc
 
-    return rows.filter(pc.equal(rows["kind"], kind))
+    return rows.filter(pc.equal(rows[column], value))

@@ -1,0 +1,133 @@
+"""Epochs that ended long ago: a few of their events stay on record, all of them are in a file beside it."""
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from kappa import clock
+from kappa.record import epochs as epochs_module
+from kappa.record.epochs import Epochs
+from kappa.record.events import EventKind
+from kappa.record.moves import rollbacks
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+NIGHT: tuple[EventKind, ...] = ("rewound", "seeded", "replayed", "caught_up", "verified", "approved", "handover")
+DETAIL = {
+    "planned": {"plan_id": "p", "code": "c", "version": "1", "start": "{}", "origin": "{}", "live": None},
+    "verified": {"verdict": "same", "report": '{"tables": []}'},
+    "moved": {"from": None, "at": {}, "seq": 3, "handover": None, "certificate": '{"complete": true}'},
+}
+
+
+def night(epochs: Epochs, number: int, topology: str = "a.a") -> None:
+    """One more epoch, which goes live; the one before the last is removed."""
+    kinds: tuple[EventKind, ...] = ("planned", *NIGHT, "moved")
+    for kind in kinds:
+        epochs.add(topology, number, kind, actor="test", **DETAIL.get(kind, {}))
+    if number > 2:
+        epochs.add(topology, number - 2, "dropped", actor="test")
+
+
+@pytest.fixture
+def nights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock is an hour after the one before; ten events are enough for a roll-up."""
+    hours = iter(range(1_000_000))
+    monkeypatch.setattr(clock, "now", lambda: BEGIN + timedelta(hours=next(hours)))
+    monkeypatch.setattr(epochs_module, "ROLL_UP_EVENTS", 10)
+
+
+@pytest.mark.usefixtures("nights")
+def test_what_was_live_and_which_numbers_were_used_stays_on_record(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    follower, whole = Epochs(lake), Epochs(lake)
+    for number in range(1, 9):
+        night(whole, number)
+        follower.record("a.a")
+    for epochs in (whole, follower, Epochs(lake)):
+        record = epochs.record("a.a")
+        assert sorted(record.epochs) == list(range(1, 9)) and record.live == 8
+        assert [move.epoch for move in record.moves] == list(range(1, 9)) and not rollbacks(record.events)
+        rolled = [epoch.epoch for epoch in record.epochs.values() if epoch.rolled_up]
+        assert rolled and max(rolled) < 7 and rolled == list(range(1, max(rolled) + 1))
+        assert [record.epoch(n).stage for n in (1, 6, 7, 8)] == ["DROPPED", "DROPPED", "RETIRED", "CUT_OVER"]
+        kinds = [event.event for event in record.events if event.epoch == 1]
+        assert kinds == ["planned", "moved", "dropped"]
+        assert "certificate" not in record.moves[0].detail and "certificate" in record.moves[-1].detail
+
+
+@pytest.mark.usefixtures("nights")
+def test_all_events_are_in_the_history_each_once(tmp_path: Path) -> None:
+    epochs = Epochs(str(tmp_path))
+    before = []
+    for number in range(1, 7):
+        night(epochs, number, "a.a")
+        night(epochs, number, "b.b")
+        before = [*before, *(event for event in epochs.history() if event.n > len(before))]
+    assert epochs.rolled_up_to > 0
+    assert [event.n for event in epochs.history()] == list(range(1, len(before) + 1))
+    assert epochs.history() == before
+    assert epochs.history("b.b") == [event for event in before if event.topology == "b.b"]
+    assert len(epochs.events()) < len(before)
+
+
+@pytest.mark.usefixtures("nights")
+def test_an_append_between_the_look_and_the_roll_up_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = str(tmp_path)
+    ours, theirs = Epochs(lake), Epochs(lake)
+    real = epochs_module.row_files.keep
+
+    def keep(*arguments: object) -> None:
+        theirs.add("b.b", 1, "planned", actor="other", **DETAIL["planned"])
+        real(*arguments)
+
+    for number in range(1, 6):
+        night(ours, number)
+    monkeypatch.setattr(epochs_module.row_files, "keep", keep)
+    night(ours, 6)
+    monkeypatch.setattr(epochs_module.row_files, "keep", real)
+    assert ours.rolled_up_to == 0 and ours.topologies() == ["a.a", "b.b"]
+    night(ours, 7)
+    assert ours.rolled_up_to > 0
+    assert [event.n for event in ours.history()] == list(range(1, 70))
+
+
+SCRIPT = """
+import sys
+from datetime import timedelta
+sys.path[:0] = sys.argv[2:]
+from kappa import clock
+from kappa.record import epochs
+from record.test_epochs_rolled_up import BEGIN, night
+clock.now = lambda: BEGIN + timedelta(days=9)
+epochs.ROLL_UP_EVENTS = 10
+night(epochs.Epochs(sys.argv[1]), 4)
+"""
+
+
+@pytest.mark.parametrize(("point", "is_rolled"), [("record.history", False), ("record.rolled_up", True)])
+def test_a_process_that_dies_in_a_roll_up_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, is_rolled: bool
+) -> None:
+    lake = str(tmp_path / "lake")
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "now", lambda: BEGIN)
+        for number in range(1, 4):
+            night(Epochs(lake), number)
+    before = Epochs(lake).events()
+    tests = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-c", SCRIPT, lake, str(tests)]
+    environment = {**os.environ, "KAPPA_CRASH_AFTER": point, "KAPPA_HOME": str(tmp_path)}
+    died = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    epochs = Epochs(lake)
+    assert bool(epochs.record("a.a").epoch(1).rolled_up) is is_rolled
+    history = epochs.history()
+    assert history[: len(before)] == before and [event.event for event in history[-2:]] == ["moved", "dropped"]
+    monkeypatch.setattr(epochs_module, "ROLL_UP_EVENTS", 10)
+    night(epochs, 5)
+    assert epochs.record("a.a").epoch(1).rolled_up and epochs.history()[: len(history)] == history
