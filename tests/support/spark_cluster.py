@@ -67,13 +67,14 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def spark_cluster(folder: Path, *, workers: int = 2, cores: int = 2, files: Sequence[Path] = ()) -> Iterator[SparkCluster]:
+def spark_cluster(
+    folder: Path, *, workers: int = 2, cores: int = 2, files: Sequence[Path] = ()
+) -> Iterator[SparkCluster]:
     """Within, a cluster runs.
 
     Args:
         folder: logs, and the disks of the workers.
         workers: how many.
-        cores: of each, as Spark counts them.
         files: files of this host that each worker's host has too, at the same path.
     """
     port, page = free_port(), free_port()
@@ -87,7 +88,7 @@ def spark_cluster(folder: Path, *, workers: int = 2, cores: int = 2, files: Sequ
         processes.enter_context(_running(master, folder / "master.log", Path(pyspark.__path__[0])))
         for number, disk in enumerate(cluster.disks, start=1):
             disk.mkdir(parents=True)
-            words = ("--cores", str(cores), "--memory", "4g", "--host", HOST, "--webui-port", "0")
+            words = ("--cores", "2", "--memory", "4g", "--host", HOST, "--webui-port", "0")
             worker = _spark_class("worker.Worker", *words, "--work-dir", str(_DISK / "work"), cluster.url)
             command = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", _host(disk, files, worker)]
             processes.enter_context(_running(command, folder / f"worker-{number}.log", _PACKAGES / "pyspark"))
