@@ -85,13 +85,15 @@ def spark_cluster(
     )
     with contextlib.ExitStack() as processes:
         master = _spark_class("master.Master", "--host", HOST, "--port", str(port), "--webui-port", str(page))
-        processes.enter_context(_running(master, folder / "master.log", Path(pyspark.__path__[0])))
+        processes.enter_context(_running(master, folder / "master.log", Path(pyspark.__path__[0]), HOST))
         for number, disk in enumerate(cluster.disks, start=1):
             disk.mkdir(parents=True)
-            words = ("--cores", "2", "--memory", "4g", "--host", HOST, "--webui-port", "0")
+            # Of executors at one address Spark takes that they share a disk.
+            address = f"127.0.0.{number + 1}"
+            words = ("--cores", "2", "--memory", "4g", "--host", address, "--webui-port", "0")
             worker = _spark_class("worker.Worker", *words, "--work-dir", str(_DISK / "work"), cluster.url)
             command = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", _host(disk, files, worker)]
-            processes.enter_context(_running(command, folder / f"worker-{number}.log", _PACKAGES / "pyspark"))
+            processes.enter_context(_running(command, folder / f"worker-{number}.log", _PACKAGES / "pyspark", address))
 
         def is_complete() -> bool:
             with contextlib.suppress(urllib.error.URLError):
@@ -148,7 +150,7 @@ def _quoted(text: object) -> str:
 
 
 @contextlib.contextmanager
-def _running(command: Sequence[str], log: Path, spark_home: Path) -> Iterator[None]:
+def _running(command: Sequence[str], log: Path, spark_home: Path, address: str) -> Iterator[None]:
     """Within, a process of the cluster runs; it ends its executors at its own end."""
     log.parent.mkdir(parents=True, exist_ok=True)
     passed = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
@@ -159,7 +161,7 @@ def _running(command: Sequence[str], log: Path, spark_home: Path) -> Iterator[No
         "SPARK_LOCAL_DIRS": str(_DISK / "local"),
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_LOCAL_IP": HOST,
+        "SPARK_LOCAL_IP": address,
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
