@@ -33,7 +33,7 @@ STALE_SECONDS = 6.0
 def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory, s3: S3Server) -> Iterator[S3Rig]:
     """A topology on S3 whose drivers the hosts start."""
     file = write_options(s3, tmp_path / "lake.properties")
-    settings = {"launcher": "elsewhere", "stale_seconds": STALE_SECONDS, "slice_records": 20}
+    settings = {"launcher": "elsewhere", "stale_seconds": STALE_SECONDS}
     places = {"lake": f"{s3.url}/lake", "lake_client_file": str(file)}
     with rig(tmp_path, kafka, topic(partitions=2), kind=S3Rig, **places, **settings) as machine:
         yield machine
@@ -71,7 +71,7 @@ def test_a_driver_that_lost_the_store_is_replaced_and_ends_when_it_is_back(
 ) -> None:
     epoch = machine.record().live
     assert owner(machine) == "first"
-    with machine.feeding():
+    with machine.feeding(pause_seconds=0.05):
         machine.wait(lambda: machine.ledger(epoch).state().seq > 3, "the stream flows")
         with hosts["first"].without(*services):
             machine.wait(lambda: owner(machine) == "second", "the second host has the driver")
@@ -93,7 +93,7 @@ def test_a_driver_that_lost_the_broker_alone_keeps_its_epoch(
     epoch = machine.record().live
     first = heartbeat.read(machine.paths(epoch).heartbeat)
     assert first is not None
-    with machine.feeding():
+    with machine.feeding(pause_seconds=0.05):
         machine.wait(lambda: machine.ledger(epoch).state().seq > 3, "the stream flows")
         with hosts["first"].without("broker"):
             started = os.times().elapsed
