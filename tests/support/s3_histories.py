@@ -86,7 +86,10 @@ def histories(folder: Path, bootstrap_servers: str, environ: Mapping[str, str], 
 
 @contextlib.contextmanager
 def weather(proxy: Proxy, seed: int) -> Iterator[Counter[str]]:
-    """Within, the store is unreliable: answers are lost, requests refused, held, slow or cut; how often each was."""
+    """Within, the store is unreliable: answers are lost, requests refused, held, slow or cut; how often each was.
+
+    No fault lasts as long as a command waits for a store. Longer outages have tests of their own.
+    """
     counts: Counter[str] = Counter()
     stopping = threading.Event()
     thread = threading.Thread(target=_rage, args=(proxy, random.Random(seed), stopping, counts), name="weather")
@@ -105,8 +108,8 @@ def _rage(proxy: Proxy, chance: random.Random, stopping: threading.Event, counts
         "lost answer, cut": lambda: proxy.lose_answer("", status=CUT),
         "lost answer of a commit": lambda: proxy.lose_answer(_ENTRY, status=chance.choice([500, CUT])),
         "status 409": lambda: proxy.refuse(_ENTRY, "PUT", status=409, times=1),
-        "status 503": lambda: proxy.refuse(seconds=chance.uniform(0.1, 3.0)),
-        "cut requests": lambda: proxy.refuse(status=CUT, times=3),
+        "status 503": lambda: proxy.refuse(seconds=chance.uniform(0.1, 1.0)),
+        "cut requests": lambda: proxy.refuse(status=CUT, times=2),
         "held commit": lambda: _hold(proxy, stopping, chance.uniform(0.5, 2.0)),
         "slow": lambda: _slow(proxy, stopping, chance.uniform(0.5, 3.0)),
     }
