@@ -31,9 +31,12 @@ from support.epochs import lab
 from support.eventful import Eventful
 from support.histories import play
 from support.processes import QUICK_JVM
+from support.s3_options import write_options
 from support.s3_proxy import CUT, Proxy
 
 ACTS = 14
+#: File of the histories that were played, a line of JSON for each.
+_OUTCOMES = "outcomes.jsonl"
 #: Entries of the logs of tables, of ledgers and of the record.
 _ENTRY = r"/_delta_log/\d+\.json$"
 
@@ -53,35 +56,40 @@ class OnS3(Eventful):
                 self.say("the store did not answer a command, which is called again")
 
 
-def histories(folder: Path, bootstrap_servers: str, environ: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
-    """Play histories in a process of their own.
+def played(proxy: Proxy, bootstrap_servers: str, folder: Path, seeds: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Play histories in a process of their own, with a store that is unreliable.
 
     Args:
-        folder: homes, topologies and the log of that process.
+        proxy: between that process and the store.
         bootstrap_servers: the broker.
-        environ: variables with the lake; each history has one of its own below it.
-        seeds: of the histories.
+        folder: homes, topologies and the log of that process.
+        seeds: of the histories; each has a lake of its own.
 
     Returns:
-        Per history a line of what happened.
+        A line of what happened in each history, and how often each fault.
     """
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    environ = {
+        "KAPPA_HOME": str(folder / "home"),
+        "KAPPA_LAKE": f"{proxy.server.url}/lakes",
+        "KAPPA_LAKE_CLIENT_FILE": str(write_options(proxy.server, folder / "lake.properties")),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)]),
+    }
     words = [str(folder), bootstrap_servers, *map(str, seeds)]
-    folder.mkdir(parents=True, exist_ok=True)
     log = folder / "histories.log"
-    with log.open("w") as output:
+    with weather(proxy, seeds[0]) as counts, log.open("w") as output:
         done = subprocess.run(
             [sys.executable, "-m", "support.s3_histories", *words],
-            env={**os.environ, **environ, "PYTHONPATH": path},
+            env={**os.environ, **environ},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=output,
-            text=True,
             check=False,
         )
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0 and len(lines) == len(seeds), f"{done.stdout}{log.read_text()[-20_000:]}"
-    return lines
+    assert done.returncode == 0, log.read_text()[-20_000:]
+    outcomes = (folder / _OUTCOMES).read_text().splitlines()
+    assert len(outcomes) == len(seeds) and counts.total() > 20 * len(seeds)
+    yield from (("history on S3", outcome) for outcome in outcomes)
+    yield from (("S3 fault", f"{name}: {count}") for name, count in counts.items())
 
 
 @contextlib.contextmanager
@@ -134,7 +142,7 @@ def _slow(proxy: Proxy, stopping: threading.Event, seconds: float) -> None:
 
 
 def main() -> None:
-    """Play the histories of the command line; a line of JSON for each, and an error for the first that went wrong."""
+    """Play the histories of the command line, a line for each in a file; it ends at the first that goes wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("bootstrap_servers")
@@ -157,7 +165,8 @@ def main() -> None:
                 history.deploy(1)
                 play(history, seed, ACTS)
                 happened = dict(history.happened)
-                print(json.dumps({"seed": seed, "deaths": history.deaths, "happened": happened}), flush=True)
+                with (arguments.folder / _OUTCOMES).open("a") as outcomes:
+                    print(json.dumps({"seed": seed, "deaths": history.deaths, "happened": happened}), file=outcomes)
             kafka.delete_topics([topic, *kafka.topics(f"{topic}."), *kafka.topics(f"{history.name}_too.")])
     session.stop()
 
