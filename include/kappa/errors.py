@@ -218,6 +218,10 @@ class ConflictError(Transient):
     """Another process wrote at the same time; reload and look again."""
 
 
+#: How py4j begins its errors.
+_BRIDGE = "An error occurred while calling "
+
+
 def causes(error: BaseException) -> list[BaseException]:
     """An error, what it was raised from or while, and so on."""
     chain: list[BaseException] = []
@@ -229,8 +233,13 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 600 characters; empty when it has none."""
+    """The first line of an error's message, at most 600 characters; empty when it has none.
+
+    Of an error of Java that is the second one: the first one has the call of Python's bridge, which says nothing.
+    """
     lines = str(error).strip().splitlines()
+    if len(lines) > 1 and lines[0].startswith(_BRIDGE):
+        return lines[1].removeprefix(": ")[:600]
     return lines[0][:600] if lines else ""
 
 

@@ -1,4 +1,4 @@
-"""A stream whose Spark runs in a cluster of two workers, processes of their own: they run the code of its epoch."""
+"""A stream whose Spark runs in a standalone cluster, with the lake on S3: its workers share no disk with the driver."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.processes import QUICK_JVM, Rig
+from support.processes import QUICK_JVM, Rig, rig
+from support.s3_options import write_options
+from support.s3_server import S3Server
+from support.spark_cluster import SparkCluster, spark_cluster
 
-from kappa.config import Config
 from kappa.delta import queries
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from kappa.kafka.broker import Broker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 ROWS = 2_000
 TOPOLOGY = '''
@@ -69,30 +71,27 @@ class Places(Rig):
 
 
 @pytest.fixture
-def places(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Places]:
-    (tmp_path / "topologies").mkdir()
-    config = Config(
-        lake=str(tmp_path / "lake"),
-        bootstrap_servers=kafka.bootstrap_servers,
-        topologies=tmp_path / "topologies",
-        home=tmp_path / "home",
-        cache=Path.home() / ".cache" / "kappa",
-        spark_master="local-cluster[2,1,640]",
-        spark_conf={
-            **QUICK_JVM,
-            "spark.executor.memory": "640m",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-        trigger_seconds=0.1,
-        heartbeat_seconds=0.5,
+def cluster(tmp_path: Path, s3: S3Server) -> Iterator[SparkCluster]:
+    """Two workers that have the lake's client file, and nothing else of this test."""
+    with spark_cluster(tmp_path / "cluster", files=[write_options(s3, tmp_path / "lake.properties")]) as running:
+        yield running
+
+
+@pytest.fixture
+def places(tmp_path: Path, kafka: Broker, topic: TopicFactory, s3: S3Server, cluster: SparkCluster) -> Iterator[Places]:
+    with rig(
+        tmp_path,
+        kafka,
+        topic(partitions=4),
+        kind=Places,
+        lake=f"{s3.url}/lake",
+        lake_client_file=str(tmp_path / "lake.properties"),
+        spark_master=cluster.url,
+        spark_conf={**QUICK_JVM, **cluster.settings},
         small_slice=100,
-    )
-    places = Places(config=config, kafka=kafka, topic=topic(partitions=4), name="places", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
-    places.deploy(1)
-    try:
+        arrow_rows=100,
+    ) as places:
         yield places
-    finally:
-        places.close()
 
 
 def test_executors_run_the_code_of_the_epoch(places: Places) -> None:

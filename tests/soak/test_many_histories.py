@@ -5,20 +5,14 @@ A few run in CI (tests/laws).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 
 import pytest
 from support.eventful import Eventful
-from support.histories import play
+from support.histories import DAY, play
 
 pytestmark = pytest.mark.soak
-
-
-#: ``make soak`` sets it, so that all processes of a run play the same.
-DAY = int(os.environ.get("SEED") or f"{datetime.now(UTC):%Y%m%d}")
 
 
 @pytest.mark.parametrize("seed", [DAY * 1000 + number for number in range(200)])

@@ -428,14 +428,13 @@ def lab(
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
     config = Config(
-        lake=str(base / "lake"),
         bootstrap_servers=kafka.bootstrap_servers,
         topologies=topologies,
         home=base / "home",
         cache=Path.home() / ".cache" / "kappa",
         launcher="elsewhere",
         trigger_seconds=0.2,
-        **{"delete_after_hours": 0.0, **settings},
+        **{"lake": str(base / "lake"), "delete_after_hours": 0.0, **settings},
     )
     new_lab = kind(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
     try:

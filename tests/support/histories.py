@@ -7,11 +7,13 @@ real are the business of ``support.processes``; they take ten times as long.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,9 @@ SETTINGS: Mapping[str, Sequence[Any]] = {
     "arrow_rows": (500_000, 500_000, 0),
     "rollup_slices": (1_000, 1_000, 3),
 }
+
+#: Of a soak's seeds. ``make soak`` sets it, so that all processes of a run play the same.
+DAY = int(os.environ.get("SEED") or f"{datetime.now(UTC):%Y%m%d}")
 
 ACCOUNTS = [f"account-{n}" for n in range(7)]
 START_MS = 1_700_000_000_000

@@ -338,14 +338,13 @@ def rig(base: Path, kafka: Broker, topic: str, *, kind: type[AnyRig] = Rig, **se
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
     quick = {"trigger_seconds": 0.1, "heartbeat_seconds": 0.5, "delete_after_hours": 0.0}
+    spark = {"spark_master": "local[2]", "spark_conf": QUICK_JVM}
     config = Config(
         bootstrap_servers=kafka.bootstrap_servers,
         topologies=topologies,
         home=base / "home",
         cache=Path.home() / ".cache" / "kappa",
-        spark_master="local[2]",
-        spark_conf=QUICK_JVM,
-        **{"lake": str(base / "lake"), **quick, **settings},
+        **{"lake": str(base / "lake"), **quick, **spark, **settings},
     )
     new_rig = kind(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
     new_rig.deploy(1)

@@ -90,6 +90,8 @@ _SETTINGS = {
 }
 
 
+#: Setting of the Python that workers run. PySpark passes it over in a process that it did not start itself.
+_PYTHON = "spark.pyspark.python"
 #: Setting of the options of a driver's JVM.
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Up to this many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice.
@@ -113,7 +115,7 @@ def build_session(config: Config, app_name: str) -> SparkSession:
         ConfigError: the jars cannot be resolved, or there is no Java.
     """
     # Read by pyspark when it starts the JVM and its workers; without them they run whatever is on the path.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = config.spark_conf.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["JAVA_HOME"] = str(java_home())
     from pyspark.sql import SparkSession
 

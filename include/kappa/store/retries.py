@@ -12,13 +12,13 @@ class Retries:
     """How often and for how long a request is tried, by obstore and by ``deltalake`` alike.
 
     Attributes:
-        retries: how often it is sent again.
+        retries: how often it is sent again; the pauses are random, so the time is what counts.
         retry_for: for how long it is: shorter than a heartbeat may be late.
         answer: how long an answer may take.
         connection: how long a connection may take.
     """
 
-    retries: int = 5
+    retries: int = 20
     retry_for: timedelta = timedelta(seconds=10)
     answer: timedelta = timedelta(seconds=30)
     connection: timedelta = timedelta(seconds=5)
