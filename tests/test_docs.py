@@ -45,6 +45,7 @@ PAGES = (
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "security.md",
     ROOT / "docs" / "lake-on-s3.md",
+    ROOT / "docs" / "restore-a-bucket.md",
     ROOT / "docs" / "cost.md",
     ROOT / "docs" / "team-stack.md",
     ROOT / "docs" / "metrics.md",
