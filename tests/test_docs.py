@@ -46,6 +46,8 @@ PAGES = (
     ROOT / "docs" / "security.md",
     ROOT / "docs" / "lake-on-s3.md",
     ROOT / "docs" / "spark-cluster.md",
+    ROOT / "docs" / "restore-a-bucket.md",
+    ROOT / "docs" / "cost.md",
     ROOT / "docs" / "team-stack.md",
     ROOT / "docs" / "metrics.md",
     ROOT / "docs" / "writing-a-topology.md",

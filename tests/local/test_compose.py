@@ -26,7 +26,7 @@ TEXT = FILE.read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
 PROFILES = {"prometheus": "metrics", "archiver": "archive", "kappa": "tools"}
 #: Those that run once and end.
-ONCE = {"airflow-init", "topics", "kappa"}
+ONCE = {"airflow-init", "lake-init", "topics", "kappa"}
 SECRETS = set(re.findall(r"^(\w+)=", (REPOSITORY / "docker" / "env.example").read_text(), re.MULTILINE))
 
 
@@ -74,18 +74,42 @@ def test_a_port_is_published_on_loopback_only(name):
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
 
 
-def test_all_services_that_use_the_lake_share_one_volume():
-    for name in (
-        "drivers",
-        "kappa",
-        "archiver",
-        "spark-worker-1",
-        "spark-worker-2",
-        "airflow-scheduler",
-        "airflow-triggerer",
-    ):
-        assert "lake:/lake" in SERVICES[name]["volumes"], name
-        assert SERVICES[name]["environment"]["KAPPA_LAKE"] == "/lake"
+#: Those that open the lake; `topics` and the master of Spark do not.
+OF_THE_LAKE = sorted(
+    name
+    for name, service in SERVICES.items()
+    if "KAPPA_LAKE" in service["environment"] and name not in ("topics", "spark-master", "lake-init")
+)
+
+
+@pytest.mark.parametrize("name", OF_THE_LAKE)
+def test_a_service_reaches_the_lake_by_the_client_file_that_is_there_when_it_starts(name):
+    volume, folder = "lake-login", "/lake-login"
+    assert f"{volume}:{folder}:ro" in SERVICES[name]["volumes"]
+    config = Config.from_env({"KAPPA_HOME": "/x", **kappa_settings(name)})
+    assert config.lake.startswith("s3://")
+    assert str(Path(config.lake_client_file).parent) == folder
+    assert SERVICES[name]["depends_on"]["lake-init"] == {"condition": "service_completed_successfully"}
+
+
+def test_the_lake_is_on_no_volume_but_that_of_its_store():
+    volumes = yaml.safe_load(TEXT)["volumes"]
+    assert "lake" not in volumes and {"drivers", "airflow-scheduler", "spark-worker-1", "archiver"} <= set(OF_THE_LAKE)
+    users = [
+        name for name, service in SERVICES.items() if any("store:" in volume for volume in service.get("volumes", []))
+    ]
+    assert users == ["store"]
+    writers = [name for name, service in SERVICES.items() if "lake-login:/lake-login" in service.get("volumes", [])]
+    assert writers == ["lake-init"]
+    assert "/lake-login" in (REPOSITORY / "docker" / "Dockerfile").read_text(), (
+        "a volume takes the owner of what it covers"
+    )
+
+
+def test_the_image_has_what_spark_needs_for_a_lake_on_s3():
+    """No container needs the network to start."""
+    text = (REPOSITORY / "docker" / "Dockerfile").read_text()
+    assert f"ensure_s3(Path('{SERVICES['drivers']['environment']['KAPPA_CACHE']}'))" in text
 
 
 def test_airflow_has_a_user_per_role_like_kappa_up(tmp_path):
@@ -300,7 +324,7 @@ def test_every_service_that_uses_kafka_gets_the_login_of_secured_brokers(compose
     run = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     for name, service in yaml.safe_load(run.stdout)["services"].items():
-        if not any(key.startswith("KAPPA_") for key in service["environment"]) or name == "spark-master":
+        if not any(key.startswith("KAPPA_") for key in service["environment"]) or name in ("lake-init", "spark-master"):
             continue
         assert service["environment"]["KAPPA_KAFKA_CLIENT_FILE"] == "/etc/kappa/client.properties", name
         assert service["environment"]["KAPPA_BOOTSTRAP_SERVERS"] == "kafka.example:9093", name

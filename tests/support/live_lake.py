@@ -43,6 +43,12 @@ _REWARD = pa.schema(
 def live_lake(base: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Settings of the lake, also in the environment: slice 1 gave customer c1 2 points, slice 2 gave c2 3 points."""
     config = epoch_record.empty_lake(base, monkeypatch)
+    fill(config)
+    return config
+
+
+def fill(config: Config) -> None:
+    """The same in an empty lake that these settings name."""
     paths = EpochPaths(lake=config.lake, topology=NAME, epoch=1)
     run = _begun(config, paths)
     _slice(run, {"c1": Decimal(2)})
@@ -53,14 +59,18 @@ def live_lake(base: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
         "moved": {"from": None, "at": {"pos": {"0": 2}}},
     }
     epoch_record.tell(config, NAME, 1, *epoch_record.FIRST, by_event=by_event)
-    return config
 
 
 def further_slices(config: Config, count: int) -> None:
     """Slices behind those of :func:`live_lake`, each of three records, of which one changes a customer."""
-    paths = EpochPaths(lake=config.lake, topology=NAME, epoch=1)
     for _ in range(count):
-        _slice(_run(config, paths, Ledger(paths.ledger)), {"c3": Decimal(1)}, rows_read=3, rows_parsed=3)
+        _slice(open_run(config), {"c3": Decimal(1)}, rows_read=3, rows_parsed=3)
+
+
+def open_run(config: Config) -> EpochRun:
+    """The epoch, as a driver opens it that goes on."""
+    paths = EpochPaths(lake=config.lake, topology=NAME, epoch=1)
+    return _run(config, paths, Ledger(paths.ledger))
 
 
 def _begun(config: Config, paths: EpochPaths) -> EpochRun:

@@ -143,3 +143,24 @@ def _is_good(value: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
+
+
+#: What docs/cost.md has -> the most requests of each kind; those that are not above a fifth more than measured too.
+LIMITS: dict[str, dict[str, float]] = {
+    "a second without records": IDLE,
+    "a small slice": SMALL_SLICE,
+    "a merge of 25 slices": {"HEAD": 3, "GET": 255, "PUT": 3, "LIST": 10},
+    "a query": {"GET": 345, "LIST": 10},
+    "a look at the status": {"GET": 130, "LIST": 8},
+}
+
+
+def excess(proxy: Proxy, since: int, what: str) -> dict[str, int]:
+    """Kinds of requests of which there were more than docs/cost.md says, with their number.
+
+    Args:
+        since: how many of the proxy's requests to leave out.
+        what: a key of :data:`LIMITS`.
+    """
+    counts = proxy.counts(since)
+    return {kind: count for kind, count in counts.items() if count > LIMITS[what].get(kind, 0)}

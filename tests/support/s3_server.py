@@ -32,6 +32,8 @@ Kind = Literal["moto", "versitygw"]
 
 #: What moto is made of. botocore, which it needs, wants python-dateutil below 3, and requirements.txt has 4.
 MOTO_LOCK = Path(__file__).with_name("moto.txt")
+#: The command line of AWS, with a botocore within.
+AWS_LOCK = Path(__file__).with_name("awscli.txt")
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 REGION = "us-east-1"
 SECRET = "kappa-secret"
@@ -148,7 +150,7 @@ def create_bucket(server: S3Server, bucket: str) -> None:
 def _command(kind: Kind, port: int, data: Path | None) -> Sequence[str | Path]:
     cache = Config.from_env({}).cache
     if data is None:
-        return [ensure_moto(cache), "-m", "moto.server", "-H", HOST, "-p", str(port)]
+        return [ensure_python(cache, MOTO_LOCK), "-m", "moto.server", "-H", HOST, "-p", str(port)]
     data.mkdir(exist_ok=True)
     return [ensure_versitygw(cache), "--port", f"{HOST}:{port}", "posix", data]
 
@@ -193,8 +195,11 @@ def _status(method: str, port: int, path: str) -> int | None:
         connection.close()
 
 
-def ensure_moto(cache: Path) -> Path:
-    """The Python of an environment with moto; made when the cache lacks it.
+def ensure_python(cache: Path, lock: Path) -> Path:
+    """The Python of an environment with some packages, which is made when the cache lacks it.
+
+    Args:
+        lock: its packages; the file has the name of the first of them.
 
     Raises:
         ConfigError: the packages cannot be installed.
@@ -203,12 +208,12 @@ def ensure_moto(cache: Path) -> Path:
     def install(partial: Path) -> None:
         venv.create(partial, symlinks=True)
         _run(
-            [sys.executable, "-m", "pip", "--python", partial / "bin" / "python", *_QUIET_INSTALL, MOTO_LOCK],
-            f"moto, of {MOTO_LOCK.name}, could not be installed. Check the network and pip's settings",
+            [sys.executable, "-m", "pip", "--python", partial / "bin" / "python", *_QUIET_INSTALL, lock],
+            f"{lock.stem}, of {lock.name}, could not be installed. Check the network and pip's settings",
         )
 
-    lock = hashlib.sha256(MOTO_LOCK.read_bytes()).hexdigest()[:8]
-    return filled(cache / f"moto-{lock}", install) / "bin" / "python"
+    content = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
+    return filled(cache / f"{lock.stem}-{content}", install) / "bin" / "python"
 
 
 def ensure_versitygw(cache: Path) -> Path:

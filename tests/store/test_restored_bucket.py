@@ -1,0 +1,136 @@
+"""A bucket with versions whose objects were deleted or overwritten, put back by docs/restore-a-bucket.md."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import obstore
+import pytest
+from support.live_lake import NAME, fill, further_slices
+from support.restored_bucket import BLOCKS, Shell, keep_versions, shell_on
+from support.s3_options import config_on
+from support.s3_server import S3Server, objects
+
+from kappa.config import Config
+from kappa.names import EpochPaths
+from kappa.record.epochs import Epochs
+from kappa.verify.recount import recount
+
+THIS = "tests/store/test_restored_bucket.py"
+
+
+@pytest.fixture
+def config(s3: S3Server, tmp_path: Path) -> Config:
+    """A live epoch of five slices, in a bucket with versions."""
+    config = config_on(s3, tmp_path)
+    keep_versions(s3)
+    fill(config)
+    further_slices(config, 3)
+    assert problems(config) == ()
+    return config
+
+
+@pytest.fixture
+def shell(s3: S3Server, tmp_path: Path, config: Config) -> Shell:
+    """What a user has who follows the page."""
+    return shell_on(s3, tmp_path, PREFIX="lake")
+
+
+def problems(config: Config) -> tuple[str, ...]:
+    """What the deep certificate finds in the lake."""
+    return recount(EpochPaths(lake=config.lake, topology=NAME, epoch=1)).problems
+
+
+def contents(server: S3Server) -> dict[str, bytes]:
+    """All objects of the bucket."""
+    store = objects(server)
+    names = [meta["path"] for chunk in obstore.list(store) for meta in chunk]
+    return {name: bytes(obstore.get(store, name).bytes()) for name in names}
+
+
+def named(server: S3Server, part: str) -> list[str]:
+    return sorted(name for name in contents(server) if part in name)
+
+
+def moment() -> str:
+    """Between the seconds to which what was before and what comes after it are dated."""
+    time.sleep(1 - time.time() % 1)
+    return (datetime.now(UTC).replace(microsecond=0) - timedelta(milliseconds=500)).isoformat()
+
+
+def undo(shell: Shell, since: str, until: str, *, most: int = 1000) -> str:
+    """Follow the page; what its program prints.
+
+    Args:
+        most: objects of one request; a store takes 1000.
+    """
+    shell.environ |= {"SINCE": since, "UNTIL": until}
+    listing, program, requests = BLOCKS[THIS]
+    assert program.count("1000") == 2
+    shell.run(listing)
+    printed = shell.run_python(program.replace("1000", str(most)))
+    if "\n0 to undo" not in f"\n{printed}":
+        assert set(shell.run(requests).splitlines()) == {"null"}
+    return printed
+
+
+def test_what_was_deleted_and_overwritten_is_put_back_by_the_page(s3: S3Server, config: Config, shell: Shell) -> None:
+    before, since = contents(s3), moment()
+    store, file = objects(s3), named(s3, "changes/rewards/part-")[0]
+    obstore.put(store, file, b"no Parquet")
+    obstore.put(store, named(s3, "/ledger/_delta_log/")[3], b"no entry of a log")
+    obstore.delete(store, named(s3, "/_kappa/epochs/"))
+    obstore.delete(store, [file, *named(s3, "changes/rewards/_delta_log/")])
+    obstore.delete(store, named(s3, "/ledger/_delta_log/")[-2:])
+    assert problems(config) and Epochs(config.lake).record(NAME).live is None
+    until = moment()
+
+    printed = undo(shell, since, until)
+    assert f"overwritten {file}" in printed and f"deleted {file}" in printed
+    assert contents(s3) == before
+    assert problems(config) == () and Epochs(config.lake).record(NAME).live == 1
+    assert undo(shell, since, until) == "0 to undo\n"
+
+
+def test_what_happened_at_another_time_stays_as_it_is(s3: S3Server, config: Config, shell: Shell) -> None:
+    store, early, late = objects(s3), *named(s3, "changes/rewards/part-")[:2]
+    obstore.delete(store, early)
+    since = moment()
+    until = moment()
+    obstore.delete(store, late)
+    after = contents(s3)
+    assert undo(shell, since, until) == "0 to undo\n"
+    assert contents(s3) == after
+
+
+def test_an_entry_whose_number_was_taken_again_is_named_and_left_alone(
+    s3: S3Server, config: Config, shell: Shell
+) -> None:
+    since, store = moment(), objects(s3)
+    entry, other = named(s3, "changes/rewards/_delta_log/")[-1], named(s3, "/ledger/_delta_log/")[-1]
+    again = {entry: b"another commit", other: bytes(obstore.get(store, other).bytes())}
+    obstore.delete(store, [*again])
+    for name, content in again.items():  # by a driver that went on: within the interval, and after it
+        obstore.put(store, name, content)
+    for until in (moment(), moment()):
+        assert undo(shell, since, until) == f"WRITTEN AGAIN AFTER ITS DELETION {entry}\n0 to undo\n"
+    assert {name: contents(s3)[name] for name in again} == again
+
+
+def test_what_kappa_writes_again_and_again_is_not_taken_for_damage(s3: S3Server, config: Config, shell: Shell) -> None:
+    since, store = moment(), objects(s3)
+    beat = f"lake/{NAME}/e0001/heartbeat.json"
+    for number in range(3):
+        obstore.put(store, beat, str(number).encode())
+    assert undo(shell, since, moment()) == "0 to undo\n"
+    assert contents(s3)[beat] == b"2"
+
+
+def test_more_deletions_than_one_request_takes_are_undone(s3: S3Server, config: Config, shell: Shell) -> None:
+    before, since = contents(s3), moment()
+    obstore.delete(objects(s3), [*before])
+    assert undo(shell, since, moment(), most=10).endswith(f"{len(before)} to undo\n")
+    assert len(list(shell.folder.glob("undo-*.json"))) == -(-len(before) // 10) > 1
+    assert contents(s3) == before
