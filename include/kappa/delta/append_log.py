@@ -101,8 +101,12 @@ class AppendLog:
         """Number of the last row that this object has seen."""
         return self._last
 
-    def refresh(self) -> list[dict[str, Any]]:
+    def refresh(self, *, look: bool = True) -> list[dict[str, Any]]:
         """The rows since the last call, in order of ``n``; all of them at first, and where :attr:`is_anew` says so.
+
+        Args:
+            look: whether to look for rows of others, too. Without it, that is done only where the last look is so long
+                ago that an append would no longer be sure to be refused after one of theirs.
 
         Raises:
             LedgerError: the table was there and is gone.
@@ -110,9 +114,9 @@ class AppendLog:
             LakeUnreachableError: the storage does not answer.
         """
         with self._lock:
-            return self._refresh()
+            return self._refresh(look=look)
 
-    def _refresh(self) -> list[dict[str, Any]]:
+    def _refresh(self, *, look: bool) -> list[dict[str, Any]]:
         from deltalake.exceptions import DeltaError
 
         if self._table is None and not self.exists():
@@ -120,7 +124,7 @@ class AppendLog:
         try:
             if self._table is None:
                 self._table = open_log_table(self.path)
-            elif not self._table.advance() and self._table.version == self._taken_in:
+            elif not self._has_more(self._table, look=look):
                 self.is_anew = False
                 return []
             floor = self._table.transaction(_FLOOR) or 0
@@ -145,6 +149,11 @@ class AppendLog:
         self._last = max([self._last, *new])
         self._taken_in = self._table.version  # at last: after an error the same rows are read again
         return [new[n] for n in sorted(new)]
+
+    def _has_more(self, table: LogTable, *, look: bool) -> bool:
+        """Whether there may be rows that were not given: of others, or own ones."""
+        has_advanced = (look or not table.is_fresh) and table.advance()
+        return has_advanced or table.version != self._taken_in
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""

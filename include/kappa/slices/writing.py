@@ -87,15 +87,18 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
         reading.count_aside()
         rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not shared_frames)
         check_rows(run.topology, effects, frames, rows, promises(run, committed))
-        tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
+        run.scratch.versions = {}
+        letters = tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
+        _note(run, "dead_letters", letters)
         crash_point("effects.dead_letters", plan.seq)
         run.scratch.written = write_frames(run, plan, frames, rows)
         counts = reading.counts()
     check_topics(run.engines.broker, run.topic_ids)
     _check_counts(run, plan, state, counts)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
+    own = run.scratch.versions
     versions = {
-        name: tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
+        name: own.get(name) or tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
         for name in [*names, "dead_letters"]
     }
     files = make_durable(run.paths, state.recorded, versions)
@@ -242,10 +245,19 @@ def _write_rows(run: EpochRun, plan: LedgerRow, effects: Mapping[str, pa.Table])
         }
         for place, write in writes.items():
             # Rows that an earlier attempt wrote are read back instead: they count, not these.
-            if write.result():
+            if _note(run, place, write.result()):
                 new_rows[place] = rows_by_place[place]
             crash_point(f"effects.{place.partition('/')[0]}", seq)
     return new_rows
+
+
+def _note(run: EpochRun, place: str, version: int | None) -> bool:
+    """Keep in mind which version the rows of a place made; whether they made one."""
+    if version is None:
+        return False
+    run.scratch.versions[place] = version
+    run.watch.pass_over(place, version)
+    return True
 
 
 def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) -> None:
