@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 from support.s3_proxy import Proxy
+from support.slices import SCHEMA, Epoch
 
 from kappa import clock
 from kappa.delta import tables, tail_table
@@ -13,6 +16,7 @@ from kappa.names import EpochPaths
 from kappa.record.foreign_writes import Watch
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
+from kappa.slices.writing import write_frames
 
 #: What one append asks for: a file, an entry, and whether the entry before is still there.
 APPEND = {"PUT": 2, "HEAD": 1}
@@ -79,3 +83,19 @@ def test_slices_are_appended_and_looked_at_by_one_look(proxied_lake: str, proxy:
     assert (watch.newest("dead_letters"), proxy.counts(before)["GET"]) == (4, 1)
     watch.expire("dead_letters")
     assert watch.newest("dead_letters") is None
+
+
+def test_the_places_of_a_slice_are_written_at_once(proxied_lake: str, proxy: Proxy) -> None:
+    epoch = Epoch(proxied_lake)
+    plan = epoch.run.ledger.append(row(1))
+    places = ("dead_letters", "changes/sums")
+    held = {place: proxy.hold(rf"{place}/_delta_log/0{{19}}1\.json$") for place in places}
+    rows = pa.Table.from_pylist([{"id": "a", "select": 0, "total": 2, "_deleted": False}], SCHEMA.remove(0))
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write_frames, epoch.run, plan, {}, {"sums": rows}, pa.table({}))
+        for place in places:
+            held[place].await_arrival()  # each while the other one has no answer
+        for place in reversed(places):
+            held[place].release()
+        assert set(writing.result(60)) == {"changes/sums"}
+    assert epoch.run.scratch.versions == dict.fromkeys(places, 1)

@@ -34,6 +34,9 @@ from kappa.slices.places import check_topics, make_durable, place_of
 from kappa.slices.run import MASK, EpochRun
 from kappa.slices.step import call_step
 
+#: The place of dead letters among those of the effects.
+DEAD_LETTERS = "dead_letters"
+
 
 def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFrame | None) -> LedgerRow:
     """Line 2: call the step and write its rows, each table's in one commit; then the ``effects`` row.
@@ -88,10 +91,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
         rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not shared_frames)
         check_rows(run.topology, effects, frames, rows, promises(run, committed))
         run.scratch.versions = {}
-        letters = tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
-        _note(run, "dead_letters", letters)
-        crash_point("effects.dead_letters", plan.seq)
-        run.scratch.written = write_frames(run, plan, frames, rows)
+        run.scratch.written = write_frames(run, plan, frames, rows, reading.dead_letters())
         counts = reading.counts()
     check_topics(run.engines.broker, run.topic_ids)
     _check_counts(run, plan, state, counts)
@@ -99,7 +99,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
     own = run.scratch.versions
     versions = {
         name: own.get(name) or tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
-        for name in [*names, "dead_letters"]
+        for name in [*names, DEAD_LETTERS]
     }
     files = make_durable(run.paths, state.recorded, versions)
     row = run.ledger.append(
@@ -218,25 +218,40 @@ def rows_in_memory(
 
 
 def write_frames(
-    run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame], rows: Mapping[str, pa.Table] | None
+    run: EpochRun,
+    plan: LedgerRow,
+    frames: Mapping[str, DataFrame],
+    rows: Mapping[str, pa.Table] | None,
+    dead_letters: pa.Table | None = None,
 ) -> dict[str, pa.Table]:
     """Write every effect once: from the driver's memory, or by Spark where they are too large for it.
+
+    Args:
+        run: the epoch.
+        plan: the slice.
+        frames: the effects.
+        rows: their rows; None where they are too large for the driver's memory.
+        dead_letters: those of the slice; None where it has no place for them.
 
     Returns:
         The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
     """
-    if rows is not None:
-        return _write_rows(run, plan, rows)
-    for name, frame in frames.items():
-        _write_frame(run, plan, name, frame)
-    return {}
+    letters = {} if dead_letters is None else {DEAD_LETTERS: dead_letters}
+    effects = {place_of(run.topology, name): with_seq(one, plan.seq) for name, one in (rows or {}).items()}
+    new_rows = _write_rows(run, plan, {**letters, **effects})
+    if rows is None:
+        for name, frame in frames.items():
+            _write_frame(run, plan, name, frame)
+    return {place: new_rows[place] for place in effects if place in new_rows}
 
 
-def _write_rows(run: EpochRun, plan: LedgerRow, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Write all effects at once: each is encoded by one thread, and is a commit of a table of its own."""
+def _write_rows(run: EpochRun, plan: LedgerRow, rows_by_place: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Write what goes to several places at once: each is encoded by one thread, and is a commit of a table of its own.
+
+    Returns:
+        The rows that are there by this call.
+    """
     seq, digest = plan.seq, plan_hash(plan)
-    places = {name: place_of(run.topology, name) for name in effects}
-    rows_by_place = {places[name]: with_seq(rows, seq) for name, rows in effects.items()}
     new_rows = {}
     with ThreadPoolExecutor(max(1, len(rows_by_place)), "writing") as threads:
         writes = {
