@@ -53,7 +53,13 @@ _PAUSE_SECONDS = 0.2
 
 
 def run_epoch(
-    config: Config, topology: str, epoch: int, *, code: str | None = None, starting: StartingSession | None = None
+    config: Config,
+    topology: str,
+    epoch: int,
+    *,
+    code: str | None = None,
+    last_claim: int | None = None,
+    starting: StartingSession | None = None,
 ) -> str:
     """Run an epoch's driver until the epoch needs it no more, or it is told to stop.
 
@@ -62,6 +68,7 @@ def run_epoch(
     Args:
         topology: name of the topology; its code is taken from ``config.topologies``.
         code: content hash of the code that runs; None for that of the epoch's plan.
+        last_claim: the last claim that its launch saw; see :func:`~kappa.driver.driven_epoch.claim`.
         starting: Spark that is starting already, for this driver alone; None starts one when it is needed.
 
     Returns:
@@ -75,7 +82,7 @@ def run_epoch(
             more.
     """
     check_settings(config)
-    driver = Driver(config, topology, epoch, code=code)
+    driver = Driver(config, topology, epoch, code=code, last_claim=last_claim)
     driver.engines.starting = starting
     signal.signal(signal.SIGTERM, driver.on_signal)
     signal.signal(signal.SIGINT, driver.on_signal)
@@ -87,6 +94,7 @@ class Driver:
 
     Args:
         code: content hash of the code that runs; None for that of the epoch's plan.
+        last_claim: the last claim that its launch saw.
         session: Spark; None starts one when it is needed, and stops it at the end.
 
     Attributes:
@@ -97,8 +105,16 @@ class Driver:
     """
 
     def __init__(
-        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
+        self,
+        config: Config,
+        topology: str,
+        epoch: int,
+        *,
+        code: str | None = None,
+        last_claim: int | None = None,
+        session: SparkSession | None = None,
     ) -> None:
+        self._last_claim = last_claim
         self.epoch = own = DrivenEpoch(config, topology, epoch, code=code)
         self.voice = voice = Voice(own)
         self.engines = engines = LazyEngines(own, voice, session=session)
@@ -130,7 +146,7 @@ class Driver:
 
     def _life(self) -> str:
         epoch, voice = self.epoch, self.voice
-        claim(epoch)
+        claim(epoch, self._last_claim)
         record = epoch.record()
         standing = self._standing(record)
         self._open_exporter(is_live=standing["role"] == "live")
