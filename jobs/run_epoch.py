@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--topology", required=True)
     parser.add_argument("--epoch", required=True, type=int)
     parser.add_argument("--code", help="content hash of the code that runs; by default that of the epoch's plan")
+    parser.add_argument("--claim", type=int, help="number of the last claim at its launch; by default any")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     structlog.configure(
@@ -35,7 +36,14 @@ def main() -> int:
         starting = StartingSession(config, driver_name(arguments.topology, arguments.epoch))
         from kappa.driver.driver import run_epoch
 
-        run_epoch(config, arguments.topology, arguments.epoch, code=arguments.code, starting=starting)
+        run_epoch(
+            config,
+            arguments.topology,
+            arguments.epoch,
+            code=arguments.code,
+            last_claim=arguments.claim,
+            starting=starting,
+        )
     except KappaError as error:
         structlog.get_logger("kappa.driver.driver").error("ended", error=f"{type(error).__name__}: {error}")
         return error.exit_code

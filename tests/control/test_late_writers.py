@@ -98,8 +98,8 @@ def test_a_writer_that_looked_before_the_seal_appends_nothing(config: Config, mo
     paths, ledger = begun(config)
     look = ledger.check_claim
 
-    def frozen(writer: str) -> None:
-        look(writer)
+    def frozen(writer: str, **options: bool) -> None:
+        look(writer, **options)
         monkeypatch.setattr(ledger, "check_claim", look)
         orphans.seal(paths.ledger)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from support.s3_options import HASTE, lake_on
 from support.s3_proxy import CUT, Proxy
 from support.table_changes import COLUMNS, changes, rows
@@ -68,6 +68,15 @@ def write_elsewhere(path: str, row: str) -> None:
     """Commit a row as another program does."""
     table = DeltaTable(path, storage_options=storage_options(path))
     write_deltalake(table, changes(9, (row, "9.00")), mode="append")
+
+
+def write_slice_elsewhere(path: str, seq: int) -> None:
+    """Commit a slice as another driver of the epoch does, of whose commits this process has not heard."""
+    table = DeltaTable(path, storage_options=storage_options(path))
+    properties = CommitProperties(
+        app_transactions=[Transaction(tables.APP, seq)], custom_metadata={"userMetadata": f"slice={seq} plan=plan"}
+    )
+    write_deltalake(table, changes(seq, ("twin", "1.00")), mode="append", commit_properties=properties)
 
 
 def test_a_table_is_there_once_it_was_created(lake: str) -> None:
@@ -230,14 +239,25 @@ def test_a_slice_whose_answer_is_lost_is_written_once(
 
 def test_a_slice_that_another_process_overtakes_writes_nothing(proxied_lake: str, proxy: Proxy) -> None:
     log = changelog(proxied_lake)
-    held = proxy.hold(r"0{19}1\.json$")
+    first, second = (proxy.hold(rf"0{{19}}{version}\.json$") for version in (1, 2))
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(tables.append, log, changes(1, ("slow", "1.00")), 1, "plan")
-        held.await_arrival()
-        write_elsewhere(log, "a")
-        held.release()
+        for held, row in ((first, "a"), (second, "b")):  # it looks once what is in its way
+            held.await_arrival()
+            write_elsewhere(log, row)
+            held.release()
         assert isinstance(slow.exception(60), ConflictError)
-    assert (ids(log), held.answers) == (["a"], [412])
+    assert (ids(log), first.answers, second.answers) == (["a", "b"], [412], [412])
+
+
+def test_a_slice_that_a_twin_writes_first_is_not_written_again(proxied_lake: str, proxy: Proxy) -> None:
+    log = changelog(proxied_lake)
+    tables.append(log, changes(1, ("a", "1.00")), 1, "plan")
+    write_slice_elsewhere(log, 2)
+    before = len(proxy.requests)
+    assert tables.append(log, changes(2, ("b", "2.00")), 2, "plan") is None
+    assert proxy.counts(before)["GET"] > 0, "it was in the way"
+    assert (ids(log), tables.version(log)) == (["a", "twin"], 2)
 
 
 def test_a_query_without_an_answer_is_an_outage(proxied_lake: str, proxy: Proxy) -> None:

@@ -57,7 +57,7 @@ def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_instal
     stored = code.store(config.lake, topologies, "a.b", platform=earlier)
     assert code.store(config.lake, topologies, "a.b") != stored, "what is installed now is another platform"
 
-    process = launcher.launch(config, "a.b", 1, stored)
+    process = launcher.launch(config, "a.b", 1, stored, 0)
 
     log, deadline = launcher.log_file(config, "a.b", 1), time.monotonic() + 200
     while heartbeat.process_start(process):
@@ -105,7 +105,7 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
     (tmp_path / "earlier" / "jobs" / "run_epoch.py").write_text(f"open({str(release)!r}).read()")
     stored = code.store(config.lake, config.topologies, "a.b", platform=tmp_path / "earlier")
 
-    process = launcher.launch(config, "a.b", 1, stored)
+    process = launcher.launch(config, "a.b", 1, stored, 0)
 
     environ = Path(f"/proc/{process}/environ").read_bytes().decode()
     with release.open("w"):  # once the driver reads it, and ends

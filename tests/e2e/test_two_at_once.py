@@ -27,7 +27,8 @@ def test_only_one_of_two_drivers_started_at_once_works(machine: Rig) -> None:
     epoch = machine.start_live()
     machine.kill(epoch)
     claims = [row for row in machine.ledger(epoch).rows() if row.kind == "claim"]
-    pids = [launch(machine.config, machine.name, epoch, machine.record().epoch(epoch).code) for _ in range(2)]
+    code, last = machine.record().epoch(epoch).code, claims[-1].n
+    pids = [launch(machine.config, machine.name, epoch, code, last) for _ in range(2)]
     machine.produce(rows(12, first=12), start_ms=LATER_MS)
     machine.wait(lambda: any(not is_running(pid) for pid in pids), "one of the two ends")
     machine.settle(epoch)
@@ -35,6 +36,25 @@ def test_only_one_of_two_drivers_started_at_once_works(machine: Rig) -> None:
     assert machine.beat(epoch).pid == survivor
     assert "DriverAlreadyRunningError" in machine.driver_log(epoch)
     assert len([row for row in machine.ledger(epoch).rows() if row.kind == "claim"]) == len(claims) + 1
+    assert machine.prove({epoch: 1}) == 24
+
+
+def test_a_driver_that_was_launched_long_ago_takes_no_later_claim(machine: Rig) -> None:
+    """Its submission was given up and made again; then the driver of the second one is silent for a while."""
+    machine.config = replace(machine.config, stale_seconds=4.0)
+    machine.produce(rows(12))
+    epoch = machine.start_live()
+    beat, (first,) = machine.beat(epoch), [row for row in machine.ledger(epoch).rows() if row.kind == "claim"]
+    os.kill(beat.pid, signal.SIGSTOP)
+    machine.wait(lambda: not machine.status(epoch).is_running, "the heartbeat grows stale")
+    late = launch(machine.config, machine.name, epoch, machine.record().epoch(epoch).code, 0)
+    machine.wait(lambda: not is_running(late), "the late driver ends")
+    assert f"{first.writer} has claimed the epoch since" in machine.driver_log(epoch)
+    os.kill(beat.pid, signal.SIGCONT)
+    machine.produce(rows(12, first=12), start_ms=LATER_MS)
+    machine.settle(epoch)
+    assert machine.beat(epoch).pid == beat.pid
+    assert [row.n for row in machine.ledger(epoch).rows() if row.kind == "claim"] == [first.n]
     assert machine.prove({epoch: 1}) == 24
 
 

@@ -169,3 +169,41 @@ def test_a_driver_in_another_pid_namespace_of_this_host_is_alive(path: str) -> N
         assert sign.beat is not None and sign.beat.host == socket.gethostname()
         assert (sign.state, sign.beat.is_process, sign.beat.pid) == ("alive", False, 1)
         process.stdin.close()
+
+
+CLAIMANT = "elsewhere:1:0123abcd"
+
+
+def test_a_driver_of_another_host_that_claimed_is_waited_for_until_it_beats(path: str) -> None:
+    heartbeat.write(path, foreign(1, state="stopped"))
+    ticks, beats = iter(range(1000)), iter(range(2, 1000))
+
+    def now() -> float:
+        beat = heartbeat.read(path)
+        if next(ticks) == 4 or (beat is not None and beat.writer == CLAIMANT):  # its first one comes, and more of them
+            heartbeat.write(path, foreign(next(beats), writer=CLAIMANT))
+        return 0.0
+
+    sign = liveness.settled(path, STALE, claimant=CLAIMANT, clock=now)
+    assert sign.beat is not None and (sign.beat.writer, sign.state) == (CLAIMANT, "alive")
+
+
+@pytest.mark.parametrize("state", ["absent", "stopped"])
+def test_a_driver_that_claimed_and_never_beats_is_given_up(path: str, mono: Monotonic, state: str) -> None:
+    if state == "stopped":
+        heartbeat.write(path, foreign(1, state="stopped"))
+
+    def now() -> float:
+        mono.now += 1.0
+        return mono()
+
+    before = mono.now
+    assert liveness.settled(path, STALE, claimant=CLAIMANT, clock=now).state == state
+    assert mono.now - before > STALE
+
+
+@pytest.mark.parametrize(
+    "claimant", ["", "a removal", f"{socket.gethostname()}:{2**22 + 1}:0123abcd", f"{socket.gethostname()}:1:0123abcd"]
+)
+def test_nobody_waits_for_what_is_not_a_driver_or_has_ended(path: str, mono: Monotonic, claimant: str) -> None:
+    assert liveness.settled(path, STALE, claimant=claimant, clock=mono).state == "absent"

@@ -176,9 +176,10 @@ def test_a_file_whose_creation_was_not_acknowledged_is_its_own(
 def test_a_creation_without_an_answer_takes_no_longer_than_another_call(proxy: Proxy, tmp_path: Path) -> None:
     haste = Retries(retries=0, retry_for=timedelta(milliseconds=500), answer=timedelta(seconds=2))
     with lake_on(proxy.server, tmp_path, retries=haste) as url:
-        store, seconds = store_of(url), []
-        held = proxy.hold("new$", times=None)
-        for call in (store.put, store.create):
+        store, held = store_of(url), proxy.hold("new$", times=None)
+        calls: tuple[Callable[[str, bytes], object], ...] = (store.put, store.create)
+        seconds: list[float] = []
+        for call in calls:
             started = time.monotonic()
             with pytest.raises(LakeUnreachableError):
                 call(f"{url}/new", b"one")

@@ -28,10 +28,10 @@ from support.s3_server import S3Server, objects
 PREFIX = "lake"
 
 #: Most requests in a second of a live epoch without records, with the settings that users have.
-IDLE = {"HEAD": 0.4, "GET": 3.0, "PUT": 0.6, "LIST": 0.0, "DELETE": 0.0}
+IDLE = {"HEAD": 0.2, "GET": 1.9, "PUT": 0.6, "LIST": 0.0, "DELETE": 0.0}
 #: Most requests of a small slice that merges nothing, with the heartbeats and looks at the record within it. Like those
 #: above a fifth more than measured.
-SMALL_SLICE = {"HEAD": 12.0, "GET": 55.0, "PUT": 15.0, "LIST": 1.0, "DELETE": 0.0}
+SMALL_SLICE = {"HEAD": 7.2, "GET": 13.0, "PUT": 15.0, "LIST": 1.0, "DELETE": 0.0}
 
 #: Name of a commit of a small slice that merges -> the table that it is in, and which one of the slice's it is there.
 COMMITS = {
@@ -66,12 +66,12 @@ class S3Rig(Rig):
             with super()._launching(crash):
                 yield
 
-    def _launch(self, config: Config, topology: str, epoch: int, code: str) -> int:
+    def _launch(self, config: Config, topology: str, epoch: int, code: str, last_claim: int) -> int:
         # Not by replace(): a new configuration says which file this process is to read, and what a thread of it opens
         # at that moment would reach the proxy from within the proxy's own process.
         of_driver = copy.copy(config)
         object.__setattr__(of_driver, "lake_client_file", self.proxied)
-        return launch(of_driver, topology, epoch, code)
+        return launch(of_driver, topology, epoch, code, last_claim)
 
 
 @contextlib.contextmanager

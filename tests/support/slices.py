@@ -57,7 +57,7 @@ class Epoch:
         epoch: its number.
     """
 
-    def __init__(self, base: Path, topology: Topology = TOPOLOGY, epoch: int = 1, **settings: Any) -> None:
+    def __init__(self, base: Path | str, topology: Topology = TOPOLOGY, epoch: int = 1, **settings: Any) -> None:
         self.paths = EpochPaths(lake=str(base), topology=topology.name, epoch=epoch)
         self.name = topology.tables[0].name
         ledger = Ledger(self.paths.ledger)

@@ -106,7 +106,9 @@ class Archiver:
 
     def _check(self) -> None:
         self._check_topic()
-        sign = liveness.settled(self.archive.paths.heartbeat, self._config.stale_seconds)
+        claim = self.archive.ledger.state().claim
+        claimant = "" if claim is None else claim.writer
+        sign = liveness.settled(self.archive.paths.heartbeat, self._config.stale_seconds, claimant=claimant)
         other = sign.beat
         if other is not None and sign.is_alive:
             raise DriverAlreadyRunningError(

@@ -112,8 +112,12 @@ class AppendLog:
         """Number of the last row that this object has seen."""
         return self._last
 
-    def refresh(self) -> list[dict[str, Any]]:
+    def refresh(self, *, look: bool = True) -> list[dict[str, Any]]:
         """The rows since the last call, in order of ``n``; all of them at first, and where :attr:`is_anew` says so.
+
+        Args:
+            look: whether to look for rows of others, too. Without it, that is done only where the last look is so long
+                ago that an append would no longer be sure to be refused after one of theirs.
 
         Raises:
             LedgerError: the table was there and is gone.
@@ -121,9 +125,9 @@ class AppendLog:
             LakeUnreachableError: the storage does not answer.
         """
         with self._lock:
-            return self._refresh()
+            return self._refresh(look=look)
 
-    def _refresh(self) -> list[dict[str, Any]]:
+    def _refresh(self, *, look: bool) -> list[dict[str, Any]]:
         from deltalake.exceptions import DeltaError
 
         if self._table is None and not self.exists():
@@ -131,7 +135,7 @@ class AppendLog:
         try:
             if self._table is None:
                 self._table = open_log_table(self.path)
-            elif not self._advance(self._table) and self._table.version == self._taken_in:
+            elif not self._has_more(self._table, look=look):
                 self.is_anew = False
                 return []
             floor = self._table.transaction(_FLOOR) or 0
@@ -158,15 +162,16 @@ class AppendLog:
         self._taken_in = self._table.version  # at last: after an error the same rows are read again
         return [new[n] for n in sorted(new)]
 
-    def _advance(self, table: LogTable) -> bool:
-        """Look at the table again; whether there may be something new. One that was put back is opened anew."""
+    def _has_more(self, table: LogTable, *, look: bool) -> bool:
+        """Whether there may be rows that were not given: of others, or own ones. What was put back is opened anew."""
         from deltalake.exceptions import DeltaError
 
         try:
-            return table.advance()
+            has_advanced = (look or not table.is_fresh) and table.advance()
         except DeltaError:
             self._table = open_log_table(self.path)
             return True
+        return has_advanced or table.version != self._taken_in
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""

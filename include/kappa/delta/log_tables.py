@@ -38,6 +38,12 @@ class LogTable(Protocol):
     def columns(self) -> pa.Schema:
         """Its columns."""
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the last look or own commit is so recent that a number cannot have been used and cleaned away since:
+        a commit on it is refused where another came in between.
+        """
+
     def advance(self) -> bool:
         """Look again; whether there may be something new."""
 
@@ -73,19 +79,26 @@ class HandleTable:
         self._looked = uptime()
         self._handle: DeltaTable = open_table(path)
         self._seen = self._handle.version()
+        self._fresh = self._looked
 
     @property
     def version(self) -> int:
         """See :class:`LogTable`."""
         return self._handle.version()
 
+    @property
+    def is_fresh(self) -> bool:
+        """See :class:`LogTable`."""
+        return uptime() - self._fresh <= NEXT_ENTRY_SECONDS
+
     def advance(self) -> bool:
         """See :class:`LogTable`."""
-        if self._is_unchanged():
-            return False
         started = uptime()
+        if self._is_unchanged():
+            self._fresh = started
+            return False
         self._handle.update_incremental()
-        self._looked, self._seen = started, self.version
+        self._looked, self._fresh, self._seen = started, started, self.version
         return True
 
     def _is_unchanged(self) -> bool:
@@ -118,7 +131,9 @@ class HandleTable:
         """See :class:`LogTable`."""
         if not is_table(self.path):  # otherwise a file without a commit would bring the folder back
             raise LedgerError(f"The table {self.path} is gone.", path=self.path)
+        started = uptime()
         _commit(self._handle, self.path, rows, transactions, mode, adds_columns=adds_columns)
+        self._fresh = started
         # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
         sync_commits(self.path, range(0 if self.version == 1 else self.version, self.version + 1))
 

@@ -157,7 +157,7 @@ def has_commit_of(path: str, user_metadata: str) -> bool:
     return user_metadata in islice(messages(path, version(path)), _LAST_COMMITS)
 
 
-def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool:
+def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> int | None:
     """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
 
     Args:
@@ -166,37 +166,50 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
         plan: hash of its plan, which the commit then names; None where numbers are never given twice.
 
     Returns:
-        Whether the table holds these rows; False when the slice had written its rows before, maybe others.
+        The Delta version that these rows made; None when the slice had written its rows before, maybe others.
 
     Raises:
         ConflictError: another process wrote to the table at the same time.
         DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
     """
-    if is_remote(path) and _append_to_tail(tail_of(path), rows, seq, plan):
-        return True
+    if is_remote(path) and (version := _append_to_tail(tail_of(path), rows, seq, plan)) is not None:
+        return version
     table = open_table(path)
     if _is_written(table, seq, plan):
-        return False
+        return None
     with _alone(path, seq):
         if rows.num_rows:
             write(table, _conform(rows, table), _transaction(seq, plan))
         else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
             _write_nothing(table, seq, plan)
-    return True
+    return table.version()
 
 
-def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None) -> bool:
-    """Append by two requests, where the slice is the first of its number and the table has no partitions."""
+def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None) -> int | None:
+    """Append by two requests, where the slice is the first of its number and the table has no partitions.
+
+    It is tried on the table as it was seen last. A commit that came since is in the way, and then looked at.
+    """
     with tail.lock:
-        tail.advance()
-        last = tail.transaction(APP)
-        if tail.partition_by or (last is not None and last >= seq):
-            return False
-        message = None if plan is None else _commit_message(seq, plan)
-        # No rows may have no columns either.
-        own_rows = rows.select(tail.columns.names).cast(tail.columns) if rows.num_rows else tail.columns.empty_table()
-        tail.append(own_rows, {APP: seq}, user_metadata=message)
-        return True
+        has_looked = not tail.is_fresh
+        if has_looked:
+            tail.advance()
+        while True:
+            last = tail.transaction(APP)
+            if tail.partition_by or (last is not None and last >= seq):
+                return None
+            message = None if plan is None else _commit_message(seq, plan)
+            # No rows may have no columns either.
+            names = tail.columns.names
+            own_rows = rows.select(names).cast(tail.columns) if rows.num_rows else tail.columns.empty_table()
+            try:
+                tail.append(own_rows, {APP: seq}, user_metadata=message)
+            except ConflictError:
+                if has_looked:
+                    raise
+                has_looked = tail.advance()
+            else:
+                return tail.version
 
 
 def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, **options: str) -> None:

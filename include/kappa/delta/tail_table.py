@@ -77,7 +77,12 @@ class TailTable:
         self.partition_by: list[str] = metadata.partition_columns
         self._compared = metadata.configuration.get(_COMPARED)
         self._transactions: dict[str, int | None] = {}
-        self._looked = started
+        self._looked = self._fresh = started
+
+    @property
+    def is_fresh(self) -> bool:
+        """See :class:`kappa.delta.log_tables.LogTable`."""
+        return uptime() - self._fresh <= NEXT_ENTRY_SECONDS
 
     def advance(self) -> bool:
         """Look again; whether there is something new."""
@@ -89,6 +94,7 @@ class TailTable:
                 self._looked = started
             while (actions := actions_of(self.path, self.version + 1)) is not None:
                 self._apply(actions)
+            self._fresh = started
             return self.version != before
 
     def transaction(self, app: str) -> int | None:
@@ -136,7 +142,7 @@ class TailTable:
             LedgerError: the table is gone.
         """
         with self.lock:
-            store, version = store_of(self.path), self.version + 1
+            store, version, started = store_of(self.path), self.version + 1, uptime()
             actions = [_commit_info(user_metadata), *_transactions(transactions)]
             name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
             if rows.num_rows:
@@ -150,6 +156,7 @@ class TailTable:
             if self._is_log and rows.num_rows:
                 self._own = {name: content}
             self._apply(actions)
+            self._fresh = started
             if version % CHECKPOINT_INTERVAL == 0:
                 self._check_point()
 
@@ -167,7 +174,7 @@ class TailTable:
         store = store_of(self.path)
         if store.head(entry_of(self.path, version - 1)) is not None:
             return
-        self._looked = -math.inf  # the next look opens the table anew
+        self._looked = self._fresh = -math.inf  # the next look opens the table anew
         if not _is_whole(self.path, version):
             store.delete(entry_of(self.path, version))
             store.delete(f"{self.path}/{name}")

@@ -178,18 +178,31 @@ class DrivenEpoch:
         return max(broker.partitions(topic) for topic in self.plan.topic_ids)
 
 
-def claim(epoch: DrivenEpoch) -> None:
+def claim(epoch: DrivenEpoch, last_claim: int | None = None) -> None:
     """Claim the epoch in its ledger.
 
+    Args:
+        epoch: the epoch.
+        last_claim: number of the last claim when the driver was launched, 0 for none: one that comes up late takes no
+            claim that was made since. None for whichever is the last now.
+
     Raises:
-        DriverAlreadyRunningError: another driver has it.
+        DriverAlreadyRunningError: another driver has it, or had it since the launch.
         IllegalTransitionError: the epoch was given up before its driver came up; nothing is left of the attempt.
         LedgerError: the key of masked values is not that of the epoch.
     """
     _check_not_ended(epoch)
     epoch.ledger.create()
     state = epoch.ledger.state()
-    sign = liveness.settled(epoch.paths.heartbeat, epoch.config.stale_seconds)
+    if last_claim is not None and state.claim is not None and state.claim.n != last_claim:
+        raise DriverAlreadyRunningError(
+            f"This driver of epoch {epoch.paths.epoch} of {epoch.topology.name!r} was launched when claim {last_claim} "
+            f"of the ledger was the last; {state.claim.writer} has claimed the epoch since. It came up too late, and "
+            f"ends. Look for the epoch's driver: kappa status {epoch.topology.name}",
+            writer=state.claim.writer,
+        )
+    claimant = "" if state.claim is None else state.claim.writer
+    sign = liveness.settled(epoch.paths.heartbeat, epoch.config.stale_seconds, claimant=claimant)
     if sign.is_alive and sign.beat is not None:
         raise DriverAlreadyRunningError(
             f"Epoch {epoch.paths.epoch} of {epoch.topology.name!r} has a driver: {sign.beat.writer}, last heard "

@@ -53,7 +53,13 @@ _PAUSE_SECONDS = 0.2
 
 
 def run_epoch(
-    config: Config, topology: str, epoch: int, *, code: str | None = None, starting: StartingSession | None = None
+    config: Config,
+    topology: str,
+    epoch: int,
+    *,
+    code: str | None = None,
+    last_claim: int | None = None,
+    starting: StartingSession | None = None,
 ) -> str:
     """Run an epoch's driver until the epoch needs it no more, or it is told to stop.
 
@@ -62,6 +68,7 @@ def run_epoch(
     Args:
         topology: name of the topology; its code is taken from ``config.topologies``.
         code: content hash of the code that runs; None for that of the epoch's plan.
+        last_claim: the last claim that its launch saw; see :func:`~kappa.driver.driven_epoch.claim`.
         starting: Spark that is starting already, for this driver alone; None starts one when it is needed.
 
     Returns:
@@ -76,7 +83,7 @@ def run_epoch(
         LakeMovedError: the lake is at another address.
     """
     check_settings(config)
-    driver = Driver(config, topology, epoch, code=code)
+    driver = Driver(config, topology, epoch, code=code, last_claim=last_claim)
     driver.engines.starting = starting
     signal.signal(signal.SIGTERM, driver.on_signal)
     signal.signal(signal.SIGINT, driver.on_signal)
@@ -88,6 +95,7 @@ class Driver:
 
     Args:
         code: content hash of the code that runs; None for that of the epoch's plan.
+        last_claim: the last claim that its launch saw.
         session: Spark; None starts one when it is needed, and stops it at the end.
 
     Attributes:
@@ -98,8 +106,16 @@ class Driver:
     """
 
     def __init__(
-        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
+        self,
+        config: Config,
+        topology: str,
+        epoch: int,
+        *,
+        code: str | None = None,
+        last_claim: int | None = None,
+        session: SparkSession | None = None,
     ) -> None:
+        self._last_claim = last_claim
         self.epoch = own = DrivenEpoch(config, topology, epoch, code=code)
         self.voice = voice = Voice(own)
         self.engines = engines = LazyEngines(own, voice, session=session)
@@ -131,7 +147,7 @@ class Driver:
 
     def _life(self) -> str:
         epoch, voice = self.epoch, self.voice
-        claim(epoch)
+        claim(epoch, self._last_claim)
         record = epoch.record()
         standing = self._standing(record)
         self._open_exporter(is_live=standing["role"] == "live")
@@ -226,7 +242,7 @@ class Driver:
         if not self._is_attested:
             self.epoch.attest(self.engines.broker, record)
             self._is_attested = True
-        state = self.epoch.ledger.state()
+        state = self.epoch.ledger.state(look=False)  # the look was for the code that runs the epoch
         if state.open_plan is not None:
             self._finish_open(record, begun(state), state.open_plan)
             return None

@@ -39,7 +39,7 @@ class Merges:
 
     def is_due(self) -> bool:
         """Whether changes have waited too long, by the last commit; one that was looked at is left for a while."""
-        committed, most = self._epoch.ledger.state().committed, self._epoch.config.merge_seconds
+        committed, most = self._epoch.ledger.state(look=False).committed, self._epoch.config.merge_seconds
         seq, at = self._looked
         if committed is None or (committed.seq == seq and time.monotonic() - at < max(1.0, most)):
             return False

@@ -76,7 +76,8 @@ class Slices:
     def most(self) -> int:
         """Most offsets of the next slice: by the plan, by this process's settings, and by what failed."""
         epoch = self._epoch
-        return slice_records(epoch.ledger.state(), min(epoch.plan.request.slice_records, epoch.config.slice_records))
+        most = min(epoch.plan.request.slice_records, epoch.config.slice_records)
+        return slice_records(epoch.ledger.state(look=False), most)
 
     @property
     def _first_or_most(self) -> int:
@@ -150,13 +151,13 @@ class Slices:
 
     def micro_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         """The slices of a micro-batch: one of its records, unless these are too large; then several, read anew."""
-        state, end = self._epoch.ledger.begun(), ranges_end(ranges)
+        state, end = self._epoch.ledger.begun(look=False), ranges_end(ranges)
         if self.sizes.fitting(ranges, state.commits[-_LAST:]) is None:
             self.run(ranges, sends="live", what="live", raw=raw)
             return
         while state.position != end and not self._voice.stop_reason:
             self.towards(state, end, "live")
-            state = self._epoch.ledger.begun()
+            state = self._epoch.ledger.begun(look=False)
 
     def cut(self, state: BegunState, cut: Cut, *, sends: Sends, what: str) -> None:
         """One slice from the last commit to a cut."""
@@ -189,14 +190,15 @@ class Slices:
         """
         epoch, engines, voice = self._epoch, self._engines, self._voice
         epoch.check_low(engines.broker, ranges)
-        state = epoch.ledger.begun()
+        state = epoch.ledger.begun(look=False)
         logged = state.baseline_seq is not None
         if logged:
             engines.open_sender()
         started = time.monotonic()
         voice.exporter.begin("plan")
-        self.decisions.withdraw_late(epoch.record(), state)
-        aside = self.decisions.within(epoch.record(), ranges)
+        record = epoch.record()
+        self.decisions.withdraw_late(record, state)
+        aside = self.decisions.within(record, ranges)
         released, floors = self._releases(state, ranges, sends), self._floors(state, ranges, sends)
         row = run_slice(
             engines.slice_run,
@@ -274,7 +276,7 @@ class Slices:
 
     def _roll_up(self) -> None:
         """Put one row in the place of the ledger's rows of slices long done, when there are enough of them."""
-        epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state()
+        epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state(look=False)
         if not rollup.is_due(state, epoch.config.rollup_slices):
             return
         if chains.is_read_by_replay(epoch.epochs.records(), epoch.topology.name, epoch.paths.epoch):
@@ -300,7 +302,7 @@ class Slices:
 
     def _maintain(self) -> None:
         """Look after the Delta files, when it is time."""
-        epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state()
+        epoch, voice, state = self._epoch, self._voice, self._epoch.ledger.state(look=False)
         if not is_due(state, epoch.config, clock.now()):
             return
         kept_for = timedelta(hours=epoch.config.savepoint_hours)

@@ -93,7 +93,7 @@ class Heartbeat:
 
         A heartbeat is a file in the lake: the process in it is ended only if its command line is a driver's.
         """
-        return self.is_process and self.pid != os.getpid() and "run_epoch.py" in _command_line(self.pid)
+        return self.is_process and is_driver(self.pid)
 
 
 def read(path: str) -> Heartbeat | None:
@@ -194,6 +194,11 @@ def _command_line(pid: int) -> str:
 def is_process(pid: int, started: int) -> bool:
     """Whether that very process still runs."""
     return started != 0 and process_start(pid) == started
+
+
+def is_driver(pid: int) -> bool:
+    """Whether a process of this host is a driver's, and another than the caller."""
+    return pid != os.getpid() and "run_epoch.py" in _command_line(pid)
 
 
 class Beating:

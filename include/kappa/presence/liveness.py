@@ -7,6 +7,8 @@ an observed change proves life: the first look at it proves nothing yet.
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +22,8 @@ from kappa.presence.heartbeat import Heartbeat
 #: ``unconfirmed``: the heartbeat is of another host and was not seen to change yet.
 State = Literal["absent", "alive", "dead", "stopped", "unconfirmed"]
 
+#: The name by which a driver claims its epoch: host, process and a mark.
+_DRIVER = re.compile(r"(?P<host>[^:]+):(?P<pid>\d+):[0-9a-f]{8}")
 #: Pause between two looks until there is a judgement.
 LOOK_SECONDS = 0.1
 
@@ -81,8 +85,16 @@ def look(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.m
     return Sign(beat=beat, state=_watched(path, beat, stale_seconds, clock()))
 
 
-def settled(path: str, stale_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> Sign:
+def settled(
+    path: str, stale_seconds: float, *, claimant: str = "", clock: Callable[[], float] = time.monotonic
+) -> Sign:
     """The same, after as many looks as it takes to know: at most ``stale_seconds``.
+
+    Args:
+        path: where the heartbeat is.
+        stale_seconds: how long it may stay as it is.
+        claimant: who claimed last: a driver that has not come to its first heartbeat is given that time for it.
+        clock: monotonic seconds.
 
     Raises:
         LakeUnreachableError: the store answered none of the looks in that time.
@@ -95,9 +107,18 @@ def settled(path: str, stale_seconds: float, *, clock: Callable[[], float] = tim
             if clock() - started > stale_seconds:
                 raise
         else:
-            if sign.state != "unconfirmed":
+            is_awaited = clock() - started <= stale_seconds and _is_to_come(claimant, sign.beat)
+            if sign.state != "unconfirmed" and not is_awaited:
                 return sign
         time.sleep(LOOK_SECONDS)
+
+
+def _is_to_come(claimant: str, beat: Heartbeat | None) -> bool:
+    """Whether whoever claimed last has not beaten, and may do so: a driver of another host, or one that runs here."""
+    match = _DRIVER.fullmatch(claimant)
+    if match is None or (beat is not None and beat.writer == claimant):
+        return False
+    return match["host"] != socket.gethostname() or heartbeat.is_driver(int(match["pid"]))
 
 
 def _watched(path: str, beat: Heartbeat, stale_seconds: float, now: float) -> State:

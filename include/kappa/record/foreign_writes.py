@@ -6,11 +6,13 @@ readers that know only a path read that one. So a commit of another program stop
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kappa.delta import commits as delta
 from kappa.delta.commits import Commit
+from kappa.delta.tail_table import NEXT_ENTRY_SECONDS, uptime
 from kappa.errors import ForeignCommitError
 from kappa.names import EpochPaths
 from kappa.record.ledger_state import LedgerState
@@ -26,24 +28,42 @@ class Watch:
 
     paths: EpochPaths
     looked: dict[str, int] = field(default_factory=dict)
+    _times: dict[str, float] = field(default_factory=dict)
 
-    def look(self, versions: Mapping[str, int]) -> None:
+    def look(self, versions: Mapping[str, int], most: Mapping[str, int] | None = None) -> None:
         """Look at new commits. Without any it costs one look per place, at a file that is not there.
 
         Args:
             versions: Delta versions of the last commit of the ledger, by place: all commits up to them were looked at.
+            most: place -> Delta version up to which commits matter; the others matter as far as there are any.
 
         Raises:
             ForeignCommitError: one of them is not Kappa's.
         """
         for place, version in versions.items():
-            since = self.looked.get(place, version)
+            since, started = self.looked.get(place, version), uptime()
+            if most is not None and since >= most.get(place, since + 1):
+                continue
             commits = list(delta.commits_after(f"{self.paths.root}/{place}", since))
             bad = delta.foreign(commits)
             if bad:
                 raise refusal(self.paths, {place: bad})
-            if commits:
-                self.looked[place] = commits[-1].version
+            self.looked[place] = commits[-1].version if commits else since
+            self._times[place] = started
+
+    def pass_over(self, place: str, version: int) -> None:
+        """An own commit made a version on the condition that the one before was the last: it needs no look."""
+        if self.looked.get(place) == version - 1:
+            self.looked[place] = version
+
+    def newest(self, place: str) -> int | None:
+        """The Delta version that a look at a place met last; None where that is long ago, or the place was written."""
+        is_fresh = uptime() - self._times.get(place, -math.inf) <= NEXT_ENTRY_SECONDS
+        return self.looked[place] if is_fresh else None
+
+    def expire(self, place: str) -> None:
+        """A place is about to be written: what a look met there is no longer the newest."""
+        self._times.pop(place, None)
 
 
 def refusal(paths: EpochPaths, foreign: Mapping[str, list[Commit]]) -> ForeignCommitError:

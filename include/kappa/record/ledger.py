@@ -64,23 +64,28 @@ class Ledger:
         """All rows that are not rolled up, oldest first, read anew."""
         return [_from_record(record) for record in _log(self.path).refresh()]
 
-    def state(self) -> LedgerState:
-        """The state that the rows give now; only new rows are read."""
+    def state(self, *, look: bool = True) -> LedgerState:
+        """The state that the rows give now; only new rows are read.
+
+        Args:
+            look: whether to look for rows of others. The writer of an epoch looks once before it decides what comes
+                next; after that its own rows are all there are, or its next one is refused.
+        """
         with self._lock:
-            records = self._log.refresh()
+            records = self._log.refresh(look=look)
             if self._log.is_anew:
                 self._builder = StateBuilder()
             for record in records:
                 self._builder.add(_from_record(record))
             return self._builder.state()
 
-    def begun(self) -> BegunState:
+    def begun(self, *, look: bool = True) -> BegunState:
         """The same of an epoch that was seeded.
 
         Raises:
             LedgerError: it has no commit.
         """
-        return begun(self.state())
+        return begun(self.state(look=look))
 
     def last_commit(self) -> LedgerRow | None:
         """The last commit, without reading the whole ledger."""
@@ -148,7 +153,11 @@ class Ledger:
             LedgerError: the ledger is gone.
         """
         with self._lock:
-            self.check_claim(row.writer)
+            self.check_claim(row.writer, look=False)  # another's claim takes the number of the row
+            try:
+                return self._write(row)
+            except ConflictError:
+                self.check_claim(row.writer)
             try:
                 return self._write(row)
             except ConflictError:
@@ -227,13 +236,17 @@ class Ledger:
     def _history(self) -> str:
         return f"{self.path}_history"
 
-    def check_claim(self, writer: str) -> None:
+    def check_claim(self, writer: str, *, look: bool = True) -> None:
         """Raise unless the writer has the epoch.
+
+        Args:
+            writer: the driver.
+            look: as for :meth:`state`.
 
         Raises:
             StaleWriterError: another driver claimed the epoch.
         """
-        claim = self.state().claim
+        claim = self.state(look=look).claim
         if claim is None or claim.writer != writer:
             holder = claim.writer if claim else "nobody"
             raise StaleWriterError(

@@ -66,8 +66,9 @@ def unmerged(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerR
     last_entry: Mapping[str, Any] | None = committed.detail.get(MERGED, {}).get(table.name)
     last = effects or committed
     path, version = run.paths.table(table.name), committed.delta_versions[f"tables/{table.name}"]
-    # Mostly nothing was merged since.
-    version, merged = tables.merged(path) if may_have_moved(path, version) else (version, None)
+    newest = run.watch.newest(f"tables/{table.name}")
+    has_moved = may_have_moved(path, version) if newest is None else newest > version
+    version, merged = tables.merged(path) if has_moved else (version, None)  # mostly nothing was merged since
     least = committed.seq if last_entry is None else last_entry["seq"]
     at = Contents(
         path=path,
@@ -130,6 +131,7 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     """
     run.ledger.check_claim(run.writer)
     run.look_at_commits()  # a merge rewrites rows: after it, foreign ones cannot be told apart
+    run.watch.expire(f"tables/{table.name}")
     at = pending.contents
     own = _own_changes(run, table, at)
     if own is not None and (rows := _rows_after(run, table, own)) is not None:
@@ -148,7 +150,7 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
 
 def _rows_after(run: EpochRun, table: Table, changes: pa.Table) -> pa.Table | None:
     """The table's rows after the slice at hand, which changed these; None where the driver has none before it."""
-    committed = run.ledger.begun().committed
+    committed = run.ledger.begun(look=False).committed
     return run.state(table).after(contents.contents_of(run.paths, committed, table.name), changes)
 
 
@@ -157,7 +159,7 @@ def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
 
     Changes of an abandoned attempt do not belong to the commit that is merged between slices.
     """
-    if at.seq <= run.ledger.begun().committed.seq:
+    if at.seq <= run.ledger.begun(look=False).committed.seq:
         return None
     return run.scratch.written.get(f"changes/{table.name}")
 

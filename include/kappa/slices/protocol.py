@@ -83,7 +83,7 @@ def run_slice(
         DataLossError: records of the ranges are no longer in the log.
     """
     run.look_at_commits()
-    state = run.ledger.begun()
+    state = run.ledger.begun(look=False)
     plan = state.open_plan or plan_slice(
         run,
         state,
@@ -98,7 +98,7 @@ def run_slice(
     )
     if tuple(plan.ranges) != tuple(ranges):
         raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
-    return finish_slice(run, plan, raw=raw)
+    return _finish(run, plan, raw)
 
 
 def plan_slice(
@@ -157,7 +157,11 @@ def plan_slice(
 def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None) -> LedgerRow:
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
     run.look_at_commits()
-    state, lines = run.ledger.begun(), Lines(run.engines.begin)
+    return _finish(run, plan, raw)
+
+
+def _finish(run: EpochRun, plan: LedgerRow, raw: DataFrame | None) -> LedgerRow:
+    state, lines = run.ledger.begun(look=False), Lines(run.engines.begin)
     effects = state.open_effects
     if effects is None:
         with lines.line("effects", plan.seq):
@@ -183,7 +187,7 @@ def roots_detail(roots: Offsets | None) -> dict[str, Any]:
 
 def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     """Line 4: bring the changes of this slice and of those before it into the tables for which that is due."""
-    committed = run.ledger.begun().committed
+    committed = run.ledger.begun(look=False).committed
     for table in run.topology.tables:
         pending = unmerged(run, table, committed, effects)
         if is_due(run, pending, clock.now(), committed.at):
@@ -201,13 +205,14 @@ def commit_slice(
         seconds: how long the lines before took, for the row; that of this line, up to the row, is added.
     """
     started = time.monotonic()
-    committed = run.ledger.begun().committed
-    run.look_at_commits()  # the row vouches for every commit up to the versions that it names
+    state = run.ledger.begun(look=False)
+    committed = state.committed
+    run.look_at_commits(effects.delta_versions)  # the row vouches for every commit up to the versions that it names
     # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have merged meanwhile.
     pending = {table.name: unmerged(run, table, committed, effects) for table in run.topology.tables}
     entries = {name: changes.entry for name, changes in pending.items() if changes.rows}
     versions = {f"tables/{name}": changes.contents.version for name, changes in pending.items()}
-    files = make_durable(run.paths, run.ledger.state().recorded, versions)
+    files = make_durable(run.paths, state.recorded, versions)
     names = ("roots", "frontiers", "releases", "set_aside", "floors")
     carried = {name: plan.detail[name] for name in names if name in plan.detail}
     row = run.ledger.append(

@@ -102,10 +102,12 @@ class Scratch:
 
     Attributes:
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
+        versions: Delta versions that the slice at hand made, by place.
         states: the tables before the next slice, as far as they are in memory.
     """
 
     written: dict[str, pa.Table] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
     states: dict[str, TableState] = field(default_factory=dict)
 
 
@@ -157,15 +159,18 @@ class EpochRun:
         """Looks at commits that another program made in the epoch's Delta tables."""
         return Watch(paths=self.paths)
 
-    def look_at_commits(self) -> None:
+    def look_at_commits(self, most: Mapping[str, int] | None = None) -> None:
         """Raise where another program wrote into the epoch's Delta tables since the last look.
+
+        Args:
+            most: as for :meth:`~kappa.record.foreign_writes.Watch.look`.
 
         Raises:
             ForeignCommitError: it did.
         """
-        committed = self.ledger.state().committed
+        committed = self.ledger.state(look=False).committed
         if committed is not None:
-            self.watch.look(committed.delta_versions)
+            self.watch.look(committed.delta_versions, most)
 
     def archive(self, topic: str) -> Archive:
         """The archive of a source's topic."""

@@ -34,6 +34,9 @@ from kappa.slices.places import check_topics, make_durable, place_of
 from kappa.slices.run import MASK, EpochRun
 from kappa.slices.step import call_step
 
+#: The place of dead letters among those of the effects.
+DEAD_LETTERS = "dead_letters"
+
 
 def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFrame | None) -> LedgerRow:
     """Line 2: call the step and write its rows, each table's in one commit; then the ``effects`` row.
@@ -87,16 +90,16 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: BegunState, raw: DataFr
         reading.count_aside()
         rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not shared_frames)
         check_rows(run.topology, effects, frames, rows, promises(run, committed))
-        tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
-        crash_point("effects.dead_letters", plan.seq)
-        run.scratch.written = write_frames(run, plan, frames, rows)
+        run.scratch.versions = {}
+        run.scratch.written = write_frames(run, plan, frames, rows, reading.dead_letters())
         counts = reading.counts()
     check_topics(run.engines.broker, run.topic_ids)
     _check_counts(run, plan, state, counts)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
+    own = run.scratch.versions
     versions = {
-        name: tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
-        for name in [*names, "dead_letters"]
+        name: own.get(name) or tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
+        for name in [*names, DEAD_LETTERS]
     }
     files = make_durable(run.paths, state.recorded, versions)
     row = run.ledger.append(
@@ -215,25 +218,40 @@ def rows_in_memory(
 
 
 def write_frames(
-    run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame], rows: Mapping[str, pa.Table] | None
+    run: EpochRun,
+    plan: LedgerRow,
+    frames: Mapping[str, DataFrame],
+    rows: Mapping[str, pa.Table] | None,
+    dead_letters: pa.Table | None = None,
 ) -> dict[str, pa.Table]:
     """Write every effect once: from the driver's memory, or by Spark where they are too large for it.
+
+    Args:
+        run: the epoch.
+        plan: the slice.
+        frames: the effects.
+        rows: their rows; None where they are too large for the driver's memory.
+        dead_letters: those of the slice; None where it has no place for them.
 
     Returns:
         The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
     """
-    if rows is not None:
-        return _write_rows(run, plan, rows)
-    for name, frame in frames.items():
-        _write_frame(run, plan, name, frame)
-    return {}
+    letters = {} if dead_letters is None else {DEAD_LETTERS: dead_letters}
+    effects = {place_of(run.topology, name): with_seq(one, plan.seq) for name, one in (rows or {}).items()}
+    new_rows = _write_rows(run, plan, {**letters, **effects})
+    if rows is None:
+        for name, frame in frames.items():
+            _write_frame(run, plan, name, frame)
+    return {place: new_rows[place] for place in effects if place in new_rows}
 
 
-def _write_rows(run: EpochRun, plan: LedgerRow, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Write all effects at once: each is encoded by one thread, and is a commit of a table of its own."""
+def _write_rows(run: EpochRun, plan: LedgerRow, rows_by_place: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Write what goes to several places at once: each is encoded by one thread, and is a commit of a table of its own.
+
+    Returns:
+        The rows that are there by this call.
+    """
     seq, digest = plan.seq, plan_hash(plan)
-    places = {name: place_of(run.topology, name) for name in effects}
-    rows_by_place = {places[name]: with_seq(rows, seq) for name, rows in effects.items()}
     new_rows = {}
     with ThreadPoolExecutor(max(1, len(rows_by_place)), "writing") as threads:
         writes = {
@@ -242,10 +260,19 @@ def _write_rows(run: EpochRun, plan: LedgerRow, effects: Mapping[str, pa.Table])
         }
         for place, write in writes.items():
             # Rows that an earlier attempt wrote are read back instead: they count, not these.
-            if write.result():
+            if _note(run, place, write.result()):
                 new_rows[place] = rows_by_place[place]
             crash_point(f"effects.{place.partition('/')[0]}", seq)
     return new_rows
+
+
+def _note(run: EpochRun, place: str, version: int | None) -> bool:
+    """Keep in mind which version the rows of a place made; whether they made one."""
+    if version is None:
+        return False
+    run.scratch.versions[place] = version
+    run.watch.pass_over(place, version)
+    return True
 
 
 def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) -> None:

@@ -28,11 +28,19 @@ print(driver.pid)
 _OF_AIRFLOW = re.compile(r"_*AIRFLOW", re.IGNORECASE)
 
 
-def launch(config: Config, topology: str, epoch: int, code: str) -> int:
+def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int) -> int:
     """Start the driver of an epoch with the code that the epoch recorded, on this host, in a session of its own.
 
     It has the environment of the caller without the variables of Airflow. Not idempotent by itself: the driver's claim
     decides when two are started.
+
+    Args:
+        config: the settings.
+        topology: its name.
+        epoch: the epoch.
+        code: content hash of its code.
+        last_claim: number of the claim that was the last in its ledger when the launch was decided on, 0 for none: a
+            driver that comes up after another one's claim ends.
 
     Returns:
         The driver's process id.
@@ -47,16 +55,10 @@ def launch(config: Config, topology: str, epoch: int, code: str) -> int:
     for name in config.to_env().keys() - _settings_of(root):
         env.pop(name, None)
     env["PYTHONPATH"] = os.pathsep.join([str(root / "include"), *filter(None, [env.get("PYTHONPATH")])])
-    command = [
-        sys.executable,
-        str(root / "jobs" / "run_epoch.py"),
-        "--topology",
-        topology,
-        "--epoch",
-        str(epoch),
-        "--code",
-        code,
-    ]
+    job = root / "jobs" / "run_epoch.py"
+    command = [sys.executable, str(job), "--topology", topology, "--epoch", str(epoch), "--code", code]
+    if "--claim" in job.read_text():  # code of before has no such argument
+        command += ["--claim", str(last_claim)]
     file = log_file(config, topology, epoch)
     file.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.run(

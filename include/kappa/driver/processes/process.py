@@ -18,6 +18,7 @@ from kappa.errors import KappaError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
 from kappa.record.epochs import epochs_of
+from kappa.record.ledger import Ledger
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
@@ -119,9 +120,13 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
     status = _settled_status(config, topology, epoch)
     if status.is_running or config.launcher == "elsewhere":
         return status
+    last_claim = _last_claim(config, topology, epoch)
+    status = _settled_status(config, topology, epoch)  # again: the claim may be that of a driver that runs by now
+    if status.is_running:
+        return status
     record = epochs_of(config.lake).record(topology).epoch(epoch)
     # A driver left the mark of the code that it ran; an epoch that never ran has its plan's.
-    pid = launch(config, topology, epoch, record.code)
+    pid = launch(config, topology, epoch, record.code, last_claim)
     born = heartbeat.process_start(pid)
     deadline = time.monotonic() + LAUNCH_SECONDS
     while time.monotonic() < deadline:
@@ -139,6 +144,12 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
             )
         time.sleep(POLL_SECONDS)
     return driver_status(config, topology, epoch)
+
+
+def _last_claim(config: Config, topology: str, epoch: int) -> int:
+    """Number of the last claim in an epoch's ledger; 0 where there is none."""
+    claim = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state().claim
+    return 0 if claim is None else claim.n
 
 
 class Revival:

@@ -56,7 +56,7 @@ def final_after(run: EpochRun, of: LedgerRow, before: Mapping[str, Final]) -> di
         of: says what the slice read and how far event time has come.
         before: the same after the slice before it.
     """
-    floors = merged([run.ledger.state().floored, of.floors])
+    floors = merged([run.ledger.state(look=False).floored, of.floors])
     graces = {source.topic: source.grace_ms for source in run.topology.sources if source.grace_ms is not None}
 
     def frontier(sources: Sequence[str]) -> Frontier:
