@@ -11,7 +11,7 @@ import pytest
 from support.live_lake import NAME, fill, further_slices
 from support.restored_bucket import BLOCKS, Shell, keep_versions, shell_on
 from support.s3_options import config_on
-from support.s3_server import S3Server, objects
+from support.s3_server import S3Server, objects, s3_server
 
 from kappa.config import Config
 from kappa.names import EpochPaths
@@ -24,18 +24,34 @@ THIS = "tests/store/test_restored_bucket.py"
 @pytest.fixture
 def config(s3: S3Server, tmp_path: Path) -> Config:
     """A live epoch of five slices, in a bucket with versions."""
-    config = config_on(s3, tmp_path)
-    keep_versions(s3)
-    fill(config)
-    further_slices(config, 3)
-    assert problems(config) == ()
-    return config
+    return live_epoch(s3, tmp_path)
 
 
 @pytest.fixture
 def shell(s3: S3Server, tmp_path: Path, config: Config) -> Shell:
     """What a user has who follows the page."""
     return shell_on(s3, tmp_path, PREFIX="lake")
+
+
+def live_epoch(server: S3Server, folder: Path) -> Config:
+    config = config_on(server, folder)
+    keep_versions(server, folder)
+    fill(config)
+    further_slices(config, 3)
+    assert problems(config) == ()
+    return config
+
+
+def damage(server: S3Server, config: Config) -> str:
+    """Overwrite and delete objects of each kind; the name of one that was first overwritten and then deleted."""
+    store, file = objects(server), named(server, "changes/rewards/part-")[0]
+    obstore.put(store, file, b"no Parquet")
+    obstore.put(store, named(server, "/ledger/_delta_log/")[3], b"no entry of a log")
+    obstore.delete(store, named(server, "/_kappa/epochs/"))
+    obstore.delete(store, [file, *named(server, "changes/rewards/_delta_log/")])
+    obstore.delete(store, named(server, "/ledger/_delta_log/")[-2:])
+    assert problems(config) and Epochs(config.lake).record(NAME).live is None
+    return file
 
 
 def problems(config: Config) -> tuple[str, ...]:
@@ -76,22 +92,28 @@ def undo(shell: Shell, since: str, until: str, *, most: int = 1000) -> str:
     return printed
 
 
-def test_what_was_deleted_and_overwritten_is_put_back_by_the_page(s3: S3Server, config: Config, shell: Shell) -> None:
-    before, since = contents(s3), moment()
-    store, file = objects(s3), named(s3, "changes/rewards/part-")[0]
-    obstore.put(store, file, b"no Parquet")
-    obstore.put(store, named(s3, "/ledger/_delta_log/")[3], b"no entry of a log")
-    obstore.delete(store, named(s3, "/_kappa/epochs/"))
-    obstore.delete(store, [file, *named(s3, "changes/rewards/_delta_log/")])
-    obstore.delete(store, named(s3, "/ledger/_delta_log/")[-2:])
-    assert problems(config) and Epochs(config.lake).record(NAME).live is None
-    until = moment()
-
+def check_put_back(config: Config, shell: Shell, since: str, until: str, file: str) -> None:
+    """Hold that the page names and undoes the damage of an interval."""
     printed = undo(shell, since, until)
     assert f"overwritten {file}" in printed and f"deleted {file}" in printed
-    assert contents(s3) == before
     assert problems(config) == () and Epochs(config.lake).record(NAME).live == 1
     assert undo(shell, since, until) == "0 to undo\n"
+
+
+def test_what_was_deleted_and_overwritten_is_put_back_by_the_page(s3: S3Server, config: Config, shell: Shell) -> None:
+    before, since = contents(s3), moment()
+    file = damage(s3, config)
+    check_put_back(config, shell, since, moment(), file)
+    assert contents(s3) == before
+
+
+def test_versitygw_is_told_an_interval_of_all_times(tmp_path: Path) -> None:
+    with s3_server(tmp_path / "s3", kind="versitygw", versions=tmp_path / "versions") as server:
+        config = live_epoch(server, tmp_path)
+        before, file = contents(server), damage(server, config)
+        shell = shell_on(server, tmp_path, PREFIX="lake")
+        check_put_back(config, shell, "1970-01-01T00:00:00Z", "2100-01-01T00:00:00Z", file)
+        assert contents(server) == before
 
 
 def test_what_happened_at_another_time_stays_as_it_is(s3: S3Server, config: Config, shell: Shell) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import urllib.request
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,13 +26,6 @@ def _blocks() -> Mapping[str, list[str]]:
 
 
 BLOCKS = _blocks()
-
-
-def keep_versions(server: S3Server) -> None:
-    """Enable versioning of the bucket of a server that asks for no signature."""
-    body = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
-    address, kind = f"{server.endpoint}/{server.bucket}?versioning", {"Content-Type": "application/xml"}
-    urllib.request.urlopen(urllib.request.Request(address, body, kind, method="PUT"), timeout=30).close()
 
 
 @dataclass(kw_only=True)
@@ -91,3 +83,13 @@ def shell_on(server: S3Server, folder: Path, **environ: str) -> Shell:
     }
     path = f"{binaries}{os.pathsep}{os.environ['PATH']}"
     return Shell(folder=folder, environ={**os.environ, **login, "PATH": path, "BUCKET": server.bucket, **environ})
+
+
+def keep_versions(server: S3Server, folder: Path) -> None:
+    """Enable versioning of the bucket.
+
+    Args:
+        folder: as in :func:`shell_on`.
+    """
+    setting = f"--bucket {server.bucket} --versioning-configuration Status=Enabled"
+    shell_on(server, folder).run(f"aws s3api put-bucket-versioning {setting}")

@@ -101,7 +101,13 @@ def objects(server: S3Server, *, retries: int | None = None) -> S3Store:
 
 @contextlib.contextmanager
 def s3_server(
-    folder: Path, *, kind: Kind = "moto", bucket: str = "lake", port: int | None = None, secret_key: str = SECRET
+    folder: Path,
+    *,
+    kind: Kind = "moto",
+    bucket: str = "lake",
+    port: int | None = None,
+    secret_key: str = SECRET,
+    versions: Path | None = None,
 ) -> Iterator[S3Server]:
     """Within, an S3 server runs.
 
@@ -111,6 +117,7 @@ def s3_server(
         bucket: created at the start.
         port: where it listens; None for a free one.
         secret_key: its user's.
+        versions: where versitygw keeps old versions, of buckets that are to have them; moto keeps them in memory.
 
     Raises:
         ConfigError: the program cannot be installed; the message names what is missing.
@@ -119,7 +126,7 @@ def s3_server(
     port = free_port() if port is None else port
     access_key = "kappa"
     data = folder / "data" if kind == "versitygw" else None
-    with _running(_command(kind, port, data), folder / f"{kind}.log", access_key, secret_key) as process:
+    with _running(_command(kind, port, data, versions), folder / f"{kind}.log", access_key, secret_key) as process:
 
         def is_answering() -> bool:
             assert process.poll() is None, f"{kind} ended with code {process.returncode}"
@@ -147,12 +154,16 @@ def create_bucket(server: S3Server, bucket: str) -> None:
     assert status == http.client.OK, f"PUT /{bucket}: {status}"
 
 
-def _command(kind: Kind, port: int, data: Path | None) -> Sequence[str | Path]:
+def _command(kind: Kind, port: int, data: Path | None, versions: Path | None) -> Sequence[str | Path]:
     cache = Config.from_env({}).cache
     if data is None:
         return [ensure_python(cache, MOTO_LOCK), "-m", "moto.server", "-H", HOST, "-p", str(port)]
     data.mkdir(exist_ok=True)
-    return [ensure_versitygw(cache), "--port", f"{HOST}:{port}", "posix", data]
+    options: Sequence[str | Path] = []
+    if versions is not None:
+        versions.mkdir(exist_ok=True)
+        options = ["--versioning-dir", versions]
+    return [ensure_versitygw(cache), "--port", f"{HOST}:{port}", "posix", *options, data]
 
 
 @contextlib.contextmanager
