@@ -11,7 +11,7 @@ import pytest
 from kappa.config import Config
 from kappa.driver.driver import run_epoch
 from kappa.errors import ConfigError
-from kappa.spark.object_store import CLIENT_FILE, CLIENT_FILE_KEYS, LOG_STORE, check, settings
+from kappa.spark.object_store import CLIENT_FILE, CLIENT_FILE_KEYS, LOG_STORE, check, java_options, settings
 from kappa.spark.session import check_settings
 
 LAKE = "s3://lakes/orders"
@@ -124,6 +124,19 @@ def test_the_environment_stands_for_what_the_options_lack() -> None:
     assert s3a({}, environ) == s3a(options) != s3a({})
     assert s3a({"aws_region": "eu-north-1"}, environ)["endpoint.region"] == "eu-north-1"
     assert s3a({"aws_region": ""}, environ)["endpoint.region"] == "eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("options", "region", "expected"),
+    [
+        ("", "eu-west-1", "-Daws.region=eu-west-1"),
+        ("-Xmx1g", "eu-west-1", "-Xmx1g -Daws.region=eu-west-1"),
+        ("-Daws.region=eu-north-1", "eu-west-1", "-Daws.region=eu-north-1"),
+        ("-Xmx1g", "", "-Xmx1g"),
+    ],
+)
+def test_the_jvm_knows_the_region(options: str, region: str, expected: str) -> None:
+    assert java_options(options, settings(LAKE, {"aws_region": region}, {})) == expected
 
 
 @pytest.mark.parametrize(

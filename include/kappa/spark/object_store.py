@@ -40,6 +40,7 @@ _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
+_JAVA_REGION = "-Daws.region="
 #: How often Hadoop tries again: a store that refuses all requests is an error within a minute. By itself it asks a busy
 #: one twenty times, each time after twice the pause before, and is still waiting hours after the store is back.
 _RETRIES = {"attempts.maximum": "3", "retry.limit": "4", "retry.throttle.limit": "7"}
@@ -89,6 +90,16 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], 
         **{f"{_HADOOP}{name}": value for name, value in {**_RETRIES, **_address(lake, access), **keys}.items()},
         **({CLIENT_FILE: file} if has_keys else {}),
     }
+
+
+def java_options(options: str, conf: Mapping[str, str]) -> str:
+    """Options of a JVM, with the region of a session's store; one that they name stays.
+
+    The service that gives keys for a token is that of a region. AWS's SDK looks for it in the environment of a process,
+    and asks another service where that has none.
+    """
+    region = conf.get(f"{_HADOOP}endpoint.region", "")
+    return options if not region or _JAVA_REGION in options else f"{options} {_JAVA_REGION}{region}".strip()
 
 
 def check(conf: Mapping[str, str]) -> None:

@@ -121,6 +121,8 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     if is_remote(config.lake):
         jars = sorted([*jars, *ensure_s3(config.cache)])
     options = settings(config, jars)
+    if is_remote(config.lake):
+        options[JAVA_OPTIONS] = object_store.java_options(options.get(JAVA_OPTIONS, ""), options)
     if local_cores(config.spark_master) is not None:  # on a cluster the class path is another
         options[JAVA_OPTIONS] = class_data.reading(options.get(JAVA_OPTIONS, ""), config.cache, jars)
     start_jvm({**options, "spark.master": config.spark_master, "spark.app.name": app_name})
