@@ -201,7 +201,7 @@ class Config:
     def __post_init__(self) -> None:
         """Give the addresses the files that belong to them."""
         object.__setattr__(self, "bootstrap_servers", Servers(self.bootstrap_servers, self.kafka_client_file))
-        options.declare(self.lake, self.lake_client_file)
+        options.declare(self.lake, self.lake_client_file, cache=self.cache)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Config:

@@ -55,7 +55,7 @@ def test_a_file_that_only_owner_and_group_can_read_is_accepted(tmp_path: Path, m
         ("aws_acess_key_id", r"Did you mean aws_access_key_id\?"),
         ("AWS_REGION", r"Did you mean aws_region\?"),
         ("region", r"Did you mean aws_region\?"),
-        ("fs.s3a.secret", r"Known are: aws_access_key_id, .*aws_virtual_hosted_style_request\."),
+        ("fs.s3a.secret", r"Known are: aws_access_key_id, .*aws_profile, aws_ca_bundle\."),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path, name: str, hint: str) -> None:
