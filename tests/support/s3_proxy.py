@@ -475,7 +475,8 @@ class _Handler(BaseHTTPRequestHandler):
             _cut(self.connection)
             return
         code = _CODES.get(status, "Fault")
-        text = f"<Error><Code>{code}</Code><Message>A fault of the test</Message></Error>".encode()
+        message = "The provided token has expired." if code == "ExpiredToken" else "A fault of the test"
+        text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(text)))
