@@ -202,7 +202,8 @@ class Config:
     def __post_init__(self) -> None:
         """Give the addresses the files that belong to them."""
         object.__setattr__(self, "bootstrap_servers", Servers(self.bootstrap_servers, self.kafka_client_file))
-        options.declare(self.lake, self.lake_client_file, stale_after=timedelta(seconds=self.stale_seconds))
+        stale_after = timedelta(seconds=self.stale_seconds)
+        options.declare(self.lake, self.lake_client_file, cache=self.cache, stale_after=stale_after)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Config:

@@ -11,7 +11,12 @@ from kappa.errors import ConfigError
 
 
 def read_secret(path: str, setting: str, content: str) -> dict[str, str]:
-    """The settings in a file that only its owner, and a group that it names, may read.
+    """The settings in a file; the rest as :func:`secret_text`."""
+    return parsed(secret_text(path, setting, content))
+
+
+def secret_text(path: str, setting: str, content: str) -> str:
+    """The text of a file that only its owner, and a group that it names, may read.
 
     Args:
         path: the file.
@@ -38,7 +43,7 @@ def read_secret(path: str, setting: str, content: str) -> dict[str, str]:
             path=path,
             mode=mode,
         )
-    return parsed(text)
+    return text
 
 
 def parsed(text: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from support.s3_options import write_options
 from support.s3_server import S3Server, objects
 
 from kappa.kafka.broker import Broker
-from kappa.spark.object_store import CLIENT_FILE, CLIENT_FILE_KEYS
+from kappa.spark.object_store import FILE_KEYS, KEY_FILE
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -75,7 +75,7 @@ def test_keys_in_a_client_file_are_nowhere_else(machine: Rig, s3: S3Server, logi
     disk = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != login}
     assert any(name.endswith("/heartbeat.json") for name in lake) and any(name.endswith(".log") for name in disk)
     events = b"".join(text for name, text in disk.items() if name.startswith(str(tmp_path / "events")))
-    assert CLIENT_FILE_KEYS.encode() in events and f'"{CLIENT_FILE}":"{login}"'.encode() in events
+    assert FILE_KEYS.encode() in events and f'"{KEY_FILE}":"{login}"'.encode() in events
     for secret in (KEY.encode(), CANARY.encode()):
         assert [name for name, text in {**running, **lake, **disk}.items() if secret in text] == []
     assert login.stat().st_mode & 0o777 == 0o600

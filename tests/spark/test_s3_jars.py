@@ -13,10 +13,10 @@ from kappa.config import Config
 from kappa.errors import ConfigError
 from kappa.spark import s3_jars
 from kappa.spark.jars import Jar, ensure_spark, spark_home
-from kappa.spark.object_store import CLIENT_FILE_KEYS, LOG_STORE
+from kappa.spark.object_store import FILE_KEYS, LOG_STORE
 from kappa.spark.s3_jars import S3, ensure_s3
 
-CLASSES = [f"{name.replace('.', '/')}.class" for name in (CLIENT_FILE_KEYS, LOG_STORE)]
+CLASSES = [f"{name.replace('.', '/')}.class" for name in sorted((FILE_KEYS, LOG_STORE))]
 JAVA = """#!/bin/sh
 echo "$@" >> {calls}
 [ -e {broken} ] && echo "cannot find symbol" && exit 1

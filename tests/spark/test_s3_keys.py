@@ -1,18 +1,25 @@
-"""Spark has the keys that the client file of a lake on S3 has now, and its settings have none."""
+"""Spark has the keys of a lake on S3 that there are now, and its settings have none."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from conftest_spark import BRIEF
+from support.s3_logins import ROLE, Sessions, certificates, token_service
 from support.s3_options import write_options
+from support.s3_proxy import s3_proxy
 from support.s3_server import S3Server, s3_server
 from support.s3_spark import StatementError, spark_on
 
+from kappa import properties
 from kappa.store.outages import is_refusal
+from kappa_local.logins import write_private
 
 pytestmark = pytest.mark.spark
 
@@ -42,3 +49,60 @@ def test_a_session_lives_on_when_keys_are_replaced(tmp_path: Path) -> None:
             write_options(server, file)
             spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (2)")
             assert spark.sql(f"SELECT a FROM delta.`{lake}/t`") == [[2]]
+
+
+def test_a_session_reads_a_profile_again_and_trusts_a_private_authority(s3: S3Server, tmp_path: Path) -> None:
+    """moto checks no keys; the proxy in front of it does."""
+    certificate, authority = certificates(tmp_path)
+    sessions = Sessions(timedelta(hours=1))
+    profiles = tmp_path / "profiles"  # Spark shows no value with "credential" in it
+
+    def renew() -> None:
+        write_private(profiles, f"[orders]\n{properties.written(sessions.issue())}")
+
+    renew()
+    with s3_proxy(s3, certificate=certificate, permits=lambda key: key == sessions.newest) as proxy:
+        others = {"aws_access_key_id": "", "aws_secret_access_key": "", "aws_profile": "orders"}
+        file = write_options(proxy.server, tmp_path / "lake.properties", aws_ca_bundle=str(authority), **others)
+        lake, variables = f"{proxy.server.url}/lake", {"AWS_SHARED_CREDENTIALS_FILE": str(profiles)}
+        with spark_on(lake, {}, tmp_path / "spark", BRIEF, file=file, variables=variables) as spark:
+            spark.sql(f"CREATE TABLE delta.`{lake}/t` (a INT) USING delta")
+            shown = {name: value for name, value in spark.sql("SET") if name.startswith("spark.hadoop.fs.s3a.")}
+            assert {str(profiles), "orders"} <= set(shown.values()) and sessions.newest not in shown.values()
+            before = profiles.read_text()
+            profiles.write_text("")  # a tool is about to write it, the time says
+            os.utime(profiles, times=(now := time.time() + 3600, now))
+            spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)")
+            os.utime(profiles, times=(0, 0))
+            assert_refused(proxy.server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)"))
+            profiles.write_text(before)
+            sessions.issue()
+            assert_refused(proxy.server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)"))
+            renew()
+            spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (2)")
+            assert spark.sql(f"SELECT a FROM delta.`{lake}/t` ORDER BY a") == [[1], [2]]
+
+
+def test_a_session_has_a_role_for_longer_than_its_keys_are_valid(s3: S3Server, tmp_path: Path) -> None:
+    """By the token of a service account; the service has the certificate of a private authority."""
+    certificate, authority = certificates(tmp_path)
+    sessions, token = Sessions(timedelta(seconds=5)), tmp_path / "token"
+    token.write_text("the-token")
+    with (
+        s3_proxy(s3, certificate=certificate, permits=sessions.permits) as proxy,
+        token_service(sessions, token.read_text(), certificate) as service,
+    ):
+        variables = {"AWS_ENDPOINT_URL_STS": service, "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE}
+        no_keys = {"aws_access_key_id": "", "aws_secret_access_key": ""}
+        file = write_options(proxy.server, tmp_path / "lake.properties", aws_ca_bundle=str(authority), **no_keys)
+        lake = f"{proxy.server.url}/lake"
+        with spark_on(lake, {}, tmp_path / "spark", BRIEF, file=file, variables=variables) as spark:
+            spark.sql(f"CREATE TABLE delta.`{lake}/t` (a INT) USING delta")
+            end, count = time.monotonic() + 3 * sessions.lifetime.total_seconds(), 0
+            while time.monotonic() < end:
+                spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES ({count})")
+                count += 1
+            assert spark.sql(f"SELECT count(*) FROM delta.`{lake}/t`") == [[count]]
+            assert len(sessions.users) > 3 and proxy.refusals == []
+            token.write_text("another")
+            assert_refused(proxy.server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)"))

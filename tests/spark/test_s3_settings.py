@@ -11,8 +11,9 @@ import pytest
 from kappa.config import Config
 from kappa.driver.driver import run_epoch
 from kappa.errors import ConfigError
-from kappa.spark.object_store import CLIENT_FILE, CLIENT_FILE_KEYS, LOG_STORE, check, settings
+from kappa.spark.object_store import FILE_KEYS, KEY_FILE, KEY_PROFILE, LOG_STORE, check, java_options, settings
 from kappa.spark.session import check_settings
+from kappa.store.options import KeyFile
 
 LAKE = "s3://lakes/orders"
 KEYS = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "s3cr3t"}
@@ -62,26 +63,13 @@ def test_keys_are_of_the_provider_that_reads_them() -> None:
 
 
 @pytest.mark.parametrize("token", [{}, {"aws_session_token": "t0ken"}])
-def test_of_keys_in_a_file_the_settings_have_the_path_alone(token: dict[str, str]) -> None:
-    options = settings(LAKE, {**KEYS, **token}, {"AWS_ACCESS_KEY_ID": "other"}, "/etc/lake.properties")
-    assert options[CLIENT_FILE] == "/etc/lake.properties"
-    assert options[f"{HADOOP}aws.credentials.provider"] == CLIENT_FILE_KEYS
+@pytest.mark.parametrize("profile", ["", "orders"])
+def test_of_keys_in_a_file_the_settings_have_the_path_alone(token: dict[str, str], profile: str) -> None:
+    file = KeyFile(path="/etc/lake.properties", profile=profile)
+    options = settings(LAKE, {**KEYS, **token}, {"AWS_ACCESS_KEY_ID": "other"}, file)
+    assert (options[KEY_FILE], options[KEY_PROFILE]) == ("/etc/lake.properties", profile)
+    assert options[f"{HADOOP}aws.credentials.provider"] == FILE_KEYS
     assert not {"AKIA", "s3cr3t", "t0ken", "other"} & set(options.values())
-
-
-@pytest.mark.parametrize(
-    ("options", "environ"),
-    [
-        ({}, {}),
-        ({"aws_region": "eu-west-1"}, {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "s3cr3t"}),
-        ({"aws_access_key_id": "AKIA"}, {"AWS_SECRET_ACCESS_KEY": "s3cr3t"}),
-        (KEYS, {"AWS_SESSION_TOKEN": "t"}),
-    ],
-)
-def test_a_login_that_no_file_has_as_a_whole_is_as_without_a_file(
-    options: dict[str, str], environ: dict[str, str]
-) -> None:
-    assert settings(LAKE, options, environ, "/etc/lake.properties") == settings(LAKE, options, environ)
 
 
 def test_without_keys_a_role_is_looked_for_the_pods_before_the_hosts() -> None:
@@ -124,6 +112,19 @@ def test_the_environment_stands_for_what_the_options_lack() -> None:
     assert s3a({}, environ) == s3a(options) != s3a({})
     assert s3a({"aws_region": "eu-north-1"}, environ)["endpoint.region"] == "eu-north-1"
     assert s3a({"aws_region": ""}, environ)["endpoint.region"] == "eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("options", "region", "expected"),
+    [
+        ("", "eu-west-1", "-Daws.region=eu-west-1"),
+        ("-Xmx1g", "eu-west-1", "-Xmx1g -Daws.region=eu-west-1"),
+        ("-Daws.region=eu-north-1", "eu-west-1", "-Daws.region=eu-north-1"),
+        ("-Xmx1g", "", "-Xmx1g"),
+    ],
+)
+def test_the_jvm_knows_the_region(options: str, region: str, expected: str) -> None:
+    assert java_options(options, settings(LAKE, {"aws_region": region}, {})) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from support.s3_proxy import Proxy
 from support.s3_server import S3Server, s3_server
 
 from kappa.config import Config
-from kappa.delta.access import create_table, is_table, open_table
+from kappa.delta.access import create_table, is_table, open_table, storage_options
 from kappa.errors import ConfigError, LakeRefusedError
 from kappa.store import options
 from kappa.store.options import SETTING
@@ -55,7 +55,7 @@ def test_a_file_that_only_owner_and_group_can_read_is_accepted(tmp_path: Path, m
         ("aws_acess_key_id", r"Did you mean aws_access_key_id\?"),
         ("AWS_REGION", r"Did you mean aws_region\?"),
         ("region", r"Did you mean aws_region\?"),
-        ("fs.s3a.secret", r"Known are: aws_access_key_id, .*aws_virtual_hosted_style_request\."),
+        ("fs.s3a.secret", r"Known are: aws_access_key_id, .*aws_profile, aws_ca_bundle\."),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path, name: str, hint: str) -> None:
@@ -206,6 +206,35 @@ def test_the_file_goes_over_the_environment(s3_lake: str, monkeypatch: pytest.Mo
     assert store_of(path).get(path) == b"one"
     create_table(f"{s3_lake}/t", pa.schema({"a": pa.int64()}))
     assert open_table(f"{s3_lake}/t").version() == 0
+
+
+@pytest.mark.parametrize(
+    ("others", "variables", "address"),
+    [
+        ({}, {}, "https://s3.us-east-1.amazonaws.com"),
+        ({"aws_region": "eu-west-1"}, {}, "https://s3.eu-west-1.amazonaws.com"),
+        ({"aws_virtual_hosted_style_request": "true"}, {}, "https://b.s3.us-east-1.amazonaws.com"),
+        ({}, {"AWS_DEFAULT_REGION": "eu-west-1"}, "https://s3.eu-west-1.amazonaws.com"),
+        ({}, {"AWS_ENDPOINT": "https://store.example"}, None),
+        ({}, {"AWS_ENDPOINT_URL": "https://store.example"}, None),
+        ({"aws_endpoint_url": "https://store.example"}, {}, "https://store.example"),
+    ],
+)
+def test_deltalake_has_the_address_of_aws_where_there_is_no_other(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    others: dict[str, str],
+    variables: dict[str, str],
+    address: str | None,
+) -> None:
+    """Without one it would look for a login, and for the region, in other places than obstore."""
+    for name in (*options.NAMES.values(), "AWS_DEFAULT_REGION", "AWS_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with lake_on(SERVER, tmp_path) as lake:
+        write_options(SERVER, tmp_path / "lake.properties", **{"aws_endpoint_url": "", "aws_region": "", **others})
+        assert (storage_options(lake) or {}).get("aws_endpoint_url") == address
 
 
 # A file that changes

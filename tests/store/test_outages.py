@@ -324,6 +324,16 @@ def test_words_of_an_outage_are_recognised(text: str) -> None:
         "Server returned non-2xx status code: 401 Unauthorized: ",
         "Generic S3 error: Error performing GET http://h in 1ms - Server returned non-2xx status code: 400 Bad "
         "Request: <Error><Code>ExpiredToken</Code></Error>",
+        "Generic S3 error: Error performing HEAD http://h in 1ms - Server returned non-2xx status code: 400 Bad "
+        "Request: ",
+        "Generic S3 error\n \x1b[31m\u21b3\x1b[0m Error performing HEAD http://h in 1ms - Server returned non-2xx "
+        "status code\n  \x1b[31m\u21b3\x1b[0m 400 Bad Request\n",
+        "Generic S3 error: Error performing POST REDACTED in 1ms - Server returned non-2xx status code: 400 Bad "
+        "Request: <ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>",
+        f"{S3A}.AWSBadRequestException: getFileStatus on s3a://b/k: {SDK}.services.s3.model.S3Exception: null "
+        "(Service: S3, Status Code: 400, Request ID: 503)",
+        f"{S3A}.AWSBadRequestException: PUT 0-byte object on k: {SDK}.services.s3.model.S3Exception: The provided "
+        "token has expired. (Service: S3, Status Code: 400, Request ID: 503)",
         "Generic S3 error: Error performing GET https://h in 1ms - Received redirect without LOCATION, this normally "
         "indicates an incorrectly configured region",
         f"java.nio.file.AccessDeniedException: s3a://b/k: getFileStatus on s3a://b/k: {SDK}.services.s3.model."

@@ -16,16 +16,19 @@ import contextlib
 import http.client
 import re
 import socket
+import ssl
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
+from pathlib import Path
 from typing import IO, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -35,7 +38,13 @@ from support.s3_server import S3Server
 #: The answer of a server that closes the connection instead.
 CUT = None
 #: What S3 calls the statuses that it gives.
-_CODES = {409: "ConditionalRequestConflict", 412: "PreconditionFailed", 500: "InternalError", 503: "SlowDown"}
+_CODES = {
+    400: "ExpiredToken",
+    409: "ConditionalRequestConflict",
+    412: "PreconditionFailed",
+    500: "InternalError",
+    503: "SlowDown",
+}
 _PIECE = 1 << 16
 _IN_MEMORY = 8 << 20
 #: How long a test waits for a request, and a held request for its release.
@@ -47,6 +56,7 @@ _LISTINGS = {"list-type", "delimiter", "prefix", "marker", "versions", "uploads"
 #: Headers that are not the answer's: the proxy keeps a client's connection though the server closes its own.
 _OF_ONE_CONNECTION = {"connection", "keep-alive"}
 _BODILESS = {204, 304}
+_ACCESS_KEY = re.compile(r"Credential=([^/]+)/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,12 +167,18 @@ class Proxy:
         server: the server as clients reach it through the proxy.
         delay_ms: how long each request waits before it goes on.
         requests: all requests that arrived, oldest first.
+        refusals: those among them whose key was not permitted.
+        permits: whether a request may use an access key.
         defects: errors of the proxy itself.
     """
 
-    def __init__(self, upstream: S3Server) -> None:
+    def __init__(
+        self, upstream: S3Server, *, certificate: Path | None = None, permits: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self.delay_ms = 0.0
         self.requests: list[Request] = []
+        self.refusals: list[Request] = []
+        self.permits = permits
         self.defects: list[BaseException] = []
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
@@ -171,7 +187,10 @@ class Proxy:
         address = urlsplit(upstream.endpoint)
         self._upstream = (address.hostname or HOST, address.port or 80)
         self._listener = _Listener(self)
-        self.server = replace(upstream, endpoint=f"http://{HOST}:{self._listener.server_port}")
+        scheme = "http" if certificate is None else "https"
+        if certificate is not None:
+            self._listener.socket = encrypted(self._listener.socket, certificate)
+        self.server = replace(upstream, endpoint=f"{scheme}://{HOST}:{self._listener.server_port}")
         threading.Thread(target=self._listener.serve_forever, args=(0.05,), name="s3-proxy", daemon=True).start()
 
     def counts(self, since: int = 0) -> Counter[str]:
@@ -275,10 +294,25 @@ class Proxy:
             (self._connections.add if is_open else self._connections.discard)(connection)
 
 
+def encrypted(listener: socket.socket, certificate: Path) -> socket.socket:
+    """A listening socket whose connections are TLS; a client's handshake is in the thread that serves it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context.wrap_socket(listener, server_side=True, do_handshake_on_connect=False)
+
+
 @contextlib.contextmanager
-def s3_proxy(upstream: S3Server) -> Iterator[Proxy]:
-    """Within, a proxy listens in front of a server."""
-    proxy = Proxy(upstream)
+def s3_proxy(
+    upstream: S3Server, *, certificate: Path | None = None, permits: Callable[[str], bool] = lambda _: True
+) -> Iterator[Proxy]:
+    """Within, a proxy listens in front of a server.
+
+    Args:
+        upstream: the server.
+        certificate: a file with the proxy's certificate and its key, for TLS.
+        permits: whether a request may use an access key; it is refused otherwise, as S3 refuses an expired one.
+    """
+    proxy = Proxy(upstream, certificate=certificate, permits=permits)
     try:
         yield proxy
     finally:
@@ -354,7 +388,13 @@ class _Handler(BaseHTTPRequestHandler):
             for piece in self._body():
                 body.write(piece)
             body.seek(0)
-            fault = self.proxy.arrive(request_of(self.command, target))
+            request = request_of(self.command, target)
+            fault = self.proxy.arrive(request)
+            key = _ACCESS_KEY.search(self.headers.get("Authorization", ""))
+            if not self.proxy.permits(key[1] if key else ""):
+                self.proxy.refusals.append(request)
+                self._give(HTTPStatus.BAD_REQUEST)
+                return
             if fault is not None and fault.treatment is Treatment.REFUSE:
                 self._give(fault.status)
                 return
@@ -435,7 +475,8 @@ class _Handler(BaseHTTPRequestHandler):
             _cut(self.connection)
             return
         code = _CODES.get(status, "Fault")
-        text = f"<Error><Code>{code}</Code><Message>A fault of the test</Message></Error>".encode()
+        message = "The provided token has expired." if code == "ExpiredToken" else "A fault of the test"
+        text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(text)))

@@ -75,7 +75,7 @@ class S3Server:
             "aws_access_key_id": self.access_key,
             "aws_secret_access_key": self.secret_key,
             "aws_region": REGION,
-            "aws_allow_http": "true",
+            **({} if self.endpoint.startswith("https") else {"aws_allow_http": "true"}),
         }
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from kappa.config import Config
@@ -73,7 +74,13 @@ class SparkProcess:
 
 @contextlib.contextmanager
 def spark_on(
-    lake: str, options: Mapping[str, str], folder: Path, conf: Mapping[str, str], *, file: Path | None = None
+    lake: str,
+    options: Mapping[str, str],
+    folder: Path,
+    conf: Mapping[str, str],
+    *,
+    file: Path | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[SparkProcess]:
     """Within, Spark runs.
 
@@ -83,14 +90,15 @@ def spark_on(
         folder: home of the process, and its log.
         conf: further settings of Spark.
         file: the client file that has the options; None for none.
+        variables: others of the environment.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SSL_"))}
     if file is None:
         environ |= {name.upper(): value for name, value in options.items()}
     else:
         environ["KAPPA_LAKE_CLIENT_FILE"] = str(file)
-    environ |= {"KAPPA_HOME": str(folder), "KAPPA_LAKE": lake, "KAPPA_SPARK_MASTER": "local[1]"}
+    environ |= {"KAPPA_HOME": str(folder), "KAPPA_LAKE": lake, "KAPPA_SPARK_MASTER": "local[1]", **variables}
     path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     with (folder / "spark.log").open("w") as log:
         process = subprocess.Popen(

@@ -13,23 +13,23 @@ from urllib.parse import urlsplit
 
 from kappa.errors import ConfigError
 from kappa.store.address import is_remote
-from kappa.store.options import NAMES, check_access, is_true
+from kappa.store.options import NAMES, KeyFile, check_access, is_true
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: The class in ``S3ConditionalLogStore.java``.
 LOG_STORE = "dev.kappa.S3ConditionalLogStore"
-#: The class in ``S3ClientFileCredentials.java``, and the setting with which file it reads.
-CLIENT_FILE_KEYS = "dev.kappa.S3ClientFileCredentials"
-CLIENT_FILE = "spark.hadoop.fs.s3a.kappa.client.file"
+#: The class in ``S3FileCredentials.java``, and the settings with which file and which profile in it it reads.
+FILE_KEYS = "dev.kappa.S3FileCredentials"
+KEY_FILE = "spark.hadoop.fs.s3a.kappa.keys.file"
+KEY_PROFILE = "spark.hadoop.fs.s3a.kappa.keys.profile"
 _FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _HADOOP = "spark.hadoop.fs.s3a."
 #: That of lakes, and that of Hadoop's own addresses: no table is less safe by the one than by the other.
 _SCHEMES = ("s3", "s3a")
 #: Option -> its other name.
 _ALIASES = {"aws_endpoint_url": "aws_endpoint", "aws_region": "aws_default_region"}
-_LOGIN = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 #: That of a store with an address of its own, as ``object_store`` has it.
 _REGION = "us-east-1"
 #: Hadoop's own, with the token of a service account, by which pods of Kubernetes log in, before the host's role.
@@ -40,6 +40,7 @@ _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
+_JAVA_REGION = "-Daws.region="
 #: How often Hadoop tries again: a store that refuses all requests is an error within a minute. By itself it asks a busy
 #: one twenty times, each time after twice the pause before, and is still waiting hours after the store is back.
 _RETRIES = {"attempts.maximum": "3", "retry.limit": "4", "retry.throttle.limit": "7"}
@@ -53,7 +54,9 @@ _CARELESS = {
 _CREATION = re.compile(rf"{re.escape(_HADOOP)}(?:bucket\..+\.)?({'|'.join(map(re.escape, _CARELESS))})")
 
 
-def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], file: str = "") -> dict[str, str]:
+def settings(
+    lake: str, options: Mapping[str, str], environ: Mapping[str, str], key_file: KeyFile | None = None
+) -> dict[str, str]:
     """Settings of a session whose lake is on S3; none for another lake.
 
     Of keys that a file has they name the file alone, and each process of Spark reads it on its own host.
@@ -63,7 +66,7 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], 
         options: keys, region and address of the store. Other options are deltalake's own.
         environ: variables of the environment; ``AWS_REGION`` stands for an ``aws_region`` that the options lack, and so
             do the others, as for deltalake.
-        file: path of the file that the options are from; empty for none.
+        key_file: the file that the keys are from; None where they are not from one.
 
     Raises:
         ConfigError: a half of a key is missing, or the address is one that deltalake refuses.
@@ -79,16 +82,25 @@ def settings(lake: str, options: Mapping[str, str], environ: Mapping[str, str], 
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     access = {**_access(variables), **_access(options)}
     check_access(access)
-    has_keys = bool(file) and _is_login(options, access)
-    keys = {"aws.credentials.provider": CLIENT_FILE_KEYS} if has_keys else _credentials(access)
+    keys = _credentials(access) if key_file is None else {"aws.credentials.provider": FILE_KEYS}
     return {
         # Made anew after each commit by a file that is copied and deleted: a dozen requests, half of them dear ones.
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
         **{f"spark.hadoop.fs.{scheme}.impl": _FILE_SYSTEM for scheme in _SCHEMES},
         **{_log_store(scheme): LOG_STORE for scheme in _SCHEMES},
         **{f"{_HADOOP}{name}": value for name, value in {**_RETRIES, **_address(lake, access), **keys}.items()},
-        **({CLIENT_FILE: file} if has_keys else {}),
+        **({} if key_file is None else {KEY_FILE: key_file.path, KEY_PROFILE: key_file.profile}),
     }
+
+
+def java_options(options: str, conf: Mapping[str, str]) -> str:
+    """Options of a JVM, with the region of a session's store; one that they name stays.
+
+    The service that gives keys for a token is that of a region. AWS's SDK looks for it in the environment of a process,
+    and asks another service where that has none.
+    """
+    region = conf.get(f"{_HADOOP}endpoint.region", "")
+    return options if not region or _JAVA_REGION in options else f"{options} {_JAVA_REGION}{region}".strip()
 
 
 def check(conf: Mapping[str, str]) -> None:
@@ -159,11 +171,6 @@ def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
         "path.style.access": str(not is_virtual).lower(),
         "connection.ssl.enabled": str(parts.scheme == "https").lower(),
     }
-
-
-def _is_login(options: Mapping[str, str], access: Mapping[str, str]) -> bool:
-    """Whether options have keys, and the environment has nothing that these lack: a token would be that of others."""
-    return "aws_access_key_id" in access and all(access.get(name, "") == options.get(name, "") for name in _LOGIN)
 
 
 def _credentials(access: Mapping[str, str]) -> dict[str, str]:

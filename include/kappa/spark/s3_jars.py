@@ -37,9 +37,7 @@ S3 = (
 )
 
 _COMPILER = Jar(org="org.eclipse.jdt", name="ecj", revision="3.46.100")
-_SOURCES = tuple(
-    Path(__file__).with_name(f"{name}.java") for name in ("S3ClientFileCredentials", "S3ConditionalLogStore")
-)
+_SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("S3FileCredentials", "S3ConditionalLogStore"))
 #: The oldest Java that Spark runs on, whichever compiles.
 _OPTIONS = ("-source", "17", "-target", "17", "-proc:none", "-nowarn")
 _OWN_JAR = "kappa-s3.jar"

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.spark import class_data, object_store, unix_sockets
+from kappa.spark import class_data, object_store, trust_store, unix_sockets
 from kappa.spark.gateway import start_jvm
 from kappa.spark.jars import ensure_spark, java_home
 from kappa.spark.s3_jars import ensure_s3
 from kappa.spark.shipping import shipped
 from kappa.store.address import is_remote
-from kappa.store.options import options_of
+from kappa.store.options import bundle_of, key_file, options_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,6 +123,10 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     if is_remote(config.lake):
         jars = sorted([*jars, *ensure_s3(config.cache)])
     options = settings(config, jars)
+    if is_remote(config.lake):
+        options[JAVA_OPTIONS] = object_store.java_options(options.get(JAVA_OPTIONS, ""), options)
+    if bundle := bundle_of(config.lake):
+        options[JAVA_OPTIONS] = trust_store.reading(options.get(JAVA_OPTIONS, ""), bundle, config.cache)
     if local_cores(config.spark_master) is not None:  # on a cluster the class path is another
         options[JAVA_OPTIONS] = class_data.reading(options.get(JAVA_OPTIONS, ""), config.cache, jars)
     start_jvm({**options, "spark.master": config.spark_master, "spark.app.name": app_name})
@@ -291,7 +295,7 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
         if cores <= FEW_CORES:
             memory = config.spark_conf.get("spark.driver.memory", options["spark.driver.memory"])
             options[JAVA_OPTIONS] = serial_collector(memory)
-    store = object_store.settings(config.lake, options_of(config.lake), os.environ, config.lake_client_file)
+    store = object_store.settings(config.lake, options_of(config.lake), os.environ, key_file(config.lake))
     return {**options, **store, **config.spark_conf}
 
 

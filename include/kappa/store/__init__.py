@@ -2,6 +2,8 @@
 
 ``address``   the lake's address, parsed once
 ``options``   what a process needs to reach an object store
+``profiles``  keys in a profile of AWS's tools
+``authorities``  certificate authorities that are not the system's
 ``retries``   how long a call waits for an answer
 ``store``     what both kinds offer
 ``stores``    the store of a path

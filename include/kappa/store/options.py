@@ -1,7 +1,8 @@
 """What a process needs to reach an object store: its address, keys and region, in the names of ``object_store``.
 
 deltalake and obstore are built on that library and take the same names. The file goes over the variables ``AWS_*`` of
-the environment: deltalake reads those by itself, for obstore see :func:`with_environment`.
+the environment: deltalake reads those by itself, for obstore see :func:`with_environment`. Profiles and authorities are
+not the libraries': :mod:`kappa.store.profiles`, :mod:`kappa.store.authorities`.
 
 Names: https://docs.rs/object_store/latest/object_store/aws/enum.AmazonS3ConfigKey.html
 """
@@ -13,10 +14,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from kappa import properties
 from kappa.errors import ConfigError
+from kappa.store import authorities, profiles
 from kappa.store.address import is_remote
 from kappa.store.retries import Retries
 
@@ -32,6 +35,9 @@ NAMES = {
     "aws_allow_http": "AWS_ALLOW_HTTP",
     "aws_virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 }
+#: The same for those that Kappa reads in the libraries' place.
+OWN_NAMES = {profiles.OPTION: profiles.VARIABLE, authorities.OPTION: authorities.VARIABLE}
+_LOGIN = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 #: Variables of ``object_store`` and ``deltalake`` for locks of their own.
 _OTHER_LOCKS = ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME", "AWS_COPY_IF_NOT_EXISTS")
@@ -44,25 +50,47 @@ _CALLS_UNTIL_STALE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeyFile:
+    """A file that has the keys of a lake, and new ones when it is replaced.
+
+    Attributes:
+        path: the file.
+        profile: the section in a file of profiles; empty in a client file.
+    """
+
+    path: str
+    profile: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Lake:
     """What a process has been told of a lake.
 
     Attributes:
-        file: the file with its options; empty for none.
+        file: its client file; empty for none.
         retries: how long its calls wait for an answer.
         stale_after: how long a heartbeat in it may stay as it is; None for no bound.
+        cache: a folder for caches.
     """
 
     file: str = ""
     retries: Retries = RETRIES
     stale_after: timedelta | None = None
+    cache: Path = Path("~/.cache/kappa")
 
 
 #: Address -> lake.
 _lakes: dict[str, _Lake] = {}
 
 
-def declare(lake: str, file: str, retries: Retries = RETRIES, *, stale_after: timedelta | None = None) -> None:
+def declare(
+    lake: str,
+    file: str,
+    retries: Retries = RETRIES,
+    *,
+    stale_after: timedelta | None = None,
+    cache: Path = _Lake.cache,
+) -> None:
     """Say which file has the options of a lake, empty for none, and how long its calls wait for an answer.
 
     Args:
@@ -70,27 +98,78 @@ def declare(lake: str, file: str, retries: Retries = RETRIES, *, stale_after: ti
         file: the file.
         retries: how long calls wait.
         stale_after: how long a heartbeat may stay as it is; calls for heartbeats take a part of that.
+        cache: a folder for caches.
     """
     if is_remote(lake):
-        _lakes[lake] = _Lake(file=file, retries=retries, stale_after=stale_after)
+        _lakes[lake] = _Lake(file=file, retries=retries, stale_after=stale_after, cache=cache)
 
 
 def options_of(path: str) -> dict[str, str]:
-    """The options for a path in a lake; empty for a local one, and where the environment alone says them.
+    """The options of the libraries for a path in a lake; none for a local one, and where the environment has them all.
 
-    The file is read with each call: a new one counts from the next request on.
+    The file and a profile are read with each call: a new one counts from the next request on. Clients that are made
+    afterwards trust the authorities that the options name.
 
     Raises:
-        ConfigError: the file is missing, has an unknown name, or other users may read it; or the environment and the
+        ConfigError: a file is missing, has an unknown name, or other users may read it; or the environment and the
             file together are such as :func:`check_access` refuses.
     """
     if not is_remote(path):
         return {}
     _check_environment(os.environ)
-    file = _declared(path).file
-    options = read(file) if file else {}
+    lake = _declared(path)
+    options = read(lake.file) if lake.file else {}
+    keys = _key_file(options, lake)
+    if keys is not None and keys.profile:
+        options |= profiles.keys_of(keys.profile, keys.path)
     check_access(with_environment(options))
-    return options
+    if bundle := _bundle(options):
+        authorities.trust(bundle, lake.cache.expanduser())
+    return {name: value for name, value in options.items() if name in NAMES}
+
+
+def key_file(path: str) -> KeyFile | None:
+    """The file that has the keys for a path in a lake; None where they are elsewhere.
+
+    Raises:
+        ConfigError: the client file is missing, has an unknown name, or other users may read it; or it has a profile
+            beside keys.
+    """
+    lake = _declared(path)
+    return _key_file(read(lake.file) if lake.file else {}, lake) if is_remote(path) else None
+
+
+def _key_file(options: Mapping[str, str], lake: _Lake) -> KeyFile | None:
+    """The client file goes over the environment, and keys in variables go over a profile in one."""
+    profile = options.get(profiles.OPTION, "")
+    variables = [NAMES[name] for name in _LOGIN if os.environ.get(NAMES[name])]
+    if not profile and any(name in options for name in _LOGIN):
+        # What the file lacks of a login is the environment's, and then the whole is in no file.
+        is_mixed = any(NAMES[name] in variables for name in _LOGIN if name not in options)
+        return None if is_mixed else KeyFile(path=lake.file)
+    if not profile and not variables:
+        profile = os.environ.get(profiles.VARIABLE, "")
+    if not profile:
+        return None
+    rivals = [name for name in _LOGIN if name in options]
+    if rivals or variables:
+        step = f"unset {' '.join(variables)}" if variables else f"edit {lake.file}"
+        raise ConfigError(
+            f"{lake.file} has {profiles.OPTION}={profile}, and beside it {', '.join([*rivals, *variables])} would be "
+            f"another login. Keep one of them: {step}",
+            profile=profile,
+        )
+    return KeyFile(path=profiles.file_of(os.environ), profile=profile)
+
+
+def bundle_of(path: str) -> str:
+    """The file with the authorities of a lake's store; empty where the system's own suffice."""
+    lake = _declared(path)
+    return _bundle(read(lake.file) if lake.file else {}) if is_remote(path) else ""
+
+
+def _bundle(options: Mapping[str, str]) -> str:
+    return options.get(authorities.OPTION) or os.environ.get(authorities.VARIABLE, "")
 
 
 def retries_of(path: str) -> Retries:
@@ -115,10 +194,11 @@ def read(file: str) -> dict[str, str]:
             f"{SETTING}={file!r} is not a path that each process reads alike. Set it to an absolute path.", path=file
         )
     options = properties.read_secret(file, SETTING, "the lake's secrets")
+    names = [*NAMES, *OWN_NAMES]
     for name in options:
-        if name not in NAMES:
-            near = difflib.get_close_matches(name.lower(), NAMES, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(NAMES)}."
+        if name not in names:
+            near = difflib.get_close_matches(name.lower(), names, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(names)}."
             raise ConfigError(f"{file} has the unknown setting {name}.{hint} Correct it, or remove the line.", key=name)
     return {name: value for name, value in options.items() if value}
 

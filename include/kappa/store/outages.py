@@ -24,6 +24,10 @@ _UNANSWERED = re.compile(
 _REFUSED = re.compile(
     r"(?i:status code):?\s+40[13]\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationHeaderMalformed|"
     r"ExpiredToken|InvalidToken|PermanentRedirect|incorrectly configured region|NoSuchBucket|"
+    r"The provided token|"  # has expired, or is malformed: of S3, where the code is not in the text
+    r"(?s:Error performing HEAD (?:(?!Error performing).)*status code:?\s+400\b)|"  # an expired one: HEAD has no body
+    r"AWSBadRequestException: getFileStatus on|"
+    r"InvalidIdentityToken|IDPRejectedClaim|"  # of the service that gives keys for a token, with 400
     r"XAdminUserNotFound"  # versitygw's, with 404, for a key that it has not heard of
 )
 #: An answer that is the same however often it is asked for, and an error of code in a Python worker of Spark.

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from kappa.errors import LakeUnreachableError
 from kappa.store.address import bucket_and_key
+from kappa.store.authorities import trusted_file
 from kappa.store.options import is_true, options_of, retries_of, with_environment
 from kappa.store.outages import answers, is_refusal
 from kappa.store.retries import Retries
@@ -238,12 +239,13 @@ def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
 def _opened(path: str, retries: Retries | None = None) -> tuple[S3Store, str]:
     """The client of a path's bucket, and the key; see :class:`ObjectStore`."""
     bucket, key = bucket_and_key(path)
-    return _client(bucket, tuple(sorted(with_environment(options_of(path)).items())), retries or retries_of(path)), key
+    options = tuple(sorted(with_environment(options_of(path)).items()))
+    return _client(bucket, options, retries or retries_of(path), trusted_file()), key
 
 
 @lru_cache(maxsize=16)
-def _client(bucket: str, options: tuple[tuple[str, str], ...], retries: Retries) -> S3Store:
-    """A client, with the pool of its connections: one per bucket, options and retries."""
+def _client(bucket: str, options: tuple[tuple[str, str], ...], retries: Retries, trusted_file: str) -> S3Store:
+    """A client, with the pool of its connections: one per bucket, options, retries and authorities."""
     from obstore.store import S3Store
 
     config = dict(options)

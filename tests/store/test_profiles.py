@@ -1,0 +1,228 @@
+"""Keys in a profile of AWS's tools: read by Kappa for each library, and again when they change."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.s3_options import lake_on, write_options
+from support.s3_proxy import Proxy, s3_proxy
+from support.s3_server import S3Server
+
+from kappa.delta.access import create_table, is_table, open_table
+from kappa.errors import ConfigError, LakeRefusedError, LakeUnreachableError
+from kappa.store import options
+from kappa.store.options import KeyFile, key_file
+from kappa.store.profiles import file_of, keys_of
+from kappa.store.stores import store_of
+
+LOGIN = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+SCHEMA = pa.schema({"a": pa.int64()})
+NO_KEYS = {"aws_access_key_id": "", "aws_secret_access_key": ""}
+
+
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of profiles, which is not there yet, and an environment with no other login."""
+    file = tmp_path / "credentials"
+    for name in (*LOGIN, "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    return file
+
+
+def write(file: Path, text: str, mode: int = 0o600) -> str:
+    """Replace the file in one step; its path."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.chmod(mode)
+    return str(new.replace(file))
+
+
+def keys(name: str) -> str:
+    return f"aws_access_key_id = {name}\naws_secret_access_key=secret-of-{name}\n"
+
+
+# The file
+
+
+def test_a_profile_has_the_keys_of_its_section(profiles: Path) -> None:
+    text = (
+        f"# mine\n[default]\n{keys('AKIA1')}region = x\n\n[orders]\n{keys('AKIA2')}aws_session_token = a+b==%s # new\n"
+    )
+    file = write(profiles, text)
+    assert keys_of("default", file) == {"aws_access_key_id": "AKIA1", "aws_secret_access_key": "secret-of-AKIA1"}
+    assert keys_of("orders", file) == {
+        "aws_access_key_id": "AKIA2",
+        "aws_secret_access_key": "secret-of-AKIA2",
+        "aws_session_token": "a+b==%s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        (keys("AKIA"), 0o600, r"^\S+ has something in line 1 that is neither .* Correct the line\.$"),
+        (f"[orders]\n{keys('AKIA')}secret\n", 0o600, r"^\S+ has something in line 4 that is neither"),
+        (f"[other]\n{keys('AKIA')}", 0o600, r"has no profile \[orders\], .*: aws configure list-profiles$"),
+        ("[orders]\naws_access_key_id=AKIA\n", 0o600, r"Profile \[orders\] in \S+ has no keys of its own"),
+        (
+            "[orders]\nrole_arn=a\nsource_profile=b\n",
+            0o600,
+            r"has role_arn, and no keys .*: aws configure export-credentials --profile orders$",
+        ),
+        ("[orders]\ncredential_process=/bin/secret\n", 0o600, r"has credential_process, and no keys"),
+        (f"[orders]\n{keys('AKIA')}", 0o644, r"has mode 0644: .* contains keys\. Run: chmod 600"),
+    ],
+)
+def test_a_profile_without_keys_is_refused(profiles: Path, text: str, mode: int, message: str) -> None:
+    file = write(profiles, text, mode)
+    with pytest.raises(ConfigError, match=message) as error:
+        keys_of("orders", file)
+    assert "secret" not in str(error.value)
+
+
+def test_a_missing_file_is_named_with_its_variable(profiles: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"^AWS_SHARED_CREDENTIALS_FILE names {profiles}, .*: ls -l {profiles}$"):
+        keys_of("orders", str(profiles))
+
+
+def test_the_file_is_where_the_tools_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert file_of({}) == "/home/ann/.aws/credentials"
+    assert file_of({"AWS_SHARED_CREDENTIALS_FILE": "~/other"}) == "/home/ann/other"
+
+
+# Which login counts
+
+
+@pytest.fixture
+def lake(s3: S3Server, tmp_path: Path, profiles: Path) -> Iterator[str]:
+    """A lake whose client file has no keys."""
+    write(profiles, f"[orders]\n{keys('AKIA')}")
+    with lake_on(s3, tmp_path) as lake:
+        write_options(s3, tmp_path / "lake.properties", **NO_KEYS)
+        yield lake
+
+
+def test_the_variable_names_a_profile(lake: str, profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert key_file(lake) is None
+    monkeypatch.setenv("AWS_PROFILE", "orders")
+    assert key_file(lake) == KeyFile(path=str(profiles), profile="orders")
+    assert options.options_of(lake)["aws_access_key_id"] == "AKIA"
+
+
+def test_the_client_file_names_a_profile(lake: str, s3: S3Server, profiles: Path, tmp_path: Path) -> None:
+    write_options(s3, tmp_path / "lake.properties", **NO_KEYS, aws_profile="orders")
+    assert key_file(lake) == KeyFile(path=str(profiles), profile="orders")
+    assert options.options_of(lake)["aws_secret_access_key"] == "secret-of-AKIA"
+    assert "aws_profile" not in options.options_of(lake)
+
+
+def test_keys_in_the_client_file_or_in_variables_go_over_a_profile_in_a_variable(
+    lake: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "orders")
+    file = write_options(s3, tmp_path / "lake.properties")
+    assert key_file(lake) == KeyFile(path=str(file))
+    assert options.options_of(lake)["aws_access_key_id"] == s3.access_key
+    write_options(s3, file, **NO_KEYS)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA3")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert key_file(lake) is None
+    assert "aws_access_key_id" not in options.options_of(lake)
+
+
+@pytest.mark.parametrize("missing", ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"])
+def test_a_login_of_which_a_variable_has_a_part_is_in_no_file(
+    lake: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    write_options(s3, tmp_path / "lake.properties", **{missing: ""})
+    monkeypatch.setenv(missing.upper(), "other")
+    assert key_file(lake) is None
+
+
+def test_a_profile_in_the_client_file_beside_other_keys_is_refused(
+    lake: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_options(s3, tmp_path / "lake.properties", aws_profile="orders")
+    for call in (options.options_of, key_file):
+        with pytest.raises(ConfigError, match=rf"has aws_profile=orders, and beside it .* of them: edit {file}$"):
+            call(lake)
+    write_options(s3, file, **NO_KEYS, aws_profile="orders")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t")
+    with pytest.raises(ConfigError, match=r"beside it AWS_SESSION_TOKEN would be .*: unset AWS_SESSION_TOKEN$"):
+        options.options_of(lake)
+
+
+# Keys that change
+
+
+@pytest.fixture
+def permitted() -> set[str]:
+    """Access keys that the proxy lets through."""
+    return {"AKIA1"}
+
+
+@pytest.fixture
+def checking(s3: S3Server, permitted: set[str]) -> Iterator[Proxy]:
+    with s3_proxy(s3, permits=permitted.__contains__) as proxy:
+        yield proxy
+
+
+def test_a_profile_is_read_again_when_it_changes(
+    checking: Proxy, permitted: set[str], profiles: Path, tmp_path: Path
+) -> None:
+    """moto checks no keys; the proxy in front of it does."""
+    write(profiles, f"[orders]\n{keys('AKIA1')}")
+    with lake_on(checking.server, tmp_path) as lake:
+        write_options(checking.server, tmp_path / "lake.properties", **NO_KEYS, aws_profile="orders")
+        store_of(lake).put(f"{lake}/file", b"one")
+        create_table(f"{lake}/t", SCHEMA)
+        permitted.clear()
+        permitted.add("AKIA2")
+        calls: list[Callable[[], object]] = [
+            lambda: store_of(lake).get(f"{lake}/file"),
+            lambda: store_of(lake).head(f"{lake}/file"),
+            lambda: is_table(f"{lake}/t"),
+            lambda: open_table(f"{lake}/t"),
+        ]
+        for call in calls:
+            with pytest.raises(LakeRefusedError, match=r"ExpiredToken|status code: 400"):
+                call()
+        write(profiles, f"[orders]\n{keys('AKIA2')}")
+        for call in calls:
+            assert call()
+
+
+@pytest.mark.parametrize("text", ["", "[orders]\n", "[orders]\naws_access_key_id = AKIA2\n", "[ord"])
+def test_while_a_tool_writes_the_file_the_keys_before_count(profiles: Path, text: str) -> None:
+    file = write(profiles, f"[orders]\n{keys('AKIA1')}")
+    before = keys_of("orders", file)
+    profiles.write_text(text)
+    assert keys_of("orders", file) == before
+    with pytest.raises(ConfigError, match=r"\[other\]|line 1"):
+        keys_of("other", file)
+    os.utime(file, (0, 0))
+    with pytest.raises(ConfigError):
+        keys_of("orders", file)
+    write(profiles, f"[orders]\n{keys('AKIA2')}")
+    assert keys_of("orders", file)["aws_access_key_id"] == "AKIA2"
+
+
+def test_a_profile_that_nobody_names_is_no_clients_login(
+    checking: Proxy, profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At AWS itself, where ``deltalake`` would take it: two clients of one process would be two users."""
+    write(profiles, f"[default]\n{keys('AKIA1')}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", checking.server.endpoint)  # for the test alone: in place of AWS's own
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    with lake_on(checking.server, tmp_path) as lake:
+        write_options(checking.server, tmp_path / "lake.properties", **NO_KEYS, aws_endpoint_url="")
+        for call in (lambda: store_of(lake).get(f"{lake}/file"), lambda: create_table(f"{lake}/t", SCHEMA)):
+            with pytest.raises(LakeUnreachableError, match="this host has no role"):
+                call()
+    assert checking.requests == []
