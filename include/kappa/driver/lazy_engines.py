@@ -106,6 +106,7 @@ class LazyEngines:
             bootstrap_servers=config.bootstrap_servers,
             begin=self._voice.begin,
             arrow_rows=config.arrow_rows,
+            merge_bytes=config.merge_bytes,
             small_slice=config.small_slice,
             mask_key=config.mask_key,
             schemas=Schemas(config.lake, Registry(config.schema_registry)),

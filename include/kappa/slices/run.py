@@ -42,6 +42,7 @@ class Engines:
     Attributes:
         small_slice: largest span of a slice, in offsets, whose parsed records are taken into the driver's memory.
         arrow_rows: most rows of one effect that are written from memory.
+        merge_bytes: size of a table's files, in bytes, from which Spark merges it.
         merge_seconds: most time for which a table's changes are not merged into it.
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
         mask_key: key of masked values; empty for none.
@@ -55,6 +56,7 @@ class Engines:
     bootstrap_servers: str
     small_slice: int = 50_000
     arrow_rows: int = 500_000
+    merge_bytes: int = 256 << 20
     merge_seconds: float = 120.0
     savepoint_grain: timedelta = timedelta(hours=4)
     mask_key: str = field(default="", repr=False)

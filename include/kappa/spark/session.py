@@ -31,6 +31,8 @@ _SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
 #: Rows in memory that one task has done with before a second one has begun.
 ONE_TASK_ROWS = 10_000
+#: What a task of a merge gets and writes, about.
+MERGED_FILE_BYTES = 64 << 20
 
 _SECRET = "(?i)secret|password|passphrase|token|credential|jaas|keystore[.]key|mask.?key|access.?key"  # noqa: S105
 
@@ -360,3 +362,27 @@ def _partitions(session: SparkSession) -> int:
     if built.get("spark.dynamicAllocation.enabled", "false") == "true":
         return 200
     return 2 * session.sparkContext.defaultParallelism
+
+
+def merging_session(session: SparkSession, size: int) -> SparkSession:
+    """A session beside a driver's, for the merge of one table.
+
+    It cuts its work, and so the files that it writes, by what is moved and not by the number of cores. And it keeps the
+    changes of a part in a hash, which spares the sort of the rows.
+
+    Args:
+        session: the driver's.
+        size: bytes of the table's files.
+    """
+    beside = session.newSession()
+    tune(beside, is_small=False)
+    parts = max(_partitions(session), 4 * size // MERGED_FILE_BYTES)  # they grow when they are read
+    for name, value in {
+        "enabled": "true",
+        "coalescePartitions.initialPartitionNum": str(parts),
+        "coalescePartitions.parallelismFirst": "false",
+        "advisoryPartitionSizeInBytes": str(MERGED_FILE_BYTES),
+        "maxShuffledHashJoinLocalMapThreshold": str(MERGED_FILE_BYTES),
+    }.items():
+        beside.conf.set(f"spark.sql.adaptive.{name}", value)
+    return beside
