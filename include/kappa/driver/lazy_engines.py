@@ -113,6 +113,7 @@ class LazyEngines:
             archives=Archives(config.lake),
             merge_seconds=config.merge_seconds,
             savepoint_grain=timedelta(minutes=config.savepoint_minutes),
+            scratch=str(config.home / "scratch"),
         )
         return EpochRun(
             topology=epoch.topology,

@@ -48,6 +48,7 @@ class Engines:
         mask_key: key of masked values; empty for none.
         schemas: of records whose values begin with the id of one.
         archives: of the lake that the sources' topics are archived in.
+        scratch: folder of this host for what only the process at hand reads; empty for that of temporary files.
         begin: called with the name of each line of the protocol before it begins.
     """
 
@@ -62,6 +63,7 @@ class Engines:
     mask_key: str = field(default="", repr=False)
     schemas: Schemas = field(default_factory=lambda: Schemas("", Registry("")))
     archives: Archives = field(default_factory=lambda: Archives(""))
+    scratch: str = ""
     begin: Callable[[str], None] = field(default=lambda _: None)
 
 
