@@ -48,6 +48,12 @@ class Scan:
     after: tuple[str, ...] = ()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is a scan of the whole table: each page of it reads all files."""
+        bounds = (self.prefix, self.start, self.end, self.window_from, self.window_to)
+        return not self.key and bounds == (None,) * len(bounds)
+
+    @property
     def digest(self) -> str:
         """The part of a scan that its cursors carry."""
         parts = (self.key, self.prefix, self.start, self.end, self.window_from, self.window_to)
