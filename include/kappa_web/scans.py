@@ -50,8 +50,7 @@ class Scan:
     @property
     def is_whole(self) -> bool:
         """Whether it is a scan of the whole table: each page of it reads all files."""
-        bounds = (self.prefix, self.start, self.end, self.window_from, self.window_to)
-        return not self.key and bounds == (None,) * len(bounds)
+        return not any((self.key, self.prefix, self.start, self.end, self.window_from, self.window_to))
 
     @property
     def digest(self) -> str:

@@ -142,6 +142,7 @@ class TestScans:
         assert (refusal["status"], refusal["type"]) == (400, "urn:kappa:problem:too-large")
         assert refusal["detail"].startswith("Each page of this scan would read all of table 'sums'")
         assert refusal["detail"].endswith("kappa path sums sums")
+        assert site.problem(f"{SUMS}?prefix=") == (400, "too-large")
         assert [row["total"] for row in site.rows(SUMS, params={"key": "a"})] == [3, 4]
 
     @pytest.mark.parametrize(
