@@ -61,7 +61,10 @@ class Bounded:
         if not answer.done():
             answer.add_done_callback(_forget)
             raise Problem(
-                503, "too-slow", f"The query takes longer than {self._seconds:g} s. Ask for fewer keys or a range."
+                503,
+                "too-slow",
+                f"The query takes longer than {self._seconds:g} s. Ask for fewer keys or a range, or let Spark read "
+                "the path of: kappa path <topology> <table>",
             )
         return answer.result()
 

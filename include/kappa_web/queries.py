@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import Field
 
 from kappa import control
+from kappa.delta import table_files
 from kappa.errors import UsageError
 from kappa.offsets.notation import parsed_time
 from kappa.topology.shapes import Shape
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 
 #: Size at which a page of a scan ends before it has all its rows.
 PAGE_BYTES = 8 << 20
+#: Largest table, in bytes of its files, whose scan may name neither keys nor a range.
+SCAN_BYTES = 1 << 30
 _JSON = "application/json"
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemAnswer, "description": what}
     for status, what in {
-        400: "A parameter is malformed, or does not fit the table's key.",
+        400: "A parameter is malformed, or does not fit the table's key; or a scan would read too much.",
         401: "No login.",
         403: "The topology may not be read.",
         404: "No such topology, epoch, slice, table or key.",
@@ -141,6 +144,8 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         view = _view(lake, topology, epoch, seq, at)
         shape, withheld = _shape(view, table, caller)
         condition = scans.where(selection, shape)
+        if selection.is_whole:
+            _check_size(view, table)
 
         def read() -> tuple[bytes, str | None]:
             rows = view.snapshot.rows(table, condition, order_by=scans.order(shape), limit=limit + 1)
@@ -228,6 +233,24 @@ def _shape(view: View, table: str, caller: Access) -> tuple[Shape, tuple[str, ..
             "masked values may read its rows.",
         )
     return shape, tuple(name for name in shape.results if name in masked)
+
+
+def _check_size(view: View, table: str) -> None:
+    """Refuse to scan a table that is too large for it.
+
+    Raises:
+        Problem: 400.
+    """
+    snapshot = view.snapshot
+    size = table_files.size_bytes(*snapshot.place(table))
+    if size > SCAN_BYTES:
+        raise Problem(
+            400,
+            "too-large",
+            f"Each page of this scan would read all of table {table!r}, {size / 1e9:,.1f} GB; at most "
+            f"{SCAN_BYTES / 1e9:,.1f} GB may be read. Name values of the key, a prefix or a range. To read all of it, "
+            f"let Spark read the path of: kappa path {snapshot.topology} {table}",
+        )
 
 
 def _values(request: Request, key: str) -> tuple[str, ...]:

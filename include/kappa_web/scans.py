@@ -48,6 +48,11 @@ class Scan:
     after: tuple[str, ...] = ()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is a scan of the whole table: each page of it reads all files."""
+        return not any((self.key, self.prefix, self.start, self.end, self.window_from, self.window_to))
+
+    @property
     def digest(self) -> str:
         """The part of a scan that its cursors carry."""
         parts = (self.key, self.prefix, self.start, self.end, self.window_from, self.window_to)

@@ -49,14 +49,16 @@ def worker(_):
 
 def step(slice):
     at = [origin("id").alias("origin"), worker("id").alias("worker")]
-    return {{"places": slice["{topic}"].select("id", "amount", *at)}}
+    records = slice["{topic}"]
+    parts = F.lit(records.sparkSession.conf.get("spark.sql.shuffle.partitions")).alias("parts")
+    return {{"places": records.select("id", "amount", *at, parts)}}
 
 
 places = Topology(
     name="{name}",
     version="1",
     sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
-    outputs=[Append(name="places", schema="id STRING NOT NULL, amount BIGINT NOT NULL, origin STRING, worker BIGINT")],
+    outputs=[Append(name="places", schema="id STRING, amount BIGINT, origin STRING, worker BIGINT, parts STRING")],
     step=step,
 )
 '''
@@ -100,6 +102,7 @@ def test_executors_run_the_code_of_the_epoch(places: Places) -> None:
     rows = queries.query(places.paths(epoch).output("places"), None).to_pylist()
     assert sorted(row["amount"] for row in rows) == list(range(ROWS))
     assert len({row["worker"] for row in rows}) == 2, "both executors had a part"
+    assert "4" in {row["parts"] for row in rows} <= {"1", "4"}, "two parts per core of the cluster, or a small slice"
     (origin,) = {row["origin"] for row in rows}
     file, _, name = origin.partition(".zip/")
     assert name == "kappa/__init__.py", f"an executor imported {origin}"

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-import orjson
 import pytest
 from support.deaths import ENDLESS
 from support.kill_matrix import walk
-from support.processes import QUICK_JVM, SLICE_POINTS, Rig, rows
+from support.processes import QUICK_JVM, SLICE_POINTS, Rig, engines, rows
 
 pytestmark = pytest.mark.e2e
 
 LATER_MS = 1_700_000_000_000
 #: Every slice is a large one, and none of its rows come into the driver's memory.
 LARGE = {"small_slice": 0, "arrow_rows": 0}
-
-
-def engines(machine: Rig, epoch: int, folder: str) -> set[str]:
-    """What wrote the rows of a table, by its commits; the one that created it aside."""
-    log = Path(machine.paths(epoch).root, folder, "_delta_log")
-    commits = [
-        [orjson.loads(line) for line in file.read_text().splitlines()] for file in sorted(log.glob("*.json"))[1:]
-    ]
-    return {
-        action["commitInfo"].get("engineInfo", "delta-rs").split("/")[0].split(":")[0]
-        for actions in commits
-        for action in actions
-        if "commitInfo" in action and any("add" in other for other in actions)
-    }
 
 
 def die_everywhere(machine: Rig, points: tuple[str, ...], seq: int = 1) -> int:
@@ -56,6 +40,7 @@ def test_a_driver_killed_in_large_slices_of_spark_loses_and_repeats_nothing(
     assert machine.prove({epoch: 1}) == 12 * (len(points) + 1)
     assert engines(machine, epoch, "outputs/moves") == {"Apache-Spark"}
     assert engines(machine, epoch, "changes/balances") == {"Apache-Spark"}
+    assert engines(machine, epoch, "tables/balances") == {"Apache-Spark"}
 
 
 def test_a_driver_with_rows_too_large_for_its_memory_lets_spark_write_them_or_dies(machine: Rig) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from support.processes import rows
+from support.processes import engines, rows
 
 from kappa.delta import tables
 from kappa.record.merge_on_read import MERGED
@@ -19,7 +19,11 @@ pytestmark = pytest.mark.e2e
 START_MS = 1_700_000_000_000
 
 
-def test_a_driver_killed_after_a_merge_or_between_merges_loses_and_repeats_nothing(machine: Rig) -> None:
+@pytest.mark.parametrize("settings", [{}, {"small_slice": 0, "arrow_rows": 0}], ids=["by the driver", "by Spark"])
+def test_a_driver_killed_after_a_merge_or_between_merges_loses_and_repeats_nothing(
+    machine: Rig, settings: dict[str, int]
+) -> None:
+    machine.config = replace(machine.config, **settings)
     never, always, soon = (
         replace(machine.config, merge_seconds=seconds, savepoint_minutes=1e8) for seconds in (3600.0, 0.0, 0.5)
     )
@@ -46,3 +50,4 @@ def test_a_driver_killed_after_a_merge_or_between_merges_loses_and_repeats_nothi
     machine.run(epoch)
     machine.settle(epoch)
     assert machine.prove({epoch: 1}) == 72
+    assert (engines(machine, epoch, "tables/balances") == {"Apache-Spark"}) == bool(settings)

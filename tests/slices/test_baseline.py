@@ -81,5 +81,6 @@ def test_only_records_missing_from_an_own_topic_are_sent_again() -> None:
     kafka = Topics()
     kafka.records["own"] = [Record("own", b"k", b"1"), Record("own", b"k", b"2"), Record("own", None, b"1")]
     records = [Record("own", key, value) for key, value in ((b"k", b"1"), (b"k", b"1"), (b"k", b"2"), (b"k", b"3"))]
-    missing = list(EarlierAttempts(kafka).missing(records))  # type: ignore[arg-type]
+    with EarlierAttempts(kafka) as attempts:  # type: ignore[arg-type]
+        missing = list(attempts.missing(records))
     assert [record.value for record in missing] == [b"1", b"3"]

@@ -279,6 +279,20 @@ class Rig(Lab):
         return [*seed, (plan.start, factors[epoch])]
 
 
+def engines(machine: Rig, epoch: int, folder: str) -> set[str]:
+    """What wrote the rows of a table, by its commits; the one that created it aside."""
+    log = Path(machine.paths(epoch).root, folder, "_delta_log")
+    commits = [
+        [orjson.loads(line) for line in file.read_text().splitlines()] for file in sorted(log.glob("*.json"))[1:]
+    ]
+    return {
+        action["commitInfo"].get("engineInfo", "delta-rs").split("/")[0].split(":")[0]
+        for actions in commits
+        for action in actions
+        if "commitInfo" in action and any("add" in other for other in actions)
+    }
+
+
 def is_running(pid: int) -> bool:
     """Whether there is such a process and it is not a zombie."""
     return heartbeat.process_start(pid) != 0

@@ -106,12 +106,14 @@ class LazyEngines:
             bootstrap_servers=config.bootstrap_servers,
             begin=self._voice.begin,
             arrow_rows=config.arrow_rows,
+            merge_bytes=config.merge_bytes,
             small_slice=config.small_slice,
             mask_key=config.mask_key,
             schemas=Schemas(config.lake, Registry(config.schema_registry)),
             archives=Archives(config.lake),
             merge_seconds=config.merge_seconds,
             savepoint_grain=timedelta(minutes=config.savepoint_minutes),
+            scratch=str(config.home / "scratch"),
         )
         return EpochRun(
             topology=epoch.topology,

@@ -106,22 +106,30 @@ def frame(session: SparkSession, contents: Contents, read: ReadTable = read_tabl
     Args:
         read: how a Delta table is read.
     """
-    from pyspark.sql import functions as F
-
     base = read(session, contents.path, contents.version)
     if contents.hidden:
         base = base.select(*quoted(name for name in base.columns if name not in contents.hidden))
     if contents.is_merged:
         return base
     key, names = quoted(contents.key), quoted(base.columns)
-    rows = read(session, contents.changes, contents.changes_version).where(_since(contents))
-    newest = (
-        rows.groupBy(*key)
-        .agg(F.max_by(F.struct("_deleted", *names), F.col("_seq")).alias("_newest"))
-        .select("_newest.*")
-    )
+    newest = newest_changes(session, contents, base.columns, read)
     unchanged = base.join(newest.select(*key), on=list(contents.key), how="left_anti").select(*names)
     return unchanged.unionByName(newest.where("NOT _deleted").select(*names))
+
+
+def newest_changes(
+    session: SparkSession, contents: Contents, columns: Sequence[str], read: ReadTable = read_table
+) -> DataFrame:
+    """Per key the newest change since the merge as Spark has it: ``_deleted`` and these columns.
+
+    Args:
+        read: how a Delta table is read.
+    """
+    from pyspark.sql import functions as F
+
+    rows = read(session, contents.changes, contents.changes_version).where(_since(contents))
+    newest = F.max_by(F.struct("_deleted", *quoted(columns)), F.col("_seq"))
+    return rows.groupBy(*quoted(contents.key)).agg(newest.alias("_newest")).select("_newest.*")
 
 
 def query(

@@ -16,14 +16,15 @@ from kappa import clock
 from kappa.delta import table_files, tables
 from kappa.delta.log_entries import may_have_moved
 from kappa.delta.retention import is_first_after
+from kappa.delta.spark_merge import merge_frame
 from kappa.faults import crash_point
 from kappa.record import merge_on_read as contents
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.merge_on_read import MERGED, Contents
 from kappa.slices.places import record_files
 from kappa.slices.state import most_changes
+from kappa.spark.session import merging_session
 from kappa.topology import Table
-from kappa.topology.ddl import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,6 +126,8 @@ def is_due(run: EpochRun, pending: Unmerged, now: datetime, last: datetime | Non
 def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     """Merge what is pending into a table. Idempotent; a crash leaves all of it in the table or nothing.
 
+    The driver does it while both the table and its changes fit into its memory; otherwise Spark does.
+
     Raises:
         StaleWriterError: another driver claimed the epoch.
         ConflictError: another process wrote to the table at the same time.
@@ -139,13 +142,15 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
         if version is not None:
             run.state(table).written(rows, version)
         return
-    if pending.rows <= run.engines.arrow_rows:
+    size = table_files.size_bytes(at.path, at.version)
+    if pending.rows <= run.engines.arrow_rows and size < run.engines.merge_bytes:
         changed = own if own is not None and at.merged == at.seq - 1 else contents.changed(at)
         if changed is not None:
             tables.merge(at.path, changed, table.key, table.columns, at.seq)
         return
-    names = quoted(column.name for column in table.columns)
-    tables.overwrite_frame(at.path, contents.frame(run.engines.session, at).select(*names), at.seq)
+    session = run.engines.session
+    changes = contents.newest_changes(session, at, [column.name for column in table.columns])
+    merge_frame(merging_session(session, size), at.path, changes, table.key, table.columns, at.seq)
 
 
 def _rows_after(run: EpochRun, table: Table, changes: pa.Table) -> pa.Table | None:

@@ -42,11 +42,13 @@ class Engines:
     Attributes:
         small_slice: largest span of a slice, in offsets, whose parsed records are taken into the driver's memory.
         arrow_rows: most rows of one effect that are written from memory.
+        merge_bytes: size of a table's files, in bytes, from which Spark merges it.
         merge_seconds: most time for which a table's changes are not merged into it.
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
         mask_key: key of masked values; empty for none.
         schemas: of records whose values begin with the id of one.
         archives: of the lake that the sources' topics are archived in.
+        scratch: folder of this host for what only the process at hand reads; empty for that of temporary files.
         begin: called with the name of each line of the protocol before it begins.
     """
 
@@ -55,11 +57,13 @@ class Engines:
     bootstrap_servers: str
     small_slice: int = 50_000
     arrow_rows: int = 500_000
+    merge_bytes: int = 256 << 20
     merge_seconds: float = 120.0
     savepoint_grain: timedelta = timedelta(hours=4)
     mask_key: str = field(default="", repr=False)
     schemas: Schemas = field(default_factory=lambda: Schemas("", Registry("")))
     archives: Archives = field(default_factory=lambda: Archives(""))
+    scratch: str = ""
     begin: Callable[[str], None] = field(default=lambda _: None)
 
 

@@ -33,9 +33,10 @@ LARGE_ROWS = 250_000
 #: Largest table, in bytes of Arrow, into which the driver brings the changes: to give all its rows to Spark for each
 #: slice costs less than a join of the table with what changed in it.
 SMALL_BYTES = 2 << 20
-#: Changed keys that are kept beside the base, as a share of it, before it is made anew, and the least number of them.
+#: Changed keys that are kept beside the base, as a share of it, before it is made anew, and the least and the most of
+#: them: they are in the driver's memory.
 OVERLAY_SHARE = 0.1
-OVERLAY_ROWS = 20_000
+OVERLAY_ROWS, MOST_OVERLAY_ROWS = 20_000, 500_000
 
 
 class TableState:
@@ -199,7 +200,7 @@ class TableState:
 
 def most_changes(rows: int) -> int:
     """The number of changed keys that are kept beside a base of some rows before both become one."""
-    return max(OVERLAY_ROWS, int(OVERLAY_SHARE * rows))
+    return min(MOST_OVERLAY_ROWS, max(OVERLAY_ROWS, int(OVERLAY_SHARE * rows)))
 
 
 def newest(rows: pa.Table | None, later: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -72,6 +72,7 @@ def beside(
         broker=broker,
         bootstrap_servers=config.bootstrap_servers,
         arrow_rows=config.arrow_rows,
+        merge_bytes=config.merge_bytes,
         small_slice=config.small_slice,
         mask_key=config.mask_key,
         schemas=Schemas(config.lake, Registry(config.schema_registry)),

@@ -6,8 +6,8 @@ that changed the key in header ``seq``; the marker of a slice, sent in the same 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,9 @@ from kappa.record.ledger_rows import LedgerRow
 from kappa.record.merge_on_read import chunks, contents_of
 from kappa.slices.run import EpochRun
 from kappa.slices.topics import versioned_topics
+from kappa.slices.topics.paged_keys import PagedKeys
 from kappa.slices.topics.sending import marker, sent_ends
-from kappa.topology import Topology
+from kappa.topology import Table, Topology
 from kappa.wire.encoding import Record
 
 if TYPE_CHECKING:
@@ -75,24 +76,14 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         create_topics(run.engines.broker, run.topology, run.paths, partitions)
         versioned_topics.create_topics(run.engines.broker, run.topology, run.paths, partitions)
         # The sender is initialised: from here on no earlier driver can add to what is read now.
-        attempts = EarlierAttempts(run.engines.broker)
-        crash_point("baseline.begun", committed.seq)
-        for table in run.topology.tables:
-            name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
-            stale_keys = attempts.keys(name)
-            for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
+        with EarlierAttempts(run.engines.broker, run.engines.scratch) as attempts:
+            crash_point("baseline.begun", committed.seq)
+            for table in run.topology.tables:
+                _write_table(run, committed, table, attempts)
+            for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
                 run.ledger.check_claim(run.writer)
-                part = list(changelog_records(name, table, rows, committed.seq))
-                stale_keys -= {record.key for record in part if record.key is not None}
-                sender.send(part, state.position)
-                crash_point("baseline.chunk", committed.seq)
-            if stale_keys:
-                run.ledger.check_claim(run.writer)
-                sender.send(changelogs.tombstones(name, stale_keys, committed.seq), state.position)
-        for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
-            run.ledger.check_claim(run.writer)
-            sender.send(attempts.missing(records), state.position)
-            crash_point("baseline.topics", committed.seq)
+                sender.send(attempts.missing(records), state.position)
+                crash_point("baseline.topics", committed.seq)
         closing = marker(run, committed.seq, state.position, committed, "held", roots=committed.detail.get("roots"))
         sender.send([closing], state.position)
         run.sent.seq, run.sent.plan = committed.seq, None
@@ -109,39 +100,65 @@ def write_baseline(run: EpochRun) -> LedgerRow:
     )
 
 
+def _write_table(run: EpochRun, committed: LedgerRow, table: Table, attempts: EarlierAttempts) -> None:
+    """Write a table's rows to its changelog, then tombstones for the keys that it has no more."""
+    position, sender = run.ledger.begun().position, run.sent.opened()
+    name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
+    with attempts.keys(name) as stale_keys:
+        for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
+            run.ledger.check_claim(run.writer)
+            part = list(changelog_records(name, table, rows, committed.seq))
+            stale_keys.discard(record.key for record in part if record.key is not None)
+            sender.send(part, position)
+            crash_point("baseline.chunk", committed.seq)
+        for keys in stale_keys.batches(BASELINE_ROWS):
+            run.ledger.check_claim(run.writer)
+            sender.send(changelogs.tombstones(name, keys, committed.seq), position)
+
+
 class EarlierAttempts:
     """What attempts at a baseline left in topics, before the one at hand.
 
     Args:
         broker: Kafka; no other process may send to the topics.
+        scratch: folder for the keys on this host's disk.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, scratch: str = "") -> None:
         self._broker = broker
-        self._sent: dict[str, Counter[bytes]] = {}
+        self._scratch = scratch
+        self._sent: dict[str, PagedKeys] = {}
+        self._open = ExitStack()
 
-    def keys(self, topic: str) -> set[bytes]:
-        """Keys that a changelog holds and that are not deleted in it."""
-        keys: set[bytes] = set()
+    def __enter__(self) -> EarlierAttempts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def keys(self, topic: str) -> PagedKeys:
+        """Keys that a changelog holds and that are not deleted in it; to be closed."""
+        keys = PagedKeys(self._scratch)
         for batch in self._broker.fold(topic, self._broker.settled_ends([topic])):
-            for key, value in batch:
-                (keys.discard if value is None else keys.add)(key)
+            newest = dict(batch)
+            keys.add(key for key, value in newest.items() if value is not None)
+            keys.discard(key for key, value in newest.items() if value is None)
         return keys
 
     def missing(self, records: Iterable[Record]) -> Iterator[Record]:
         """The records that are not in their topic yet; of equal ones, as many as it lacks."""
         for record in records:
             if record.topic not in self._sent:
-                self._sent[record.topic] = self._counted(record.topic)
-            sent, digest = self._sent[record.topic], _digest(record.key, record.value)
-            if sent[digest]:
-                sent[digest] -= 1
-            else:
+                self._sent[record.topic] = self._open.enter_context(self._counted(record.topic))
+            if not self._sent[record.topic].take(_digest(record.key, record.value)):
                 yield record
 
-    def _counted(self, topic: str) -> Counter[bytes]:
+    def _counted(self, topic: str) -> PagedKeys:
         start, end = self._broker.low_watermarks([topic]), self._broker.settled_ends([topic])
-        return Counter(_digest(m.key(), m.value()) for batch in self._broker.read(start, end) for m in batch)
+        sent = PagedKeys(self._scratch)
+        for batch in self._broker.read(start, end):
+            sent.add(_digest(message.key(), message.value()) for message in batch)
+        return sent
 
 
 def _digest(key: bytes | None, value: bytes | None) -> bytes:
