@@ -84,12 +84,7 @@ _lakes: dict[str, _Lake] = {}
 
 
 def declare(
-    lake: str,
-    file: str,
-    retries: Retries = RETRIES,
-    *,
-    stale_after: timedelta | None = None,
-    cache: Path = _Lake.cache,
+    lake: str, file: str, retries: Retries = RETRIES, *, stale_after: timedelta | None = None, cache: Path = _Lake.cache
 ) -> None:
     """Say which file has the options of a lake, empty for none, and how long its calls wait for an answer.
 
