@@ -224,7 +224,7 @@ class Epochs:
         selection = list(records) if topology is None else [records.of(topology)]
         events = {event.n: event for record in selection for event in record.events}
         for name in sorted({epoch.rolled_up for record in selection for epoch in record.epochs.values()} - {""}):
-            rows = row_files.table(self._history, name)
+            rows = row_files.table(self._history, name, format=FORMAT, what="event")
             if topology is not None:
                 rows = row_files.where(rows, "topology", topology)
             events |= {event.n: event for event in map(event_of, python_rows(rows))}
