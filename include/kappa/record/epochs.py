@@ -116,11 +116,10 @@ class Epochs:
             if started - self._looked < age_seconds:
                 return self._records
             floor, rows = self._log.floor, self._log.refresh()
-            is_anew = self._log.is_anew
-            if self._records.last and self._log.floor != floor and not is_anew:
+            if self._records.last and self._log.floor != floor and not self._log.is_anew:
                 self._log.restart()  # epochs were rolled up: their documents go from memory too
-                rows, is_anew = self._log.refresh(), True
-            if is_anew:
+                rows = self._log.refresh()
+            if self._log.is_anew:
                 self._records, self._lake_id = TopologyRecords(), ""
             if rows:
                 self._records = self._records.with_rows(rows)
