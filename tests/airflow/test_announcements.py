@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,11 @@ import pytest
 from structlog.testing import capture_logs
 from support.epoch_record import FIRST, SECOND, empty_lake, tell
 
+from kappa import clock, control
 from kappa.config import Config
 from kappa.errors import LakeUnreachableError
 from kappa.offsets.vector import Offsets
+from kappa.record import epochs as record_of_epochs
 from kappa.record.epochs import Epochs
 from kappa.replay.proof.verdict import DiffReport, OutputDiff, TableDiff
 from kappa_airflow.announcing import announce
@@ -248,3 +251,27 @@ def test_the_watcher_outlives_what_it_cannot_read(
 
 def test_nothing_on_record_is_position_zero(lake: Config) -> None:
     assert last(Epochs(lake.lake).events()) == 0
+
+
+def test_moves_of_epochs_that_were_rolled_up_before_a_run_are_announced_with_their_differences(
+    lake: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = iter(range(1_000))
+    monkeypatch.setattr(clock, "now", lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=next(hours)))
+    monkeypatch.setattr(record_of_epochs, "ROLL_UP_EVENTS", 1)
+    airflow = Airflow()
+    began(lake)
+    assert len(airflow.run()) == 2
+    tell(lake, "demo.a", 2, *SECOND, by_event=DETAILS)
+    moved(lake, 2, 1)
+    for epoch in range(3, 10):
+        tell(lake, "demo.a", epoch, *SECOND, by_event=DETAILS)
+        moved(lake, epoch, epoch - 1)
+        tell(lake, "demo.a", epoch - 1, "dropped", by_event={})
+    epochs = Epochs(lake.lake)
+    assert epochs.record("demo.a").epoch(2).rolled_up and epochs.rolled_up_to > 11
+    news = airflow.run()
+    assert [event.extra["epoch"] for event in news] == [epoch for epoch in range(2, 10) for _ in range(2)]
+    assert news[0].extra["difference"]["rows_candidate"] == 10
+    assert control.diff(lake, "demo.a", 2) == REPORT
+    assert airflow.run() == []

@@ -293,3 +293,22 @@ def test_rows_that_could_not_be_read_are_given_by_the_next_refresh(
     with pytest.raises(ConflictError):  # it has not taken in what it builds on
         reader.append([{"word": "b"}])
     assert [row["word"] for row in reader.refresh()] == ["a"]
+
+
+def test_rows_that_were_replaced_are_given_anew_also_after_a_look_that_failed(log: AppendLog) -> None:
+    reader = AppendLog(log.path, SCHEMA)
+    log.refresh()
+    log.append([{"word": "a"}])
+    reader.refresh()
+    log.refresh()
+    log.append([{"word": "b"}])
+    log.refresh()
+    log.replace([{"n": 2, "word": "b"}], [{"word": "c"}], floor=2)
+    (file,) = {Path(log.path) / path for path in open_table(log.path).get_add_actions(flatten=True)["path"].to_pylist()}
+    file.rename(file.with_suffix(".away"))
+    with pytest.raises(FileNotFoundError):
+        reader.refresh()
+    file.with_suffix(".away").rename(file)
+    for _ in range(2):
+        assert [row["word"] for row in reader.refresh()] == ["b", "c"] and reader.is_anew and reader.floor == 2
+        reader.restart()

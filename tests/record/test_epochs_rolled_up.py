@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kappa import clock
+from kappa.errors import NewerFormatError
 from kappa.record import epochs as epochs_module
 from kappa.record.epochs import Epochs
 from kappa.record.events import EventKind
@@ -61,7 +62,7 @@ def test_what_was_live_and_which_numbers_were_used_stays_on_record(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("nights")
-def test_all_events_are_in_the_history_each_once(tmp_path: Path) -> None:
+def test_all_events_are_in_the_history_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = Epochs(str(tmp_path))
     before = []
     for number in range(1, 7):
@@ -73,6 +74,9 @@ def test_all_events_are_in_the_history_each_once(tmp_path: Path) -> None:
     assert epochs.history() == before
     assert epochs.history("b.b") == [event for event in before if event.topology == "b.b"]
     assert len(epochs.events()) < len(before)
+    monkeypatch.setattr(epochs_module, "FORMAT", 0)
+    with pytest.raises(NewerFormatError, match=r"event in .*epochs_history has format 1"):
+        epochs.history()
 
 
 @pytest.mark.usefixtures("nights")
@@ -101,6 +105,7 @@ import sys
 from datetime import timedelta
 sys.path[:0] = sys.argv[2:]
 from kappa import clock
+from kappa.errors import NewerFormatError
 from kappa.record import epochs
 from record.test_epochs_rolled_up import BEGIN, night
 clock.now = lambda: BEGIN + timedelta(days=9)

@@ -16,13 +16,15 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
+from support.epoch_record import empty_plan
 from support.page_lake import CANDIDATE, TopologyStory, demo, report, steady, turned
 
-from kappa import clock
+from kappa import clock, control
 from kappa.config import Config
 from kappa.errors import BrokerUnreachableError, LakeUnreachableError, UnknownTopologyError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
+from kappa.record import epochs as record_of_epochs
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
@@ -582,3 +584,27 @@ def test_a_refused_login_is_a_page(full: Config) -> None:
 
     answer = client(full, refused).get("/")
     assert answer.status_code == 403 and "Invalid JWT token" in answer.text
+
+
+def test_an_epoch_that_was_rolled_up_has_its_page_and_its_events(
+    empty: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_of_epochs, "ROLL_UP_EVENTS", 1)
+    epochs, real = record_of_epochs.epochs_of(empty.lake), clock.now
+    for epoch, days in ((1, 9), (2, 3)):
+        with monkeypatch.context() as patch:
+            patch.setattr(clock, "now", lambda days=days: real() - timedelta(days=days))
+            plan = empty_plan("a.a", epoch, Offsets({"moves": {0: 4711}}))
+            detail = {"plan": plan.to_json(), "plan_id": plan.id, "code": "c", "version": "1"}
+            epochs.add("a.a", epoch, "planned", actor="test", reason="a first try", **detail)
+            epochs.add("a.a", epoch, "rewound", actor="driver")
+            epochs.add("a.a", epoch, "aborted", actor="test", reason="given up")
+    record = epochs.record("a.a")
+    assert record.epoch(1).rolled_up and not record.epoch(2).rolled_up
+    assert [event.event for event in record.events if event.epoch == 1] == ["planned", "aborted"]
+    for number in (1, 2):
+        assert "4,711" in page(empty, f"/topologies/a.a/{number}")
+    assert "a first try" in page(empty, "/topologies/a.a/history?before=4")
+    assert [event.event for event in control.history(empty, "a.a")] == ["planned", "rewound", "aborted"] * 2
+    shown = [one.epoch for one in control.status(empty, "a.a").epochs]
+    assert shown == [2]

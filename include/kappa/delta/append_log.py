@@ -78,6 +78,7 @@ class AppendLog:
         #: Delta version whose rows were given.
         self._taken_in = -1
         self._floor = 0
+        self._is_restarted = False
         self._merges = 0
         self._lock = threading.RLock()
         #: Whether the last refresh gave all rows: some that this object had not seen are gone, or the table is older.
@@ -103,9 +104,9 @@ class AppendLog:
         return self._floor
 
     def restart(self) -> None:
-        """Let the next :meth:`refresh` give all rows."""
+        """Let the next :meth:`refresh` that succeeds give all rows, and :attr:`is_anew` say so."""
         with self._lock:
-            self._table, self._last, self._seen, self._taken_in = None, 0, frozenset(), -1
+            self._is_restarted, self._taken_in = True, -1
 
     @property
     def last(self) -> int:
@@ -143,23 +144,20 @@ class AppendLog:
             if not self.exists():
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
             raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
-        self.is_anew = 0 < self._last < floor or self._table.version < self._taken_in
-        if self.is_anew:
-            self._last, self._seen = 0, frozenset()
+        is_anew = self._is_restarted or 0 < self._last < floor or self._table.version < self._taken_in
+        last, seen = (0, frozenset()) if is_anew else (self._last, self._seen)
         files = self._table.files
-        added = self._read(files - self._seen)
-        new = {row["n"]: row for row in added if row["n"] > self._last}  # a merged file repeats rows
-        self._seen = files
-        base = max(self._last, floor)
+        new = {row["n"]: row for row in self._read(files - seen) if row["n"] > last}  # a merged file repeats rows
+        base = max(last, floor)
         above = [n for n in new if n > base]
         if above and (min(above), max(above)) != (base + 1, base + len(above)):
             raise LedgerError(
                 f"{self.path} holds {len(above)} rows after number {base}, numbered {min(above)} to {max(above)}.",
                 path=self.path,
             )
-        self._last = max([self._last, *new])
-        self._floor = floor
-        self._taken_in = self._table.version  # at last: after an error the same rows are read again
+        # At last: after an error the same rows are read again.
+        self._last, self._seen, self._floor = max([last, *new]), files, floor
+        self.is_anew, self._is_restarted, self._taken_in = is_anew, False, self._table.version
         return [new[n] for n in sorted(new)]
 
     def _has_more(self, table: LogTable, *, look: bool) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import LedgerError
+from kappa.replay import stored
 from kappa.store.store import absent
 from kappa.store.stores import store_of
 
@@ -27,22 +28,29 @@ def keep(folder: str, name: str, rows: Sequence[Mapping[str, Any]], schema: pa.S
         raise LedgerError(f"{path} is there with other rows.", path=path)
 
 
-def read(folder: str, name: str) -> list[dict[str, Any]]:
-    """The rows of a file, by number."""
-    rows: list[dict[str, Any]] = table(folder, name).to_pylist()
-    return rows
+def table(folder: str, name: str, *, format: int, what: str) -> pa.Table:
+    """The rows of a file, by number.
 
+    Args:
+        format: the newest number of a row's format that this code reads.
+        what: what a row is called.
 
-def table(folder: str, name: str) -> pa.Table:
-    """The same in Arrow, for callers that need only some of them."""
+    Raises:
+        FileNotFoundError: there is no such file.
+        NewerFormatError: newer code wrote a row in a format that this code does not read.
+    """
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     path = f"{folder}/{name}.parquet"
     content = store_of(folder).get(path)
     if content is None:
         raise absent(path)
-    return pq.ParquetFile(pa.BufferReader(content)).read().sort_by("n")
+    rows = pq.ParquetFile(pa.BufferReader(content)).read().sort_by("n")
+    if "format" in rows.column_names:
+        stored.check_format(pc.max(rows["format"]).as_py(), format, what=what, where=folder)
+    return rows
 
 
 def where(rows: pa.Table, column: str, value: str) -> pa.Table:

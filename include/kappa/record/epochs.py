@@ -28,8 +28,7 @@ from kappa.faults import crash_point
 from kappa.names import epochs_log
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.events import FORMAT, LASTING, STAGE_OF, Event, EventKind, intent
-from kappa.record.topology_records import TopologyRecords
-from kappa.replay import stored
+from kappa.record.topology_records import TopologyRecords, event_of
 from kappa.replay.stages import Stage, check_transition
 from kappa.store.address import is_remote
 
@@ -60,8 +59,8 @@ class Now:
 
     def after(self, events: Sequence[Event]) -> Now:
         """The record as it would be with more events."""
-        numbered = (replace(event, n=self.records.last + index) for index, event in enumerate(events, start=1))
-        return Now(topology=self.topology, records=self.records.after(numbered))
+        numbered = [replace(event, n=self.records.last + index) for index, event in enumerate(events, start=1)]
+        return Now(topology=self.topology, records=self.records.after(numbered)) if numbered else self
 
     @cached_property
     def at(self) -> datetime:
@@ -109,7 +108,6 @@ class Epochs:
         self._is_anywhere = is_anywhere
         self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
         self._records = TopologyRecords()
-        self._unparsed: list[dict[str, Any]] = []
         self._looked = -math.inf
         self._lake_id = ""
         # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on
@@ -133,15 +131,13 @@ class Epochs:
     def _look(self) -> None:
         started = time.monotonic()
         floor, rows = self._log.floor, self._log.refresh()
-        is_anew = self._log.is_anew
-        if self._records.last and self._log.floor != floor and not is_anew:
+        if self._records.last and self._log.floor != floor and not self._log.is_anew:
             self._log.restart()  # epochs were rolled up: their documents go from memory too
-            rows, is_anew = self._log.refresh(), True
-        if is_anew:
-            self._records, self._unparsed, self._lake_id = TopologyRecords(), [], ""
-        self._unparsed += rows  # after an error they are parsed at the next look
-        self._records = self._records.after([_from_record(row) for row in self._unparsed])
-        self._unparsed.clear()
+            rows = self._log.refresh()
+        if self._log.is_anew:
+            self._records, self._lake_id = TopologyRecords(), ""
+        if rows:
+            self._records = self._records.with_rows(rows)
         self._looked = started
 
     def events(self) -> list[Event]:
@@ -241,7 +237,7 @@ class Epochs:
                     continue
                 self.records()
                 self._roll_up(events)
-                return [_from_record(record) for record in records]
+                return [event_of(record) for record in records]
 
     def history(self, topology: str | None = None) -> list[Event]:
         """All events ever, oldest first; those of epochs that ended long ago are read from files.
@@ -253,10 +249,10 @@ class Epochs:
         selection = list(records) if topology is None else [records.of(topology)]
         events = {event.n: event for record in selection for event in record.events}
         for name in sorted({epoch.rolled_up for record in selection for epoch in record.epochs.values()} - {""}):
-            rows = row_files.table(self._history, name)
+            rows = row_files.table(self._history, name, format=FORMAT, what="event")
             if topology is not None:
                 rows = row_files.where(rows, "topology", topology)
-            events |= {event.n: event for event in map(_from_record, python_rows(rows))}
+            events |= {event.n: event for event in map(event_of, python_rows(rows))}
         return [events[n] for n in sorted(events)]
 
     @property
@@ -387,7 +383,3 @@ def _rolled_up(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:
         detail["rolled_up"] = file
     detail.pop("certificate", None)
     return {**row, "detail": json.dumps(detail)}
-
-
-def _from_record(record: Mapping[str, Any]) -> Event:
-    return stored.read(Event, {**record, "detail": json.loads(record.get("detail") or "{}")})

@@ -208,9 +208,7 @@ class Ledger:
             rolled = next((row for row in piece if row.kind == "rollup"), None)
             if rolled is None:
                 return
-            records = row_files.read(self._history, rolled.detail["file"])
-            newest = max((record.get("format") or 1 for record in records), default=1)
-            stored.check_format(newest, FORMAT, what="ledger row", where=self._history)
+            records = self._past(rolled).to_pylist()
             piece = [_from_record(record) for record in records]
 
     def past_commits(self) -> Iterator[PastCommits]:
@@ -220,10 +218,7 @@ class Ledger:
         """
         rolled = self.state().rolled
         while rolled is not None:
-            table = row_files.table(self._history, rolled.detail["file"])
-            formats = table["format"].to_pylist() if "format" in table.column_names else []
-            newest = max((number or 1 for number in formats), default=1)
-            stored.check_format(newest, FORMAT, what="ledger row", where=self._history)
+            table = self._past(rolled)
             earlier = [_from_record(record) for record in row_files.where(table, "kind", "rollup").to_pylist()]
             rolled = earlier[0] if earlier else None
             yield PastCommits(
@@ -231,6 +226,10 @@ class Ledger:
                 _from_record,
                 reaches_back_to=-1 if rolled is None else int(rolled.detail["seq"]),
             )
+
+    def _past(self, rolled: LedgerRow) -> pa.Table:
+        """The rows that a roll-up took the place of."""
+        return row_files.table(self._history, rolled.detail["file"], format=FORMAT, what="ledger row")
 
     @property
     def _history(self) -> str:

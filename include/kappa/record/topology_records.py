@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
 
 from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.events import Event
+from kappa.replay import stored
+
+T = TypeVar("T")
+#: A row of the record as the table has it.
+Row = Mapping[str, Any]
+
+
+def event_of(row: Row) -> Event:
+    """The event of a row."""
+    return stored.read(Event, {**row, "detail": json.loads(row.get("detail") or "{}")})
+
+
+class TopologyEvents:
+    """The events of one topology, oldest first; rows are parsed when they are asked for: most never are."""
+
+    def __init__(self, events: tuple[Event, ...] = (), rows: tuple[Row, ...] = ()) -> None:
+        self._parts = events, rows  # replaced as one: threads ask for the same events
+
+    def parsed(self) -> tuple[Event, ...]:
+        """The events."""
+        events, rows = self._parts
+        if rows:
+            events = (*events, *map(event_of, rows))
+            self._parts = events, ()
+        return events
+
+    def with_rows(self, rows: Iterable[Row]) -> TopologyEvents:
+        """The same with more rows."""
+        events, before = self._parts
+        return TopologyEvents(events, (*before, *rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +55,7 @@ class TopologyRecords:
 
     last: int = 0
     place: str = ""
-    _events: Mapping[str, tuple[Event, ...]] = field(default_factory=dict, repr=False)
+    _events: Mapping[str, TopologyEvents] = field(default_factory=dict, repr=False)
     _built: dict[str, TopologyRecord] = field(default_factory=dict, repr=False)
 
     @property
@@ -33,8 +65,8 @@ class TopologyRecords:
 
     def of(self, topology: str) -> TopologyRecord:
         """The record of a topology; an empty one where nothing of it is on record."""
-        if topology not in self._built:
-            self._built[topology] = record_of(topology, self._events.get(topology, ()))
+        if topology not in self._built:  # two threads get the same one
+            self._built.setdefault(topology, record_of(topology, self._own(topology).parsed()))
         return self._built[topology]
 
     def __iter__(self) -> Iterator[TopologyRecord]:
@@ -43,32 +75,46 @@ class TopologyRecords:
 
     def events(self) -> list[Event]:
         """All events of all topologies, oldest first."""
-        return list(heapq.merge(*self._events.values(), key=attrgetter("n")))
+        return list(heapq.merge(*(own.parsed() for own in self._events.values()), key=attrgetter("n")))
 
     def long_ended(self, before: datetime) -> set[tuple[str, int]]:
         """Topologies and epochs that ended before a time, and were not rolled up."""
         return {
-            (record.topology, epoch.epoch)
+            (record.topology, number)
             for record in self
-            for epoch in record.epochs.values()
-            if epoch.stage.is_ended and not epoch.rolled_up
-            if max(event.at for event in record.events if event.epoch == epoch.epoch) < before
+            for number, at in {event.epoch: event.at for event in record.events}.items()
+            if at < before and record.epoch(number).stage.is_ended and not record.epoch(number).rolled_up
         }
 
-    def after(self, events: Iterable[Event]) -> TopologyRecords:
+    def after(self, events: Sequence[Event]) -> TopologyRecords:
         """The record after more events; topologies that have none of them keep theirs."""
-        new: dict[str, list[Event]] = {}
-        last, place = self.last, self.place
-        for event in events:
-            new.setdefault(event.topology, []).append(event)
-            last = event.n
-            if event.event == "relocated":
-                place = event.detail["to"]
-        if not new:
-            return self
+        own = _by_topology(events, attrgetter("topology"))
+        new = {name: TopologyEvents((*self._own(name).parsed(), *own[name])) for name in own}
+        return self._with(new, events)
+
+    def with_rows(self, rows: Sequence[Row]) -> TopologyRecords:
+        """The same with more rows of the table, oldest first."""
+        own = _by_topology(rows, itemgetter("topology"))
+        new = {name: self._own(name).with_rows(own[name]) for name in own}
+        relocations = [event_of(row) for row in rows if row["event"] == "relocated"]
+        return replace(self._with(new, relocations), last=rows[-1]["n"])
+
+    def _own(self, topology: str) -> TopologyEvents:
+        return self._events.get(topology) or TopologyEvents()
+
+    def _with(self, new: Mapping[str, TopologyEvents], events: Sequence[Event]) -> TopologyRecords:
+        built = {name: record for name, record in self._built.copy().items() if name not in new}
+        places = [event.detail["to"] for event in events if event.event == "relocated"]
         return TopologyRecords(
-            last=last,
-            place=place,
-            _events={**self._events, **{name: (*self._events.get(name, ()), *own) for name, own in new.items()}},
-            _built={name: record for name, record in self._built.items() if name not in new},
+            last=events[-1].n if events else self.last,
+            place=places[-1] if places else self.place,
+            _events={**self._events, **new},
+            _built=built,
         )
+
+
+def _by_topology(items: Iterable[T], topology: Callable[[T], str]) -> dict[str, list[T]]:
+    own: dict[str, list[T]] = {}
+    for item in items:
+        own.setdefault(topology(item), []).append(item)
+    return own
