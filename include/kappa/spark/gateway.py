@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa.errors import KappaError
+
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
 
@@ -33,6 +35,9 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
     What ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf`` say counts as before. A crash in the middle leaves the
     file, readable by its owner alone.
+
+    Raises:
+        KappaError: the JVM ended before it answered.
     """
     from pyspark import SparkContext
 
@@ -44,7 +49,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
         os.environ[_ARGUMENTS] = f"--properties-file {name} --load-spark-defaults {arguments or 'pyspark-shell'}"
-        SparkContext._ensure_initialized()
+        _start()
         _remember_classes(SparkContext._jvm)
     finally:
         if arguments is None:
@@ -52,6 +57,21 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         else:
             os.environ[_ARGUMENTS] = arguments
         Path(name).unlink(missing_ok=True)
+
+
+def _start() -> None:
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        SparkContext._ensure_initialized()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise KappaError(
+            "Spark's JVM ended before it answered. What it said is in the log of this process, above this line: the "
+            "cause is an option, the memory or the name of this host. Look whether a session starts: kappa doctor"
+        ) from error
 
 
 def _remember_classes(jvm: JVMView | None) -> None:
