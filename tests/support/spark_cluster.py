@@ -13,7 +13,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -96,7 +95,7 @@ def spark_cluster(
             processes.enter_context(_running(command, folder / f"worker-{number}.log", _PACKAGES / "pyspark", address))
 
         def is_complete() -> bool:
-            with contextlib.suppress(urllib.error.URLError):
+            with contextlib.suppress(OSError):
                 return bool(cluster.state()["aliveworkers"] == workers)
             return False
 
