@@ -207,7 +207,8 @@ def _append_to_tail(tail: TailTable, rows: pa.Table, seq: int, plan: str | None)
             except ConflictError:
                 if has_looked:
                     raise
-                has_looked = tail.advance()
+                tail.advance()
+                has_looked = True
             else:
                 return tail.version
 
