@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -224,8 +225,9 @@ class Epochs:
 def moved(lake: str, place: str) -> LakeMovedError:
     """The error of whoever looks for a lake where it was."""
     return LakeMovedError(
-        f"The lake {lake} has moved to {place}: nothing is read or written here any more. Set KAPPA_LAKE={place}. If "
-        "that address names this lake, or the one there is to be given up: kappa lake open",
+        f"The lake {lake} has moved to {place}: nothing is read or written here any more. Set "
+        f"KAPPA_LAKE={quote(place)}. If that address names this lake, or the one there is to be given up: kappa lake "
+        "open",
         lake=lake,
         to=place,
     )
