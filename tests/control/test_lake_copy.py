@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from support.live_lake import NAME
@@ -57,7 +58,7 @@ def test_a_lake_is_all_there_and_comes_back(lake: Places) -> None:
     assert not hashed.problems and any("hold what the ledger says" in line for line in hashed.read)
     answer = lake.copy()
     assert lake.open_ones() == [lake.target]
-    assert f"KAPPA_LAKE={lake.target}" in answer and f"kappa start {NAME} --execute" in answer
+    assert f"KAPPA_LAKE={quote(lake.target)}" in answer and f"kappa start {NAME} --execute" in answer
     assert counted(lake.target) == hashed
     moved = contents(lake.target)
     assert moved == contents(lake.config.lake)
@@ -132,7 +133,7 @@ def test_a_lake_that_has_moved_is_closed_for_all(disk: Places) -> None:
     epochs.events()
     assert claim is not None
     disk.copy()
-    with pytest.raises(LakeMovedError, match=f"has moved to {disk.target}.*KAPPA_LAKE={disk.target}"):
+    with pytest.raises(LakeMovedError, match=f"has moved to {disk.target}.*KAPPA_LAKE={quote(disk.target)}"):
         epochs.add(NAME, 1, "start", actor="ann")
     with pytest.raises(StaleWriterError, match="claimed by the copy to"):
         ledger.append(replace(claim, kind="plan"))
@@ -155,7 +156,7 @@ def test_a_lake_is_open_again_where_it_was_if_it_did_not_go_on_elsewhere(lake: P
     lake.copy()
     assert lake.open_ones() == [lake.target]
     savepoints.create(lake.there, NAME, "later", actor="ann")
-    with pytest.raises(RefusedError, match=f"has gone on.*KAPPA_LAKE={lake.target} kappa lake copy"):
+    with pytest.raises(RefusedError, match=f"has gone on.*KAPPA_LAKE={quote(lake.target)} kappa lake copy"):
         moving.reopen(lake.config, actor="ann")
     assert lake.open_ones() == [lake.target]
 

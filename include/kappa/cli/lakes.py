@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,8 +56,9 @@ def copy(
         say_json({"executed": True, "lake": relocation})
         return
     say(f"The lake is at {relocation.lake} now, and closed at {settings.lake}.")
-    file = f" KAPPA_LAKE_CLIENT_FILE={settings.lake_client_file}" if is_remote(relocation.lake) else ""
-    say(f"Set it on each host: KAPPA_LAKE={relocation.lake}{file}")
+    has_file = is_remote(relocation.lake) and settings.lake_client_file
+    file = f" KAPPA_LAKE_CLIENT_FILE={quote(settings.lake_client_file)}" if has_file else ""
+    say(f"Set it on each host: KAPPA_LAKE={quote(relocation.lake)}{file}")
     commands = [f"kappa start {name} --execute" for name in relocation.topologies]
     commands += [f"kappa archive start {topic} --follow --execute" for topic in relocation.archives]
     say(f"Then, where it ran before: {command}" for command in commands)

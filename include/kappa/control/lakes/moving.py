@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from kappa.acts import Act, Effect, act
 from kappa.archive.overview import NOBODY
@@ -92,7 +93,7 @@ def reopen(config: Config, *, actor: str, reason: str = "") -> Act[None]:
     if others[: len(events)] != events[: len(others)] or (later and not is_closed):
         raise RefusedError(
             f"The lake at {place} has gone on: it has {len(later)} events that {config.lake} does not have. Copy it "
-            f"back: KAPPA_LAKE={place} kappa lake copy {config.lake} --execute",
+            f"back: KAPPA_LAKE={quote(place)} kappa lake copy {quote(config.lake)} --execute",
             findings=(),
             lake=place,
         )
@@ -270,7 +271,7 @@ class _Move:
             raise RefusedError(
                 f"Drivers or archivers run in {self._source}. What never changes is in {self._target} by now; the rest "
                 f"is copied when they have ended. Stop them: {'; '.join(commands)}; then again: kappa lake copy "
-                f"{self._target} --execute",
+                f"{quote(self._target)} --execute",
                 findings=(),
                 commands=commands,
             )
@@ -309,7 +310,7 @@ class _Move:
             here, there = different, inventory.sizes(self._target)
         raise ConflictError(
             f"{len(here)} files of {self._source} change while they are copied, such as {min(here)}: another program "
-            f"writes there. End it, then again: kappa lake copy {self._target} --execute",
+            f"writes there. End it, then again: kappa lake copy {quote(self._target)} --execute",
             files=sorted(here)[:10],
         )
 
@@ -322,7 +323,7 @@ class _Move:
             if not self._is_complete():
                 raise ConflictError(
                     f"The record of {self._target} is not that of {self._source}: another program writes there. End "
-                    f"it, then again: kappa lake copy {self._target} --execute"
+                    f"it, then again: kappa lake copy {quote(self._target)} --execute"
                 )
         crash_point("lake.record")
         self._unmark()

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
+from shlex import quote
 
 from kappa.control.lakes import inventory
 from kappa.errors import LakeUnreachableError
@@ -122,7 +123,7 @@ class Transfer:
         except OSError as error:
             raise LakeUnreachableError(
                 f"{path} cannot be written: {error.strerror or error}. The copy goes on where it is when that is "
-                f"mended: kappa lake copy {self._target} --execute",
+                f"mended: kappa lake copy {quote(self._target)} --execute",
                 path=path,
             ) from error
         tally.add(files=1)
