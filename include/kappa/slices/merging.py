@@ -135,7 +135,8 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     run.look_at_commits()  # a merge rewrites rows: after it, foreign ones cannot be told apart
     at = pending.contents
     own = _own_changes(run, table, at)
-    if own is not None and (rows := _rows_after(run, table, own)) is not None:
+    rows = None if own is None else _rows_after(run, table, own)
+    if rows is not None and rows.nbytes < run.engines.merge_bytes:
         version = tables.overwrite(at.path, rows, at.seq)
         if version is not None:
             run.state(table).written(rows, version)
