@@ -40,7 +40,7 @@ def test_a_driver_killed_in_large_slices_of_spark_loses_and_repeats_nothing(
     assert machine.prove({epoch: 1}) == 12 * (len(points) + 1)
     assert engines(machine, epoch, "outputs/moves") == {"Apache-Spark"}
     assert engines(machine, epoch, "changes/balances") == {"Apache-Spark"}
-    assert engines(machine, epoch, "tables/balances") == {"Apache-Spark"}
+    assert "Apache-Spark" in engines(machine, epoch, "tables/balances"), "upkeep by deltalake aside"
 
 
 def test_a_driver_with_rows_too_large_for_its_memory_lets_spark_write_them_or_dies(machine: Rig) -> None:

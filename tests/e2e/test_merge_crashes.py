@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 START_MS = 1_700_000_000_000
 
 
-@pytest.mark.parametrize("settings", [{}, {"small_slice": 0, "arrow_rows": 0}], ids=["by the driver", "by Spark"])
+@pytest.mark.parametrize("settings", [{}, {"merge_bytes": 0}], ids=["by the driver", "by Spark"])
 def test_a_driver_killed_after_a_merge_or_between_merges_loses_and_repeats_nothing(
     machine: Rig, settings: dict[str, int]
 ) -> None:
@@ -50,4 +50,4 @@ def test_a_driver_killed_after_a_merge_or_between_merges_loses_and_repeats_nothi
     machine.run(epoch)
     machine.settle(epoch)
     assert machine.prove({epoch: 1}) == 72
-    assert (engines(machine, epoch, "tables/balances") == {"Apache-Spark"}) == bool(settings)
+    assert ("Apache-Spark" in engines(machine, epoch, "tables/balances")) == bool(settings)

@@ -137,7 +137,8 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     run.watch.expire(f"tables/{table.name}")
     at = pending.contents
     own = _own_changes(run, table, at)
-    if own is not None and (rows := _rows_after(run, table, own)) is not None:
+    rows = None if own is None else _rows_after(run, table, own)
+    if rows is not None and rows.nbytes < run.engines.merge_bytes:
         version = tables.overwrite(at.path, rows, at.seq)
         if version is not None:
             run.state(table).written(rows, version)
