@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "restore-a-bucket.md"
 
 def _blocks() -> Mapping[str, list[str]]:
     """Test that runs them -> blocks of the page, in their order."""
-    blocks = defaultdict(list)
+    blocks: dict[str, list[str]] = defaultdict(list)
     for match in re.finditer(r"^```\w+ unrun: (tests/\S+) .*\n((?:.*\n)*?)^```$", PAGE.read_text(), re.MULTILINE):
         blocks[match[1]].append(match[2])
     return blocks
