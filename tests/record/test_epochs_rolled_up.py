@@ -6,19 +6,21 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kappa import clock
+from kappa.delta import row_files
 from kappa.errors import NewerFormatError
 from kappa.record import epochs as epochs_module
 from kappa.record.epochs import Epochs
-from kappa.record.events import EventKind
+from kappa.record.events import Event, EventKind
 from kappa.record.moves import rollbacks
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NIGHT: tuple[EventKind, ...] = ("rewound", "seeded", "replayed", "caught_up", "verified", "approved", "handover")
-DETAIL = {
+DETAIL: dict[str, dict[str, Any]] = {
     "planned": {"plan_id": "p", "code": "c", "version": "1", "start": "{}", "origin": "{}", "live": None},
     "verified": {"verdict": "same", "report": '{"tables": []}'},
     "moved": {"from": None, "at": {}, "seq": 3, "handover": None, "certificate": '{"complete": true}'},
@@ -64,7 +66,7 @@ def test_what_was_live_and_which_numbers_were_used_stays_on_record(tmp_path: Pat
 @pytest.mark.usefixtures("nights")
 def test_all_events_are_in_the_history_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = Epochs(str(tmp_path))
-    before = []
+    before: list[Event] = []
     for number in range(1, 7):
         night(epochs, number, "a.a")
         night(epochs, number, "b.b")
@@ -83,17 +85,17 @@ def test_all_events_are_in_the_history_each_once(tmp_path: Path, monkeypatch: py
 def test_an_append_between_the_look_and_the_roll_up_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = str(tmp_path)
     ours, theirs = Epochs(lake), Epochs(lake)
-    real = epochs_module.row_files.keep
+    real = row_files.keep
 
-    def keep(*arguments: object) -> None:
+    def keep(*arguments: Any) -> None:
         theirs.add("b.b", 1, "planned", actor="other", **DETAIL["planned"])
         real(*arguments)
 
     for number in range(1, 6):
         night(ours, number)
-    monkeypatch.setattr(epochs_module.row_files, "keep", keep)
+    monkeypatch.setattr(row_files, "keep", keep)
     night(ours, 6)
-    monkeypatch.setattr(epochs_module.row_files, "keep", real)
+    monkeypatch.setattr(row_files, "keep", real)
     assert ours.rolled_up_to == 0 and ours.topologies() == ["a.a", "b.b"]
     night(ours, 7)
     assert ours.rolled_up_to > 0
@@ -105,6 +107,7 @@ import sys
 from datetime import timedelta
 sys.path[:0] = sys.argv[2:]
 from kappa import clock
+from kappa.delta import row_files
 from kappa.errors import NewerFormatError
 from kappa.record import epochs
 from record.test_epochs_rolled_up import BEGIN, night
