@@ -165,7 +165,8 @@ class Config:
     small_slice: int = _internal(50_000)
     #: Most rows of one effect that are written from the driver's memory; Spark writes more.
     arrow_rows: int = _internal(500_000)
-    #: Size of a table's files from which Spark merges it. In the driver's memory a merge takes some 300 MB, or more.
+    #: Size of a table's files from which a cluster merges it; on one host four times that. In the driver's process a
+    #: merge takes about as much memory.
     merge_bytes: int = _internal(256 << 20)
     #: How often a slice of one record is tried before the epoch is stuck.
     attempts: int = _internal(3, "a slice is always tried 3 times.")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kappa.config import Config
-from kappa.spark.session import FEW_CORES, serial_collector, settings
+from kappa.spark.session import FEW_CORES, merge_bytes, serial_collector, settings
 
 JAVA = "spark.driver.extraJavaOptions"
 COLLECTOR = "-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -XX:MetaspaceSize=256m"
@@ -35,6 +35,13 @@ def test_few_cores_collect_in_one_thread_and_many_by_the_jvms_default() -> None:
     assert few == f"{COLLECTOR} -Xmn512m -Xms768m -XX:InitialHeapSize=1536m"
     for master in (f"local[{FEW_CORES + 1}]", "spark://somewhere:7077"):
         assert JAVA not in session_settings(KAPPA_SPARK_MASTER=master)
+
+
+def test_a_cluster_merges_smaller_tables_than_the_spark_of_one_host() -> None:
+    here, cluster = (
+        Config.from_env({"KAPPA_SPARK_MASTER": master}) for master in ("local[2]", "spark://elsewhere:7077")
+    )
+    assert (merge_bytes(cluster), merge_bytes(here)) == (256 << 20, 1 << 30)
 
 
 def test_settings_of_the_user_win() -> None:

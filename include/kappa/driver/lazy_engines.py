@@ -23,7 +23,7 @@ from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.run import Engines, EpochRun
 from kappa.slices.topics import turns
 from kappa.slices.topics.registered_topics import register
-from kappa.spark.session import StartingSession, driver_name, is_alive
+from kappa.spark.session import StartingSession, driver_name, is_alive, merge_bytes
 from kappa.verify import attestation
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class LazyEngines:
             bootstrap_servers=config.bootstrap_servers,
             begin=self._voice.begin,
             arrow_rows=config.arrow_rows,
-            merge_bytes=config.merge_bytes,
+            merge_bytes=merge_bytes(config),
             small_slice=config.small_slice,
             mask_key=config.mask_key,
             schemas=Schemas(config.lake, Registry(config.schema_registry)),

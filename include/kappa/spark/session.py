@@ -99,6 +99,9 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Up to this many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice.
 #: G1, which it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
 FEW_CORES = 4
+#: Where Spark has the memory and the cores of the driver's host, its merges take several times as long as those of the
+#: driver's process, so they are for tables that are larger by this factor.
+_ON_ONE_HOST = 4
 #: Megabytes of classes that a driver loads beside those of its class data, and some more.
 CLASSES_MB = 256
 
@@ -316,6 +319,11 @@ def serial_collector(memory: str) -> str:
         return options
     megabytes = int(match[1]) * (1024 if match[2] == "g" else 1)
     return f"{options} -Xmn{megabytes // 6}m -Xms{megabytes // 4}m -XX:InitialHeapSize={megabytes // 2}m"
+
+
+def merge_bytes(config: Config) -> int:
+    """Size of a table's files, in bytes, from which Spark merges it, and the driver's process does not."""
+    return config.merge_bytes * (1 if local_cores(config.spark_master) is None else _ON_ONE_HOST)
 
 
 def local_cores(master: str) -> int | None:

@@ -32,6 +32,7 @@ from kappa.slices.input.reader_schemas import Schemas
 from kappa.slices.protocol import finish_slice, run_slice
 from kappa.slices.run import Engines, EpochRun, Scratch, Sent
 from kappa.slices.seeding import SeedSource, seed
+from kappa.spark.session import merge_bytes
 from kappa.store.stores import store_of
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask
@@ -72,7 +73,7 @@ def beside(
         broker=broker,
         bootstrap_servers=config.bootstrap_servers,
         arrow_rows=config.arrow_rows,
-        merge_bytes=config.merge_bytes,
+        merge_bytes=merge_bytes(config),
         small_slice=config.small_slice,
         mask_key=config.mask_key,
         schemas=Schemas(config.lake, Registry(config.schema_registry)),
