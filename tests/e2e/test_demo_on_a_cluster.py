@@ -105,7 +105,10 @@ def demonstration(environ: dict[str, str], log: Path) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def driver_host(environ: dict[str, str], log: Path, point: str) -> Iterator[None]:
-    """Within, ``kappa drivers`` runs, whose drivers die at a point; its own end is sudden, and they go on."""
+    """Within, ``kappa drivers`` runs, whose drivers die at a point; its own end is sudden, and they go on.
+
+    Without a point it ends with its drivers.
+    """
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "kappa", "drivers"],
@@ -116,7 +119,10 @@ def driver_host(environ: dict[str, str], log: Path, point: str) -> Iterator[None
     try:
         yield
     finally:
-        process.kill()
+        if point:
+            process.kill()
+        else:
+            process.terminate()
         process.wait()
 
 

@@ -1,4 +1,4 @@
-"""A store on S3 that answers nobody for five minutes: ``kappa drivers`` brings every epoch through it without help."""
+"""A store on S3 that refuses or cuts all requests for five minutes: ``kappa drivers`` brings every epoch through it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.processes import rows
 from support.s3_lake import S3Rig, check_plain_readers, entries, s3_rig
-from support.s3_proxy import Proxy
+from support.s3_proxy import CUT, Proxy
 from support.s3_server import S3Server
 
 from kappa import control
@@ -80,19 +80,24 @@ def started(machine: S3Rig) -> int:
     return epoch
 
 
-@pytest.mark.parametrize("arrive", [first_claim, commit_of_live_and_candidate, move_of_readers])
+@pytest.mark.parametrize(
+    ("arrive", "status"),
+    [(first_claim, 503), (commit_of_live_and_candidate, CUT), (move_of_readers, 503)],
+    ids=["claim, 503", "commit, cut", "move, 503"],
+)
 def test_five_minutes_without_a_store_are_survived_at_any_point(
     machine: S3Rig,
     s3: S3Server,
     proxy: Proxy,
     arrive: Callable[[S3Rig], tuple[str, Callable[[], object]]],
+    status: int | None,
     case: Callable[[str, str], None],
 ) -> None:
     key, go_on = arrive(machine)
     held = proxy.hold(key)
     go_on()
     held.await_arrival(seconds=120)
-    refused = proxy.refuse()
+    refused = proxy.refuse(status=status)
     held.release()
     time.sleep(SECONDS)
     refused.release()

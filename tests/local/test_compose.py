@@ -52,6 +52,17 @@ def test_built_images_start_from_a_version_and_the_lock():
     assert "--requirement requirements.txt" in text
 
 
+def test_every_file_that_the_image_copies_is_in_what_the_builder_gets():
+    permitted = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    lines = (REPOSITORY / "docker" / "Dockerfile").read_text().splitlines()
+    copied = {
+        word for line in lines if line.startswith("COPY") for word in line.split()[1:-1] if not word.startswith("--")
+    }
+    assert len(copied) > 5
+    assert copied <= permitted
+    assert all((REPOSITORY / name).exists() for name in permitted)
+
+
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_a_secret_has_no_default(name):
     for variable, value in SERVICES[name]["environment"].items():

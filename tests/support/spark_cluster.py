@@ -87,7 +87,7 @@ def spark_cluster(
         processes.enter_context(_running(master, folder / "master.log", Path(pyspark.__path__[0]), HOST))
         for number, disk in enumerate(cluster.disks, start=1):
             disk.mkdir(parents=True)
-            # Of executors at one address Spark takes that they share a disk.
+            # Spark assumes that executors at one address share a disk.
             address = f"127.0.0.{number + 1}"
             words = ("--cores", "2", "--memory", "4g", "--host", address, "--webui-port", "0")
             worker = _spark_class("worker.Worker", *words, "--work-dir", str(_DISK / "work"), cluster.url)
@@ -156,6 +156,7 @@ def _running(command: Sequence[str], log: Path, spark_home: Path, address: str) 
     environ = {
         **passed,
         "JAVA_HOME": str(java_home()),
+        "KAPPA_HOME": str(log.parent),  # a run that is ended finds what it left by it
         "SPARK_HOME": str(spark_home),
         "SPARK_LOCAL_DIRS": str(_DISK / "local"),
         "SPARK_SCALA_VERSION": "2.13",
