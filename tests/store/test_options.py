@@ -237,6 +237,18 @@ def test_deltalake_has_the_address_of_aws_where_there_is_no_other(
         assert (storage_options(lake) or {}).get("aws_endpoint_url") == address
 
 
+def test_an_address_for_pythons_clients_alone_is_refused(
+    tmp_path: Path, s3: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would go over the file in both, and Spark would be at another store."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.server.endpoint)
+    with lake_on(s3, tmp_path) as lake:
+        for call in (lambda: store_of(lake).get(f"{lake}/file"), lambda: is_table(lake), lambda: open_table(lake)):
+            with pytest.raises(ConfigError, match=r"^AWS_ENDPOINT_URL_S3=.*: unset AWS_ENDPOINT_URL_S3$"):
+                call()
+    assert proxy.requests == []
+
+
 # A file that changes
 
 

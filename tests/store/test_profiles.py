@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.s3_options import lake_on, write_options
+from support.s3_options import in_place_of_aws, lake_on, write_options
 from support.s3_proxy import Proxy, s3_proxy
 from support.s3_server import S3Server
 
@@ -218,7 +218,7 @@ def test_a_profile_that_nobody_names_is_no_clients_login(
 ) -> None:
     """At AWS itself, where ``deltalake`` would take it: two clients of one process would be two users."""
     write(profiles, f"[default]\n{keys('AKIA1')}")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", checking.server.endpoint)  # for the test alone: in place of AWS's own
+    in_place_of_aws(monkeypatch, checking.server)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
     with lake_on(checking.server, tmp_path) as lake:
         write_options(checking.server, tmp_path / "lake.properties", **NO_KEYS, aws_endpoint_url="")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties
 from support.s3_logins import ROLE, Sessions, certificates, token_service
-from support.s3_options import lake_on, write_options
+from support.s3_options import in_place_of_aws, lake_on, write_options
 from support.s3_proxy import Proxy, s3_proxy
 from support.s3_server import S3Server
 
@@ -77,7 +77,7 @@ def test_an_open_table_is_written_for_longer_than_keys_are_valid(
     """Of a store without an address, which is AWS, too: there ``deltalake`` would have another way to a login."""
     if is_aws:
         write_options(proxy.server, tmp_path / "lake.properties", **NO_KEYS, aws_endpoint_url="")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.server.endpoint)  # for the test alone: in place of AWS's own
+        in_place_of_aws(monkeypatch, proxy.server)
     create_table(f"{lake}/t", ROWS.schema)
     table = open_table(f"{lake}/t")
     end = time.monotonic() + 3 * LIFETIME.total_seconds()
