@@ -140,7 +140,7 @@ def lakes(tmp_path: Path) -> tuple[str, ...]:
 @pytest.mark.usefixtures("lakes")
 def test_a_path_has_the_options_of_its_own_lake(path: str, region: str | None) -> None:
     assert options.options_of(path).get("aws_region") == region
-    assert options.retries_of(path) == Retries(retries=5 if region is None else len(region))
+    assert options.retries_of(path) == (options.RETRIES if region is None else Retries(retries=len(region)))
 
 
 def test_the_settings_name_the_file_of_their_lake(tmp_path: Path) -> None:
