@@ -122,7 +122,8 @@ def options_of(path: str) -> dict[str, str]:
         options |= profiles.keys_of(keys.profile, keys.path)
     check_access(with_environment(options))
     if bundle := _bundle(options):
-        authorities.trust(bundle, lake.cache.expanduser())
+        setting = authorities.OPTION if authorities.OPTION in options else authorities.VARIABLE
+        authorities.trust(bundle, lake.cache.expanduser(), setting)
     return {name: value for name, value in options.items() if name in NAMES}
 
 
