@@ -119,7 +119,8 @@ def options_of(path: str) -> dict[str, str]:
     options = read(lake.file) if lake.file else {}
     keys = _key_file(options, lake)
     if keys is not None and keys.profile:
-        options |= profiles.keys_of(keys.profile, keys.path)
+        setting = profiles.OPTION if profiles.OPTION in options else profiles.VARIABLE
+        options |= profiles.keys_of(keys.profile, keys.path, setting)
     check_access(with_environment(options))
     if bundle := _bundle(options):
         setting = authorities.OPTION if authorities.OPTION in options else authorities.VARIABLE
