@@ -74,14 +74,22 @@ def test_a_session_reads_a_profile_again_and_trusts_a_private_authority(s3: S3Se
             profiles.write_text("")  # a tool is about to write it, the time says
             os.utime(profiles, times=(now := time.time() + 3600, now))
             spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)")
+            profiles.write_text("[orders]\naws_access_key_id=ASIA1\naws_secret_access_key=next\n")  # its token follows
+            os.utime(profiles, times=(now, now))
+            spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)")
+            profiles.write_text("")
             os.utime(profiles, times=(0, 0))
             assert_refused(proxy.server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)"))
             profiles.write_text(before)
+            profiles.chmod(0o644)
+            assert_refused(proxy.server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)"))
+            profiles.chmod(0o600)
+            spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)")
             sessions.issue()
             assert_refused(proxy.server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)"))
             renew()
             spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (2)")
-            assert spark.sql(f"SELECT a FROM delta.`{lake}/t` ORDER BY a") == [[1], [2]]
+            assert spark.sql(f"SELECT a FROM delta.`{lake}/t` ORDER BY a") == [[1], [1], [1], [2]]
 
 
 def test_a_session_has_a_role_for_longer_than_its_keys_are_valid(s3: S3Server, tmp_path: Path) -> None:

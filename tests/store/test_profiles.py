@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -276,6 +277,27 @@ def test_while_a_tool_writes_the_file_the_keys_before_count(profiles: Path, text
         keys_of("orders", file)
     write(profiles, f"[orders]\n{keys('AKIA2')}")
     assert keys_of("orders", file)["aws_access_key_id"] == "AKIA2"
+
+
+def test_a_new_process_waits_while_a_tool_writes_the_file(profiles: Path) -> None:
+    write(profiles, "[ord")
+    writer = threading.Timer(0.2, write, (profiles, OWN))
+    writer.start()
+    assert keys_of("orders", str(profiles))["aws_access_key_id"] == "A"
+    writer.join()
+
+
+def test_a_login_whose_token_is_not_there_yet_is_not_taken(profiles: Path) -> None:
+    token = "aws_session_token=t\n"
+    file = write(profiles, OWN + token)
+    before = keys_of("orders", file)
+    write(profiles, f"[orders]\n{keys('AKIA2')}")
+    assert keys_of("orders", file) == before
+    write(profiles, f"[orders]\n{keys('AKIA2')}{token}")
+    assert keys_of("orders", file)["aws_access_key_id"] == "AKIA2"
+    write(profiles, OWN)
+    os.utime(file, (0, 0))
+    assert keys_of("orders", file) == {"aws_access_key_id": "A", "aws_secret_access_key": "B"}
 
 
 def test_a_profile_that_nobody_names_is_no_clients_login(

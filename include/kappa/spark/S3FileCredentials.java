@@ -7,12 +7,15 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.BasicFileAttributes;
+import java.nio.file.attribute.PosixFileAttributes;
+import java.nio.file.attribute.PosixFilePermission;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.s3a.CredentialInitializationException;
 import software.amazon.awssdk.auth.credentials.AwsBasicCredentials;
@@ -30,6 +33,16 @@ public final class S3FileCredentials implements AwsCredentialsProvider {
   private static final String FILE = "fs.s3a.kappa.keys.file";
   private static final String PROFILE = "fs.s3a.kappa.keys.profile";
   private static final long WRITING_MS = 10_000;
+  private static final int LOOKS = 10;
+  private static final long PAUSE_MS = 50;
+
+  /** As for Python: only its owner may write it, and at most its group may read it. */
+  private static final Set<PosixFilePermission> OF_OTHERS =
+      Set.of(
+          PosixFilePermission.GROUP_WRITE,
+          PosixFilePermission.OTHERS_READ,
+          PosixFilePermission.OTHERS_WRITE,
+          PosixFilePermission.OTHERS_EXECUTE);
 
   private final Path file;
   private final String profile;
@@ -43,29 +56,57 @@ public final class S3FileCredentials implements AwsCredentialsProvider {
 
   @Override
   public synchronized AwsCredentials resolveCredentials() {
-    BasicFileAttributes now;
+    for (int look = 1; ; look++) {
+      PosixFileAttributes now = attributes();
+      List<Object> present = Arrays.asList(now.lastModifiedTime(), now.size(), now.fileKey(), now.permissions());
+      if (present.equals(state)) {
+        return keys;
+      }
+      if (!Collections.disjoint(now.permissions(), OF_OTHERS)) {
+        throw refusal("other users can read or write. Run: chmod 600 " + file);
+      }
+      try {
+        AwsCredentials next = read();
+        if (!isHalf(next) || !isBeingWritten(now)) {
+          keys = next;
+          state = present; // looked at before it was read: one that is replaced meanwhile is read again
+        }
+        return keys;
+      } catch (CredentialInitializationException noKeys) {
+        if (!isBeingWritten(now) || keys == null && look == LOOKS) {
+          throw noKeys;
+        }
+      }
+      if (keys != null) {
+        return keys;
+      }
+      pause(); // a new process has no keys before, and a tool writes the file in a moment
+    }
+  }
+
+  private PosixFileAttributes attributes() {
     try {
-      now = Files.readAttributes(file, BasicFileAttributes.class);
+      return Files.readAttributes(file, PosixFileAttributes.class);
     } catch (IOException absent) {
       throw refusal("cannot be read: " + absent);
     }
-    List<Object> present = Arrays.asList(now.lastModifiedTime(), now.size(), now.fileKey());
-    if (present.equals(state)) {
-      return keys;
-    }
+  }
+
+  /** A tool writes the token last: keys without one may be a half of the next login. */
+  private boolean isHalf(AwsCredentials next) {
+    return keys instanceof AwsSessionCredentials && !(next instanceof AwsSessionCredentials);
+  }
+
+  private static void pause() {
     try {
-      keys = read();
-      state = present; // looked at before it was read: one that is replaced meanwhile is read again
-    } catch (CredentialInitializationException noKeys) {
-      if (keys == null || !isBeingWritten(now)) {
-        throw noKeys;
-      }
+      Thread.sleep(PAUSE_MS);
+    } catch (InterruptedException end) {
+      Thread.currentThread().interrupt();
     }
-    return keys;
   }
 
   /** AWS's tools empty the file of profiles and write it, where a client file is replaced in one step. */
-  private boolean isBeingWritten(BasicFileAttributes now) {
+  private boolean isBeingWritten(PosixFileAttributes now) {
     return !profile.isEmpty() && System.currentTimeMillis() - now.lastModifiedTime().toMillis() < WRITING_MS;
   }
 

@@ -6,6 +6,7 @@ read for all of them, with each call; Spark's processes read the same section (`
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -19,6 +20,7 @@ OPTION = "aws_profile"
 VARIABLE = "AWS_PROFILE"
 FILE_VARIABLE = "AWS_SHARED_CREDENTIALS_FILE"
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_TOKEN = _KEYS[2]
 #: By what a profile has keys elsewhere: a role, a program, a login of people.
 _ELSEWHERE = ("role_arn", "credential_process", "sso_session", "sso_account_id", "web_identity_token_file")
 #: What a profile may be called: a section with another name is not there for Java.
@@ -28,6 +30,9 @@ _COMMENT = re.compile(r"[ \t][#;].*")
 _BLANKS = "".join(map(chr, range(33)))  # as Java trims
 #: How long after a change the file may not be whole; so in ``S3FileCredentials.java``.
 _WRITING_SECONDS = 10.0
+#: How often and with which pauses a process without keys looks again meanwhile; so there, too.
+_LOOKS = 10
+_PAUSE_SECONDS = 0.05
 #: Profile and file -> the keys that were read last.
 _last: dict[tuple[str, str], dict[str, str]] = {}
 
@@ -48,15 +53,31 @@ def keys_of(profile: str, file: str, setting: str = VARIABLE) -> dict[str, str]:
     Raises:
         ConfigError: the file is missing, malformed, or other users may read it; or the profile has no keys in it.
     """
+    before = _last.get((profile, file))
+    if before is None:
+        _await_keys(profile, file, setting)
     try:
         keys = _read(profile, file, setting)
     except ConfigError:
-        before = _last.get((profile, file))
         if before is None or not _is_being_written(file):
             raise
         return dict(before)
+    # A tool writes the token last: keys without one may be a half of the next login.
+    if before is not None and _TOKEN in before and _TOKEN not in keys and _is_being_written(file):
+        return dict(before)
     _last[profile, file] = keys
     return dict(keys)
+
+
+def _await_keys(profile: str, file: str, setting: str) -> None:
+    """Wait while a tool writes the file, which takes it a moment: a new process has no keys before."""
+    for _ in range(_LOOKS):
+        with contextlib.suppress(ConfigError):
+            _read(profile, file, setting)
+            return
+        if not _is_being_written(file):
+            return
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _is_being_written(file: str) -> bool:
