@@ -6,7 +6,6 @@ the target has no record until all else is there. So there is never more than on
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +24,12 @@ from kappa.presence import liveness
 from kappa.record.epochs import Epochs, Now, moved
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
+from kappa.store import options
 from kappa.store.address import lake_address
 from kappa.store.stores import store_of
 
 #: How often it is looked whether a driver that has lost its ledger has ended.
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 1.0
 #: How often the copy is compared with the lake before they count as different.
 _ROUNDS = 3
 
@@ -67,7 +67,7 @@ def copy(
         LakeMovedError: the lake is at a third address.
     """
     target = _target(config.lake, address)
-    dataclasses.replace(config, lake=target)  # says which file has its options
+    options.declare(target, config.lake_client_file)
     move = _Move(config, target, actor=actor, reason=reason, progress=progress)
     return Act(effects=tuple(move.effects()), outcome=move.outcome)
 
@@ -76,7 +76,7 @@ def copy(
 def reopen(config: Config, *, actor: str, reason: str = "") -> Act[None]:
     """Let a lake go on at this address after it was closed; idempotent.
 
-    A crash leaves both closed, call it again. Where the lake at the other address can be read, it is closed.
+    A crash leaves both closed: call it again. Where the lake at the other address can be read, it is closed.
 
     Raises:
         RefusedError: the lake at the other address has gone on since.
@@ -85,27 +85,30 @@ def reopen(config: Config, *, actor: str, reason: str = "") -> Act[None]:
     events, place = epochs.events(), epochs.place()
     if place in ("", config.lake):
         return Act(effects=(), outcome=lambda: None)
-    dataclasses.replace(config, lake=place)
-    other, more = Epochs(place, is_anywhere=True), _events(place)
-    if len(more) > len(events) or more != events[: len(more)]:
+    options.declare(place, config.lake_client_file)
+    other, others = Epochs(place, is_anywhere=True), _events(place)
+    later = others[len(events) :]
+    is_closed = bool(later) and all(one.event == "relocated" and one.detail["to"] == config.lake for one in later)
+    if others[: len(events)] != events[: len(others)] or (later and not is_closed):
         raise RefusedError(
-            f"The lake at {place} has gone on: it has {len(more) - len(events)} more events than {config.lake}. Copy "
-            f"it back: KAPPA_LAKE={place} kappa lake copy {config.lake} --execute",
+            f"The lake at {place} has gone on: it has {len(later)} events that {config.lake} does not have. Copy it "
+            f"back: KAPPA_LAKE={place} kappa lake copy {config.lake} --execute",
             findings=(),
             lake=place,
         )
-    rows = _relocated(epochs.now(""), place, config.lake, actor, reason)
+    rows = later if is_closed else _relocated(epochs.now(""), place, config.lake, actor, reason)
     closing = Effect(
         what=f"close the lake at {place}",
         values={"lake": place},
         make=lambda: other.change("", lambda now: _unless_there(now, rows)),
     )
+    there = "" if others else ", where no record can be read"
     opening = Effect(
-        what=f"put on record that the lake is at {config.lake}",
+        what=f"put on record that the lake is at {config.lake}, and not at {place} any more{there}",
         values={"lake": config.lake},
         make=lambda: epochs.change("", lambda now: _unless_there(now, rows)),
     )
-    return Act(effects=(*((closing,) if more == events else ()), opening), outcome=lambda: None)
+    return Act(effects=(*((closing,) if others == events else ()), opening), outcome=lambda: None)
 
 
 class _Move:
@@ -339,12 +342,12 @@ def _target(source: str, address: str) -> str:
     return target
 
 
-def _events(lake: str) -> Sequence[Event]:
+def _events(lake: str) -> list[Event]:
     """The events of a lake that may be gone, or only half there; none where they cannot be read."""
     try:
         return Epochs(lake, is_anywhere=True).events()
     except (KappaError, OSError):
-        return ()
+        return []
 
 
 def _relocated(now: Now, source: str, target: str, actor: str, reason: str) -> list[Event]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, zip_longest
 
 from kappa.control.lakes import inventory
 from kappa.errors import LakeUnreachableError
@@ -98,8 +99,8 @@ class Transfer:
         different: set[str] = set()
 
         def compare(name: str) -> None:
-            contents = (store_of(lake).get(f"{lake}/{name}") for lake in (self._source, self._target))
-            if next(contents) != next(contents):
+            here, there = (_content(f"{lake}/{name}", alike[name]) for lake in (self._source, self._target))
+            if any(piece != other for piece, other in zip_longest(here, there)):
                 different.add(name)
             tally.add(files=1, size_bytes=alike[name])
 
@@ -112,10 +113,9 @@ class Transfer:
             store_of(self._target).delete(f"{self._target}/{name}")
 
     def _one(self, name: str, size: int, tally: _Tally) -> None:
-        path, content = f"{self._target}/{name}", pieces(f"{self._source}/{name}")
-        try:
-            first = next(content, b"")
-        except FileNotFoundError:
+        path, content = f"{self._target}/{name}", _content(f"{self._source}/{name}", size)
+        first = next(content, None)
+        if first is None:
             return
         try:
             store_of(path).receive(path, tally.counted(chain((first,), content)), size)
@@ -138,6 +138,17 @@ class Transfer:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+
+def _content(path: str, size: int) -> Iterator[bytes]:
+    """A file in pieces, at least one; none where it is gone. A small one is one request."""
+    if size <= PIECE_BYTES:
+        content = store_of(path).get(path)
+        if content is not None:
+            yield content
+        return
+    with suppress(FileNotFoundError):
+        yield from pieces(path)
 
 
 class _Tally:
