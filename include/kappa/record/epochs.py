@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -312,8 +313,9 @@ class Epochs:
 def moved(lake: str, place: str) -> LakeMovedError:
     """The error of whoever looks for a lake where it was."""
     return LakeMovedError(
-        f"The lake {lake} has moved to {place}: nothing is read or written here any more. Set KAPPA_LAKE={place}. If "
-        "that address names this lake, or the one there is to be given up: kappa lake open",
+        f"The lake {lake} has moved to {place}: nothing is read or written here any more. Set "
+        f"KAPPA_LAKE={quote(place)}. If that address names this lake, or the one there is to be given up: kappa lake "
+        "open",
         lake=lake,
         to=place,
     )
