@@ -8,7 +8,7 @@ status  when
 403     the caller may not read the topology
 404     no such topology, epoch, slice, table or key
 409     the slice was there, and its files were cleaned up: begin again without ``seq``, ``at`` or ``cursor``
-503     not available now: nothing is live or committed yet, the lake does not answer, too many queries at once
+503     not available now: nothing is live or committed yet, the lake does not answer or has moved, queries are many
 ======  ==============================================================================================
 """
 
@@ -22,6 +22,7 @@ import orjson
 
 from kappa.errors import (
     KappaError,
+    LakeMovedError,
     LedgerError,
     Transient,
     UnknownEpochError,
@@ -109,6 +110,7 @@ _ANSWERS: tuple[tuple[type[KappaError], int, str], ...] = (
     (UnknownTopologyError, 404, "no-such-topology"),
     (UnknownEpochError, 404, "no-such-epoch"),
     (LedgerError, 503, "not-now"),
+    (LakeMovedError, 503, "not-now"),
     (Transient, 503, "not-now"),
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from support.live_lake import NAME
@@ -58,7 +58,7 @@ def test_a_lake_is_all_there_and_comes_back(lake: Places) -> None:
     assert not hashed.problems and any("hold what the ledger says" in line for line in hashed.read)
     answer = lake.copy()
     assert lake.open_ones() == [lake.target]
-    assert f"KAPPA_LAKE={shlex.quote(lake.target)}" in answer and f"kappa start {NAME} --epoch 1 --execute" in answer
+    assert f"KAPPA_LAKE={quote(lake.target)}" in answer and f"kappa start {NAME} --epoch 1 --execute" in answer
     assert counted(lake.target) == hashed
     moved = contents(lake.target)
     assert moved == contents(lake.config.lake)
@@ -131,7 +131,7 @@ def test_a_lake_that_has_moved_is_closed_for_all(disk: Places) -> None:
     epochs.events()
     assert claim is not None
     disk.copy()
-    with pytest.raises(LakeMovedError, match=f"has moved to {disk.target}.*KAPPA_LAKE='{disk.target}'"):
+    with pytest.raises(LakeMovedError, match=f"has moved to {disk.target}.*KAPPA_LAKE={quote(disk.target)}"):
         epochs.add(NAME, 1, "start", actor="ann")
     with pytest.raises(StaleWriterError, match="claimed by the copy to"):
         ledger.append(replace(claim, kind="plan"))

@@ -93,6 +93,6 @@ def test_a_stream_goes_on_in_a_bucket_and_on_a_disk_and_a_late_driver_repeats_no
     machine.output_of("stop", machine.name, "--execute")
     move(machine, disk)
     assert "sale" in machine.output_of("savepoint", "list", machine.name)
-    machine.run(epoch)
+    machine.output_of("start", machine.name, "--execute", "--detach")
     feed(machine, epoch, 60)
     assert machine.prove({epoch: 1}) == 72

@@ -20,6 +20,7 @@ from support.slices import slices as drawn_slices
 from support.web_site import Rights, Site
 
 from kappa import clock
+from kappa.control.lakes import moving
 from kappa.errors import UnknownTopologyError
 from kappa.topology import Source, Table, Topology
 from kappa_web.app import build
@@ -312,6 +313,12 @@ class TestMissingParts:
         shutil.move(own_site.config.lake, f"{own_site.config.lake}.away")
         answer = own_site.get(SUMS)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+
+    def test_a_lake_that_has_moved_says_where_it_is(self, own_site: Site) -> None:
+        assert own_site.get(SUMS).status_code == 200
+        moving.copy(own_site.config, address := f"{own_site.config.lake}.moved", actor="ann")
+        assert own_site.problem(SUMS) == (503, "not-now")
+        assert f"has moved to {address}" in own_site.get(SUMS).text
 
     def test_callers_without_the_right_learn_nothing(self, site: Site) -> None:
         site.rights.reads = False
