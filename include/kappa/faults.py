@@ -134,6 +134,11 @@ def crash_point(name: str, seq: int | None = None) -> None:
     os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
 
 
+def is_armed(prefix: str) -> bool:
+    """Whether this process is to die or freeze at a point whose name begins so."""
+    return os.environ.get(VARIABLE, "").startswith(prefix)
+
+
 def marks(home: Path) -> list[dict[str, Any]]:
     """Every mark that was left below a home, oldest first.
 
