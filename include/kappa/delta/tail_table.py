@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from kappa import clock
 from kappa.delta.access import answers, declared_schema, file_names, open_table
-from kappa.delta.log_entries import actions_of, entry_of
+from kappa.delta.log_entries import actions_in, entry_of
 from kappa.errors import ConflictError, LakeRefusedError, LedgerError, first_line
 from kappa.store.stores import store_of
 from kappa.topology.ddl import quote
@@ -56,6 +56,7 @@ class TailTable:
         columns: its columns.
         files: names of its files.
         partition_by: the columns by which its files lie in folders.
+        lineage: of an append log, see :class:`kappa.delta.log_tables.LogTable`.
 
     Raises:
         TableNotFoundError: of ``deltalake``: there is none.
@@ -67,6 +68,7 @@ class TailTable:
         self._is_log = is_log
         self._own: dict[str, bytes] = {}
         self.reopen()
+        self.lineage: str = self._id
 
     def reopen(self) -> None:
         """Take the table as it is now."""
@@ -77,6 +79,9 @@ class TailTable:
         self.partition_by: list[str] = metadata.partition_columns
         self._compared = metadata.configuration.get(_COMPARED)
         self._transactions: dict[str, int | None] = {}
+        self._id = str(metadata.id)
+        #: The entry of the version: by it another table in the place of this one is recognised.
+        self._entry = self._content_of(version) if self._is_log else None
         self._looked = self._fresh = started
 
     @property
@@ -87,15 +92,34 @@ class TailTable:
     def advance(self) -> bool:
         """Look again; whether there is something new."""
         with self.lock:
-            before, started = self.version, uptime()
-            if started - self._looked > NEXT_ENTRY_SECONDS:
-                if store_of(self.path).head(entry_of(self.path, self.version)) is None:  # later ones may be gone too
-                    self.reopen()
+            before, started = (self.lineage, self.version), uptime()
+            is_due = started - self._looked > NEXT_ENTRY_SECONDS
+            if is_due:
+                self._check_entry()
                 self._looked = started
-            while (actions := actions_of(self.path, self.version + 1)) is not None:
-                self._apply(actions)
+            content = self._content_of(self.version + 1)
+            if content is not None and self._is_log and not is_due:  # it may be of another table
+                self._check_entry()
+                content = self._content_of(self.version + 1)
+            while content is not None:
+                self._apply(actions_in(content), content)
+                content = self._content_of(self.version + 1)
             self._fresh = started
-            return self.version != before
+            return (self.lineage, self.version) != before
+
+    def _content_of(self, version: int) -> bytes | None:
+        return store_of(self.path).get(entry_of(self.path, version))
+
+    def _check_entry(self) -> None:
+        """Open the table anew where the entry of its version is gone, since later ones may be gone too, or another."""
+        if not self._is_log:
+            if store_of(self.path).head(entry_of(self.path, self.version)) is None:
+                self.reopen()
+            return
+        before, entry = self._entry, self._content_of(self.version)
+        if entry is None or entry != before:
+            self.reopen()
+            self.lineage = self._id if None in (entry, before) else uuid.uuid4().hex
 
     def transaction(self, app: str) -> int | None:
         """The last version of an application's transactions."""
@@ -155,7 +179,7 @@ class TailTable:
             self._check_place(version, name)
             if self._is_log and rows.num_rows:
                 self._own = {name: content}
-            self._apply(actions)
+            self._apply(actions, entry)
             self._fresh = started
             if version % CHECKPOINT_INTERVAL == 0:
                 self._check_point()
@@ -194,7 +218,7 @@ class TailTable:
 
             structlog.get_logger(__name__).warning("no checkpoint", path=self.path, error=first_line(error))
 
-    def _apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
+    def _apply(self, actions: Iterable[Mapping[str, Any]], entry: bytes) -> None:
         for action in actions:
             if "add" in action:
                 self.files |= {unquote(action["add"]["path"])}
@@ -206,6 +230,7 @@ class TailTable:
                 self.reopen()  # other columns: seldom
                 return
         self.version += 1
+        self._entry = entry if self._is_log else None
 
 
 #: Table -> its tail in this process.

@@ -326,13 +326,14 @@ _LAKES = 4
 
 
 def epochs_of(lake: str) -> Epochs:
-    """The record of a lake in this process; another one after the folder of its log was removed and made again."""
-    folder = Path(epochs_log(lake), "_delta_log")
-    return _epochs_of(lake, folder.stat().st_ino if not is_remote(lake) and folder.is_dir() else 0)
+    """The record of a lake in this process. Where there is none yet, or none any more, nothing of it is kept."""
+    if not is_remote(lake) and not Path(epochs_log(lake), "_delta_log").is_dir():
+        return Epochs(lake)
+    return _epochs_of(lake)
 
 
 @lru_cache(maxsize=_LAKES)
-def _epochs_of(lake: str, _: int) -> Epochs:
+def _epochs_of(lake: str) -> Epochs:
     return Epochs(lake)
 
 
