@@ -10,11 +10,13 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -233,9 +235,15 @@ class TailTable:
         self._entry = entry if self._is_log else None
 
 
-#: Table -> its tail in this process.
-_tails: dict[str, TailTable] = {}
-_lock = threading.Lock()
+@lru_cache(maxsize=1)
+def _tails() -> tuple[threading.Lock, dict[str, TailTable]]:
+    """Table -> its tail in this process, and the lock for it."""
+    return threading.Lock(), {}
+
+
+_tails()  # two threads get the same
+# A lock or a table that another thread is using would stay so in a child of this process.
+os.register_at_fork(after_in_child=_tails.cache_clear)
 
 
 def tail_of(path: str) -> TailTable:
@@ -244,10 +252,11 @@ def tail_of(path: str) -> TailTable:
     Raises:
         TableNotFoundError: of ``deltalake``: there is none.
     """
-    with _lock:
-        if path not in _tails:
-            _tails[path] = TailTable(path)
-        return _tails[path]
+    lock, tails = _tails()
+    with lock:
+        if path not in tails:
+            tails[path] = TailTable(path)
+        return tails[path]
 
 
 def uptime() -> float:
