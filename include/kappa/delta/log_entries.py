@@ -30,7 +30,7 @@ def entry_of(path: str, version: int) -> str:
 def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
     """The actions of a commit of a table; None where there is no file of it."""
     content = store_of(path).get(entry_of(path, version))
-    return None if content is None else actions_in(content)
+    return None if content is None else _actions(content)
 
 
 def messages(path: str, version: int) -> Iterator[str]:
@@ -95,12 +95,12 @@ def content_hash(path: str) -> str:
 
 
 def _added(root: Path, entry: Path) -> Iterator[Path]:
-    for action in actions_in(entry.read_bytes()):
+    for action in _actions(entry.read_bytes()):
         added = action.get("add")
         if added is not None and "://" not in added["path"]:
             yield root / unquote(added["path"])
 
 
-def actions_in(content: bytes) -> list[dict[str, Any]]:
+def _actions(content: bytes) -> list[dict[str, Any]]:
     """The actions of an entry: one line each, which only a line feed ends."""
     return [json.loads(line) for line in content.split(b"\n") if line.strip()]

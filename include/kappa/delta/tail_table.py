@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from kappa import clock
 from kappa.delta.access import answers, declared_schema, file_names, open_table
-from kappa.delta.log_entries import actions_in, entry_of
+from kappa.delta.log_entries import actions_of, entry_of
 from kappa.errors import ConflictError, LakeRefusedError, LedgerError, first_line
 from kappa.store.stores import store_of
 from kappa.topology.ddl import quote
@@ -82,8 +82,6 @@ class TailTable:
         self._compared = metadata.configuration.get(_COMPARED)
         self._transactions: dict[str, int | None] = {}
         self._id = str(metadata.id)
-        #: The entry of the version: by it another table in the place of this one is recognised.
-        self._entry = self._content_of(version) if self._is_log else None
         self._looked = self._fresh = started
 
     @property
@@ -97,31 +95,35 @@ class TailTable:
             before, started = (self.lineage, self.version), uptime()
             is_due = started - self._looked > NEXT_ENTRY_SECONDS
             if is_due:
-                self._check_entry()
+                self._is_same()
                 self._looked = started
-            content = self._content_of(self.version + 1)
-            if content is not None and self._is_log and not is_due:  # it may be of another table
-                self._check_entry()
-                content = self._content_of(self.version + 1)
-            while content is not None:
-                self._apply(actions_in(content), content)
-                content = self._content_of(self.version + 1)
+            actions = actions_of(self.path, self.version + 1)
+            if actions is not None and self._is_log and not is_due and not self._is_same():
+                actions = actions_of(self.path, self.version + 1)
+            while actions is not None:
+                self._apply(actions)
+                actions = actions_of(self.path, self.version + 1)
             self._fresh = started
             return (self.lineage, self.version) != before
 
-    def _content_of(self, version: int) -> bytes | None:
-        return store_of(self.path).get(entry_of(self.path, version))
+    def _is_same(self) -> bool:
+        """Whether the entry of its version is there, and of an append log still the one that was taken in.
 
-    def _check_entry(self) -> None:
-        """Open the table anew where the entry of its version is gone, since later ones may be gone too, or another."""
+        Otherwise the table is opened anew: later entries may be gone too, or it is another table.
+        """
         if not self._is_log:
-            if store_of(self.path).head(entry_of(self.path, self.version)) is None:
+            is_same = store_of(self.path).head(entry_of(self.path, self.version)) is not None
+            if not is_same:
                 self.reopen()
-            return
-        before, entry = self._entry, self._content_of(self.version)
-        if entry is None or entry != before:
-            self.reopen()
-            self.lineage = self._id if None in (entry, before) else uuid.uuid4().hex
+            return is_same
+        actions = actions_of(self.path, self.version) or []
+        added = {unquote(action["add"]["path"]) for action in actions if "add" in action}
+        ids = {action["metaData"]["id"] for action in actions if "metaData" in action}
+        if (added and added <= self.files) or self._id in ids:
+            return True
+        self.reopen()
+        self.lineage = uuid.uuid4().hex if added or ids else self._id
+        return False
 
     def transaction(self, app: str) -> int | None:
         """The last version of an application's transactions."""
@@ -181,7 +183,7 @@ class TailTable:
             self._check_place(version, name)
             if self._is_log and rows.num_rows:
                 self._own = {name: content}
-            self._apply(actions, entry)
+            self._apply(actions)
             self._fresh = started
             if version % CHECKPOINT_INTERVAL == 0:
                 self._check_point()
@@ -220,7 +222,7 @@ class TailTable:
 
             structlog.get_logger(__name__).warning("no checkpoint", path=self.path, error=first_line(error))
 
-    def _apply(self, actions: Iterable[Mapping[str, Any]], entry: bytes) -> None:
+    def _apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
         for action in actions:
             if "add" in action:
                 self.files |= {unquote(action["add"]["path"])}
@@ -232,7 +234,6 @@ class TailTable:
                 self.reopen()  # other columns: seldom
                 return
         self.version += 1
-        self._entry = entry if self._is_log else None
 
 
 @lru_cache(maxsize=1)
