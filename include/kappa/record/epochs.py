@@ -28,7 +28,7 @@ from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError, 
 from kappa.faults import crash_point
 from kappa.names import epochs_log
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.events import FORMAT, LASTING, STAGE_OF, Event, EventKind, intent
+from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent, lasting
 from kappa.record.topology_records import TopologyRecords, event_of
 from kappa.replay.stages import Stage, check_transition
 from kappa.store.address import is_remote
@@ -288,7 +288,7 @@ class Epochs:
             rows = self._log.rows()
             row_files.keep(self._history, name, [row for row in rows if row["n"] in numbers], self._log.full_schema())
             crash_point("record.history")
-            stay = [_rolled_up(row, name) if row["n"] in numbers else row for row in rows]
+            stay = [lasting(row, name) if row["n"] in numbers else row for row in rows]
             self._log.replace([row for row in stay if row is not None], [], max(numbers))
             crash_point("record.rolled_up")
             self.records()
@@ -374,15 +374,3 @@ def _arrow_schema() -> pa.Schema:
 def _to_record(event: Event) -> dict[str, Any]:
     record = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
     return {**record, "detail": json.dumps(record["detail"])}
-
-
-def _rolled_up(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:
-    """What stays of a row of an epoch that is rolled up; None where nothing does."""
-    if row["event"] not in LASTING:
-        return None
-    detail = json.loads(row["detail"] or "{}")
-    if row["event"] == "planned":
-        detail = {name: value for name, value in detail.items() if name not in ("plan", "start", "origin")}
-        detail["rolled_up"] = file
-    detail.pop("certificate", None)
-    return {**row, "detail": json.dumps(detail)}
