@@ -16,12 +16,15 @@ from support.epoch_record import empty_plan
 from kappa import clock, control, serving
 from kappa.config import Config
 from kappa.delta import row_files
+from kappa.delta.append_log import AppendLog
 from kappa.errors import LedgerError, NewerFormatError
+from kappa.names import epochs_history
 from kappa.offsets.vector import Offsets
 from kappa.record import epochs as epochs_module
 from kappa.record.epochs import Epochs, epochs_of
 from kappa.record.events import LASTING, Event, EventKind
 from kappa.record.moves import rollbacks
+from kappa.record.topology_records import TopologyRecords
 from kappa.verify import measurements
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -103,8 +106,9 @@ def test_an_append_between_the_look_and_the_roll_up_stays(tmp_path: Path, monkey
     night(ours, 6)
     monkeypatch.setattr(row_files, "keep", real)
     assert ours.rolled_up_to == 0 and ours.topologies() == ["a.a", "b.b"]
+    assert list(Path(epochs_history(lake)).iterdir()) == []
     night(ours, 7)
-    assert ours.rolled_up_to > 0
+    assert ours.rolled_up_to > 0 and len(list(Path(epochs_history(lake)).iterdir())) == 1
     assert [event.n for event in ours.history()] == list(range(1, 70))
 
 
@@ -143,6 +147,37 @@ def test_topics_and_measures_of_an_epoch_stay_and_its_other_facts_are_refused(tm
             getattr(epoch, name)
 
 
+@pytest.mark.usefixtures("nights")
+def test_an_epoch_ends_also_where_nothing_can_be_rolled_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise LedgerError("cut short")
+
+    epochs = Epochs(str(tmp_path))
+    monkeypatch.setattr(TopologyRecords, "long_ended", fails)
+    for number in range(1, 8):
+        night(epochs, number)
+    assert epochs.record("a.a").epoch(5).stage == "DROPPED" and epochs.rolled_up_to == 0
+
+
+@pytest.mark.usefixtures("nights")
+def test_a_file_that_was_removed_before_its_commit_is_there_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by housekeeping on a host that slept for a day."""
+    epochs, real = Epochs(str(tmp_path)), AppendLog.replace
+
+    def late(log: AppendLog, *arguments: Any) -> None:
+        for file in Path(epochs_history(str(tmp_path))).iterdir():
+            file.unlink()
+        real(log, *arguments)
+
+    monkeypatch.setattr(AppendLog, "replace", late)
+    for number in range(1, 7):
+        night(epochs, number)
+    assert epochs.rolled_up_to > 0
+    assert [event.n for event in epochs.history()] == list(range(1, 59))
+
+
 def test_the_page_of_formats_names_what_stays() -> None:
     page = Path(__file__).resolve().parents[2].joinpath("docs", "formats.md").read_text()
     (listing,) = re.findall(r"only the events (.*?) stay,", page, re.DOTALL)
@@ -155,6 +190,7 @@ from datetime import timedelta
 sys.path[:0] = sys.argv[2:]
 from kappa import clock
 from kappa.delta import row_files
+from kappa.delta.append_log import AppendLog
 from kappa.errors import NewerFormatError
 from kappa.record import epochs
 from record.test_epochs_rolled_up import BEGIN, night

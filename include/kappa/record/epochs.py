@@ -26,7 +26,7 @@ from kappa.delta import row_files
 from kappa.delta.append_log import AppendLog, python_rows
 from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError, first_line
 from kappa.faults import crash_point
-from kappa.names import epochs_log
+from kappa.names import epochs_history, epochs_log
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent, lasting
 from kappa.record.topology_records import TopologyRecords, event_of
@@ -250,7 +250,7 @@ class Epochs:
         selection = list(records) if topology is None else [records.of(topology)]
         events = {event.n: event for record in selection for event in record.events}
         for name in sorted({epoch.rolled_up for record in selection for epoch in record.epochs.values()} - {""}):
-            rows = row_files.table(self._history, name, format=FORMAT, what="event")
+            rows = row_files.table(epochs_history(self._lake), name, format=FORMAT, what="event")
             if topology is not None:
                 rows = row_files.where(rows, "topology", topology)
             events |= {event.n: event for event in map(event_of, python_rows(rows))}
@@ -261,10 +261,6 @@ class Epochs:
         """Number of the last event that was rolled up, as of the last look; 0 for none."""
         return self._log.floor
 
-    @property
-    def _history(self) -> str:
-        return f"{self._log.path}_history"
-
     def _roll_up(self, events: Sequence[Event]) -> None:
         """Roll up epochs that ended long ago, where there are enough of them and another one has ended.
 
@@ -274,30 +270,39 @@ class Epochs:
         """
         if not any(event.event in ("aborted", "dropped") for event in events):
             return
-        ended = self._records.long_ended(clock.now() - EVENTS_STAY)
-        numbers = {
-            event.n
-            for name in {topology for topology, _ in ended}
-            for event in self._records.of(name).events
-            if (name, event.epoch) in ended
-        }
-        if len(numbers) < ROLL_UP_EVENTS:
-            return
-        name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
         try:
-            rows = self._log.rows()
-            row_files.keep(self._history, name, [row for row in rows if row["n"] in numbers], self._log.full_schema())
-            crash_point("record.history")
-            stay = [lasting(row, name) if row["n"] in numbers else row for row in rows]
-            self._log.replace([row for row in stay if row is not None], [], max(numbers))
-            crash_point("record.rolled_up")
-            self.records()
-        except ConflictError:  # another process appended: the next epoch that ends brings another attempt
-            return
+            ended = self._records.long_ended(clock.now() - EVENTS_STAY)
+            numbers = {
+                event.n
+                for name in {topology for topology, _ in ended}
+                for event in self._records.of(name).events
+                if (name, event.epoch) in ended
+            }
+            if len(numbers) >= ROLL_UP_EVENTS:
+                self._roll_up_events(numbers)
         except Exception as error:
             import structlog
 
             structlog.get_logger(__name__).warning("not rolled up", path=self._log.path, error=first_line(error))
+
+    def _roll_up_events(self, numbers: set[int]) -> None:
+        # Random: a process that was slower may remove its file, and never that of another one.
+        name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
+        rows, schema = self._log.rows(), self._log.full_schema()
+        rolled_up = [row for row in rows if row["n"] in numbers]
+        row_files.keep(epochs_history(self._lake), name, rolled_up, schema)
+        crash_point("record.history")
+        stay = [lasting(row, name) if row["n"] in numbers else row for row in rows]
+        try:
+            self._log.replace([row for row in stay if row is not None], [], max(numbers))
+        except ConflictError:  # another process appended: the next epoch that ends brings another attempt
+            row_files.discard(epochs_history(self._lake), name)
+            return
+        row_files.keep(
+            epochs_history(self._lake), name, rolled_up, schema
+        )  # a host that slept for a day finds it removed
+        crash_point("record.rolled_up")
+        self.records()
 
     def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
