@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,6 +177,36 @@ def test_a_file_that_was_removed_before_its_commit_is_there_after_it(
         night(epochs, number)
     assert epochs.rolled_up_to > 0
     assert [event.n for event in epochs.history()] == list(range(1, 59))
+
+
+def copied(lake: Path, to: Path) -> Epochs:
+    shutil.copytree(lake, to)
+    return Epochs(str(to), is_anywhere=True)
+
+
+@pytest.mark.usefixtures("nights")
+def test_a_record_continues_those_that_it_was_before_and_no_other(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    epochs = Epochs(str(lake), is_anywhere=True)
+    for number in (1, 2, 3):
+        night(epochs, number)
+    before = copied(lake, tmp_path / "before")
+    other = copied(lake, tmp_path / "other")
+    epochs.add("a.a", 3, "relocated", actor="test", to=str(lake))
+    other.add("a.a", 3, "relocated", actor="test", to=str(lake))
+    moved = copied(lake, tmp_path / "moved")
+    assert epochs.continues(moved) and moved.continues(epochs) and epochs.continues(before)
+    assert not before.continues(epochs), "it has less"
+    for number in range(4, 9):
+        night(epochs, number)
+    assert epochs.rolled_up_to > moved.records().last and not moved.rolled_up_to
+    assert epochs.continues(moved) and epochs.continues(before)
+    assert epochs.continues(copied(lake, tmp_path / "after"))
+    assert not moved.continues(epochs)
+    assert not epochs.continues(other), "it was relocated another time"
+    stranger, nothing = Epochs(str(tmp_path / "stranger")), Epochs(str(tmp_path / "nothing"))
+    night(stranger, 1)
+    assert not epochs.continues(stranger) and not epochs.continues(nothing) and not nothing.continues(nothing)
 
 
 def test_the_page_of_formats_names_what_stays() -> None:

@@ -166,6 +166,16 @@ class Epochs:
             self._lake_id = self._log.table_id()
         return self._lake_id
 
+    def continues(self, before: Epochs) -> bool:
+        """Whether this is the record of the same lake and went on from another one, also where it was rolled up since.
+
+        Args:
+            before: the other one: it may be as of an address at which the lake was, or from which it was copied.
+        """
+        own, others = self.records(), before.records()
+        is_same_lake = self.lake_id() == before.lake_id() != ""
+        return is_same_lake and own.continues(others, floor=self.rolled_up_to)
+
     def establish(self) -> str:
         """Create the record, if there is none, and with it the lake's id; the id. Idempotent."""
         self._log.create()
