@@ -53,6 +53,8 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
             "of an epoch that ended long ago: the file with all its events, in the record's history; `plan`, `start` "
             "and `origin` are there only",
         ),
+        "sends_to": Field("list", "of such an epoch: names of its topic outputs, from the plan"),
+        "seed": Field("text", "of such an epoch: what its tables began with, from the plan"),
     },
     "rewound": {"group": Field("text", "the consumer group")},
     "seeded": {
