@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from support.s3_server import S3Server, s3_server
 from support.s3_spark import StatementError, spark_on
 
 from kappa import properties
-from kappa.store.outages import is_refusal
+from kappa.store.outages import is_outage, is_refusal
 from kappa_local.logins import write_private
 
 pytestmark = pytest.mark.spark
@@ -88,10 +89,8 @@ def test_a_session_has_a_role_for_longer_than_its_keys_are_valid(s3: S3Server, t
     certificate, authority = certificates(tmp_path)
     sessions, token = Sessions(timedelta(seconds=5)), tmp_path / "token"
     token.write_text("the-token")
-    with (
-        s3_proxy(s3, certificate=certificate, permits=sessions.permits) as proxy,
-        token_service(sessions, token.read_text(), certificate) as service,
-    ):
+    with s3_proxy(s3, certificate=certificate, permits=sessions.permits) as proxy, contextlib.ExitStack() as services:
+        service = services.enter_context(token_service(sessions, token.read_text(), certificate))
         variables = {"AWS_ENDPOINT_URL_STS": service, "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE}
         no_keys = {"aws_access_key_id": "", "aws_secret_access_key": ""}
         file = write_options(proxy.server, tmp_path / "lake.properties", aws_ca_bundle=str(authority), **no_keys)
@@ -105,4 +104,13 @@ def test_a_session_has_a_role_for_longer_than_its_keys_are_valid(s3: S3Server, t
             assert spark.sql(f"SELECT count(*) FROM delta.`{lake}/t`") == [[count]]
             assert len(sessions.users) > 3 and proxy.refusals == []
             token.write_text("another")
+            time.sleep(sessions.lifetime.total_seconds())  # the keys before are valid still
             assert_refused(proxy.server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)"))
+            services.close()  # as for Python's clients: nobody refused, and the service may be back
+            with pytest.raises(StatementError) as error:
+                spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)")
+            assert is_outage(error.value) and not is_refusal(error.value)
+            token.unlink()
+            with pytest.raises(StatementError) as error:
+                spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (0)")
+            assert is_outage(error.value) and not is_refusal(error.value)

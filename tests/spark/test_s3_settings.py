@@ -83,6 +83,12 @@ def test_without_keys_a_role_is_looked_for_the_pods_before_the_hosts() -> None:
     ]
 
 
+def test_a_pod_with_a_token_is_not_looked_for_at_the_host() -> None:
+    """Whose words would stand in errors, in place of those of the token's service."""
+    (providers,) = s3a({}, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token"}).values()
+    assert providers.endswith(".WebIdentityTokenFileCredentialsProvider")
+
+
 def test_an_address_of_its_own_is_reached_by_path() -> None:
     options = s3a({**KEYS, "aws_endpoint_url": "http://127.0.0.1:9000", "aws_allow_http": "true"})
     assert options["endpoint"] == "http://127.0.0.1:9000"

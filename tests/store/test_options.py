@@ -140,7 +140,7 @@ def lakes(tmp_path: Path) -> tuple[str, ...]:
 @pytest.mark.usefixtures("lakes")
 def test_a_path_has_the_options_of_its_own_lake(path: str, region: str | None) -> None:
     assert options.options_of(path).get("aws_region") == region
-    assert options.retries_of(path) == Retries(retries=5 if region is None else len(region))
+    assert options.retries_of(path) == (options.RETRIES if region is None else Retries(retries=len(region)))
 
 
 def test_the_settings_name_the_file_of_their_lake(tmp_path: Path) -> None:
@@ -235,6 +235,18 @@ def test_deltalake_has_the_address_of_aws_where_there_is_no_other(
     with lake_on(SERVER, tmp_path) as lake:
         write_options(SERVER, tmp_path / "lake.properties", **{"aws_endpoint_url": "", "aws_region": "", **others})
         assert (storage_options(lake) or {}).get("aws_endpoint_url") == address
+
+
+def test_an_address_for_pythons_clients_alone_is_refused(
+    tmp_path: Path, s3: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would go over the file in both, and Spark would be at another store."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.server.endpoint)
+    with lake_on(s3, tmp_path) as lake:
+        for call in (lambda: store_of(lake).get(f"{lake}/file"), lambda: is_table(lake), lambda: open_table(lake)):
+            with pytest.raises(ConfigError, match=r"^AWS_ENDPOINT_URL_S3=.*: unset AWS_ENDPOINT_URL_S3$"):
+                call()
+    assert proxy.requests == []
 
 
 # A file that changes

@@ -300,6 +300,8 @@ SDK = "software.amazon.awssdk"
         f"{S3A}.AWSServiceThrottledException: getFileStatus on s3a://b/k: Slow Down (Status Code: 503)",
         f"{S3A}.AWSClientIOException: x on b: {SDK}.core.exception.SdkClientException: Unable to execute HTTP request: "
         "Connect to h failed",
+        f"java.nio.file.AccessDeniedException: s3a://b/k: {S3A}.auth.NoAuthWithAWSException: No AWS Credentials "
+        f"provided by WebIdentityTokenFileCredentialsProvider: {SDK}.core.exception.SdkClientException: x",
     ],
 )
 def test_words_of_an_outage_are_recognised(text: str) -> None:
@@ -338,7 +340,11 @@ def test_words_of_an_outage_are_recognised(text: str) -> None:
         "indicates an incorrectly configured region",
         f"java.nio.file.AccessDeniedException: s3a://b/k: getFileStatus on s3a://b/k: {SDK}.services.s3.model."
         "S3Exception: (Service: S3, Status Code: 403, Request ID: 503)",
-        f"java.nio.file.AccessDeniedException: b: {S3A}.auth.NoAuthWithAWSException: No AWS Credentials provided",
+        f"java.nio.file.AccessDeniedException: b: {S3A}.auth.NoAuthWithAWSException: No AWS Credentials provided by "
+        f"WebIdentityTokenFileCredentialsProvider: {SDK}.services.sts.model.InvalidIdentityTokenException: no such "
+        "token (Service: Sts, Status Code: 400, Request ID: 503)",
+        f"java.nio.file.AccessDeniedException: b: {S3A}.CredentialInitializationException: fs.s3a.kappa.keys.file "
+        "names /f, which has no keys any more",
         f"{S3A}.UnknownStoreException: `s3a://b/': {SDK}.services.s3.model.NoSuchBucketException: (Status Code: 404)",
     ],
 )

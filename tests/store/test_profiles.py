@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.s3_options import lake_on, write_options
+from support.s3_options import in_place_of_aws, lake_on, write_options
 from support.s3_proxy import Proxy, s3_proxy
 from support.s3_server import S3Server
 
@@ -67,7 +67,7 @@ def test_a_profile_has_the_keys_of_its_section(profiles: Path) -> None:
     [
         (keys("AKIA"), 0o600, r"^\S+ has something in line 1 that is neither .* Correct the line\.$"),
         (f"[orders]\n{keys('AKIA')}secret\n", 0o600, r"^\S+ has something in line 4 that is neither"),
-        (f"[other]\n{keys('AKIA')}", 0o600, r"has no profile \[orders\], .*: aws configure list-profiles$"),
+        (f"[other]\n{keys('AKIA')}", 0o600, r"no profile \[orders\], which AWS_PROFILE names.* --profile orders$"),
         ("[orders]\naws_access_key_id=AKIA\n", 0o600, r"Profile \[orders\] in \S+ has no keys of its own"),
         (
             "[orders]\nrole_arn=a\nsource_profile=b\n",
@@ -83,6 +83,68 @@ def test_a_profile_without_keys_is_refused(profiles: Path, text: str, mode: int,
     with pytest.raises(ConfigError, match=message) as error:
         keys_of("orders", file)
     assert "secret" not in str(error.value)
+
+
+OWN = "[orders]\naws_access_key_id=A\naws_secret_access_key=B\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN + "s3 =\n  addressing_style = path\n",
+        OWN + "s3 =\n\n\tx = y\n",
+        "[my other]\njunk\n  x\n" + OWN,
+        "[other]\nA = 1\n  more of it\n" + OWN,
+        OWN.replace("[orders]", "[orders] # mine"),
+        OWN.replace("[orders]", "[ orders ]; mine"),
+        OWN.replace("=A\n", "\t=\tA\t; mine\n\n[other]\nx=\n[orders]\n"),
+        OWN.replace("\n", "\r\n"),
+        OWN.replace("=A\n", "=A\n# a comment\n \t\n;\n"),
+    ],
+)
+def test_a_file_that_java_reads_is_read_alike(profiles: Path, text: str) -> None:
+    """Each was read by the AWS SDK for Java, which reads it for Spark."""
+    assert keys_of("orders", write(profiles, text)) == {"aws_access_key_id": "A", "aws_secret_access_key": "B"}
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (2, OWN.replace("aws", "  aws")),
+        (3, OWN.replace("aws_secret", "  aws_secret")),
+        (2, OWN.replace("aws_access_key_id", "AWS_ACCESS_KEY_ID")),
+        (4, OWN.replace("=B", "=\n  B")),
+        (4, OWN.replace("=B", "=\n  B=")),
+        (4, OWN + "  # a comment\n"),
+        (5, OWN + "s3 =\n  x\n"),
+        (2, "[other]\n  a=b\n" + OWN),
+        (2, "[other]\njunk\n" + OWN),
+        (1, "a=b\n" + OWN),
+        (1, OWN.replace("[orders]", "[orders] mine")),
+        (1, OWN.replace("[orders]", " [orders]")),
+        (1, OWN.replace("[orders]", "[orders")),
+        (2, OWN.replace("=", ":")),
+        (4, OWN + "=c\n"),
+    ],
+)
+def test_a_file_that_java_reads_otherwise_is_refused(profiles: Path, line: int, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^\S+ has something in line {line} that is neither .* Correct the line\.$"):
+        keys_of("orders", write(profiles, text))
+
+
+@pytest.mark.parametrize("profile", ["my orders", "profile orders", "bestellungen-köln"])
+def test_a_name_that_java_passes_over_is_refused(profiles: Path, profile: str) -> None:
+    file = write(profiles, OWN.replace("orders", profile))
+    with pytest.raises(ConfigError, match=rf"^AWS_PROFILE='{profile}' has other characters .* Rename it in {file}\.$"):
+        keys_of(profile, file)
+
+
+def test_a_file_that_no_variable_names_is_not_said_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_SHARED_CREDENTIALS_FILE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    message = r"^AWS_PROFILE=orders has no keys on this host: \S+/.aws/credentials is not there, .* --profile orders$"
+    with pytest.raises(ConfigError, match=message):
+        keys_of("orders", file_of({}))
 
 
 def test_a_missing_file_is_named_with_its_variable(profiles: Path) -> None:
@@ -120,6 +182,9 @@ def test_the_client_file_names_a_profile(lake: str, s3: S3Server, profiles: Path
     assert key_file(lake) == KeyFile(path=str(profiles), profile="orders")
     assert options.options_of(lake)["aws_secret_access_key"] == "secret-of-AKIA"
     assert "aws_profile" not in options.options_of(lake)
+    write_options(s3, tmp_path / "lake.properties", **NO_KEYS, aws_profile="other")
+    with pytest.raises(ConfigError, match=r"no profile \[other\], which aws_profile names"):
+        options.options_of(lake)
 
 
 def test_keys_in_the_client_file_or_in_variables_go_over_a_profile_in_a_variable(
@@ -218,7 +283,7 @@ def test_a_profile_that_nobody_names_is_no_clients_login(
 ) -> None:
     """At AWS itself, where ``deltalake`` would take it: two clients of one process would be two users."""
     write(profiles, f"[default]\n{keys('AKIA1')}")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", checking.server.endpoint)  # for the test alone: in place of AWS's own
+    in_place_of_aws(monkeypatch, checking.server)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
     with lake_on(checking.server, tmp_path) as lake:
         write_options(checking.server, tmp_path / "lake.properties", **NO_KEYS, aws_endpoint_url="")

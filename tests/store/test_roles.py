@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties
 from support.s3_logins import ROLE, Sessions, certificates, token_service
-from support.s3_options import lake_on, write_options
+from support.s3_options import in_place_of_aws, lake_on, write_options
 from support.s3_proxy import Proxy, s3_proxy
 from support.s3_server import S3Server
 
 from kappa.delta.access import create_table, open_table, write
-from kappa.errors import LakeRefusedError
+from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store.options import key_file
 from kappa.store.stores import store_of
 
@@ -77,7 +77,7 @@ def test_an_open_table_is_written_for_longer_than_keys_are_valid(
     """Of a store without an address, which is AWS, too: there ``deltalake`` would have another way to a login."""
     if is_aws:
         write_options(proxy.server, tmp_path / "lake.properties", **NO_KEYS, aws_endpoint_url="")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.server.endpoint)  # for the test alone: in place of AWS's own
+        in_place_of_aws(monkeypatch, proxy.server)
     create_table(f"{lake}/t", ROWS.schema)
     table = open_table(f"{lake}/t")
     end = time.monotonic() + 3 * LIFETIME.total_seconds()
@@ -94,3 +94,17 @@ def test_a_token_that_the_service_refuses_is_a_refusal(lake: str, token: Path) -
     for call in (lambda: store_of(lake).get(f"{lake}/file"), lambda: create_table(f"{lake}/t", ROWS.schema)):
         with pytest.raises(LakeRefusedError, match="InvalidIdentityToken"):
             call()
+
+
+def test_a_token_or_a_service_that_is_away_may_come_back(
+    lake: str, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = (lambda: store_of(lake).get(f"{lake}/file"), lambda: create_table(f"{lake}/t", ROWS.schema))
+    token.unlink()
+    for call in calls:
+        with pytest.raises(LakeUnreachableError, match=r"not there: ls -l \$AWS_WEB_IDENTITY_TOKEN_FILE$"):
+            call()
+    token.write_text(TOKEN)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "https://127.0.0.1:1")
+    with pytest.raises(LakeUnreachableError, match=r"network: kappa doctor$"):
+        create_table(f"{lake}/t", ROWS.schema)

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from kappa import properties
 from kappa.config import Config
 from kappa.store import options
@@ -52,3 +54,9 @@ def write_options(server: S3Server, file: Path, mode: int = 0o600, **others: str
     temporary.write_text(properties.written(server.options | others))
     temporary.chmod(mode)
     return temporary.replace(file)
+
+
+def in_place_of_aws(monkeypatch: pytest.MonkeyPatch, server: S3Server) -> None:
+    """Let Python's clients reach a server where options have no address: by a variable that users may not set."""
+    monkeypatch.setattr(options, "_check_environment", lambda _: None)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)

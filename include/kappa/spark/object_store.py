@@ -32,14 +32,14 @@ _SCHEMES = ("s3", "s3a")
 _ALIASES = {"aws_endpoint_url": "aws_endpoint", "aws_region": "aws_default_region"}
 #: That of a store with an address of its own, as ``object_store`` has it.
 _REGION = "us-east-1"
-#: Hadoop's own, with the token of a service account, by which pods of Kubernetes log in, before the host's role.
+#: Hadoop's own, with the token of a service account, by which pods of Kubernetes log in; the host's role after them.
 _PROVIDERS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
-    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
+_HOST_PROVIDER = "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider"
 _JAVA_REGION = "-Daws.region="
 #: How often Hadoop tries again: a store that refuses all requests is an error within a minute. By itself it asks a busy
 #: one twenty times, each time after twice the pause before, and is still waiting hours after the store is back.
@@ -82,7 +82,8 @@ def settings(
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     access = {**_access(variables), **_access(options)}
     check_access(access)
-    keys = _credentials(access) if key_file is None else {"aws.credentials.provider": FILE_KEYS}
+    has_token = bool(environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"))
+    keys = _credentials(access, has_token) if key_file is None else {"aws.credentials.provider": FILE_KEYS}
     return {
         # Made anew after each commit by a file that is copied and deleted: a dozen requests, half of them dear ones.
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
@@ -173,10 +174,11 @@ def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _credentials(access: Mapping[str, str]) -> dict[str, str]:
+def _credentials(access: Mapping[str, str], has_token: bool) -> dict[str, str]:
     key, secret = access.get("aws_access_key_id"), access.get("aws_secret_access_key")
     if key is None or secret is None:
-        return {"aws.credentials.provider": ",".join(_PROVIDERS)}
+        # Errors have the words of the last provider only: the host's would hide why a token gave no keys.
+        return {"aws.credentials.provider": ",".join(_PROVIDERS if has_token else (*_PROVIDERS, _HOST_PROVIDER))}
     token = access.get("aws_session_token")
     return {
         "access.key": key,

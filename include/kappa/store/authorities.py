@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import ssl
 import stat
 import tempfile
@@ -18,6 +19,11 @@ from kappa.errors import ConfigError
 OPTION = "aws_ca_bundle"
 VARIABLE = "AWS_CA_BUNDLE"
 _TRUSTED_FILE = "SSL_CERT_FILE"
+#: Kappa's own value of that one, and the value before it: a process that inherits both builds on the value before.
+_MERGED_FILE = "SSL_CERT_FILE_OF_KAPPA"
+_FILE_BEFORE = "SSL_CERT_FILE_BEFORE_KAPPA"
+#: What surrounds certificates in a file of them is for people.
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+?-----END CERTIFICATE-----", re.ASCII)
 #: Where systems have their own: Debian and Arch, Fedora and Red Hat, SUSE, Alpine and macOS.
 SYSTEMS = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -29,22 +35,27 @@ SYSTEMS = (
 _trusted: dict[tuple[str, str], tuple[int, ...]] = {}
 
 
-def certificates(bundle: str) -> str:
+def certificates(bundle: str, setting: str = OPTION) -> list[str]:
     """The certificates in a bundle, in PEM.
+
+    Args:
+        bundle: the file.
+        setting: what names it, for messages.
 
     Raises:
         ConfigError: it cannot be read, has no certificate, or other users may write it.
     """
     if not bundle.startswith("/"):
         raise ConfigError(
-            f"{OPTION}={bundle!r} is not a path that each process reads alike. Set it to an absolute path.", path=bundle
+            f"{setting}={bundle!r} is not a path that each process reads alike. Set it to an absolute path.",
+            path=bundle,
         )
     try:
         mode = stat.S_IMODE(Path(bundle).stat().st_mode)
-        text = Path(bundle).read_text(encoding="ascii", errors="replace")
+        present = _certificates_in(bundle)
     except OSError as error:
         raise ConfigError(
-            f"{OPTION} names {bundle}, which cannot be read on this host: {error.strerror}. Put the file there, or "
+            f"{setting} names {bundle}, which cannot be read on this host: {error.strerror}. Put the file there, or "
             f"correct the path: ls -l {bundle}",
             path=bundle,
         ) from error
@@ -55,17 +66,17 @@ def certificates(bundle: str) -> str:
             mode=mode,
         )
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(present))
     except (ssl.SSLError, ValueError):
         raise ConfigError(
-            f"{bundle}, which {OPTION} names, has no certificate in PEM. Look at it: openssl x509 -noout -text -in "
+            f"{bundle}, which {setting} names, has no certificate in PEM. Look at it: openssl x509 -noout -text -in "
             f"{bundle}",
             path=bundle,
         ) from None
-    return text
+    return present
 
 
-def trust(bundle: str, folder: Path) -> None:
+def trust(bundle: str, folder: Path, setting: str = OPTION) -> None:
     """Let all TLS clients that this process makes from now on trust a bundle's authorities, beside those they had.
 
     Idempotent, and cheap while the bundle is the same. A crash leaves a file in the folder that nobody reads.
@@ -73,33 +84,49 @@ def trust(bundle: str, folder: Path) -> None:
     Args:
         bundle: the file.
         folder: where the file with all authorities is put.
+        setting: what names the bundle, for messages.
 
     Raises:
-        ConfigError: as :func:`certificates`.
+        ConfigError: as :func:`certificates`; or the folder cannot be written.
     """
-    before = trusted_file()
-    state = _state(bundle)
-    if state and _trusted.get((bundle, before)) == state and (not before or Path(before).is_file()):
+    state, present = _state(bundle), trusted_file()
+    if state and _trusted.get((bundle, present)) == state and (not present or Path(present).is_file()):
         return
-    content = all_of(bundle)
-    if content != _present(before):
-        before = os.environ[_TRUSTED_FILE] = str(_written(content.encode(), folder))
-    _trusted[bundle, before] = state
+    before = _file_before()
+    content = all_of(bundle, setting)
+    if content == _joined(_present(before)):
+        _restore(before)
+    else:
+        merged = str(_written(content.encode(), folder))
+        os.environ.update({_TRUSTED_FILE: merged, _MERGED_FILE: merged, _FILE_BEFORE: before})
+    _trusted[bundle, trusted_file()] = state
 
 
-def all_of(bundle: str) -> str:
-    """The certificates of a bundle, and those that this process trusts already, in PEM.
+def all_of(bundle: str, setting: str = OPTION) -> str:
+    """The certificates of a bundle, and those that this process trusts without it, in PEM.
 
     Raises:
         ConfigError: as :func:`certificates`.
     """
-    added, present = certificates(bundle).strip(), _present(trusted_file())
-    return present if added in present else f"{present.rstrip()}\n{added}\n".lstrip()
+    return _joined([*_present(_file_before()), *certificates(bundle, setting)])
 
 
 def trusted_file() -> str:
     """The file whose authorities this process's clients trust; empty for the system's."""
     return os.environ.get(_TRUSTED_FILE, "")
+
+
+def _restore(before: str) -> None:
+    if before:
+        os.environ[_TRUSTED_FILE] = before
+    else:
+        os.environ.pop(_TRUSTED_FILE, None)
+
+
+def _file_before() -> str:
+    """What the user trusts: the variable as it was before Kappa's own file; empty for the system's."""
+    present = trusted_file()
+    return os.environ.get(_FILE_BEFORE, "") if present and present == os.environ.get(_MERGED_FILE) else present
 
 
 def _state(bundle: str) -> tuple[int, ...]:
@@ -110,18 +137,33 @@ def _state(bundle: str) -> tuple[int, ...]:
     return file.st_mtime_ns, file.st_size, file.st_ino
 
 
-def _present(file: str) -> str:
-    """What is trusted without the bundle: the variable's file, or the system's."""
+def _present(file: str) -> list[str]:
+    """What is trusted without the bundle: a file's certificates, or the system's."""
     for path in (file, ssl.get_default_verify_paths().openssl_cafile, *SYSTEMS):
         if path and Path(path).is_file():
-            return Path(path).read_text(encoding="ascii", errors="replace")
-    return ""
+            return _certificates_in(path)
+    return []
+
+
+def _certificates_in(file: str) -> list[str]:
+    return _CERTIFICATE.findall(Path(file).read_text(encoding="ascii", errors="replace"))
+
+
+def _joined(present: list[str]) -> str:
+    return "".join(f"{one}\n" for one in dict.fromkeys(present))
 
 
 def _written(content: bytes, folder: Path) -> Path:
     path = folder / f"authorities-{hashlib.sha256(content).hexdigest()[:16]}.pem"
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=path.name)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    return Path(temporary).replace(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=path.name)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        return Path(temporary).replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be written ({error.strerror}), and the authorities that this process trusts are put "
+            "there. Set KAPPA_CACHE to a folder of this user: export KAPPA_CACHE=$HOME/.cache/kappa",
+            path=str(folder),
+        ) from error

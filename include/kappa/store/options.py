@@ -42,6 +42,9 @@ _LOGIN = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 #: Variables of ``object_store`` and ``deltalake`` for locks of their own.
 _OTHER_LOCKS = ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME", "AWS_COPY_IF_NOT_EXISTS")
 
+#: One of ``object_store`` alone, which goes over the client file there: Spark would commit to another store.
+_OTHER_ADDRESS = "AWS_ENDPOINT_URL_S3"
+
 _TRUE = ("1", "true", "on", "yes", "y")
 RETRIES = Retries()
 #: Calls for a heartbeat, one after another, in the time after which one that stays as it is counts as dead: a look and
@@ -116,10 +119,12 @@ def options_of(path: str) -> dict[str, str]:
     options = read(lake.file) if lake.file else {}
     keys = _key_file(options, lake)
     if keys is not None and keys.profile:
-        options |= profiles.keys_of(keys.profile, keys.path)
+        setting = profiles.OPTION if profiles.OPTION in options else profiles.VARIABLE
+        options |= profiles.keys_of(keys.profile, keys.path, setting)
     check_access(with_environment(options))
     if bundle := _bundle(options):
-        authorities.trust(bundle, lake.cache.expanduser())
+        setting = authorities.OPTION if authorities.OPTION in options else authorities.VARIABLE
+        authorities.trust(bundle, lake.cache.expanduser(), setting)
     return {name: value for name, value in options.items() if name in NAMES}
 
 
@@ -238,7 +243,7 @@ def check_access(options: Mapping[str, str]) -> None:
 
 
 def _check_environment(environ: Mapping[str, str]) -> None:
-    """Refuse variables by which ``deltalake`` commits on another condition than Spark."""
+    """Refuse variables by which ``deltalake`` commits on another condition than Spark, or elsewhere."""
     for name in _OTHER_LOCKS:
         if environ.get(name):
             raise ConfigError(
@@ -247,6 +252,14 @@ def _check_environment(environ: Mapping[str, str]) -> None:
                 name=name,
                 value=environ[name],
             )
+    if address := environ.get(_OTHER_ADDRESS):
+        raise ConfigError(
+            f"{_OTHER_ADDRESS}={address} is for the clients of Python alone: Spark would commit to another store than "
+            f"the one that has the ledger. Set AWS_ENDPOINT_URL, or aws_endpoint_url in the file of {SETTING}: unset "
+            f"{_OTHER_ADDRESS}",
+            name=_OTHER_ADDRESS,
+            value=address,
+        )
 
 
 def is_true(value: str) -> bool:

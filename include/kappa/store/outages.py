@@ -18,15 +18,18 @@ _UNANSWERED = re.compile(
     r"\b(?:500 Internal Server Error|502 Bad Gateway|503 Service Unavailable|504 Gateway Timeout|SlowDown)\b|"
     r"AWSServiceIOException|AWSStatus500Exception|AWSServiceThrottledException|AWSApiCallTimeoutException|"
     r"ApiCallAttemptTimeoutException|SdkClientException: Unable to execute HTTP request|"
+    r"NoAuthWithAWSException: No AWS Credentials provided by|"  # a role's service gave none
     r"fs\.s3a\.\S* .*(?:Connection refused|Read timed out|timed out)"
 )
 #: Their words for a refusal, with the codes of S3: to wait for it helps nobody. A number alone may be part of a path.
 _REFUSED = re.compile(
-    r"(?i:status code):?\s+40[13]\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationHeaderMalformed|"
+    r"(?i:status code):?\s+40[13]\b|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationHeaderMalformed|"
     r"ExpiredToken|InvalidToken|PermanentRedirect|incorrectly configured region|NoSuchBucket|"
     r"The provided token|"  # has expired, or is malformed: of S3, where the code is not in the text
     r"(?s:Error performing HEAD (?:(?!Error performing).)*status code:?\s+400\b)|"  # an expired one: HEAD has no body
     r"AWSBadRequestException: getFileStatus on|"
+    # Hadoop's own word for a service that gave no keys, too
+    r"AccessDenied(?!Exception: .*NoAuthWithAWSException: No AWS Credentials provided by)|"
     r"InvalidIdentityToken|IDPRejectedClaim|"  # of the service that gives keys for a token, with 400
     r"XAdminUserNotFound"  # versitygw's, with 404, for a key that it has not heard of
 )
@@ -34,6 +37,10 @@ _REFUSED = re.compile(
 _FINAL = re.compile(r"(?i:status code):?\s+(?:4(?!08|09|29)\d\d|501)\b|PythonException")
 #: Where object_store asks for the keys of a host's role, which it does when there are no others.
 _OF_A_ROLE = re.compile(r"https?://[^/\s]+/latest/(?:api/token|meta-data)")
+#: Where object_store, and the AWS SDK for Java, would log in by the token of a service account.
+_OF_A_TOKEN = re.compile(
+    r"Failed to read token file|(?s:UncheckedIOException: \S+NoSuchFileException.*WebIdentityToken)"
+)
 #: Colours and arrows with which deltalake lays its errors out in lines, and what obstore adds for its developers.
 _LAYOUT = re.compile(r"\x1b\[\d*m|\u21b3|Debug source:.*", re.DOTALL)
 _LONGEST = 600
@@ -71,7 +78,7 @@ def is_outage(error: BaseException) -> bool:
     if any(isinstance(one, LakeUnreachableError) for one in errors):
         return True
     is_final = is_refusal(error) or any(_FINAL.search(str(one)) for one in errors)
-    return any(_has_words(one, _UNANSWERED) for one in errors) and not is_final
+    return any(_has_words(one, _UNANSWERED) or _has_words(one, _OF_A_TOKEN) for one in errors) and not is_final
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -95,6 +102,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _advice(error: BaseException) -> str:
+    if _OF_A_TOKEN.search(_text(error)):
+        return "The token by which this pod or host would get keys is not there: ls -l $AWS_WEB_IDENTITY_TOKEN_FILE"
     if _OF_A_ROLE.search(_text(error)):
         return (
             f"There are no keys, and this host has no role that gives some: set them in the file of {SETTING}, or as "

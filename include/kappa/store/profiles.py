@@ -6,7 +6,8 @@ read for all of them, with each call; Spark's processes read the same section (`
 
 from __future__ import annotations
 
-import configparser
+import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,11 @@ FILE_VARIABLE = "AWS_SHARED_CREDENTIALS_FILE"
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 #: By what a profile has keys elsewhere: a role, a program, a login of people.
 _ELSEWHERE = ("role_arn", "credential_process", "sso_session", "sso_account_id", "web_identity_token_file")
+#: What a profile may be called: a section with another name is not there for Java.
+_NAME = re.compile(r"[-A-Za-z0-9_/.%@:+]*")
+_HEADER = re.compile(r"\[([^]#;]*)\][ \t]*(?:[#;].*)?")
+_COMMENT = re.compile(r"[ \t][#;].*")
+_BLANKS = "".join(map(chr, range(33)))  # as Java trims
 #: How long after a change the file may not be whole; so in ``S3FileCredentials.java``.
 _WRITING_SECONDS = 10.0
 #: Profile and file -> the keys that were read last.
@@ -31,14 +37,19 @@ def file_of(environ: Mapping[str, str]) -> str:
     return str(Path(environ.get(FILE_VARIABLE) or "~/.aws/credentials").expanduser())
 
 
-def keys_of(profile: str, file: str) -> dict[str, str]:
+def keys_of(profile: str, file: str, setting: str = VARIABLE) -> dict[str, str]:
     """The keys that a profile has now; those before it while a tool writes the file.
+
+    Args:
+        profile: the section.
+        file: the file.
+        setting: what names the profile, for messages.
 
     Raises:
         ConfigError: the file is missing, malformed, or other users may read it; or the profile has no keys in it.
     """
     try:
-        keys = _read(profile, file)
+        keys = _read(profile, file, setting)
     except ConfigError:
         before = _last.get((profile, file))
         if before is None or not _is_being_written(file):
@@ -56,30 +67,30 @@ def _is_being_written(file: str) -> bool:
         return False
 
 
-def _read(profile: str, file: str) -> dict[str, str]:
-    sections = configparser.ConfigParser(
-        interpolation=None,
-        delimiters=("=",),
-        comment_prefixes=("#", ";"),
-        inline_comment_prefixes=("#", ";"),
-        strict=False,
-        default_section="",
-    )
-    try:
-        sections.read_string(properties.secret_text(file, FILE_VARIABLE, "keys"))
-    except configparser.Error as error:
-        line = getattr(error, "lineno", None) or next(iter(getattr(error, "errors", [])), [None])[0]
+def _read(profile: str, file: str, setting: str) -> dict[str, str]:
+    export = f"aws configure export-credentials --profile {profile}"
+    if not _NAME.fullmatch(profile):
         raise ConfigError(
-            f"{file} has something in line {line} that is neither [a profile] nor name = value. Correct the line.",
-            path=file,
-        ) from None  # its text has the line, which may have a secret
-    if profile not in sections:
+            f"{setting}={profile!r} has other characters than letters, digits and _-/.%@:+, and Spark finds no such "
+            f"profile. Rename it in {file}.",
+            profile=profile,
+        )
+    if not os.environ.get(FILE_VARIABLE) and not Path(file).exists():
         raise ConfigError(
-            f"{file} has no profile [{profile}], which {VARIABLE} names. Correct the name: aws configure list-profiles",
+            f"{setting}={profile} has no keys on this host: {file} is not there, and ~/.aws/config is not read. Write "
+            f"keys into it before they expire, for example those of: {export}",
             path=file,
             profile=profile,
         )
-    section = sections[profile]
+    where = FILE_VARIABLE if os.environ.get(FILE_VARIABLE) else f"{setting}={profile}"
+    section = _section(profile, properties.secret_text(file, where, "keys"), file)
+    if section is None:
+        raise ConfigError(
+            f"{file} has no profile [{profile}], which {setting} names, and ~/.aws/config is not read. Correct the "
+            f"name, or write keys into the file before they expire, for example those of: {export}",
+            path=file,
+            profile=profile,
+        )
     keys = {name: section[name] for name in _KEYS if section.get(name)}
     if "aws_access_key_id" in keys and "aws_secret_access_key" in keys:
         return keys
@@ -87,7 +98,50 @@ def _read(profile: str, file: str) -> dict[str, str]:
     reason = f"has {elsewhere}, and" if elsewhere else "has"
     raise ConfigError(
         f"Profile [{profile}] in {file} {reason} no keys of its own: not each library gets them elsewhere. Write "
-        f"keys into it before they expire, for example those of: aws configure export-credentials --profile {profile}",
+        f"keys into it before they expire, for example those of: {export}",
         path=file,
         profile=profile,
     )
+
+
+def _section(profile: str, text: str, file: str) -> dict[str, str] | None:
+    """What a profile has; None for no such profile. No line is taken that Java would read otherwise, or not at all."""
+    own: dict[str, str] | None = None
+    section: str | None = None
+    last: tuple[str, str] | None = None  # the property before
+    for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1):
+        if not line.strip(_BLANKS) or line[0] in "#;":
+            continue
+        is_own = section == profile
+        if line[0] == "[" and (header := _HEADER.fullmatch(line)):
+            section, last = header[1].strip(_BLANKS), None
+            own = {} if own is None and section == profile else own
+        elif section is not None and not _NAME.fullmatch(section):
+            continue  # Java passes over the whole of it
+        elif line[0] in " \t" and last is not None and _may_continue(line, *last, is_own=is_own):
+            continue
+        elif line[0] not in " \t[" and section is not None and (entry := _property(line, is_own=is_own)):
+            last = entry
+            if own is not None and is_own:
+                own[entry[0]] = entry[1]
+        else:
+            raise ConfigError(
+                f"{file} has something in line {number} that is neither [a profile] nor name = value, with the name "
+                "in lower case and no blank before it. Correct the line.",
+                path=file,
+            )  # without the line, which may have a secret
+    return own
+
+
+def _may_continue(line: str, name: str, value: str, *, is_own: bool) -> bool:
+    """Whether an indented line belongs to the property before: nested in an empty one, or more of its value."""
+    if is_own and (value or name in _KEYS):
+        return False
+    return bool(value) or "=" in line
+
+
+def _property(line: str, *, is_own: bool) -> tuple[str, str] | None:
+    name, sign, value = line.partition("=")
+    name = name.strip(_BLANKS)
+    is_fit = sign and name and not (is_own and name != name.lower())
+    return (name, _COMMENT.sub("", value).strip(_BLANKS)) if is_fit else None
