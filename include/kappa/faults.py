@@ -108,7 +108,11 @@ POINTS: Mapping[str, str] = {
     "lake.ledgers": "no driver and no archiver of the old lake can go on",
     "lake.files": "all files are in the new lake but for the log of its record of epochs",
     "lake.entry": "an entry of that log is, the newest first",
+    "lake.opening": "all of it is but for the file with which it opens, and no other attempt was seen",
     "lake.record": "the new lake is there, and says whose copy it is",
+    "lake.back.fenced": "no copy can open the new lake any more; the old one is closed",
+    "lake.back.closed": "both lakes are closed on the way back, drivers of the new one may run",
+    "lake.back.ledgers": "the same, and none of its drivers can go on",
     "archive.plan": "a slice of an archive is planned",
     "archive.write": "its records are written, the slice is not committed",
     "archive.commit": "the slice is committed: the archive covers its ranges",
@@ -128,6 +132,11 @@ def crash_point(name: str, seq: int | None = None) -> None:
     if home := os.environ.get(HOME):
         _leave_mark(Path(home, "deaths"), {"point": name, "seq": seq, "how": how or "kill"})
     os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
+
+
+def is_armed(prefix: str) -> bool:
+    """Whether this process is to die or freeze at a point whose name begins so."""
+    return os.environ.get(VARIABLE, "").startswith(prefix)
 
 
 def marks(home: Path) -> list[dict[str, Any]]:

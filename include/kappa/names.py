@@ -114,6 +114,11 @@ def epochs_log(lake: str) -> str:
     return f"{lake}/_kappa/epochs"
 
 
+def epochs_history(lake: str) -> str:
+    """The files of events that the record of epochs has no more."""
+    return f"{epochs_log(lake)}_history"
+
+
 def plan_file(lake: str, plan: str) -> str:
     """A plan by its content hash."""
     return f"{lake}/_kappa/plans/{plan}.json"

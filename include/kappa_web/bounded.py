@@ -64,7 +64,7 @@ class Bounded:
                 503,
                 "too-slow",
                 f"The query takes longer than {self._seconds:g} s. Ask for fewer keys or a range, or let Spark read "
-                "the path of: kappa path <topology> <table>",
+                "the path and Delta version that are in: GET /metadata/<topology>?epoch=<epoch>",
             )
         return answer.result()
 

@@ -18,6 +18,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.epochs import epochs_of
+from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
@@ -106,6 +107,32 @@ class Lake:
     def whole_record(self, topology: str) -> TopologyRecord:
         """The record of a topology with all events of epochs that ended long ago, which are read from files."""
         return record_of(topology, self.epochs.history(topology))
+
+    def history(
+        self,
+        topology: str | None,
+        most: int,
+        *,
+        before: int | None = None,
+        may_read: Callable[[str], bool] = lambda _: True,
+    ) -> list[Event]:
+        """Events, oldest first: at least the newest ones before a number and one more, where there are as many.
+
+        Those of epochs that ended long ago are read from files where one of them is among these.
+
+        Args:
+            topology: of this topology; None for all.
+            most: how many.
+            before: the number.
+            may_read: whether the events of a topology may be shown.
+        """
+        own = self.epochs.events() if topology is None else self.record(topology).events
+        events = [event for event in own if may_read(event.topology)]
+        newest = [event.n for event in events if before is None or event.n < before]
+        floor = self.epochs.rolled_up_to
+        if floor and (len(newest) <= most or newest[-most - 1] <= floor):
+            return [event for event in self.epochs.history(topology) if may_read(event.topology)]
+        return events
 
     def ledger(self, topology: str, epoch: int) -> tuple[EpochPaths, LedgerState]:
         """The present state of an epoch's ledger; empty if it has none."""

@@ -144,10 +144,10 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         view = _view(lake, topology, epoch, seq, at)
         shape, withheld = _shape(view, table, caller)
         condition = scans.where(selection, shape)
-        if selection.is_whole:
-            _check_size(view, table)
 
         def read() -> tuple[bytes, str | None]:
+            if selection.is_whole:
+                _check_size(view, table)
             rows = view.snapshot.rows(table, condition, order_by=scans.order(shape), limit=limit + 1)
             return _page(rows, shape, withheld, limit, view, selection)
 
@@ -241,15 +241,18 @@ def _check_size(view: View, table: str) -> None:
     Raises:
         Problem: 400.
     """
-    snapshot = view.snapshot
-    size = table_files.size_bytes(*snapshot.place(table))
+    path, version = view.snapshot.place(table)
+    merged, seq = view.snapshot.merged(table), view.snapshot.seq
+    size = table_files.size_bytes(path, version)
     if size > SCAN_BYTES:
         raise Problem(
             400,
             "too-large",
             f"Each page of this scan would read all of table {table!r}, {size / 1e9:,.1f} GB; at most "
             f"{SCAN_BYTES / 1e9:,.1f} GB may be read. Name values of the key, a prefix or a range. To read all of it, "
-            f"let Spark read the path of: kappa path {snapshot.topology} {table}",
+            f"let Spark read Delta version {version} of its path, which has the rows up to slice {merged}"
+            f"{'' if merged == seq else f' and not the changes after it, up to slice {seq}'}: "
+            f"spark.read.option('versionAsOf', {version}).format('delta').load({path!r})",
         )
 
 

@@ -18,13 +18,14 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.control.removals.leftovers import Inventory, Present
+from kappa.control.removals.leftovers import Inventory, Leftover, Present
 from kappa.control.removals.orphans import GRACE, find, remove, topics_of
 from kappa.driver.processes.launcher import log_file
-from kappa.names import EpochPaths, code_file, plan_file, query_checkpoints
+from kappa.names import EpochPaths, code_file, epochs_history, plan_file, query_checkpoints
 from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
-from kappa.record.epochs import Epochs
+from kappa.record import epochs as record_of_epochs
+from kappa.record.epochs import Epochs, epochs_of
 from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
 from kappa.replay.request import ReplayRequest
@@ -259,6 +260,24 @@ def test_plans_and_code_that_no_epoch_refers_to_go_after_a_while(config: Config)
         ("plan", "plan7.json.17.tmp"),
         ("plan", "stranger.json"),
     ]
+
+
+def test_files_of_events_that_no_epoch_names_go_after_a_day(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_of_epochs, "ROLL_UP_EVENTS", 1)
+    monkeypatch.setattr(record_of_epochs, "EVENTS_STAY", timedelta(days=-1))
+    epochs = epochs_of(config.lake)
+    epochs.add("x.y", 1, "planned", actor="test", code="c", version="1", plan_id="p")
+    epochs.add("x.y", 1, "aborted", actor="test")
+    stays = epochs.record("x.y").epoch(1).rolled_up
+    write(f"{epochs_history(config.lake)}/stranger.parquet")
+    assert stays and look(config, after=timedelta(hours=23)).leftovers == ()
+    inventory = look(config, after=timedelta(hours=25))
+    assert [Path(item.name).stem for item in inventory.leftovers if item.kind == "events"] == ["stranger"]
+    folder = epochs_history(config.lake)
+    names = (stays, "stranger")  # the first was named since
+    items = [Leftover(kind="events", name=f"{folder}/{name}.parquet", reason="") for name in names]
+    assert remove(config, items, present(timedelta(hours=25))) == (items[1],)
+    assert [file.stem for file in Path(folder).iterdir()] == [stays]
 
 
 def test_code_of_a_driver_that_ran_other_code_than_was_planned_stays(config: Config) -> None:

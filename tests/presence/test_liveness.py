@@ -202,6 +202,24 @@ def test_a_driver_that_claimed_and_never_beats_is_given_up(path: str, mono: Mono
     assert mono.now - before > STALE
 
 
+def test_an_archiver_of_this_host_that_claimed_is_waited_for(path: str, mono: Monotonic) -> None:
+    words = [sys.executable, "-c", "print(flush=True); input()", "archive", "start"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        claimant = f"{socket.gethostname()}:{process.pid}:0123abcd"
+        ticks = iter(range(1000))
+
+        def now() -> float:
+            mono.now += 1.0
+            if next(ticks) == 3:
+                heartbeat.write(path, foreign(1, writer=claimant))
+            return mono()
+
+        sign = liveness.settled(path, STALE * 10, claimant=claimant, clock=now)
+        process.kill()
+    assert sign.beat is not None and sign.beat.writer == claimant
+
+
 @pytest.mark.parametrize(
     "claimant", ["", "a removal", f"{socket.gethostname()}:{2**22 + 1}:0123abcd", f"{socket.gethostname()}:1:0123abcd"]
 )

@@ -1,22 +1,32 @@
 """Epochs that ended long ago: a few of their events stay on record, all of them are in a file beside it."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.epoch_record import empty_plan
 
-from kappa import clock
+from kappa import clock, control, serving
+from kappa.config import Config
 from kappa.delta import row_files
-from kappa.errors import NewerFormatError
+from kappa.delta.append_log import AppendLog
+from kappa.errors import LedgerError, NewerFormatError
+from kappa.names import epochs_history
+from kappa.offsets.vector import Offsets
 from kappa.record import epochs as epochs_module
-from kappa.record.epochs import Epochs
-from kappa.record.events import Event, EventKind
+from kappa.record.epochs import Epochs, epochs_of
+from kappa.record.events import LASTING, Event, EventKind
 from kappa.record.moves import rollbacks
+from kappa.record.topology_records import TopologyRecords
+from kappa.verify import measurements
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NIGHT: tuple[EventKind, ...] = ("rewound", "seeded", "replayed", "caught_up", "verified", "approved", "handover")
@@ -59,7 +69,7 @@ def test_what_was_live_and_which_numbers_were_used_stays_on_record(tmp_path: Pat
         assert rolled and max(rolled) < 7 and rolled == list(range(1, max(rolled) + 1))
         assert [record.epoch(n).stage for n in (1, 6, 7, 8)] == ["DROPPED", "DROPPED", "RETIRED", "CUT_OVER"]
         kinds = [event.event for event in record.events if event.epoch == 1]
-        assert kinds == ["planned", "moved", "dropped"]
+        assert kinds == ["planned", "seeded", "replayed", "moved", "dropped"]
         assert "certificate" not in record.moves[0].detail and "certificate" in record.moves[-1].detail
 
 
@@ -97,9 +107,112 @@ def test_an_append_between_the_look_and_the_roll_up_stays(tmp_path: Path, monkey
     night(ours, 6)
     monkeypatch.setattr(row_files, "keep", real)
     assert ours.rolled_up_to == 0 and ours.topologies() == ["a.a", "b.b"]
+    assert list(Path(epochs_history(lake)).iterdir()) == []
     night(ours, 7)
-    assert ours.rolled_up_to > 0
+    assert ours.rolled_up_to > 0 and len(list(Path(epochs_history(lake)).iterdir())) == 1
     assert [event.n for event in ours.history()] == list(range(1, 70))
+
+
+@pytest.mark.usefixtures("nights")
+def test_topics_and_measures_of_an_epoch_stay_and_its_other_facts_are_refused(tmp_path: Path) -> None:
+    places = {"KAPPA_LAKE": str(tmp_path), "KAPPA_HOME": str(tmp_path), "KAPPA_TOPOLOGIES": str(tmp_path)}
+    config = Config.from_env({**places, "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+    epochs = epochs_of(config.lake)
+    measured = {"offsets": 20, "records": 10, "seconds": 5.0, "bytes": 100, "disk_bytes": 50}
+    for number in range(1, 8):
+        plan = replace(empty_plan("a.a", number, Offsets({"moves": {0: 3}})), topics=("sums",), id="")
+        planned = {"plan": plan.to_json(), "plan_id": plan.id, "code": "c", "version": "1", "start": "{}"}
+        epochs.add("a.a", number, "planned", actor="test", **planned)
+        details: dict[EventKind, dict[str, Any]] = {kind: {"verdict": "same"} for kind in NIGHT[:-1]}
+        if number == 1:
+            details["seeded"] = {"findings": [], "folded": {"offsets": 8, "seconds": 2.0}}
+            details["replayed"] = {"seq": 4, "measured": measured, "estimate": {"records": 1}}
+        for kind, detail in details.items():
+            epochs.add("a.a", number, kind, actor="test", **detail)
+        epochs.add("a.a", number, "moved", actor="test", at={}, seq=1)
+        if number > 1:
+            epochs.add("a.a", number - 1, "dropped", actor="test")
+    record = epochs.record("a.a")
+    epoch = record.epoch(1)
+    assert epoch.rolled_up and epoch.seeded is not None and epoch.replayed is not None
+    assert epoch.seeded.detail == {"folded": {"offsets": 8, "seconds": 2.0}}
+    assert epoch.replayed.detail == {"seq": 4, "measured": measured}
+    assert [turn.topic for turn in serving.turns(config, "a.a", "sums")] == ["sums"] * 7
+    rates = measurements.rates(config.lake, record)
+    assert (rates.epoch, rates.records_per_second, rates.disk_per_record) == (1, 2.0, 5.0)
+    progress = control.progress(config, "a.a", 1)
+    assert (progress.stage, progress.done, progress.total, progress.outcome) == ("DROPPED", 0, 0, "")
+    assert control.status(config, "a.a").reads == {}
+    for name in ("plan", "bound", "reconciled", "brought_in", "origin", "root_start", "seed_epoch"):
+        with pytest.raises(LedgerError, match="ended long ago: its plan is only in the history now"):
+            getattr(epoch, name)
+
+
+@pytest.mark.usefixtures("nights")
+def test_an_epoch_ends_also_where_nothing_can_be_rolled_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise LedgerError("cut short")
+
+    epochs = Epochs(str(tmp_path))
+    monkeypatch.setattr(TopologyRecords, "long_ended", fails)
+    for number in range(1, 8):
+        night(epochs, number)
+    assert epochs.record("a.a").epoch(5).stage == "DROPPED" and epochs.rolled_up_to == 0
+
+
+@pytest.mark.usefixtures("nights")
+def test_a_file_that_was_removed_before_its_commit_is_there_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by housekeeping on a host that slept for a day."""
+    epochs, real = Epochs(str(tmp_path)), AppendLog.replace
+
+    def late(log: AppendLog, *arguments: Any) -> None:
+        for file in Path(epochs_history(str(tmp_path))).iterdir():
+            file.unlink()
+        real(log, *arguments)
+
+    monkeypatch.setattr(AppendLog, "replace", late)
+    for number in range(1, 7):
+        night(epochs, number)
+    assert epochs.rolled_up_to > 0
+    assert [event.n for event in epochs.history()] == list(range(1, 59))
+
+
+def copied(lake: Path, to: Path) -> Epochs:
+    shutil.copytree(lake, to)
+    return Epochs(str(to), is_anywhere=True)
+
+
+@pytest.mark.usefixtures("nights")
+def test_a_record_continues_those_that_it_was_before_and_no_other(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    epochs = Epochs(str(lake), is_anywhere=True)
+    for number in (1, 2, 3):
+        night(epochs, number)
+    before = copied(lake, tmp_path / "before")
+    other = copied(lake, tmp_path / "other")
+    epochs.add("a.a", 3, "relocated", actor="test", to=str(lake))
+    other.add("a.a", 3, "relocated", actor="test", to=str(lake))
+    moved = copied(lake, tmp_path / "moved")
+    assert epochs.continues(moved) and moved.continues(epochs) and epochs.continues(before)
+    assert not before.continues(epochs), "it has less"
+    for number in range(4, 9):
+        night(epochs, number)
+    assert epochs.rolled_up_to > moved.records().last and not moved.rolled_up_to
+    assert epochs.continues(moved) and epochs.continues(before)
+    assert epochs.continues(copied(lake, tmp_path / "after"))
+    assert not moved.continues(epochs)
+    assert not epochs.continues(other), "it was relocated another time"
+    stranger, nothing = Epochs(str(tmp_path / "stranger")), Epochs(str(tmp_path / "nothing"))
+    night(stranger, 1)
+    assert not epochs.continues(stranger) and not epochs.continues(nothing) and not nothing.continues(nothing)
+
+
+def test_the_page_of_formats_names_what_stays() -> None:
+    page = Path(__file__).resolve().parents[2].joinpath("docs", "formats.md").read_text()
+    (listing,) = re.findall(r"only the events (.*?) stay,", page, re.DOTALL)
+    assert tuple(re.findall(r"`(\w+)`", listing)) == LASTING
 
 
 SCRIPT = """
@@ -108,6 +221,7 @@ from datetime import timedelta
 sys.path[:0] = sys.argv[2:]
 from kappa import clock
 from kappa.delta import row_files
+from kappa.delta.append_log import AppendLog
 from kappa.errors import NewerFormatError
 from kappa.record import epochs
 from record.test_epochs_rolled_up import BEGIN, night

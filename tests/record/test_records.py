@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from kappa.delta import tail_table
 from kappa.errors import LedgerError
 from kappa.names import epochs_log
 from kappa.record.epochs import Epochs, epochs_of
 from kappa.replay import stored
+from kappa.store.stores import store_of
 
 
 def planned(lake: str, topology: str, epoch: int = 1) -> None:
@@ -113,3 +115,36 @@ def test_a_record_that_was_put_back_from_a_copy_is_read_anew(tmp_path: Path) -> 
     assert epochs.topologies() == ["a.a"]
     epochs.add("a.a", 1, "aborted", actor="test")
     assert [event.n for event in epochs.events()] == [1, 2]
+
+
+def test_a_lake_that_is_made_again_is_never_mixed_with_the_one_before(tmp_path: Path) -> None:
+    """Also where the log of the new one is longer, shorter, or as long, and its inodes are those of the old one."""
+    lake = str(tmp_path / "lake")
+    ids = set()
+    for number in range(24):
+        shutil.rmtree(lake, ignore_errors=True)
+        for event in range(1 + number * 5 % 3):
+            planned(lake, f"t.t{number}", event + 1)
+        record = epochs_of(lake)
+        assert record.topologies() == [f"t.t{number}"]
+        assert len(record.events()) == 1 + number * 5 % 3
+        ids.add(record.lake_id())
+    assert len(ids) == 24
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_record_on_s3_that_is_made_again_is_read_anew(
+    proxied_lake: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for epoch in (1, 2):
+        planned(proxied_lake, "a.a", epoch)
+    record = Epochs(proxied_lake)
+    before = (record.lake_id(), record.topologies())
+    store_of(proxied_lake).delete_folder(proxied_lake)
+    for epoch in range(count):
+        planned(proxied_lake, "b.b", epoch + 1)
+    if count < 3:  # there is no later entry: a minute passes
+        monkeypatch.setattr(tail_table, "NEXT_ENTRY_SECONDS", -1.0)
+    assert (record.topologies(), len(record.events())) == (["b.b"], count)
+    assert before[1] == ["a.a"] and record.lake_id() not in ("", before[0])
+    assert sorted(record.record("b.b").epochs) == list(range(1, count + 1))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kappa import clock
+from kappa import clock, faults
 from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.names import ArchivePaths, EpochPaths
@@ -25,7 +28,7 @@ from kappa.store.options import declare
 from kappa.store.stores import store_of
 from kappa.verify.recount import Recount, recount
 from support import epoch_record
-from support.deaths import run_to_death
+from support.deaths import DEATHS, run_to_death
 from support.live_lake import NAME, further_slices, live_lake
 from support.s3_options import write_options
 from support.s3_server import S3Server
@@ -78,6 +81,34 @@ class Places:
         """A copy that is killed at a point."""
         words = ("lake", "copy", self.target, "--execute")
         run_to_death("-m", "kappa", *words, point=point, environ=self._environ())
+
+    def die_opening(self, point: str) -> None:
+        """A way back to this lake that is killed at a point."""
+        run_to_death("-m", "kappa", "lake", "open", "--execute", point=point, environ=self._environ())
+
+    @contextlib.contextmanager
+    def frozen(self, point: str) -> Iterator[Callable[[], tuple[int, str]]]:
+        """Within, a copy to the other address is frozen at a point; what is called wakes it up, and waits for its end.
+
+        The exit code and the errors of the copy are the answer.
+        """
+        command = [sys.executable, "-m", "kappa", "lake", "copy", self.target, "--execute"]
+        environ = {**self._environ(), faults.VARIABLE: f"{point}:stop"}
+        process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+        def woken() -> tuple[int, str]:
+            process.send_signal(signal.SIGCONT)
+            _, errors = process.communicate()
+            return process.returncode, errors
+
+        try:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), f"it did not freeze at {point}"
+            DEATHS.append(f"{point}:stop")
+            yield woken
+        finally:
+            process.kill()
+            process.wait()
 
     def _environ(self) -> dict[str, str]:
         return {**os.environ, **self.config.to_env()}

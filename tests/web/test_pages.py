@@ -33,6 +33,7 @@ from kappa.verify.certificate import certificate_of
 from kappa_web.access import LoginNeeded
 from kappa_web.app import build
 from kappa_web.lake import Lake
+from kappa_web.pages import routes
 from kappa_web.pages.board import Board, rates
 from kappa_web.pages.lags import STEPS, Lags
 from kappa_web.pages.topology import actions, anatomy
@@ -604,7 +605,13 @@ def test_an_epoch_that_was_rolled_up_has_its_page_and_its_events(
     assert [event.event for event in record.events if event.epoch == 1] == ["planned", "aborted"]
     for number in (1, 2):
         assert "4,711" in page(empty, f"/topologies/a.a/{number}")
-    assert "a first try" in page(empty, "/topologies/a.a/history?before=4")
+    for history in ("/topologies/a.a/history", "/history"):
+        for place in (history, f"{history}?before=4"):
+            assert "a first try" in page(empty, place) and "consumer group rewound" in page(empty, place)
+    monkeypatch.setattr(routes, "_EVENTS", 3)
+    for history in ("/topologies/a.a/history", "/history"):
+        assert "a first try" in page(empty, f"{history}?before=4")
+        assert "Earlier entries" in page(empty, history) and "Earlier entries" not in page(empty, f"{history}?before=4")
     assert [event.event for event in control.history(empty, "a.a")] == ["planned", "rewound", "aborted"] * 2
     shown = [one.epoch for one in control.status(empty, "a.a").epochs]
     assert shown == [2]

@@ -21,10 +21,8 @@ from support.web_site import Rights, Site
 
 from kappa import clock
 from kappa.control.lakes import moving
-from kappa.delta import table_files, tables
 from kappa.errors import UnknownTopologyError
 from kappa.topology import Source, Table, Topology
-from kappa_web import queries
 from kappa_web.app import build
 from kappa_web.scans import Cursor
 
@@ -130,21 +128,6 @@ class TestCaching:
 class TestScans:
     def test_a_scan_has_rows_in_the_order_of_their_keys(self, site: Site) -> None:
         assert [(r["id"], r["select"]) for r in site.rows(SUMS)] == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c'", 0)]
-
-    def test_a_scan_of_a_whole_large_table_is_refused_with_the_way_to_read_it(
-        self, site: Site, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path = site.epoch.paths.table("sums")
-        size = table_files.size_bytes(path, tables.version(path))
-        monkeypatch.setattr(queries, "SCAN_BYTES", size)
-        assert len(site.rows(SUMS)) == 5
-        monkeypatch.setattr(queries, "SCAN_BYTES", size - 1)
-        refusal = site.get(SUMS).json()
-        assert (refusal["status"], refusal["type"]) == (400, "urn:kappa:problem:too-large")
-        assert refusal["detail"].startswith("Each page of this scan would read all of table 'sums'")
-        assert refusal["detail"].endswith("kappa path sums sums")
-        assert site.problem(f"{SUMS}?prefix=") == (400, "too-large")
-        assert [row["total"] for row in site.rows(SUMS, params={"key": "a"})] == [3, 4]
 
     @pytest.mark.parametrize(
         ("params", "totals"),

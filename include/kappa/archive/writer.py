@@ -119,7 +119,8 @@ class Archiver:
         self._check_lost(self.archive.ledger.state())
 
     def _claim(self) -> None:
-        epochs_of(self._config.lake).records()  # refuses where the lake has moved: what is archived there nobody reads
+        epochs = epochs_of(self._config.lake)
+        epochs.records()  # refuses where the lake has moved: what is archived there nobody reads
         self._check()
         ledger, paths = self.archive.ledger, self.archive.paths
         ledger.create()
@@ -130,6 +131,7 @@ class Archiver:
                 f"Another archiver claimed topic {self._topic!r} at the same moment."
             ) from error
         crash_point("archive.claim")
+        epochs.records()  # a copy that closed the lake since, and took the archive, was before this claim
         first = heartbeat.this_process(self.writer, "")
         self._beat = heartbeat.Beating(paths.heartbeat, first, self._config.beat_seconds, self._has_claim)
         if not ledger.state().commits:

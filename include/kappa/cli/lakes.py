@@ -59,22 +59,30 @@ def copy(
     has_file = is_remote(relocation.lake) and settings.lake_client_file
     file = f" KAPPA_LAKE_CLIENT_FILE={quote(settings.lake_client_file)}" if has_file else ""
     say(f"Set it on each host: KAPPA_LAKE={quote(relocation.lake)}{file}")
-    commands = [f"kappa start {name} --execute" for name in relocation.topologies]
+    commands = [f"kappa start {name} --epoch {epoch} --execute" for name, epoch in relocation.epochs]
     commands += [f"kappa archive start {topic} --follow --execute" for topic in relocation.archives]
     say(f"Then, where it ran before: {command}" for command in commands)
 
 
 @group.command("open")
-def open_(reason: Reason = "", execute: Execute = False) -> None:
-    """Let the lake go on at this address after a copy; the lake at the other address is closed, or given up."""
-    from kappa.control.lakes import moving
+def open_(
+    reason: Reason = "",
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Also if nobody can see whether the lake at the other address continues.")
+    ] = False,
+    execute: Execute = False,
+) -> None:
+    """Let the lake go on at this address after a copy; the lake at the other address is closed."""
+    from kappa.control.lakes import opening
 
     settings = config()
-    act = moving.reopen.planned(settings, actor=actor(), reason=reason)
+    with _bar(quiet=not execute) as progress:
+        act = opening.reopen.planned(settings, actor=actor(), reason=reason, gives_up=give_up, progress=progress)
+        if execute:
+            act.make()
     if not execute:
         show(act, otherwise=f"the lake is at {settings.lake}")
         return
-    act.make()
     say(f"The lake is at {settings.lake}. Look at it: kappa status")
 
 

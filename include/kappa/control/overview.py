@@ -21,6 +21,7 @@ from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.moves import others_of
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.proof.certificate import Certificate
 from kappa.replay.proof.verdict import DiffReport
 from kappa.replay.rules.cutover import can_take_over
@@ -147,7 +148,7 @@ def status(config: Config, topology: str) -> TopologyStatus:
         reads={
             number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
             for number, epoch in sorted(record.epochs.items())
-            if epoch.bound and not epoch.stage.is_ended
+            if not epoch.stage.is_ended and epoch.bound
         },
     )
 
@@ -211,8 +212,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
     row = Ledger(paths.ledger).last_commit()
     late = row.delta_versions.get(f"outputs/{LATE_RECORDS}") if row else None
-    plan = epoch.plan
-    done, total = plan.start.processed(ranges_end(row.ranges) if row else plan.start, plan.end)
+    done, total = (0, 0) if epoch.rolled_up else _offsets_done(epoch.plan, row)
     rate = driver.records_per_second if driver.is_running else None
     return Progress(
         topology=record.topology,
@@ -234,6 +234,10 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         last_slice=_last_slice(row) if row else "",
         rows_late=0 if late is None else table_files.count(paths.output(LATE_RECORDS), late),
     )
+
+
+def _offsets_done(plan: ReplayPlan, row: LedgerRow | None) -> tuple[int, int]:
+    return plan.start.processed(ranges_end(row.ranges) if row else plan.start, plan.end)
 
 
 def _last_slice(row: LedgerRow) -> str:

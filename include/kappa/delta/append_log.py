@@ -77,11 +77,12 @@ class AppendLog:
         self._seen: frozenset[str] = frozenset()
         #: Delta version whose rows were given.
         self._taken_in = -1
+        self._lineage = ""
         self._floor = 0
         self._is_restarted = False
         self._merges = 0
         self._lock = threading.RLock()
-        #: Whether the last refresh gave all rows: some that this object had not seen are gone, or the table is older.
+        #: Whether the last refresh gave all rows: some that this object had not seen are gone, or the table is another.
         self.is_anew = False
 
     def exists(self) -> bool:
@@ -144,7 +145,10 @@ class AppendLog:
             if not self.exists():
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
             raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
-        is_anew = self._is_restarted or 0 < self._last < floor or self._table.version < self._taken_in
+        is_other = self._taken_in >= 0 and (
+            self._table.version < self._taken_in or self._table.lineage != self._lineage
+        )
+        is_anew = self._is_restarted or is_other or 0 < self._last < floor
         last, seen = (0, frozenset()) if is_anew else (self._last, self._seen)
         files = self._table.files
         new = {row["n"]: row for row in self._read(files - seen) if row["n"] > last}  # a merged file repeats rows
@@ -157,7 +161,8 @@ class AppendLog:
             )
         # At last: after an error the same rows are read again.
         self._last, self._seen, self._floor = max([last, *new]), files, floor
-        self.is_anew, self._is_restarted, self._taken_in = is_anew, False, self._table.version
+        self.is_anew, self._is_restarted = is_anew, False
+        self._taken_in, self._lineage = self._table.version, self._table.lineage
         return [new[n] for n in sorted(new)]
 
     def _has_more(self, table: LogTable, *, look: bool) -> bool:
@@ -169,7 +174,10 @@ class AppendLog:
         except DeltaError:
             self._table = open_log_table(self.path)
             return True
-        return has_advanced or table.version != self._taken_in
+        return has_advanced or not self._is_taken_in(table)
+
+    def _is_taken_in(self, table: LogTable) -> bool:
+        return (table.version, table.lineage) == (self._taken_in, self._lineage)
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""
@@ -258,7 +266,7 @@ class AppendLog:
 
         if self._table is None:
             raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
-        if self._table.version != self._taken_in:  # a refresh failed half-way: what it builds on is not known
+        if not self._is_taken_in(self._table):  # a refresh failed half-way: what it builds on is not known
             raise ConflictError(f"{self.path} has rows that were not read yet.", path=self.path)
         self._table.commit(
             pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),

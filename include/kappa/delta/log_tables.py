@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kappa.delta.access import declared_schema, file_names, is_table, open_table, write
-from kappa.delta.log_entries import actions_of, may_have_moved, sync_commits
+from kappa.delta.log_entries import actions_of, entry_of, sync_commits
 from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, uptime
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.store.address import is_remote
@@ -19,6 +19,8 @@ from kappa.store.stores import store_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+    from kappa.store.store import StoredFile
 
 Mode = Literal["append", "overwrite"]
 
@@ -37,6 +39,10 @@ class LogTable(Protocol):
     @property
     def columns(self) -> pa.Schema:
         """Its columns."""
+
+    @property
+    def lineage(self) -> str:
+        """Another one after the table was removed and made again, or put back from a copy that went another way."""
 
     @property
     def is_fresh(self) -> bool:
@@ -76,10 +82,24 @@ class HandleTable:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._looked = uptime()
-        self._handle: DeltaTable = open_table(path)
-        self._seen = self._handle.version()
-        self._fresh = self._looked
+        self._open()
+        self.lineage = str(self._handle.metadata().id)
+
+    def _open(self) -> None:
+        self._looked = self._fresh = uptime()
+        self._handle: DeltaTable = open_table(self.path)
+        self._note()
+
+    def _note(self) -> None:
+        """Take the version as seen, and its entry as the one by which another table in its place is recognised."""
+        self._seen = self.version
+        self._entry = self._entry_now()
+
+    def _entry_now(self) -> StoredFile | None:
+        try:
+            return store_of(self.path).head(entry_of(self.path, self._seen))
+        except OSError:  # a full look says what is wrong with the storage
+            return None
 
     @property
     def version(self) -> int:
@@ -97,17 +117,24 @@ class HandleTable:
         if self._is_unchanged():
             self._fresh = started
             return False
+        entry = self._entry_now()
+        if None not in (entry, self._entry) and entry != self._entry:
+            self._open()
+            self.lineage = uuid.uuid4().hex
+            return True
         self._handle.update_incremental()
-        self._looked, self._fresh, self._seen = started, started, self.version
+        self._note()
+        self._looked = self._fresh = started
         return True
 
     def _is_unchanged(self) -> bool:
         if self.version != self._seen or uptime() - self._looked > NEXT_ENTRY_SECONDS:
             return False
         try:
-            return not may_have_moved(self.path, self._seen)
-        except OSError:  # a full look says what is wrong with the storage
+            has_next = store_of(self.path).head(entry_of(self.path, self._seen + 1)) is not None
+        except OSError:
             return False
+        return not has_next and self._entry is not None and self._entry_now() == self._entry
 
     @property
     def files(self) -> frozenset[str]:

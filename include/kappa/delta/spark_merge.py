@@ -1,6 +1,6 @@
 """Changes brought into a table by Spark: it looks for the files that hold changed keys, and writes those anew.
 
-Nothing of the table passes through the driver's memory. The other ways are in :mod:`kappa.delta.tables`.
+Nothing of the table passes through the driver's Python process. The other ways are in :mod:`kappa.delta.tables`.
 """
 
 from __future__ import annotations

@@ -10,11 +10,13 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -56,6 +58,7 @@ class TailTable:
         columns: its columns.
         files: names of its files.
         partition_by: the columns by which its files lie in folders.
+        lineage: of an append log, see :class:`kappa.delta.log_tables.LogTable`.
 
     Raises:
         TableNotFoundError: of ``deltalake``: there is none.
@@ -67,6 +70,7 @@ class TailTable:
         self._is_log = is_log
         self._own: dict[str, bytes] = {}
         self.reopen()
+        self.lineage: str = self._id
 
     def reopen(self) -> None:
         """Take the table as it is now."""
@@ -77,6 +81,7 @@ class TailTable:
         self.partition_by: list[str] = metadata.partition_columns
         self._compared = metadata.configuration.get(_COMPARED)
         self._transactions: dict[str, int | None] = {}
+        self._id = str(metadata.id)
         self._looked = self._fresh = started
 
     @property
@@ -87,15 +92,38 @@ class TailTable:
     def advance(self) -> bool:
         """Look again; whether there is something new."""
         with self.lock:
-            before, started = self.version, uptime()
-            if started - self._looked > NEXT_ENTRY_SECONDS:
-                if store_of(self.path).head(entry_of(self.path, self.version)) is None:  # later ones may be gone too
-                    self.reopen()
+            before, started = (self.lineage, self.version), uptime()
+            is_due = started - self._looked > NEXT_ENTRY_SECONDS
+            if is_due:
+                self._is_same()
                 self._looked = started
-            while (actions := actions_of(self.path, self.version + 1)) is not None:
+            actions = actions_of(self.path, self.version + 1)
+            if actions is not None and self._is_log and not is_due and not self._is_same():
+                actions = actions_of(self.path, self.version + 1)
+            while actions is not None:
                 self._apply(actions)
+                actions = actions_of(self.path, self.version + 1)
             self._fresh = started
-            return self.version != before
+            return (self.lineage, self.version) != before
+
+    def _is_same(self) -> bool:
+        """Whether the entry of its version is there, and of an append log still the one that was taken in.
+
+        Otherwise the table is opened anew: later entries may be gone too, or it is another table.
+        """
+        if not self._is_log:
+            is_same = store_of(self.path).head(entry_of(self.path, self.version)) is not None
+            if not is_same:
+                self.reopen()
+            return is_same
+        actions = actions_of(self.path, self.version) or []
+        added = {unquote(action["add"]["path"]) for action in actions if "add" in action}
+        ids = {action["metaData"]["id"] for action in actions if "metaData" in action}
+        if (added and added <= self.files) or self._id in ids:
+            return True
+        self.reopen()
+        self.lineage = uuid.uuid4().hex if added or ids else self._id
+        return False
 
     def transaction(self, app: str) -> int | None:
         """The last version of an application's transactions."""
@@ -208,9 +236,15 @@ class TailTable:
         self.version += 1
 
 
-#: Table -> its tail in this process.
-_tails: dict[str, TailTable] = {}
-_lock = threading.Lock()
+@lru_cache(maxsize=1)
+def _tails() -> tuple[threading.Lock, dict[str, TailTable]]:
+    """Table -> its tail in this process, and the lock for it."""
+    return threading.Lock(), {}
+
+
+_tails()  # two threads get the same
+# A lock or a table that another thread is using would stay so in a child of this process.
+os.register_at_fork(after_in_child=_tails.cache_clear)
 
 
 def tail_of(path: str) -> TailTable:
@@ -219,10 +253,11 @@ def tail_of(path: str) -> TailTable:
     Raises:
         TableNotFoundError: of ``deltalake``: there is none.
     """
-    with _lock:
-        if path not in _tails:
-            _tails[path] = TailTable(path)
-        return _tails[path]
+    lock, tails = _tails()
+    with lock:
+        if path not in tails:
+            tails[path] = TailTable(path)
+        return tails[path]
 
 
 def uptime() -> float:

@@ -23,6 +23,7 @@ from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import contents_of
 from kappa.slices.places import effect_paths, record_files
 from kappa.slices.run import EpochRun
+from kappa.spark.session import MERGED_FILE_BYTES
 from kappa.topology import Table
 
 #: Merged versions of a table that may be in use since the last look, with that of the look: each may be a whole copy.
@@ -30,6 +31,9 @@ MERGES = 1
 #: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for
 #: a while.
 CHANGES_BYTES = 1 << 20
+#: Files of a table are merged up to this size. A merge of Spark writes larger ones, or at least no two that fit into
+#: one: otherwise the driver's process would write all of a large table again after each.
+TABLE_BYTES = MERGED_FILE_BYTES // 4
 
 
 def maintain(
@@ -95,11 +99,11 @@ def maintain(
     for name, seq in forgotten.items():
         check()
         vacuum.forget_before(run.paths.changes(name), seq + 1)
-    age = timedelta(hours=config.delete_after_hours)
+    age, sizes = timedelta(hours=config.delete_after_hours), {"changes": CHANGES_BYTES, "tables": TABLE_BYTES}
     for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
         place = path.removeprefix(f"{run.paths.root}/")
         check()
-        vacuum.compact(path, CHANGES_BYTES if place.startswith("changes/") else None)
+        vacuum.compact(path, sizes.get(place.partition("/")[0]))
         if not keeps_all:
             vacuum.vacuum(path, partial(_held_now, run, place), age=age, check=check)
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)

@@ -127,11 +127,16 @@ def _values(path: str) -> dict[str, Any] | None:
     return None
 
 
-def write(path: str, beat: Heartbeat) -> None:
+def write(path: str, beat: Heartbeat, store: Store | None = None) -> None:
     """Replace the heartbeat in one step. Its folder must exist: an epoch that was removed is not brought back.
 
     On a full disk it is written over the old one, in its place on the disk: a driver that waits for room is not dead,
     and its message says so.
+
+    Args:
+        path: where.
+        beat: the heartbeat.
+        store: the store, as patient as is wanted; None for one that is asked again at the next beat.
 
     Raises:
         OSError: it cannot be written; no other file is left.
@@ -139,7 +144,7 @@ def write(path: str, beat: Heartbeat) -> None:
     values = {"format": FORMAT, **asdict(beat), "at": beat.at.isoformat()}
     text = json.dumps(values).encode()
     try:
-        _store(path).put(path, text)
+        (store or _store(path)).put(path, text)
     except OSError as error:
         if not is_full(error):
             raise
@@ -201,6 +206,11 @@ def is_driver(pid: int) -> bool:
     return pid != os.getpid() and "run_epoch.py" in _command_line(pid)
 
 
+def is_archiver(pid: int) -> bool:
+    """Whether a process of this host is a ``kappa archive``, and another than the caller."""
+    return pid != os.getpid() and " archive " in _command_line(pid)
+
+
 class Beating:
     """Writes a heartbeat every few seconds from a thread, until closed.
 
@@ -238,7 +248,7 @@ class Beating:
         self._lost = threading.Event()
         self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-        write(path, beat)
+        write(path, beat, store_of(path))  # a driver that has claimed counts as an attempt: it does not end for one PUT
         self._thread.start()
 
     @property

@@ -114,11 +114,12 @@ def settled(
 
 
 def _is_to_come(claimant: str, beat: Heartbeat | None) -> bool:
-    """Whether whoever claimed last has not beaten, and may do so: a driver of another host, or one that runs here."""
+    """Whether whoever claimed last has not beaten, and may do so: of another host, or a process that runs here."""
     match = _DRIVER.fullmatch(claimant)
     if match is None or (beat is not None and beat.writer == claimant):
         return False
-    return match["host"] != socket.gethostname() or heartbeat.is_driver(int(match["pid"]))
+    pid = int(match["pid"])
+    return match["host"] != socket.gethostname() or heartbeat.is_driver(pid) or heartbeat.is_archiver(pid)
 
 
 def _watched(path: str, beat: Heartbeat, stale_seconds: float, now: float) -> State:

@@ -36,6 +36,7 @@ _STANDING = Field("offsets", "up to where of the root topics the epoch has read"
 _SAVEPOINT = Field("text", "name of the savepoint before it")
 _REPORT = Field("JSON text", "the report of the comparison")
 _VERDICT = Field("text", "`same`, `differs` or `failed`")
+_TAKEN = Field("boolean", "true: of no driver: its lake is copied, or its epoch removed")
 
 #: Kinds that are not named have none.
 EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
@@ -52,6 +53,8 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
             "of an epoch that ended long ago: the file with all its events, in the record's history; `plan`, `start` "
             "and `origin` are there only",
         ),
+        "sends_to": Field("list", "of such an epoch: names of its topic outputs, from the plan"),
+        "seed": Field("text", "of such an epoch: what its tables began with, from the plan"),
     },
     "rewound": {"group": Field("text", "the consumer group")},
     "seeded": {
@@ -207,6 +210,7 @@ _MASKED = Field("table -> columns", "columns that no reader gets without a right
 
 #: Kinds that are not named have none.
 ROWS: Mapping[Kind, Mapping[str, Field]] = {
+    "claim": {"taken": _TAKEN},
     "plan": {
         "archived": _ARCHIVED,
         "roots": _ROOTS,
@@ -297,6 +301,7 @@ _LOST = Field("list of text", "ranges that retention took before they were archi
 
 #: The same of an archive's ledger.
 ARCHIVE_ROWS: Mapping[Kind, Mapping[str, Field]] = {
+    "claim": {"taken": _TAKEN},
     "plan": {
         "schemas": Field("list of text", "schemas by which records are parsed, by their columns' names"),
         "lost": _LOST,

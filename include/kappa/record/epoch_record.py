@@ -15,6 +15,7 @@ from kappa.replay.chains import Binding
 from kappa.replay.findings import Finding
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.proof.determinism import Determinism
+from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
 
 
@@ -107,7 +108,14 @@ class EpochRecord:
     @property
     def sends_to(self) -> tuple[str, ...]:
         """Names of its topic outputs."""
+        if self.rolled_up:
+            return tuple(self.planned.detail.get("sends_to", ()))
         return self._plan.topics if self._plan is not None else ()
+
+    @property
+    def seed(self) -> Seed:
+        """What its tables began with."""
+        return Seed(self.planned.detail["seed"]) if "seed" in self.planned.detail else self.plan.seed
 
     @property
     def seed_epoch(self) -> int | None:
@@ -145,7 +153,7 @@ class EpochRecord:
         """The plan; parsed once, however often the record is read.
 
         Raises:
-            LedgerError: the event that created the epoch holds no plan.
+            LedgerError: the event that created the epoch holds no plan, or not any more.
             NewerFormatError: newer code wrote it in a format that this code does not read.
         """
         if self._plan is None:
@@ -156,6 +164,13 @@ class EpochRecord:
 
     @cached_property
     def _plan(self) -> ReplayPlan | None:
+        if self.rolled_up:  # "nothing" would be an answer, and a wrong one
+            topology = self.planned.topology
+            raise LedgerError(
+                f"Epoch {self.epoch} of {topology!r} ended long ago: its plan is only in the history now. Show it: "
+                f"kappa history {topology} --epoch {self.epoch} --json",
+                epoch=self.epoch,
+            )
         text = self.planned.detail.get("plan")
         return None if text is None else _parsed(text)
 

@@ -26,9 +26,9 @@ from kappa.delta import row_files
 from kappa.delta.append_log import AppendLog, python_rows
 from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError, first_line
 from kappa.faults import crash_point
-from kappa.names import epochs_log
+from kappa.names import epochs_history, epochs_log
 from kappa.record.epoch_record import TopologyRecord
-from kappa.record.events import FORMAT, LASTING, STAGE_OF, Event, EventKind, intent
+from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent, lasting
 from kappa.record.topology_records import TopologyRecords, event_of
 from kappa.replay.stages import Stage, check_transition
 from kappa.store.address import is_remote
@@ -166,6 +166,16 @@ class Epochs:
             self._lake_id = self._log.table_id()
         return self._lake_id
 
+    def continues(self, before: Epochs) -> bool:
+        """Whether this is the record of the same lake and went on from another one, also where it was rolled up since.
+
+        Args:
+            before: the other one: it may be as of an address at which the lake was, or from which it was copied.
+        """
+        own, others = self.records(), before.records()
+        is_same_lake = self.lake_id() == before.lake_id() != ""
+        return is_same_lake and own.continues(others, floor=self.rolled_up_to)
+
     def establish(self) -> str:
         """Create the record, if there is none, and with it the lake's id; the id. Idempotent."""
         self._log.create()
@@ -250,7 +260,7 @@ class Epochs:
         selection = list(records) if topology is None else [records.of(topology)]
         events = {event.n: event for record in selection for event in record.events}
         for name in sorted({epoch.rolled_up for record in selection for epoch in record.epochs.values()} - {""}):
-            rows = row_files.table(self._history, name, format=FORMAT, what="event")
+            rows = row_files.table(epochs_history(self._lake), name, format=FORMAT, what="event")
             if topology is not None:
                 rows = row_files.where(rows, "topology", topology)
             events |= {event.n: event for event in map(event_of, python_rows(rows))}
@@ -261,10 +271,6 @@ class Epochs:
         """Number of the last event that was rolled up, as of the last look; 0 for none."""
         return self._log.floor
 
-    @property
-    def _history(self) -> str:
-        return f"{self._log.path}_history"
-
     def _roll_up(self, events: Sequence[Event]) -> None:
         """Roll up epochs that ended long ago, where there are enough of them and another one has ended.
 
@@ -274,30 +280,39 @@ class Epochs:
         """
         if not any(event.event in ("aborted", "dropped") for event in events):
             return
-        ended = self._records.long_ended(clock.now() - EVENTS_STAY)
-        numbers = {
-            event.n
-            for name in {topology for topology, _ in ended}
-            for event in self._records.of(name).events
-            if (name, event.epoch) in ended
-        }
-        if len(numbers) < ROLL_UP_EVENTS:
-            return
-        name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
         try:
-            rows = self._log.rows()
-            row_files.keep(self._history, name, [row for row in rows if row["n"] in numbers], self._log.full_schema())
-            crash_point("record.history")
-            stay = [_rolled_up(row, name) if row["n"] in numbers else row for row in rows]
-            self._log.replace([row for row in stay if row is not None], [], max(numbers))
-            crash_point("record.rolled_up")
-            self.records()
-        except ConflictError:  # another process appended: the next epoch that ends brings another attempt
-            return
+            ended = self._records.long_ended(clock.now() - EVENTS_STAY)
+            numbers = {
+                event.n
+                for name in {topology for topology, _ in ended}
+                for event in self._records.of(name).events
+                if (name, event.epoch) in ended
+            }
+            if len(numbers) >= ROLL_UP_EVENTS:
+                self._roll_up_events(numbers)
         except Exception as error:
             import structlog
 
             structlog.get_logger(__name__).warning("not rolled up", path=self._log.path, error=first_line(error))
+
+    def _roll_up_events(self, numbers: set[int]) -> None:
+        # Random: a process that was slower may remove its file, and never that of another one.
+        name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
+        rows, schema = self._log.rows(), self._log.full_schema()
+        rolled_up = [row for row in rows if row["n"] in numbers]
+        row_files.keep(epochs_history(self._lake), name, rolled_up, schema)
+        crash_point("record.history")
+        stay = [lasting(row, name) if row["n"] in numbers else row for row in rows]
+        try:
+            self._log.replace([row for row in stay if row is not None], [], max(numbers))
+        except ConflictError:  # another process appended: the next epoch that ends brings another attempt
+            row_files.discard(epochs_history(self._lake), name)
+            return
+        row_files.keep(
+            epochs_history(self._lake), name, rolled_up, schema
+        )  # a host that slept for a day finds it removed
+        crash_point("record.rolled_up")
+        self.records()
 
     def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
@@ -326,13 +341,14 @@ _LAKES = 4
 
 
 def epochs_of(lake: str) -> Epochs:
-    """The record of a lake in this process; another one after the folder of its log was removed and made again."""
-    folder = Path(epochs_log(lake), "_delta_log")
-    return _epochs_of(lake, folder.stat().st_ino if not is_remote(lake) and folder.is_dir() else 0)
+    """The record of a lake in this process. Where there is none yet, or none any more, nothing of it is kept."""
+    if not is_remote(lake) and not Path(epochs_log(lake), "_delta_log").is_dir():
+        return Epochs(lake)
+    return _epochs_of(lake)
 
 
 @lru_cache(maxsize=_LAKES)
-def _epochs_of(lake: str, _: int) -> Epochs:
+def _epochs_of(lake: str) -> Epochs:
     return Epochs(lake)
 
 
@@ -373,15 +389,3 @@ def _arrow_schema() -> pa.Schema:
 def _to_record(event: Event) -> dict[str, Any]:
     record = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
     return {**record, "detail": json.dumps(record["detail"])}
-
-
-def _rolled_up(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:
-    """What stays of a row of an epoch that is rolled up; None where nothing does."""
-    if row["event"] not in LASTING:
-        return None
-    detail = json.loads(row["detail"] or "{}")
-    if row["event"] == "planned":
-        detail = {name: value for name, value in detail.items() if name not in ("plan", "start", "origin")}
-        detail["rolled_up"] = file
-    detail.pop("certificate", None)
-    return {**row, "detail": json.dumps(detail)}

@@ -64,9 +64,11 @@ EventKind = Literal[
 #: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
 DECISIONS: tuple[EventKind, ...] = ("start", "recalled", "moved", "upgraded", "set_aside")
 #: Events that stay on record of an epoch that ended long ago, without the documents in their details: what was live and
-#: when, which topics it had, what was set aside, where the lake is.
+#: when, which topics it had, how fast it was, what was set aside, where the lake is.
 LASTING: tuple[EventKind, ...] = (
     "planned",
+    "seeded",
+    "replayed",
     "own_topics",
     "moved",
     "superseded",
@@ -76,6 +78,8 @@ LASTING: tuple[EventKind, ...] = (
     "aborted",
     "dropped",
 )
+#: What stays of the events that say how fast an epoch was: plans of its topology are estimated by it.
+_MEASURES: Mapping[str, tuple[str, ...]] = {"seeded": ("folded",), "replayed": ("seq", "measured")}
 #: Events that bring an epoch to a stage.
 STAGE_OF: Mapping[EventKind, Stage] = {
     "planned": Stage.PLANNED,
@@ -146,3 +150,19 @@ def intent(event: Event) -> str:
         "restored": f"put on record that commits of other programs in {epoch} were undone",
     }
     return intents.get(event.event, f"put {event.event!r} of {epoch} on record")
+
+
+def lasting(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:
+    """What stays of a row of the record when its epoch is rolled up into a file; None where nothing does."""
+    if row["event"] not in LASTING:
+        return None
+    detail = json.loads(row["detail"] or "{}")
+    if row["event"] == "planned":
+        plan = json.loads(detail.get("plan", "{}"))
+        detail = {name: value for name, value in detail.items() if name not in ("plan", "start", "origin")}
+        detail |= {name: plan[field] for name, field in (("seed", "seed"), ("sends_to", "topics")) if field in plan}
+        detail["rolled_up"] = file
+    elif row["event"] in _MEASURES:
+        detail = {name: value for name, value in detail.items() if name in _MEASURES[row["event"]]}
+    detail.pop("certificate", None)
+    return {**row, "detail": json.dumps(detail)}

@@ -106,7 +106,7 @@ class Ledger:
         """
         return [_from_record(record) for record in islice(self._log.newest_first(), most)][::-1]
 
-    def claim(self, writer: str, code: str, expected: LedgerState) -> None:
+    def claim(self, writer: str, code: str, expected: LedgerState, *, is_taken: bool = False) -> None:
         """Take the epoch for a writer.
 
         Idempotent for one writer. A crash right after it leaves a claim that the next driver supersedes.
@@ -115,6 +115,7 @@ class Ledger:
             writer: the new driver.
             code: content hash of the code that it runs.
             expected: the state on which the decision to claim was made.
+            is_taken: whether no driver makes it.
 
         Raises:
             ConflictError: the ledger moved since; look again who has the epoch.
@@ -123,27 +124,34 @@ class Ledger:
             state = self.state()
             if state.last != expected.last:
                 raise ConflictError(f"The ledger {self.path} moved while it was being claimed.", path=self.path)
-            self._write(LedgerRow(kind="claim", seq=state.seq, writer=writer, at=clock.now(), code=code))
+            detail = {"taken": True} if is_taken else {}
+            self._write(LedgerRow(kind="claim", seq=state.seq, writer=writer, at=clock.now(), code=code, detail=detail))
 
     def seal(self) -> None:
         """Take the epoch from every writer for good, before it is removed: see :meth:`take`."""
         self.take(SEAL)
 
-    def take(self, writer: str) -> None:
+    def take(self, writer: str) -> bool:
         """Take the epoch from every writer by a claim that no driver makes.
 
         Idempotent. A driver that wakes up later can append nothing, also where no folder is missing.
+
+        Returns:
+            Whether another one had it.
 
         Raises:
             LedgerError: the ledger cannot be read or written.
             LakeUnreachableError: the storage does not answer.
         """
+        is_new = False
         while self.exists():
             state = self.state()
             if state.claim is not None and state.claim.writer == writer:
-                return
+                break
+            is_new = True
             with suppress(ConflictError):  # a driver was first; it gets nothing after the next try
-                self.claim(writer, "" if state.claim is None else state.claim.code, state)
+                self.claim(writer, "" if state.claim is None else state.claim.code, state, is_taken=True)
+        return is_new
 
     def append(self, row: LedgerRow) -> LedgerRow:
         """Append a row as the epoch's writer.

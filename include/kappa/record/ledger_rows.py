@@ -117,6 +117,14 @@ class LedgerRow:
         )
 
     @property
+    def is_taken(self) -> bool:
+        """Whether it is a claim that no driver made: it does not count as an attempt at a slice.
+
+        Of a lake that is copied, and of an epoch that is removed.
+        """
+        return bool(self.detail.get("taken"))
+
+    @property
     def is_replacement(self) -> bool:
         """Whether it is of a slice that replaces rows instead of reading records."""
         return "backfill" in self.detail

@@ -290,7 +290,8 @@ class StateBuilder:
             values["set_aside"] = set_asides.merged((*values.get("set_aside", ()), *row.set_aside))
         if row.kind == "claim":
             values["claim"] = row
-            values["tries"] = values.get("tries", 0) + 1 if values.get("open_plan") is not None else 0
+            is_try = values.get("open_plan") is not None and not row.is_taken
+            values["tries"] = values.get("tries", 0) + is_try
         elif row.kind == "plan":
             values.update(open_plan=row, open_effects=None, seq=row.seq, tries=0)
         elif row.kind == "effects":

@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from kappa.record.epoch_record import TopologyRecord, record_of
-from kappa.record.events import Event
+from kappa.record.events import LASTING, Event
 from kappa.replay import stored
 
 T = TypeVar("T")
@@ -99,6 +99,20 @@ class TopologyRecords:
         relocations = [event_of(row) for row in rows if row["event"] == "relocated"]
         return replace(self._with(new, relocations), last=rows[-1]["n"])
 
+    def continues(self, before: TopologyRecords, *, floor: int) -> bool:
+        """Whether a record went on from another one, also where it was rolled up since.
+
+        Args:
+            before: the other one.
+            floor: number of the last event of this one that was rolled up.
+        """
+        own = {event.n: _identity(event) for event in self.events()}
+        return self.last >= before.last and all(
+            own.get(event.n, None if event.n > floor or event.event in LASTING else _identity(event))
+            == _identity(event)
+            for event in before.events()
+        )
+
     def _own(self, topology: str) -> TopologyEvents:
         return self._events.get(topology) or TopologyEvents()
 
@@ -111,6 +125,11 @@ class TopologyRecords:
             _events={**self._events, **new},
             _built=built,
         )
+
+
+def _identity(event: Event) -> tuple[str, int, str, datetime]:
+    """What of an event a roll-up leaves as it is."""
+    return event.topology, event.epoch, event.event, event.at
 
 
 def _by_topology(items: Iterable[T], topology: Callable[[T], str]) -> dict[str, list[T]]:

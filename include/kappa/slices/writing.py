@@ -10,7 +10,7 @@ from kappa import clock
 from kappa.archive.reader import Archive
 from kappa.delta import queries, tables
 from kappa.errors import LedgerError, MiscountedError
-from kappa.faults import crash_point
+from kappa.faults import crash_point, is_armed
 from kappa.offsets.vector import ranges_end
 from kappa.record.ledger_rows import LedgerRow, plan_hash
 from kappa.record.ledger_state import BegunState, LedgerState
@@ -252,17 +252,25 @@ def _write_rows(run: EpochRun, plan: LedgerRow, rows_by_place: Mapping[str, pa.T
         The rows that are there by this call.
     """
     seq, digest = plan.seq, plan_hash(plan)
+
+    def write(place: str) -> int | None:
+        version = tables.append(f"{run.paths.root}/{place}", rows_by_place[place], seq, digest)
+        crash_point(f"effects.{place.partition('/')[0]}", seq)
+        return version
+
     new_rows = {}
-    with ThreadPoolExecutor(max(1, len(rows_by_place)), "writing") as threads:
-        writes = {
-            place: threads.submit(tables.append, f"{run.paths.root}/{place}", rows_by_place[place], seq, digest)
-            for place in rows_by_place
-        }
-        for place, write in writes.items():
-            # Rows that an earlier attempt wrote are read back instead: they count, not these.
-            if _note(run, place, write.result()):
-                new_rows[place] = rows_by_place[place]
-            crash_point(f"effects.{place.partition('/')[0]}", seq)
+    # One after the other where a death is to find some of them written, and others not.
+    count = 1 if is_armed("effects.") else max(1, len(rows_by_place))
+    with ThreadPoolExecutor(count, "writing") as threads:
+        writes = {place: threads.submit(write, place) for place in rows_by_place}
+        try:
+            for place, outcome in writes.items():
+                # Rows that an earlier attempt wrote are read back instead: they count, not these.
+                if _note(run, place, outcome.result()):
+                    new_rows[place] = rows_by_place[place]
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
     return new_rows
 
 

@@ -134,7 +134,11 @@ class ObjectStore:
         return max((file.modified for file in self.files(folder)), default=datetime.fromtimestamp(0, UTC))
 
     def files(self, folder: str) -> Iterator[StoredFile]:
-        """See :class:`~kappa.store.store.Store`."""
+        """See :class:`~kappa.store.store.Store`.
+
+        Consoles and some programs make empty objects for folders, whose keys end with "/": obstore lists them without
+        it, as if they were files. There is none of that name.
+        """
         import obstore
 
         store, prefix = self._opened(folder)
@@ -142,11 +146,9 @@ class ObjectStore:
         with answers(folder):
             for chunk in obstore.list(store, prefix=f"{prefix.rstrip('/')}/"):
                 for meta in chunk:
-                    yield StoredFile(
-                        path=f"{bucket}{meta['path']}",
-                        size=meta["size"],
-                        modified=meta["last_modified"].astimezone(UTC),
-                    )
+                    path, size = f"{bucket}{meta['path']}", meta["size"]
+                    if size or (path != folder.rstrip("/") and self.head(path) is not None):
+                        yield StoredFile(path=path, size=size, modified=meta["last_modified"].astimezone(UTC))
 
     def folders(self, folder: str) -> list[str]:
         """See :class:`~kappa.store.store.Store`."""

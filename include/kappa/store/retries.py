@@ -12,20 +12,20 @@ class Retries:
     """How often and for how long a request is tried, by obstore and by ``deltalake`` alike.
 
     Attributes:
-        retries: how often it is sent again; the pauses are random, so the time is what counts.
+        retries: how often it is sent again: so often that only the time ends it, since the pauses are random.
         retry_for: for how long it is: shorter than a heartbeat may be late.
         answer: how long an answer may take.
         connection: how long a connection may take.
     """
 
-    retries: int = 20
+    retries: int = 100
     retry_for: timedelta = timedelta(seconds=10)
     answer: timedelta = timedelta(seconds=30)
     connection: timedelta = timedelta(seconds=5)
 
     @property
     def longest(self) -> timedelta:
-        """How long a call takes at most: the last request is sent just before the time for it is over."""
+        """How long a call takes: the last request is sent when the time for it is over, or a last pause later."""
         return self.retry_for + self.answer
 
     def within(self, span: timedelta) -> Retries:

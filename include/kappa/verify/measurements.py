@@ -75,9 +75,9 @@ def measured(paths: EpochPaths, runs: Iterable[Run], delta_versions: Mapping[str
 
 
 def outcome(epoch: EpochRecord) -> str:
-    """Estimate and measurement of an epoch's bulk work, in one line; empty until it is done."""
+    """Estimate and measurement of an epoch's bulk work, in one line; empty until it is done, and long after its end."""
     measurement = _measured_of(epoch)
-    if measurement is None:
+    if measurement is None or epoch.rolled_up:
         return ""
     return comparison(epoch.plan.estimate, measurement)
 
@@ -95,7 +95,7 @@ def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = No
         past = _measured_of(epoch) or _from_ledger(paths)
         if past is None or not past.records or not past.seconds:
             continue
-        is_from_nothing = epoch.plan.seed is Seed.EMPTY
+        is_from_nothing = epoch.seed is Seed.EMPTY
         disk = past.disk_bytes if is_from_nothing else None
         return replace(
             live,
@@ -131,7 +131,7 @@ def _live_rates(lake: str, record: TopologyRecord, state: LedgerState | None) ->
     if not records:
         return Rates(live_bytes=size)
     # A seed's rows came from records that this epoch never read: their size is not the size per record.
-    is_from_nothing = record.epoch(record.live).plan.seed is Seed.EMPTY
+    is_from_nothing = record.epoch(record.live).seed is Seed.EMPTY
     counted = sum(run.sized_records for run in runs)
     return Rates(
         records_per_offset=records / offsets,

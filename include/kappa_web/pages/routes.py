@@ -54,8 +54,7 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @routes.get("/history")
     @bounded.route
     def whole_history(request: Request, before: int | None = None, caller: Any = dependency) -> Response:
-        everything = lake.epochs.events() if before is None else lake.epochs.history()
-        events = [event for event in everything if caller.may_read(event.topology)]
+        events = lake.history(None, _EVENTS, before=before, may_read=caller.may_read)
         return rendering.response(request, "history.html", _history(events, before, None), caller=caller)
 
     @routes.get("/topologies/{name}")
@@ -76,8 +75,8 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @routes.get("/topologies/{name}/history")
     @bounded.route
     def history_of_one(request: Request, name: str, before: int | None = None, caller: Any = dependency) -> Response:
-        record = readable(caller, name)
-        values = _history(list((record if before is None else lake.whole_record(name)).events), before, name)
+        readable(caller, name)
+        values = _history(lake.history(name, _EVENTS, before=before), before, name)
         return rendering.response(request, "history.html", values, caller=caller)
 
     @routes.get("/topologies/{name}/{number}")
@@ -111,7 +110,6 @@ def _history(events: list[Any], before: int | None, name: str | None) -> dict[st
         "events": shown,
         "before": before,
         "older": shown[-1].n if shown and events[0].n < shown[-1].n else None,
-        "total": len(events),
     }
 
 

@@ -1,30 +1,54 @@
 """The files of a lake: which of them belong to a copy, and in which order they arrive there.
 
-Names are relative to the lake. Pure but for :func:`sizes`, which lists.
+Names are relative to the lake. Pure but for :func:`sizes` and :func:`links`, which list.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from kappa.errors import LakeUnreachableError
 from kappa.names import epochs_log
+from kappa.store.address import is_remote
 from kappa.store.stores import store_of
 
-#: In the target, by whom it is being filled; the last file of a copy is there when it goes.
-MARK = "_kappa/copy.json"
+#: In the target, by whom it is being filled; the last file of a copy is there when they go.
+MARKS = "_kappa/copy/"
 #: What its writers make and drop: temporary files of Kappa, of object_store and of Hadoop, with Hadoop's checksums.
 _SCRATCH = re.compile(r"(?:.*\.tmp|.*#\d+|\..*\.crc|heartbeat\.json)")
 #: What a driver computes again, in the folder of an epoch.
 _RECOMPUTED = re.compile(r"[^/]+/e\d{4,}/recomputed/.*")
 _LOG = "/_delta_log/"
-_RECORD = f"{epochs_log('').lstrip('/')}{_LOG}"
+_TABLE_OF_RECORD = f"{epochs_log('').lstrip('/')}/"
+_RECORD = f"{_TABLE_OF_RECORD}{_LOG.lstrip('/')}"
 _VERSION = re.compile(r"(\d{20})\.(json|.*)")
 
 
 def sizes(lake: str) -> dict[str, int]:
-    """Name -> size of all files of a lake, scratch included."""
-    return {file.path.removeprefix(f"{lake}/"): file.size for file in store_of(lake).files(lake)}
+    """Name -> size of all files of a lake, scratch included.
+
+    Raises:
+        LakeUnreachableError: a folder cannot be listed, or the store does not answer.
+    """
+    try:
+        return {file.path.removeprefix(f"{lake}/"): file.size for file in store_of(lake).files(lake)}
+    except OSError as error:
+        raise LakeUnreachableError(
+            f"{error.filename or lake} cannot be listed: {error.strerror or error}. Let this user read it, or take it "
+            "out of the lake; then look: kappa doctor",
+            path=error.filename or lake,
+        ) from error
+
+
+def links(lake: str) -> list[str]:
+    """Names of links in a lake on a disk that no listing follows: to folders, and to what is not there."""
+    if is_remote(lake):
+        return []
+    paths = (Path(root, name) for root, folders, files in os.walk(lake) for name in (*folders, *files))
+    return sorted(str(path.relative_to(lake)) for path in paths if path.is_symlink() and not path.is_file())
 
 
 def is_copied(name: str) -> bool:
@@ -35,7 +59,7 @@ def is_copied(name: str) -> bool:
         (True, False)
     """
     last = name.rpartition("/")[2]
-    return name != MARK and not _SCRATCH.fullmatch(last) and not _RECOMPUTED.fullmatch(name)
+    return not name.startswith(MARKS) and not _SCRATCH.fullmatch(last) and not _RECOMPUTED.fullmatch(name)
 
 
 def is_entry(name: str) -> bool:
@@ -48,6 +72,11 @@ def is_of_record(name: str) -> bool:
     return name.startswith(_RECORD)
 
 
+def is_of_table_of_record(name: str) -> bool:
+    """Whether a file is of the record of epochs, in its log or beside it."""
+    return name.startswith(_TABLE_OF_RECORD)
+
+
 def is_compared(name: str) -> bool:
     """Whether the content of a file counts, and not its size alone: a data file is never written again."""
     return is_entry(name) or not name.endswith(".parquet")
@@ -56,9 +85,23 @@ def is_compared(name: str) -> bool:
 def of_record(names: Iterable[str]) -> list[str]:
     """Files of the log of the record in their order of arrival: the oldest last.
 
-    Without its beginning, or the checkpoint in its place, nobody can open a log. It opens when nothing is missing.
+    Without its beginning, or the checkpoint in its place, nobody can open a log. It opens with :func:`opener`.
     """
     return sorted(filter(is_of_record, names), key=_age)
+
+
+def opener(record: Sequence[str]) -> str:
+    """Of the files of :func:`of_record`, the one with which the log opens: the newest checkpoint, or the oldest entry.
+
+    What is older than a checkpoint arrives after it, and nobody needs it.
+    """
+    return next((name for name in record if is_opener(name)), record[-1])
+
+
+def is_opener(name: str) -> bool:
+    """Whether a file of the log of the record is one that readers begin with."""
+    match = _VERSION.fullmatch(name.removeprefix(_RECORD))
+    return match is not None and (int(match[1]) == 0 or match[2].startswith("checkpoint"))
 
 
 def _age(name: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The move of a lake to another address, and the way back.
+"""The move of a lake to another address.
 
 Its record of epochs says at which address the lake is. The source is closed by one commit there, when no driver runs;
 the target has no record until all else is there. So there is never more than one lake.
@@ -6,33 +6,28 @@ the target has no record until all else is there. So there is never more than on
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from shlex import quote
 
 from kappa.acts import Act, Effect, act
-from kappa.archive.overview import NOBODY
 from kappa.archive.reader import archived_topics
 from kappa.config import Config
 from kappa.control.lakes import inventory
+from kappa.control.lakes.marks import Attempt, Marks
+from kappa.control.lakes.relocations import is_complete, last_move, relocated
 from kappa.control.lakes.transfer import Progress, Transfer
-from kappa.errors import ConflictError, KappaError, RefusedError, UsageError
+from kappa.control.lakes.writers import Writers
+from kappa.errors import ConflictError, RefusedError, UsageError
 from kappa.faults import crash_point
-from kappa.names import ArchivePaths, EpochPaths
-from kappa.presence import liveness
 from kappa.record.epochs import Epochs, Now, moved
 from kappa.record.events import Event
-from kappa.record.ledger import Ledger
 from kappa.store import options
 from kappa.store.address import lake_address
 from kappa.store.stores import store_of
 
-#: How often it is looked whether a driver that has lost its ledger has ended.
-_LOOK_SECONDS = 1.0
 #: How often the copy is compared with the lake before they count as different.
-_ROUNDS = 3
+_ROUNDS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +36,13 @@ class Relocation:
 
     Attributes:
         lake: the address.
-        topologies: those with a live epoch.
+        epochs: topology and epoch of each driver that is to run there: those that are live, are being built, or were
+            not stopped.
         archives: archived topics.
     """
 
     lake: str
-    topologies: tuple[str, ...]
+    epochs: tuple[tuple[str, int], ...]
     archives: tuple[str, ...]
 
 
@@ -57,15 +53,17 @@ def copy(
     """Move a lake to another address: copy it, and close it where it was.
 
     Idempotent. A crash leaves the lake open here, or closed, with a target that is not a lake yet: call it again with
-    the same address. Two calls at once for one target do not notice each other.
+    the same address. Of several calls at once for one target, only the last one opens it.
 
     Args:
         address: of the target: a path or ``s3://bucket/prefix``, empty, or that of a copy that was begun.
 
     Raises:
         UsageError: the address is one of this lake.
-        RefusedError: the target holds something else, the lake has no record, or a driver or an archiver runs.
+        RefusedError: the target holds something else, the lake has no record or has links, or a driver or an archiver
+            runs.
         LakeMovedError: the lake is at a third address.
+        ConflictError: the lake was opened again meanwhile, or another call has begun.
     """
     target = _target(config.lake, address)
     options.declare(target, config.lake_client_file)
@@ -73,58 +71,20 @@ def copy(
     return Act(effects=tuple(move.effects()), outcome=move.outcome)
 
 
-@act
-def reopen(config: Config, *, actor: str, reason: str = "") -> Act[None]:
-    """Let a lake go on at this address after it was closed; idempotent.
-
-    A crash leaves both closed: call it again. Where the lake at the other address can be read, it is closed.
-
-    Raises:
-        RefusedError: the lake at the other address has gone on since.
-    """
-    epochs = Epochs(config.lake, is_anywhere=True)
-    events, place = epochs.events(), epochs.place()
-    if place in ("", config.lake):
-        return Act(effects=(), outcome=lambda: None)
-    options.declare(place, config.lake_client_file)
-    other, others = Epochs(place, is_anywhere=True), _events(place)
-    later = others[len(events) :]
-    is_closed = bool(later) and all(one.event == "relocated" and one.detail["to"] == config.lake for one in later)
-    if others[: len(events)] != events[: len(others)] or (later and not is_closed):
-        raise RefusedError(
-            f"The lake at {place} has gone on: it has {len(later)} events that {config.lake} does not have. Copy it "
-            f"back: KAPPA_LAKE={quote(place)} kappa lake copy {quote(config.lake)} --execute",
-            findings=(),
-            lake=place,
-        )
-    rows = later if is_closed else _relocated(epochs.now(""), place, config.lake, actor, reason)
-    closing = Effect(
-        what=f"close the lake at {place}",
-        values={"lake": place},
-        make=lambda: other.change("", lambda now: _unless_there(now, rows)),
-    )
-    there = "" if others else ", where no record can be read"
-    opening = Effect(
-        what=f"put on record that the lake is at {config.lake}, and not at {place} any more{there}",
-        values={"lake": config.lake},
-        make=lambda: epochs.change("", lambda now: _unless_there(now, rows)),
-    )
-    return Act(effects=(*((closing,) if others == events else ()), opening), outcome=lambda: None)
-
-
 class _Move:
     """A move, as far as it is known before it begins."""
 
     def __init__(self, config: Config, target: str, *, actor: str, reason: str, progress: Progress) -> None:
-        self._config = config
         self._source = config.lake
         self._target = target
         self._actor = actor
         self._reason = reason
         self._progress = progress
+        self._again = f"kappa lake copy {quote(target)} --execute"
         self._epochs = Epochs(config.lake, is_anywhere=True)
+        self._writers = Writers(config.lake, self._epochs, config.stale_seconds)
         self._transfer = Transfer(config.lake, target, progress)
-        self._mark = f"{target}/{inventory.MARK}"
+        self._move: Event | None = None
         if not self._epochs.topologies():
             raise RefusedError(
                 f"{config.lake} has no topology on record: there is no lake that could be copied. Look which lake "
@@ -132,7 +92,7 @@ class _Move:
                 findings=(),
                 lake=config.lake,
             )
-        self._words = json.dumps({"lake": self._epochs.lake_id(), "from": config.lake}).encode()
+        self._marks = Marks(target, self._epochs.lake_id(), config.lake)
 
     def effects(self) -> Iterator[Effect]:
         """What is to be done yet."""
@@ -140,9 +100,10 @@ class _Move:
         if place not in ("", self._source, self._target):
             raise moved(self._source, place)
         if place == self._target and self._is_complete():
-            if store_of(self._mark).head(self._mark) is not None:
-                yield Effect(what=f"remove {self._mark}", make=self._unmark)
+            if self._marks.last().number:
+                yield Effect(what=f"remove {self._marks.folder}", make=self._marks.remove)
             return
+        self._check_links()
         self._check_target()
         there = inventory.sizes(self._target)
         bulk = {name: size for name, size in self._files().items() if there.get(name) != size}
@@ -181,8 +142,14 @@ class _Move:
 
     def outcome(self) -> Relocation:
         """The lake that comes of it."""
-        topologies = (name for name in self._epochs.topologies() if self._epochs.record(name).live is not None)
-        return Relocation(lake=self._target, topologies=tuple(topologies), archives=archived_topics(self._source))
+        epochs = tuple(
+            (record.topology, epoch.epoch)
+            for record in map(self._epochs.record, self._epochs.topologies())
+            for epoch in record.epochs.values()
+            if not epoch.stage.is_ended
+            if epoch.epoch == record.live or epoch.is_building or epoch.is_wanted
+        )
+        return Relocation(lake=self._target, epochs=epochs, archives=archived_topics(self._source))
 
     # Looks
 
@@ -192,22 +159,26 @@ class _Move:
         return {name: size for name, size in names if inventory.is_copied(name) and not inventory.is_entry(name)}
 
     def _is_complete(self) -> bool:
-        """Whether the record of the target is there: all of it, with what came there since."""
-        try:
-            events = self._epochs.events()
-            return Epochs(self._target, is_anywhere=True).events()[: len(events)] == events
-        except (KappaError, OSError):
-            here, there = (inventory.of_record(inventory.sizes(lake)) for lake in (self._source, self._target))
-            if set(here) <= set(there):
-                raise
-            return False  # its log has no beginning yet
+        return is_complete(self._epochs, self._source, self._target, self._transfer)
 
-    def _check_target(self) -> None:
-        mark = store_of(self._mark).get(self._mark)
-        if mark == self._words:
-            return
-        if mark is not None:
-            raise self._occupied("is filled by a copy of another lake, or from another address", lake=mark.decode())
+    def _check_links(self) -> None:
+        if links := inventory.links(self._source):
+            raise RefusedError(
+                f"{self._source}/{links[0]} is a link to a folder, or to nothing, one of {len(links):,}: no copy "
+                f"follows it. Put the files themselves there; then again: {self._again}",
+                findings=(),
+                links=links[:10],
+            )
+
+    def _check_target(self) -> Attempt:
+        """The last attempt to fill the target, where it may be filled by this one."""
+        last = self._marks.last()
+        if last.number:
+            if not self._marks.is_of_lake(last):
+                raise self._occupied("is filled by a copy of another lake, or from another address", lake=last.lake)
+            if last.is_way_back and self._epochs.place() == self._target:
+                raise self._occupied(f"gets no copy, since {self._source} is being opened again")
+            return last
         other = Epochs(self._target, is_anywhere=True)
         if other.exists():
             if other.lake_id() != self._epochs.lake_id():
@@ -219,37 +190,26 @@ class _Move:
                 raise self._occupied("holds a copy of this lake with events that this one does not have")
         elif next(store_of(self._target).files(self._target), None) is not None:
             raise self._occupied("is not empty, and not a lake")
+        return last
 
     def _occupied(self, what: str, **values: str) -> RefusedError:
+        advice = "Empty it, or name another place: kappa lake copy <address>"
+        if self._epochs.place() == self._target:
+            here = quote(self._source)
+            advice = f"{self._source} is closed. Let it go on there: KAPPA_LAKE={here} kappa lake open --execute"
         return RefusedError(
-            f"{self._target} {what}: nothing was copied. Empty it, or name another place: kappa lake copy <address>",
-            findings=(),
-            **{"target": self._target, **values},
+            f"{self._target} {what}: nothing was copied. {advice}", findings=(), **{"target": self._target, **values}
         )
 
-    def _working(self) -> list[str]:
-        """The command by which each driver and each archiver that runs is stopped."""
-        stale = self._config.stale_seconds
-        commands = [
-            f"kappa stop {paths.topology} --epoch {paths.epoch} --execute"
-            for paths in self._epoch_paths()
-            if liveness.settled(paths.heartbeat, stale).is_alive
-        ]
-        archives = [ArchivePaths(lake=self._source, topic=topic) for topic in archived_topics(self._source)]
-        return commands + [
-            f"kappa archive stop {paths.topic} --execute"
-            for paths in archives
-            if liveness.settled(paths.heartbeat, stale).is_alive
-        ]
-
-    def _epoch_paths(self) -> list[EpochPaths]:
-        """The epochs that may have a driver."""
-        return [
-            EpochPaths(lake=self._source, topology=name, epoch=epoch.epoch)
-            for name in self._epochs.topologies()
-            for epoch in self._epochs.record(name).epochs.values()
-            if not epoch.stage.is_ended
-        ]
+    def _check_last(self) -> None:
+        """The lake has to be closed by the same event since this attempt began, and no other one has begun."""
+        is_closed = self._epochs.place() == self._target and last_move(self._epochs.events()) == self._move
+        if not is_closed or not self._marks.is_own():
+            raise ConflictError(
+                f"{self._source} was opened again while it was copied to {self._target}, or another copy has begun "
+                f"since: this one ends. To move the lake: {self._again}",
+                target=self._target,
+            )
 
     # Effects
 
@@ -261,75 +221,101 @@ class _Move:
 
     def _take_target(self) -> None:
         """Say in the target whose copy it is, before anything of it is there."""
-        self._check_target()
-        store_of(self._mark).make_folder(self._mark.rpartition("/")[0])
-        if not store_of(self._mark).create(self._mark, self._words):
-            raise ConflictError(f"Another lake was first to fill {self._target}: kappa lake copy <address>")
+        if not self._marks.take(self._check_target()):
+            raise ConflictError(
+                f"Another copy to {self._target} began at the same moment. When it has ended: {self._again}",
+                target=self._target,
+            )
 
     def _close(self) -> None:
-        if commands := self._working():
+        if workers := self._writers.working():
+            commands = [one.command for one in workers]
             raise RefusedError(
                 f"Drivers or archivers run in {self._source}. What never changes is in {self._target} by now; the rest "
-                f"is copied when they have ended. Stop them: {'; '.join(commands)}; then again: kappa lake copy "
-                f"{quote(self._target)} --execute",
+                f"is copied when they have ended. Stop them: {'; '.join(commands)}; then again: {self._again}",
                 findings=(),
                 commands=commands,
             )
-        rows = _relocated(self._epochs.now(""), self._source, self._target, self._actor, self._reason)
-        self._epochs.change("", lambda now: _unless_there(now, rows))
+        self._take_target()
+        rows = relocated(self._epochs.now(""), self._source, self._target, self._actor, self._reason)
+
+        def decide(now: Now) -> list[Event]:
+            move = last_move(now.records.events())
+            return [] if move is not None and move.detail == rows[0].detail else rows
+
+        self._epochs.change("", decide)
         crash_point("lake.closed")
 
     def _take_ledgers(self) -> None:
-        for paths in self._epoch_paths():
-            Ledger(paths.ledger).take(f"the copy to {self._target}")
-        for topic in archived_topics(self._source):
-            Ledger(ArchivePaths(lake=self._source, topic=topic).ledger).take(NOBODY)
-        while self._working():  # each of them ends at its next look, or is frozen, and gets no row
-            time.sleep(_LOOK_SECONDS)
+        self._take_target()
+        self._move = last_move(self._epochs.events())
+        self._check_last()
+        self._writers.take(self._target)
+        self._writers.await_end(self._progress, self._again)  # also where an earlier call has taken them
         crash_point("lake.ledgers")
 
     def _rest(self) -> None:
-        self._take_target()
-        there = inventory.sizes(self._target)
-        if self._is_complete():  # after the listing: none of its files is of a driver that runs there
-            return
-        all_here = {name: size for name, size in inventory.sizes(self._source).items() if inventory.is_copied(name)}
-        extras = there.keys() - all_here.keys() - {inventory.MARK}
-        self._transfer.remove(reversed(inventory.of_record(extras)))  # the oldest first: what is left does not open
-        self._transfer.remove(name for name in extras if not inventory.is_of_record(name))
-        here = {name: size for name, size in all_here.items() if not inventory.is_of_record(name)}
         for _ in range(_ROUNDS):
-            different = self._transfer.differing("comparing", here, there)
-            if not different:
+            self._check_last()
+            there = inventory.sizes(self._target)
+            if self._is_complete():  # after the listing: none of its files is of a driver that runs there
+                return
+            if self._writers.take(self._target):  # an archiver looks at the record, and claims after it was closed
+                self._writers.await_end(self._progress, self._again)
+            here = {name: size for name, size in inventory.sizes(self._source).items() if inventory.is_copied(name)}
+            self._clear(here, there)
+            files = {name: size for name, size in here.items() if not inventory.is_of_record(name)}
+            different = self._transfer.differing("comparing", files, there)
+            if not different and not self._writers.take(self._target):
                 crash_point("lake.files")
                 return
             for what, is_entry in (("copying", False), ("copying logs", True)):
                 self._transfer.copy(
                     what, {name: size for name, size in different.items() if inventory.is_entry(name) == is_entry}
                 )
-            here, there = different, inventory.sizes(self._target)
         raise ConflictError(
-            f"{len(here)} files of {self._source} change while they are copied, such as {min(here)}: another program "
-            f"writes there. End it, then again: kappa lake copy {quote(self._target)} --execute",
-            files=sorted(here)[:10],
+            f"{len(different)} files of {self._source} change while they are copied, such as "
+            f"{min(different, default='a ledger')}: another program writes there. End it, then again: {self._again}",
+            files=sorted(different)[:10],
         )
+
+    def _clear(self, here: dict[str, int], there: dict[str, int]) -> None:
+        """Remove what is not in the lake, and a record that is not the beginning of this one: with its oldest first."""
+        extras = {name for name in there.keys() - here.keys() if not name.startswith(inventory.MARKS)}
+        record = inventory.of_record(there)
+        common = {name: size for name, size in here.items() if name in record}
+        is_other = not extras.isdisjoint(record) or any(map(inventory.is_opener, record))
+        if is_other or self._transfer.differing("comparing the record", common, there):
+            self._check_last()
+            self._transfer.remove(reversed(record))  # what is left does not open, or says the same
+        self._transfer.remove(name for name in extras if not inventory.is_of_record(name))
 
     def _record(self) -> None:
         if not self._is_complete():
             here, there = (inventory.sizes(lake) for lake in (self._source, self._target))
             names = inventory.of_record(here)
+            opener = inventory.opener(names)
             different = self._transfer.differing("comparing", {name: here[name] for name in names}, there)
-            self._transfer.copy_in_turn("copying the record", different)  # the last one makes it a lake
-            if not self._is_complete():
+            at = names.index(opener)
+            self._in_turn({name: size for name, size in different.items() if name in names[:at]})
+            self._check_last()
+            crash_point("lake.opening")
+            is_there = self._transfer.create(opener)  # the way back creates it with another content
+            if is_there:
+                self._in_turn({name: size for name, size in different.items() if name in names[at + 1 :]})
+            if not is_there or not self._is_complete():
+                if is_there:
+                    self._transfer.remove([opener])
                 raise ConflictError(
-                    f"The record of {self._target} is not that of {self._source}: another program writes there. End "
-                    f"it, then again: kappa lake copy {quote(self._target)} --execute"
+                    f"The record of {self._target} is not that of {self._source}: the lake was opened again there, or "
+                    f"another program writes at the target. When that has ended: {self._again}",
+                    target=self._target,
                 )
         crash_point("lake.record")
-        self._unmark()
+        self._marks.remove()
 
-    def _unmark(self) -> None:
-        store_of(self._mark).delete(self._mark)
+    def _in_turn(self, files: dict[str, int]) -> None:
+        self._transfer.copy_in_turn("copying the record", files)
 
 
 def _target(source: str, address: str) -> str:
@@ -341,26 +327,3 @@ def _target(source: str, address: str) -> str:
             target=target,
         )
     return target
-
-
-def _events(lake: str) -> list[Event]:
-    """The events of a lake that may be gone, or only half there; none where they cannot be read."""
-    try:
-        return Epochs(lake, is_anywhere=True).events()
-    except (KappaError, OSError):
-        return []
-
-
-def _relocated(now: Now, source: str, target: str, actor: str, reason: str) -> list[Event]:
-    """One event for each topology: the same wherever it is appended."""
-    detail: Mapping[str, str] = {"from": source, "to": target}
-    return [
-        now.event("relocated", max(now.of(name).epochs), actor=actor, reason=reason, detail=detail, topology=name)
-        for name in now.records.topologies
-    ]
-
-
-def _unless_there(now: Now, rows: Sequence[Event]) -> Sequence[Event]:
-    """The rows, unless the last event says the same already."""
-    last = next((event for event in reversed(now.records.events()) if event.event == "relocated"), None)
-    return [] if last is not None and last.detail == rows[0].detail else rows

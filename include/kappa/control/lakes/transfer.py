@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from shlex import quote
@@ -84,6 +83,13 @@ class Transfer:
             self._one(name, size, tally)
             crash_point("lake.entry")
 
+    def create(self, name: str) -> bool:
+        """Copy a small file that must not be in the target; whether it is there now, with this content."""
+        content = store_of(self._source).get(f"{self._source}/{name}")
+        is_there = content is not None and store_of(self._target).create(f"{self._target}/{name}", content)
+        crash_point("lake.entry")
+        return is_there
+
     def differing(self, what: str, here: Mapping[str, int], there: Mapping[str, int]) -> dict[str, int]:
         """Files that the target lacks, or has with another size, or with another content where that counts.
 
@@ -101,7 +107,10 @@ class Transfer:
 
         def compare(name: str) -> None:
             here, there = (_content(f"{lake}/{name}", alike[name]) for lake in (self._source, self._target))
-            if any(piece != other for piece, other in zip_longest(here, there)):
+            try:
+                if any(piece != other for piece, other in zip_longest(here, there)):
+                    different.add(name)
+            except _GoneError:
                 different.add(name)
             tally.add(files=1, size_bytes=alike[name])
 
@@ -115,11 +124,13 @@ class Transfer:
 
     def _one(self, name: str, size: int, tally: _Tally) -> None:
         path, content = f"{self._target}/{name}", _content(f"{self._source}/{name}", size)
-        first = next(content, None)
-        if first is None:
-            return
         try:
+            first = next(content, None)
+            if first is None:
+                return
             store_of(path).receive(path, tally.counted(chain((first,), content)), size)
+        except _GoneError:
+            return
         except OSError as error:
             raise LakeUnreachableError(
                 f"{path} cannot be written: {error.strerror or error}. The copy goes on where it is when that is "
@@ -141,15 +152,29 @@ class Transfer:
                 raise
 
 
+class _GoneError(Exception):
+    """A large file of the source is gone, perhaps after some of its pieces were read."""
+
+
 def _content(path: str, size: int) -> Iterator[bytes]:
-    """A file in pieces, at least one; none where it is gone. A small one is one request."""
-    if size <= PIECE_BYTES:
-        content = store_of(path).get(path)
-        if content is not None:
+    """A file in pieces, at least one; none where a small one is gone. A small one is one request.
+
+    Raises:
+        _GoneError: a large one is gone.
+        LakeUnreachableError: it cannot be read.
+    """
+    try:
+        if size > PIECE_BYTES:
+            yield from pieces(path)
+        elif (content := store_of(path).get(path)) is not None:
             yield content
-        return
-    with suppress(FileNotFoundError):
-        yield from pieces(path)
+    except FileNotFoundError as error:
+        raise _GoneError from error
+    except OSError as error:
+        raise LakeUnreachableError(
+            f"{path} cannot be read: {error.strerror or error}. Let this user read it; then again: kappa lake copy",
+            path=path,
+        ) from error
 
 
 class _Tally:

@@ -24,8 +24,8 @@ class Leftover:
     """Something that is not needed any more, or that looks like it and is kept.
 
     Attributes:
-        kind: ``epoch folder``, ``query checkpoint``, ``recomputation``, ``plan``, ``code``, ``extracted code``,
-            ``log``, ``topic`` or ``group``.
+        kind: ``epoch folder``, ``query checkpoint``, ``recomputation``, ``plan``, ``code``, ``events``,
+            ``extracted code``, ``log``, ``topic`` or ``group``.
         name: its path, or its name on the broker.
         reason: why it is left over, or why it stays.
         size_bytes: of its files; None on the broker, which is not asked.

@@ -22,7 +22,7 @@ from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge,
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError, NewerFormatError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
-from kappa.names import EpochPaths, code_file, epoch_word, plan_file, query_checkpoints
+from kappa.names import EpochPaths, code_file, epoch_word, epochs_history, plan_file, query_checkpoints
 from kappa.presence import heartbeat
 from kappa.record import code as code_store
 from kappa.record.epoch_record import TopologyRecord
@@ -36,6 +36,8 @@ from kappa.store.stores import store_of
 
 #: Files younger than this stay: plan and code are written before the record that names them.
 GRACE = timedelta(hours=1)
+#: The same for events that are rolled up: they are nowhere else then.
+_EVENTS_GRACE = timedelta(days=1)
 
 _LOG = re.compile(r"(.+)\.e(\d{4,})\.log")
 
@@ -128,6 +130,11 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: Present) -> Act[t
                 code,
                 lambda path: store.discard(path, now.lake - GRACE),
                 lambda: code in named_codes(config),
+            ):
+                removed.append(item)
+        elif item.kind == "events":
+            if Path(item.name).stem not in _rolled_up(epochs_of(config.lake).records()) and store.discard(
+                item.name, now.lake - _EVENTS_GRACE
             ):
                 removed.append(item)
         elif store.discard(item.name, (now.lake if item.kind == "plan" else now.host) - GRACE):
@@ -284,7 +291,7 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
 
 
 def _files(config: Config, records: Mapping[str, TopologyRecord], now: Present) -> Iterator[Leftover]:
-    """Plans and code that no epoch refers to, in the lake and below home."""
+    """Plans, code and files of events that no epoch refers to, in the lake and below home."""
     codes = used_codes(config, records.values())
     plans = {
         epoch.planned.detail.get("plan_id")
@@ -303,6 +310,11 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: Present) 
                 yield Leftover(kind=kind, name=file.path, reason="no epoch refers to it", size_bytes=file.size)
             elif file.name.endswith(".tmp"):  # a process died while it wrote the file, or moved it aside
                 yield Leftover(kind=kind, name=file.path, reason="it was not written to its end", size_bytes=file.size)
+    rolled_up = _rolled_up(records.values())
+    for file in _files_like(f"{epochs_history(config.lake)}/x.parquet"):
+        if Path(file.name).stem not in rolled_up and now.lake - file.modified > _EVENTS_GRACE:
+            reason = "of a roll-up of the record of epochs that came to nothing"
+            yield Leftover(kind="events", name=file.path, reason=reason, size_bytes=file.size)
     in_use = _running_from(config.home / "code")
     for folder in sorted(config.home.joinpath("code").glob("*")):
         of_folder = LocalStore().head(str(folder))
@@ -313,6 +325,11 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: Present) 
                 reason="no epoch refers to it",
                 size_bytes=folder.stat().st_size if folder.is_file() else _size(str(folder)),
             )
+
+
+def _rolled_up(records: Iterable[TopologyRecord]) -> set[str]:
+    """The files that have the events of epochs."""
+    return {epoch.rolled_up for record in records for epoch in record.epochs.values()}
 
 
 def _running_from(folder: Path) -> set[str]:

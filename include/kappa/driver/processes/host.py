@@ -12,7 +12,7 @@ import structlog
 from kappa.config import Config
 from kappa.driver.processes import process
 from kappa.driver.processes.targets import write_targets
-from kappa.errors import KappaError
+from kappa.errors import KappaError, LakeUnreachableError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat
 
@@ -39,12 +39,11 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
     not_before: dict[tuple[str, int], float] = {}
     while not stopping.wait(LOOK_SECONDS):
         try:
-            drivers = process.wanted_drivers(config)
+            statuses = {one: process.driver_status(config, *one) for one in process.wanted_drivers(config)}
         except KappaError as error:
             log.warning("waiting", error=str(error))
             continue
-        for one in drivers:
-            status = process.driver_status(config, *one)
+        for one, status in statuses.items():
             if status.state == "unconfirmed":  # the next look tells
                 continue
             if status.is_running:
@@ -96,7 +95,11 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     """
     beats = []
     for name, epoch in process.wanted_drivers(config):
-        beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
+        try:
+            beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
+        except LakeUnreachableError as error:
+            log.error("not ended", topology=name, epoch=epoch, error=str(error))
+            continue
         if beat and beat.may_be_ended:
             process.send_signal(beat.pid, signal.SIGTERM)
             beats.append(beat)

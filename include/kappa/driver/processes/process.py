@@ -14,11 +14,12 @@ from datetime import datetime
 from kappa.acts import Effect
 from kappa.config import Config
 from kappa.driver.processes.launcher import launch, log_file
-from kappa.errors import KappaError
+from kappa.errors import KappaError, LakeUnreachableError
 from kappa.names import EpochPaths
 from kappa.presence import heartbeat, liveness
 from kappa.record.epochs import epochs_of
 from kappa.record.ledger import Ledger
+from kappa.record.ledger_rows import LedgerRow
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
@@ -120,36 +121,41 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
     status = _settled_status(config, topology, epoch)
     if status.is_running or config.launcher == "elsewhere":
         return status
-    last_claim = _last_claim(config, topology, epoch)
+    claim = _last_claim(config, topology, epoch)
     status = _settled_status(config, topology, epoch)  # again: the claim may be that of a driver that runs by now
     if status.is_running:
         return status
     record = epochs_of(config.lake).record(topology).epoch(epoch)
     # A driver left the mark of the code that it ran; an epoch that never ran has its plan's.
-    pid = launch(config, topology, epoch, record.code, last_claim)
+    pid = launch(config, topology, epoch, record.code, 0 if claim is None else claim.n)
     born = heartbeat.process_start(pid)
     deadline = time.monotonic() + LAUNCH_SECONDS
     while time.monotonic() < deadline:
-        status = driver_status(config, topology, epoch)
-        if status.is_running:
-            return status
+        news = _news(config, topology, epoch)
+        if news is not None and news.is_running:
+            return news
         if not heartbeat.is_process(pid, born):
-            status = driver_status(config, topology, epoch)
-            if status.is_running or status.state == "stopped":
-                return status
-            raise KappaError(
-                f"The driver of epoch {epoch} of {topology!r} ended at once; see {log_file(config, topology, epoch)}.",
-                topology=topology,
-                epoch=epoch,
-            )
+            return _after_end(config, topology, epoch)
         time.sleep(POLL_SECONDS)
     return driver_status(config, topology, epoch)
 
 
-def _last_claim(config: Config, topology: str, epoch: int) -> int:
-    """Number of the last claim in an epoch's ledger; 0 where there is none."""
-    claim = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state().claim
-    return 0 if claim is None else claim.n
+def _after_end(config: Config, topology: str, epoch: int) -> DriverStatus:
+    """The status of an epoch whose launched driver has ended: another one, which was first, may be about to beat."""
+    claim = _last_claim(config, topology, epoch)
+    status = _settled_status(config, topology, epoch, claimant="" if claim is None else claim.writer)
+    if status.is_running or status.state == "stopped":
+        return status
+    raise KappaError(
+        f"The driver of epoch {epoch} of {topology!r} ended at once; see {log_file(config, topology, epoch)}.",
+        topology=topology,
+        epoch=epoch,
+    )
+
+
+def _last_claim(config: Config, topology: str, epoch: int) -> LedgerRow | None:
+    """The last claim in an epoch's ledger."""
+    return Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state().claim
 
 
 class Revival:
@@ -188,10 +194,18 @@ def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
     return _status(topology, epoch, liveness.look(path, config.stale_seconds))
 
 
-def _settled_status(config: Config, topology: str, epoch: int) -> DriverStatus:
+def _news(config: Config, topology: str, epoch: int) -> DriverStatus | None:
+    """The same for whoever looks again soon: None where the store did not answer this look."""
+    try:
+        return driver_status(config, topology, epoch)
+    except LakeUnreachableError:
+        return None
+
+
+def _settled_status(config: Config, topology: str, epoch: int, claimant: str = "") -> DriverStatus:
     """The same, after as many looks as it takes to know."""
     path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
-    return _status(topology, epoch, liveness.settled(path, config.stale_seconds))
+    return _status(topology, epoch, liveness.settled(path, config.stale_seconds, claimant=claimant))
 
 
 def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
@@ -230,8 +244,10 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
     # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
     is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
     is_killed = False  # a process that is being ended has no command line any more
-    while driver_status(config, topology, epoch).state not in ("stopped", "dead", "never") or (
-        is_here and beat.is_process
+    while (
+        (news := _news(config, topology, epoch)) is None
+        or news.state not in ("stopped", "dead", "never")
+        or (is_here and beat.is_process)
     ):
         if time.monotonic() > deadline:
             if not is_here:
