@@ -104,6 +104,19 @@ def test_a_driver_restarted_between_two_merges_goes_on_from_the_changes(slow: La
     assert slow.ledger(epoch).state().commits[-1].detail[MERGED]["balances"]["seq"] == 0
 
 
+def test_a_driver_that_is_stopped_leaves_a_merge_of_spark_to_the_next(slow: Lab) -> None:
+    config = slow.config
+    slow.config = replace(config, merge_bytes=0)
+    epoch = live(slow)
+    assert slow.stop(epoch) == []
+    assert in_table(slow, epoch) == {}
+    slow.config = config
+    slow.run(epoch)
+    more(slow, 3)
+    assert slow.stop(epoch) == []
+    assert in_table(slow, epoch) == after(4)
+
+
 def _moves(slices: int) -> list[tuple[str, int, int]]:
     moves = [("a", 1, 1), ("b", 2, 2), ("a", 3, 4), ("c", 4, 4)]
     for number in range(slices):

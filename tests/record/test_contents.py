@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -67,6 +68,17 @@ def test_only_committed_changes_are_merged_between_slices(tmp_path: Path) -> Non
     epoch.put_without_commit({"id": "b", "select": 0, "total": 2})
     merge_between(epoch.run, is_asked=True)
     assert as_rows(queries.query(epoch.paths.table("sums"), None)) == {("a", 0): 1}
+
+
+def test_the_end_of_a_driver_leaves_what_spark_would_merge_to_the_next(tmp_path: Path) -> None:
+    epoch = Epoch(tmp_path, merge_seconds=3600.0)
+    for limits, is_merged in ({"merge_bytes": 0}, False), ({"arrow_rows": 0}, False), ({}, True):
+        row = epoch.slice({("a", 0): 1})
+        engines = epoch.run.engines
+        epoch.run.engines = replace(engines, merge_seconds=0.0, **limits)  # a merge by Spark would fail: there is none
+        assert merge_between(epoch.run, is_asked=True, is_hasty=True) is is_merged
+        epoch.run.engines = engines
+        assert epoch.table(row) == {("a", 0): 1}
 
 
 def test_a_condition_never_returns_a_changed_or_removed_row(tmp_path: Path) -> None:

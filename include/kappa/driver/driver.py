@@ -162,7 +162,9 @@ class Driver:
         reason = "failed"
         try:
             reason = self._loop()
-            self.merges.merge(is_asked=True)  # a reader of the path sees all of an epoch that stands
+            # A reader of the path sees all of an epoch that stands. Nobody waits for minutes of Spark at its end.
+            is_hasty = bool(self.voice.stop_reason) or self._is_asked_for()
+            self.merges.merge(is_asked=True, is_hasty=is_hasty)
             crash_point("ending")
         except (StaleWriterError, SupersededError, LakeMovedError) as error:
             reason = str(error)

@@ -45,8 +45,12 @@ class Merges:
             return False
         return any(clock.now() - since >= timedelta(seconds=most) for since in unmerged_since(committed))
 
-    def merge(self, *, is_asked: bool = False) -> None:
+    def merge(self, *, is_asked: bool = False, is_hasty: bool = False) -> None:
         """Bring changes into the tables without a slice: those that waited long enough, or all of them on request.
+
+        Args:
+            is_asked: whether those that are not due are merged as well.
+            is_hasty: whether tables that Spark would merge are left to the next driver.
 
         Raises:
             StaleWriterError: another driver claimed the epoch.
@@ -61,7 +65,7 @@ class Merges:
             return
         self._looked = (state.commits[-1].seq, time.monotonic())
         try:
-            if merge_between(run, is_asked=is_asked):
+            if merge_between(run, is_asked=is_asked, is_hasty=is_hasty):
                 log.info("merged", seq=state.commits[-1].seq)
         except StaleWriterError:
             raise

@@ -143,15 +143,21 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
         if version is not None:
             run.state(table).written(rows, version)
         return
-    size = table_files.size_bytes(at.path, at.version)
-    if pending.rows <= run.engines.arrow_rows and size < run.engines.merge_bytes:
+    if not is_for_spark(run, pending):
         changed = own if own is not None and at.merged == at.seq - 1 else contents.changed(at)
         if changed is not None:
             tables.merge(at.path, changed, table.key, table.columns, at.seq)
         return
-    session = run.engines.session
+    session, size = run.engines.session, table_files.size_bytes(at.path, at.version)
     changes = contents.newest_changes(session, at, [column.name for column in table.columns])
     merge_frame(merging_session(session, size), at.path, changes, table.key, table.columns, at.seq)
+
+
+def is_for_spark(run: EpochRun, pending: Unmerged) -> bool:
+    """Whether a table or its changes are too large for the driver's process: Spark merges them, in minutes."""
+    at = pending.contents
+    size = table_files.size_bytes(at.path, at.version)
+    return pending.rows > run.engines.arrow_rows or size >= run.engines.merge_bytes
 
 
 def _rows_after(run: EpochRun, table: Table, changes: pa.Table) -> pa.Table | None:
@@ -170,11 +176,15 @@ def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
     return run.scratch.written.get(f"changes/{table.name}")
 
 
-def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
+def merge_between(run: EpochRun, *, is_asked: bool = False, is_hasty: bool = False) -> bool:
     """Merge the tables that are due, or all on request, while no slice is in work; return whether any was merged.
 
     The last commit reads as before, from the version that it names; the next one names the version that it finds. A
     ledger row says what the new files hold. Idempotent; a crash leaves some tables merged, without that row.
+
+    Args:
+        is_asked: whether those that are not due are merged as well.
+        is_hasty: whether those that Spark would merge are left: somebody waits.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
@@ -184,7 +194,8 @@ def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
     has_merged = False
     for table in run.topology.tables:
         pending = unmerged(run, table, committed)
-        if pending.rows and (is_asked or is_due(run, pending, clock.now())):
+        is_wanted = pending.rows and (is_asked or is_due(run, pending, clock.now()))
+        if is_wanted and not (is_hasty and is_for_spark(run, pending)):
             merge(run, table, pending)
             has_merged = True
             crash_point("merge.between", committed.seq)
