@@ -5,18 +5,21 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from support.live_lake import NAME, further_slices
 from support.moved_lakes import Places, contents, counted, full_lake, is_open, places
 
+from kappa import clock
 from kappa.acts import Act
 from kappa.config import Config
 from kappa.control.lakes import inventory, moving, opening
 from kappa.control.lakes.transfer import Transfer
 from kappa.errors import ConflictError, RefusedError, StaleWriterError
 from kappa.names import ArchivePaths, EpochPaths
+from kappa.record import epochs as epochs_module
 from kappa.record import savepoints
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
@@ -105,6 +108,35 @@ def test_a_lake_whose_record_went_on_elsewhere_stays_closed(lake: Places) -> Non
     with pytest.raises(RefusedError, match=rf"has gone on.*KAPPA_LAKE=.*{lake.target}.* kappa lake copy"):
         way_back(lake)
     assert lake.open_ones() == [lake.target]
+
+
+def test_a_record_that_was_rolled_up_elsewhere_is_still_that_of_the_lake(
+    disk: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs_module, "ROLL_UP_EVENTS", 4)
+    plan = {"plan_id": "p", "code": "c", "version": "1", "start": "{}", "origin": "{}", "live": None}
+    here = Epochs(disk.config.lake)
+    for epoch in (1, 2, 3):
+        here.add("a.a", epoch, "planned", actor="ann", **plan)
+        here.add("a.a", epoch, "rewound", actor="ann")
+        here.add("a.a", epoch, "aborted", actor="ann")
+    disk.die("lake.record")  # the mark of the copy stays
+    assert disk.open_ones() == [disk.target]
+    later = clock.now() + timedelta(days=2)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    there = Epochs(disk.target)
+    there.add("a.a", 4, "planned", actor="ann", **plan)
+    there.add("a.a", 4, "aborted", actor="ann")
+    assert there.rolled_up_to > 0
+    before = contents(disk.target)
+    moving.copy(disk.config, disk.target, actor="ann")
+    assert {name: before[name] for name in contents(disk.target)} == contents(disk.target)
+    assert moving.copy.planned(disk.config, disk.target, actor="ann").effects == ()
+    with pytest.raises(RefusedError, match="has gone on"):
+        way_back(disk)
+    moving.copy(disk.there, disk.config.lake, actor="ann")
+    assert disk.open_ones() == [disk.config.lake]
+    assert Epochs(disk.config.lake).events() == Epochs(disk.target, is_anywhere=True).events()
 
 
 @pytest.mark.parametrize("who", ["driver", "archiver"])

@@ -183,10 +183,9 @@ class _Move:
         if other.exists():
             if other.lake_id() != self._epochs.lake_id():
                 raise self._occupied(f"holds another lake, {other.lake_id()[:8]}", lake=other.lake_id())
-            events, place = other.events(), other.place()
-            if place in ("", self._target):
+            if other.place() in ("", self._target):
                 raise self._occupied("holds a copy of this lake that is open, and whose drivers may run")
-            if events != self._epochs.events()[: len(events)]:
+            if not self._epochs.continues(other):
                 raise self._occupied("holds a copy of this lake with events that this one does not have")
         elif next(store_of(self._target).files(self._target), None) is not None:
             raise self._occupied("is not empty, and not a lake")

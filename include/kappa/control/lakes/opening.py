@@ -16,6 +16,7 @@ from kappa.errors import ConflictError, KappaError, RefusedError, first_line
 from kappa.faults import crash_point
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
+from kappa.record.topology_records import TopologyRecords
 from kappa.store import options
 from kappa.store.stores import store_of
 
@@ -96,7 +97,7 @@ class _WayBack:
 
     def _closing(self) -> Iterator[Effect]:
         """For a lake at the other address: it is closed, as a copy closes its source."""
-        later = self._other.events()[len(self._epochs.events()) :]
+        later = self._later(self._other.records())
         if later:  # an earlier way back was killed: the same rows go on record here
             self._rows = later
         else:
@@ -125,7 +126,7 @@ class _WayBack:
             FileNotFoundError: there is neither.
         """
         if is_complete(self._epochs, self._lake, self._place, self._transfer):
-            self._check_same(self._other.events())
+            self._check_same(self._other.records())
             return True
         if not self._marks.is_of_lake(self._marks.last()):
             if self._other.exists() and self._other.events():
@@ -133,11 +134,15 @@ class _WayBack:
             raise FileNotFoundError(f"there is neither a lake nor a copy that was begun at {self._place}")
         return False
 
-    def _check_same(self, others: list[Event]) -> None:
-        events = self._epochs.events()
-        later = others[len(events) :]
-        is_back = all(one.event == "relocated" and one.detail["to"] == self._lake for one in later)
-        if others[: len(events)] != events or not is_back or self._writers.has_gone_on(self._lake):
+    def _later(self, others: TopologyRecords) -> list[Event]:
+        """Events at the other address that came since the copy."""
+        last = self._epochs.records().last
+        return [event for event in others.events() if event.n > last]
+
+    def _check_same(self, others: TopologyRecords) -> None:
+        is_same = others.continues(self._epochs.records(), floor=self._other.rolled_up_to)
+        is_back = all(one.event == "relocated" and one.detail["to"] == self._lake for one in self._later(others))
+        if not is_same or not is_back or self._writers.has_gone_on(self._lake):
             raise self._gone_on()
 
     def _gone_on(self) -> RefusedError:
@@ -153,9 +158,8 @@ class _WayBack:
 
     def _close(self) -> None:
         def decide(now: Now) -> list[Event]:
-            others = now.records.events()
-            self._check_same(others)
-            return [] if len(others) > len(self._epochs.events()) else self._rows
+            self._check_same(now.records)
+            return [] if self._later(now.records) else self._rows
 
         self._other.change("", decide)
         crash_point("lake.back.closed")
@@ -163,7 +167,7 @@ class _WayBack:
     def _take_ledgers(self) -> None:
         self._writers.take(self._lake)
         self._writers.await_end(self._progress, f"KAPPA_LAKE={quote(self._lake)} kappa lake open --execute")
-        self._check_same(self._other.events())  # what a driver did between the first look and the end of its ledger
+        self._check_same(self._other.records())  # what a driver did between the first look and the end of its ledger
         crash_point("lake.back.ledgers")
 
     def _fence(self) -> None:
