@@ -192,6 +192,7 @@ def test_a_record_continues_those_that_it_was_before_and_no_other(tmp_path: Path
         night(epochs, number)
     before = copied(lake, tmp_path / "before")
     other = copied(lake, tmp_path / "other")
+    epochs.add("a.a", 3, "start", actor="test")
     epochs.add("a.a", 3, "relocated", actor="test", to=str(lake))
     other.add("a.a", 3, "relocated", actor="test", to=str(lake))
     moved = copied(lake, tmp_path / "moved")

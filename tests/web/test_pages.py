@@ -608,7 +608,7 @@ def test_an_epoch_that_was_rolled_up_has_its_page_and_its_events(
     for history in ("/topologies/a.a/history", "/history"):
         for place in (history, f"{history}?before=4"):
             assert "a first try" in page(empty, place) and "consumer group rewound" in page(empty, place)
-    monkeypatch.setattr(routes, "_EVENTS", 3)
+    monkeypatch.setattr(routes, "EVENTS", 3)
     for history in ("/topologies/a.a/history", "/history"):
         assert "a first try" in page(empty, f"{history}?before=4")
         assert "Earlier entries" in page(empty, history) and "Earlier entries" not in page(empty, f"{history}?before=4")

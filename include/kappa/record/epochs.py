@@ -298,19 +298,17 @@ class Epochs:
     def _roll_up_events(self, numbers: set[int]) -> None:
         # Random: a process that was slower may remove its file, and never that of another one.
         name = f"{max(numbers):012d}-{secrets.token_hex(4)}"
-        rows, schema = self._log.rows(), self._log.full_schema()
+        folder, rows, schema = epochs_history(self._lake), self._log.rows(), self._log.full_schema()
         rolled_up = [row for row in rows if row["n"] in numbers]
-        row_files.keep(epochs_history(self._lake), name, rolled_up, schema)
+        row_files.keep(folder, name, rolled_up, schema)
         crash_point("record.history")
         stay = [lasting(row, name) if row["n"] in numbers else row for row in rows]
         try:
             self._log.replace([row for row in stay if row is not None], [], max(numbers))
         except ConflictError:  # another process appended: the next epoch that ends brings another attempt
-            row_files.discard(epochs_history(self._lake), name)
+            row_files.discard(folder, name)
             return
-        row_files.keep(
-            epochs_history(self._lake), name, rolled_up, schema
-        )  # a host that slept for a day finds it removed
+        row_files.keep(folder, name, rolled_up, schema)  # a host that slept for a day finds it removed
         crash_point("record.rolled_up")
         self.records()
 

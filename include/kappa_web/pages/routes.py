@@ -22,7 +22,7 @@ from kappa_web.problems import RETRY_SECONDS, Problem, answered, check_readable,
 #: Problem of an address that is neither a page's nor a query's.
 _NO_PAGE = "no-such-page"
 #: Events on one page of the history.
-_EVENTS = 100
+EVENTS = 100
 _TITLES = {
     400: "This address is malformed",
     401: "Log in to see this",
@@ -54,7 +54,7 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @routes.get("/history")
     @bounded.route
     def whole_history(request: Request, before: int | None = None, caller: Any = dependency) -> Response:
-        events = lake.history(None, _EVENTS, before=before, may_read=caller.may_read)
+        events = lake.history(None, EVENTS, before=before, may_read=caller.may_read)
         return rendering.response(request, "history.html", _history(events, before, None), caller=caller)
 
     @routes.get("/topologies/{name}")
@@ -76,7 +76,7 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @bounded.route
     def history_of_one(request: Request, name: str, before: int | None = None, caller: Any = dependency) -> Response:
         readable(caller, name)
-        values = _history(lake.history(name, _EVENTS, before=before), before, name)
+        values = _history(lake.history(name, EVENTS, before=before), before, name)
         return rendering.response(request, "history.html", values, caller=caller)
 
     @routes.get("/topologies/{name}/{number}")
@@ -104,7 +104,7 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
 
 
 def _history(events: list[Any], before: int | None, name: str | None) -> dict[str, Any]:
-    shown = history.event_lines(events, _EVENTS, before=before)
+    shown = history.event_lines(events, EVENTS, before=before)
     return {
         "name": name,
         "events": shown,
