@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.live_lake import NAME, further_slices
 from support.moved_lakes import Places, contents, counted, full_lake, is_open, places
+from support.s3_logins import certificates
+from support.s3_server import S3Server
 
 from kappa import clock
 from kappa.acts import Act
@@ -294,3 +296,20 @@ def test_a_log_opens_with_its_newest_checkpoint() -> None:
     record = inventory.of_record(names)
     assert inventory.opener(record).endswith("10.checkpoint.parquet")
     assert inventory.opener([name for name in record if name.endswith("json")]).endswith("09.json")
+
+
+def test_copy_and_way_back_have_the_cache_of_their_settings(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where authorities are put: the default one may be in a home that cannot be written."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_FILE_OF_KAPPA", "SSL_CERT_FILE_BEFORE_KAPPA"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificates(tmp_path)[1]))
+    lake = places(full_lake(tmp_path, monkeypatch), f"{s3.url}/moved", s3, tmp_path)
+    first, second = (replace(lake.config, cache=tmp_path / name) for name in ("first", "second"))
+    moving.copy(first, lake.target, actor="ann")
+    assert list(first.cache.glob("authorities-*.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", "")
+    opening.reopen(second, actor="ann")
+    assert list(second.cache.glob("authorities-*.pem"))
+    declare(lake.target, "")

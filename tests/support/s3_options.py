@@ -58,5 +58,5 @@ def write_options(server: S3Server, file: Path, mode: int = 0o600, **others: str
 
 def in_place_of_aws(monkeypatch: pytest.MonkeyPatch, server: S3Server) -> None:
     """Let Python's clients reach a server where options have no address: by a variable that users may not set."""
-    monkeypatch.setattr(options, "_check_environment", lambda _: None)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
+    monkeypatch.setenv(options.OTHER_ADDRESS, server.endpoint)
+    monkeypatch.setattr(options, "OTHER_ADDRESS", "")

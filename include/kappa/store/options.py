@@ -43,7 +43,7 @@ _LOGIN = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _OTHER_LOCKS = ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME", "AWS_COPY_IF_NOT_EXISTS")
 
 #: One of ``object_store`` alone, which goes over the client file there: Spark would commit to another store.
-_OTHER_ADDRESS = "AWS_ENDPOINT_URL_S3"
+OTHER_ADDRESS = "AWS_ENDPOINT_URL_S3"
 
 _TRUE = ("1", "true", "on", "yes", "y")
 RETRIES = Retries()
@@ -252,12 +252,12 @@ def _check_environment(environ: Mapping[str, str]) -> None:
                 name=name,
                 value=environ[name],
             )
-    if address := environ.get(_OTHER_ADDRESS):
+    if address := environ.get(OTHER_ADDRESS):
         raise ConfigError(
-            f"{_OTHER_ADDRESS}={address} is for the clients of Python alone: Spark would commit to another store than "
+            f"{OTHER_ADDRESS}={address} is for the clients of Python alone: Spark would commit to another store than "
             f"the one that has the ledger. Set AWS_ENDPOINT_URL, or aws_endpoint_url in the file of {SETTING}: unset "
-            f"{_OTHER_ADDRESS}",
-            name=_OTHER_ADDRESS,
+            f"{OTHER_ADDRESS}",
+            name=OTHER_ADDRESS,
             value=address,
         )
 

@@ -66,7 +66,7 @@ def copy(
         ConflictError: the lake was opened again meanwhile, or another call has begun.
     """
     target = _target(config.lake, address)
-    options.declare(target, config.lake_client_file)
+    options.declare(target, config.lake_client_file, cache=config.cache)
     move = _Move(config, target, actor=actor, reason=reason, progress=progress)
     return Act(effects=tuple(move.effects()), outcome=move.outcome)
 

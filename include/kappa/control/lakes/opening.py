@@ -59,7 +59,7 @@ class _WayBack:
 
     def __init__(self, config: Config, epochs: Epochs, *, actor: str, reason: str, progress: Progress) -> None:
         self._lake = config.lake
-        self._client_file = config.lake_client_file
+        self._config = config
         self._epochs = epochs
         self._place = place = epochs.place()
         self._move = last_move(epochs.events())
@@ -74,7 +74,7 @@ class _WayBack:
         """What is to be done yet."""
         how = ""
         try:
-            options.declare(self._place, self._client_file)
+            options.declare(self._place, self._config.lake_client_file, cache=self._config.cache)
             is_lake = self._is_lake()
         except RefusedError:
             raise
