@@ -286,7 +286,7 @@ def test_folders_of_a_folder_are_named_in_order(place: Place) -> None:
 
 def test_more_files_than_a_listing_has_at_once_are_listed_and_removed(remote: Place, proxy: Proxy) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: remote.store.put(remote.file(f"many/{n}"), b""), range(1001)))
+        list(pool.map(lambda n: remote.store.put(remote.file(f"many/{n}"), b"1"), range(1001)))
     before = len(proxy.requests)
     assert len(remote.names("many")) == 1001
     assert proxy.counts(before) == {"LIST": 2}

@@ -151,10 +151,10 @@ LIMITS: dict[str, dict[str, float]] = {
     "a small slice": SMALL_SLICE,
     "a merge of 25 slices": {"HEAD": 3, "GET": 255, "PUT": 3, "LIST": 10},
     "a query": {"GET": 345, "LIST": 10},
-    "a look at the status": {"GET": 130, "LIST": 8},
+    "a look at the status": {"GET": 150, "LIST": 8},
     "a replay of 60,000 records": {"HEAD": 45, "GET": 450, "PUT": 100, "LIST": 76},
-    "a run of an archiver, 60,000 records": {"HEAD": 25, "GET": 150, "PUT": 50, "LIST": 40},
-    "a run of an archiver, 12 records": {"HEAD": 27, "GET": 205, "PUT": 36, "LIST": 23},
+    "a run of an archiver, 60,000 records": {"HEAD": 25, "GET": 175, "PUT": 50, "LIST": 40},
+    "a run of an archiver, 12 records": {"HEAD": 27, "GET": 250, "PUT": 36, "LIST": 23},
 }
 
 
