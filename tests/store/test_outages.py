@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -159,6 +160,15 @@ def test_a_call_outlives_two_requests_without_an_answer(proxy: Proxy, tmp_path: 
             call()
             assert len(fault.requests) == 2, number
         assert is_table(url)
+
+
+def test_calls_are_repeated_for_their_time_whatever_the_pauses(proxy: Proxy, tmp_path: Path) -> None:
+    with lake_on(proxy.server, tmp_path, retries=Retries()) as url, ThreadPoolExecutor(10) as threads:
+        store_of(url).put(f"{url}/file", b"content")
+        refused = proxy.refuse(seconds=6.0)
+        contents = list(threads.map(lambda _: store_of(url).get(f"{url}/file"), range(10)))
+        assert contents == [b"content"] * 10
+        assert len(refused.requests) > 10
 
 
 @pytest.mark.parametrize("status", [pytest.param(500, id="status 500"), pytest.param(CUT, id="cut")])
