@@ -132,6 +132,21 @@ def test_a_lake_that_is_made_again_is_never_mixed_with_the_one_before(tmp_path: 
     assert len(ids) == 24
 
 
+@pytest.mark.parametrize("count", [1, 12, 30])
+def test_a_long_record_that_is_made_again_is_read_anew(tmp_path: Path, count: int) -> None:
+    lake = str(tmp_path / "lake")
+    record = epochs_of(lake)
+    for epoch in range(25):
+        planned(lake, "a.a", epoch + 1)
+        record = epochs_of(lake)
+        assert len(record.events()) == epoch + 1
+    shutil.rmtree(lake)
+    for epoch in range(count):
+        planned(lake, "b.b", epoch + 1)
+    assert epochs_of(lake) is record
+    assert (record.topologies(), len(record.events())) == (["b.b"], count)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_record_on_s3_that_is_made_again_is_read_anew(
     proxied_lake: str, count: int, monkeypatch: pytest.MonkeyPatch

@@ -83,11 +83,12 @@ class HandleTable:
     def __init__(self, path: str) -> None:
         self.path = path
         self._open()
-        self.lineage = str(self._handle.metadata().id)
+        self.lineage = self._id
 
     def _open(self) -> None:
         self._looked = self._fresh = uptime()
         self._handle: DeltaTable = open_table(self.path)
+        self._id = str(self._handle.metadata().id)
         self._note()
 
     def _note(self) -> None:
@@ -118,9 +119,11 @@ class HandleTable:
             self._fresh = started
             return False
         entry = self._entry_now()
-        if None not in (entry, self._entry) and entry != self._entry:
+        if self._entry is not None and entry != self._entry:
+            before = self._id
             self._open()
-            self.lineage = uuid.uuid4().hex
+            if entry is not None or self._id != before:  # otherwise the entry was cleaned away, or a copy was put back
+                self.lineage = uuid.uuid4().hex
             return True
         self._handle.update_incremental()
         self._note()
