@@ -54,9 +54,9 @@ def test_a_restarted_driver_reports_the_last_committed_slice_from_its_first_beat
     beats: list[tuple[int, str]] = []
     write = heartbeat.write
 
-    def heard(path: str, beat: heartbeat.Heartbeat) -> Any:
+    def heard(path: str, beat: heartbeat.Heartbeat, *store: Any) -> Any:
         beats.append((beat.seq, beat.role))
-        return write(path, beat)
+        return write(path, beat, *store)
 
     monkeypatch.setattr(heartbeat, "write", heard)
     stream.run(epoch)

@@ -96,11 +96,11 @@ class HandleTable:
         self._seen = self.version
         self._entry = self._entry_now()
 
-    def _entry_now(self) -> StoredFile | None:
+    def _entry_now(self, otherwise: StoredFile | None = None) -> StoredFile | None:
         try:
             return store_of(self.path).head(entry_of(self.path, self._seen))
         except OSError:  # a full look says what is wrong with the storage
-            return None
+            return otherwise
 
     @property
     def version(self) -> int:
@@ -118,7 +118,7 @@ class HandleTable:
         if self._is_unchanged():
             self._fresh = started
             return False
-        entry = self._entry_now()
+        entry = self._entry_now(self._entry)
         if self._entry is not None and entry != self._entry:
             before = self._id
             self._open()
