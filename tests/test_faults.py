@@ -87,7 +87,7 @@ def test_exactly_the_points_of_the_code_are_named() -> None:
     events = set(re.findall(r'epoch\.event\("(\w+)"', text))  # a driver's stages: the point is called like the event
     assert families == {"effects", "maintain"}
     assert {name.upper() for name in events} <= set(Stage.__members__)
-    members = {"effects.outputs", "effects.changes"} | {
+    members = {f"effects.{name}" for name in ("dead_letters", "outputs", "changes")} | {
         f"maintain.{name}" for name in ("dead_letters", "outputs", "changes", "tables")
     }
     assert literal | members | events == set(faults.POINTS)

@@ -116,10 +116,10 @@ def test_a_ledger_is_sealed_although_its_driver_appends_meanwhile(
     remover = Ledger(paths.ledger)
     claim = remover.claim
 
-    def outrun(*arguments: object) -> None:
+    def outrun(*arguments: object, is_taken: bool = False) -> None:
         monkeypatch.setattr(remover, "claim", claim)
         ledger.append(row())
-        claim(*arguments)  # type: ignore[arg-type]
+        claim(*arguments, is_taken=is_taken)  # type: ignore[arg-type]
 
     monkeypatch.setattr(remover, "claim", outrun)
     remover.seal()

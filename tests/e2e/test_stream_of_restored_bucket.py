@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-THIS, OTHER = "tests/e2e/test_restored_bucket.py", "tests/store/test_restored_bucket.py"
+THIS, OTHER = "tests/e2e/test_stream_of_restored_bucket.py", "tests/store/test_restored_bucket.py"
 START_MS = 1_700_000_600_000
 
 
