@@ -17,7 +17,7 @@ def config(home: Path, **more: str) -> Config:
 
 
 def programs_succeed(monkeypatch):
-    """Programs in Python, which Spark and Airflow are proved by, end at once and leave what those that succeed leave."""
+    """Programs in Python, which Spark and Airflow are proved by, end at once and leave what those leave."""
     real = subprocess.run
 
     def run(command, **how):
