@@ -53,8 +53,8 @@ def answering(state: str, failures: int = 2) -> Callable[..., DriverStatus]:
 def write_foreign(path: str, number: int, **values: Any) -> None:
     """Write the heartbeat with this number of a driver on another host."""
     at = clock.now() + timedelta(seconds=number)
-    mine = heartbeat.this_process(CLAIMANT, "code")
-    beat = replace(mine, host="elsewhere", boot="another", monotonic=float(number), at=at, **values)
+    first = heartbeat.this_process(CLAIMANT, "code")
+    beat = replace(first, host="elsewhere", boot="another", monotonic=float(number), at=at, **values)
     heartbeat.write(path, beat)
 
 
