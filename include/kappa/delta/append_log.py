@@ -140,7 +140,7 @@ class AppendLog:
             elif not self._has_more(self._table, look=look):
                 self.is_anew = False
                 return []
-            floor = self._floor_of(self._table)
+            floor = self._table.transaction(_FLOOR) or 0
         except DeltaError as error:
             if not self.exists():
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
@@ -166,25 +166,9 @@ class AppendLog:
         return [new[n] for n in sorted(new)]
 
     def _has_more(self, table: LogTable, *, look: bool) -> bool:
-        """Whether there may be rows that were not given: of others, or own ones. What was put back is opened anew."""
-        from deltalake.exceptions import DeltaError
-
-        try:
-            has_advanced = (look or not table.is_fresh) and table.advance()
-        except DeltaError:
-            self._table = open_log_table(self.path)
-            return True
+        """Whether there may be rows that were not given: of others, or own ones."""
+        has_advanced = (look or not table.is_fresh) and table.advance()
         return has_advanced or not self._is_taken_in(table)
-
-    def _floor_of(self, table: LogTable) -> int:
-        """The floor as of now; a table that was removed and made again since is opened anew."""
-        from deltalake.exceptions import DeltaError
-
-        try:
-            return table.transaction(_FLOOR) or 0
-        except DeltaError:
-            self._table = open_log_table(self.path)
-            return self._table.transaction(_FLOOR) or 0
 
     def _is_taken_in(self, table: LogTable) -> bool:
         return (table.version, table.lineage) == (self._taken_in, self._lineage)
