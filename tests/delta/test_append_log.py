@@ -295,13 +295,18 @@ def test_rows_that_could_not_be_read_are_given_by_the_next_refresh(
     assert [row["word"] for row in reader.refresh()] == ["a"]
 
 
-def test_rows_that_were_replaced_are_given_anew_also_after_a_look_that_failed(log: AppendLog) -> None:
-    reader = AppendLog(log.path, SCHEMA)
+@pytest.mark.parametrize("is_rewritten", [False, True], ids=["not all were seen", "all were seen"])
+def test_rows_that_were_replaced_are_given_anew_also_after_a_look_that_failed(
+    log: AppendLog, is_rewritten: bool
+) -> None:
+    reader = AppendLog(log.path, SCHEMA, is_rewritten=is_rewritten)
     log.refresh()
     log.append([{"word": "a"}])
     reader.refresh()
     log.refresh()
     log.append([{"word": "b"}])
+    if is_rewritten:
+        reader.refresh()
     log.refresh()
     log.replace([{"n": 2, "word": "b"}], [{"word": "c"}], floor=2)
     (file,) = {Path(log.path) / path for path in open_table(log.path).get_add_actions(flatten=True)["path"].to_pylist()}
@@ -309,6 +314,5 @@ def test_rows_that_were_replaced_are_given_anew_also_after_a_look_that_failed(lo
     with pytest.raises(FileNotFoundError):
         reader.refresh()
     file.with_suffix(".away").rename(file)
-    for _ in range(2):
-        assert [row["word"] for row in reader.refresh()] == ["b", "c"] and reader.is_anew and reader.floor == 2
-        reader.restart()
+    assert [row["word"] for row in reader.refresh()] == ["b", "c"] and reader.is_anew and reader.floor == 2
+    assert reader.refresh() == [] and not reader.is_anew

@@ -63,15 +63,19 @@ class AppendLog:
         schema: Arrow schema of a row, its first column ``n`` (int64).
         format: the number of a row's format that this code writes, and the newest that it reads.
         what: what a row is called.
+        is_rewritten: whether rows below a new floor may be others than before: then all rows are given again.
     """
 
-    def __init__(self, path: str, schema: pa.Schema, *, format: int = 1, what: str = "row") -> None:
+    def __init__(
+        self, path: str, schema: pa.Schema, *, format: int = 1, what: str = "row", is_rewritten: bool = False
+    ) -> None:
         import pyarrow as pa
 
         self.path = path
         self.schema = schema.append(pa.field(FORMAT, pa.int64()))
         self._format = format
         self._what = what
+        self._is_rewritten = is_rewritten
         self._table: LogTable | None = None
         self._last = 0
         self._seen: frozenset[str] = frozenset()
@@ -79,7 +83,6 @@ class AppendLog:
         self._taken_in = -1
         self._lineage = ""
         self._floor = 0
-        self._is_restarted = False
         self._merges = 0
         self._lock = threading.RLock()
         #: Whether the last refresh gave all rows: some that this object had not seen are gone, or the table is another.
@@ -103,11 +106,6 @@ class AppendLog:
     def floor(self) -> int:
         """Number up to which rows may be gone, as of the last :meth:`refresh`."""
         return self._floor
-
-    def restart(self) -> None:
-        """Let the next :meth:`refresh` that succeeds give all rows, and :attr:`is_anew` say so."""
-        with self._lock:
-            self._is_restarted, self._taken_in = True, -1
 
     @property
     def last(self) -> int:
@@ -148,7 +146,8 @@ class AppendLog:
         is_other = self._taken_in >= 0 and (
             self._table.version < self._taken_in or self._table.lineage != self._lineage
         )
-        is_anew = self._is_restarted or is_other or 0 < self._last < floor
+        is_past = self._last < floor or (self._is_rewritten and floor != self._floor)
+        is_anew = is_other or (self._last > 0 and is_past)
         last, seen = (0, frozenset()) if is_anew else (self._last, self._seen)
         files = self._table.files
         new = {row["n"]: row for row in self._read(files - seen) if row["n"] > last}  # a merged file repeats rows
@@ -161,7 +160,7 @@ class AppendLog:
             )
         # At last: after an error the same rows are read again.
         self._last, self._seen, self._floor = max([last, *new]), files, floor
-        self.is_anew, self._is_restarted = is_anew, False
+        self.is_anew = is_anew
         self._taken_in, self._lineage = self._table.version, self._table.lineage
         return [new[n] for n in sorted(new)]
 

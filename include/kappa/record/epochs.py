@@ -107,7 +107,7 @@ class Epochs:
     def __init__(self, lake: str, *, is_anywhere: bool = False) -> None:
         self._lake = lake
         self._is_anywhere = is_anywhere
-        self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
+        self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event", is_rewritten=True)
         self._records = TopologyRecords()
         self._looked = -math.inf
         self._lake_id = ""
@@ -130,12 +130,8 @@ class Epochs:
             return self._records
 
     def _look(self) -> None:
-        started = time.monotonic()
-        floor, rows = self._log.floor, self._log.refresh()
-        if self._records.last and self._log.floor != floor and not self._log.is_anew:
-            self._log.restart()  # epochs were rolled up: their documents go from memory too
-            rows = self._log.refresh()
-        if self._log.is_anew:
+        started, rows = time.monotonic(), self._log.refresh()
+        if self._log.is_anew:  # also where epochs were rolled up: their documents go from memory too
             self._records, self._lake_id = TopologyRecords(), ""
         if rows:
             self._records = self._records.with_rows(rows)
