@@ -15,7 +15,7 @@ from kappa.driver.processes.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
-from kappa.record.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.record.epoch_record import EpochRecord, TopologyRecord
 from kappa.record.epochs import epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
@@ -159,11 +159,12 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
     Raises:
         UnknownEpochError: the epoch has not been verified.
     """
-    record = epochs_of(config.lake).record(topology)
+    epochs = epochs_of(config.lake)
+    record = epochs.record(topology)
     number = epoch if epoch is not None else record.default_epoch
     target = record.epoch(number) if number is not None else None
     if target is not None and target.rolled_up:
-        target = record_of(topology, history(config, topology)).epoch(target.epoch)
+        target = epochs.whole_record(topology).epoch(target.epoch)
     if target is None or target.verified is None:
         raise UnknownEpochError(
             f"Epoch {number} of {topology!r} has not been verified: there is no difference to show.", epoch=number

@@ -27,7 +27,7 @@ from kappa.delta.append_log import AppendLog, python_rows
 from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError, first_line
 from kappa.faults import crash_point
 from kappa.names import epochs_history, epochs_log
-from kappa.record.epoch_record import TopologyRecord
+from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent, lasting
 from kappa.record.topology_records import TopologyRecords, event_of
 from kappa.replay.stages import Stage, check_transition
@@ -134,7 +134,7 @@ class Epochs:
         if self._log.is_anew:  # also where epochs were rolled up: their documents go from memory too
             self._records, self._lake_id = TopologyRecords(), ""
         if rows:
-            self._records = self._records.with_rows(rows)
+            self._records = self._records.with_rows(rows, floor=self._log.floor)
         self._looked = started
 
     def events(self) -> list[Event]:
@@ -170,7 +170,7 @@ class Epochs:
         """
         own, others = self.records(), before.records()
         is_same_lake = self.lake_id() == before.lake_id() != ""
-        return is_same_lake and own.continues(others, floor=self.rolled_up_to)
+        return is_same_lake and own.continues(others)
 
     def establish(self) -> str:
         """Create the record, if there is none, and with it the lake's id; the id. Idempotent."""
@@ -262,10 +262,14 @@ class Epochs:
             events |= {event.n: event for event in map(event_of, python_rows(rows))}
         return [events[n] for n in sorted(events)]
 
+    def whole_record(self, topology: str) -> TopologyRecord:
+        """The record of a topology with all events of epochs that ended long ago, which are read from files."""
+        return record_of(topology, self.history(topology))
+
     @property
     def rolled_up_to(self) -> int:
         """Number of the last event that was rolled up, as of the last look; 0 for none."""
-        return self._log.floor
+        return self._records.floor
 
     def _roll_up(self, events: Sequence[Event]) -> None:
         """Roll up epochs that ended long ago, where there are enough of them and another one has ended.
@@ -277,13 +281,7 @@ class Epochs:
         if not any(event.event in ("aborted", "dropped") for event in events):
             return
         try:
-            ended = self._records.long_ended(clock.now() - EVENTS_STAY)
-            numbers = {
-                event.n
-                for name in {topology for topology, _ in ended}
-                for event in self._records.of(name).events
-                if (name, event.epoch) in ended
-            }
+            numbers = self._records.long_ended(clock.now() - EVENTS_STAY)
             if len(numbers) >= ROLL_UP_EVENTS:
                 self._roll_up_events(numbers)
         except Exception as error:

@@ -15,6 +15,7 @@ from kappa.record.events import LASTING, Event
 from kappa.replay import stored
 
 T = TypeVar("T")
+K = TypeVar("K")
 #: A row of the record as the table has it.
 Row = Mapping[str, Any]
 
@@ -50,10 +51,12 @@ class TopologyRecords:
 
     Attributes:
         last: number of the last event.
+        floor: number of the last event that was rolled up; 0 for none.
         place: address at which the lake is, if it was ever moved; empty otherwise.
     """
 
     last: int = 0
+    floor: int = 0
     place: str = ""
     _events: Mapping[str, TopologyEvents] = field(default_factory=dict, repr=False)
     _built: dict[str, TopologyRecord] = field(default_factory=dict, repr=False)
@@ -77,38 +80,34 @@ class TopologyRecords:
         """All events of all topologies, oldest first."""
         return list(heapq.merge(*(own.parsed() for own in self._events.values()), key=attrgetter("n")))
 
-    def long_ended(self, before: datetime) -> set[tuple[str, int]]:
-        """Topologies and epochs that ended before a time, and were not rolled up."""
-        return {
-            (record.topology, number)
-            for record in self
-            for number, at in {event.epoch: event.at for event in record.events}.items()
-            if at < before and record.epoch(number).stage.is_ended and not record.epoch(number).rolled_up
-        }
+    def long_ended(self, before: datetime) -> set[int]:
+        """Numbers of the events of epochs that ended before a time, and were not rolled up."""
+        numbers: set[int] = set()
+        for record in self:
+            for number, events in _grouped(record.events, attrgetter("epoch")).items():
+                epoch = record.epoch(number)
+                if events[-1].at < before and epoch.stage.is_ended and not epoch.rolled_up:
+                    numbers.update(event.n for event in events)
+        return numbers
 
     def after(self, events: Sequence[Event]) -> TopologyRecords:
         """The record after more events; topologies that have none of them keep theirs."""
-        own = _by_topology(events, attrgetter("topology"))
+        own = _grouped(events, attrgetter("topology"))
         new = {name: TopologyEvents((*self._own(name).parsed(), *own[name])) for name in own}
-        return self._with(new, events)
+        return self._with(new, events[-1].n, events)
 
-    def with_rows(self, rows: Sequence[Row]) -> TopologyRecords:
-        """The same with more rows of the table, oldest first."""
-        own = _by_topology(rows, itemgetter("topology"))
+    def with_rows(self, rows: Sequence[Row], *, floor: int) -> TopologyRecords:
+        """The same with more rows of the table, oldest first, and with the floor that belongs to them."""
+        own = _grouped(rows, itemgetter("topology"))
         new = {name: self._own(name).with_rows(own[name]) for name in own}
         relocations = [event_of(row) for row in rows if row["event"] == "relocated"]
-        return replace(self._with(new, relocations), last=rows[-1]["n"])
+        return replace(self._with(new, rows[-1]["n"], relocations), floor=floor)
 
-    def continues(self, before: TopologyRecords, *, floor: int) -> bool:
-        """Whether a record went on from another one, also where it was rolled up since.
-
-        Args:
-            before: the other one.
-            floor: number of the last event of this one that was rolled up.
-        """
+    def continues(self, before: TopologyRecords) -> bool:
+        """Whether a record went on from another one, also where it was rolled up since."""
         own = {event.n: _identity(event) for event in self.events()}
         return self.last >= before.last and all(
-            own.get(event.n, None if event.n > floor or event.event in LASTING else _identity(event))
+            own.get(event.n, None if event.n > self.floor or event.event in LASTING else _identity(event))
             == _identity(event)
             for event in before.events()
         )
@@ -116,15 +115,11 @@ class TopologyRecords:
     def _own(self, topology: str) -> TopologyEvents:
         return self._events.get(topology) or TopologyEvents()
 
-    def _with(self, new: Mapping[str, TopologyEvents], events: Sequence[Event]) -> TopologyRecords:
+    def _with(self, new: Mapping[str, TopologyEvents], last: int, events: Iterable[Event]) -> TopologyRecords:
         built = {name: record for name, record in self._built.copy().items() if name not in new}
         places = [event.detail["to"] for event in events if event.event == "relocated"]
-        return TopologyRecords(
-            last=events[-1].n if events else self.last,
-            place=places[-1] if places else self.place,
-            _events={**self._events, **new},
-            _built=built,
-        )
+        place = places[-1] if places else self.place
+        return replace(self, last=last, place=place, _events={**self._events, **new}, _built=built)
 
 
 def _identity(event: Event) -> tuple[str, int, str, datetime]:
@@ -132,8 +127,8 @@ def _identity(event: Event) -> tuple[str, int, str, datetime]:
     return event.topology, event.epoch, event.event, event.at
 
 
-def _by_topology(items: Iterable[T], topology: Callable[[T], str]) -> dict[str, list[T]]:
-    own: dict[str, list[T]] = {}
+def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    groups: dict[K, list[T]] = {}
     for item in items:
-        own.setdefault(topology(item), []).append(item)
-    return own
+        groups.setdefault(key(item), []).append(item)
+    return groups

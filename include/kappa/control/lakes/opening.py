@@ -140,7 +140,7 @@ class _WayBack:
         return [event for event in others.events() if event.n > last]
 
     def _check_same(self, others: TopologyRecords) -> None:
-        is_same = others.continues(self._epochs.records(), floor=self._other.rolled_up_to)
+        is_same = others.continues(self._epochs.records())
         is_back = all(one.event == "relocated" and one.detail["to"] == self._lake for one in self._later(others))
         if not is_same or not is_back or self._writers.has_gone_on(self._lake):
             raise self._gone_on()
