@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 
 from kappa import clock, serving
@@ -16,7 +17,7 @@ from kappa.errors import KappaError, LakeUnreachableError, LedgerError, UnknownE
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.record.epoch_record import TopologyRecord, record_of
+from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import epochs_of
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
@@ -104,34 +105,23 @@ class Lake:
             )
         return record
 
-    def whole_record(self, topology: str) -> TopologyRecord:
-        """The record of a topology with all events of epochs that ended long ago, which are read from files."""
-        return record_of(topology, self.epochs.history(topology))
-
-    def history(
-        self,
-        topology: str | None,
-        most: int,
-        *,
-        before: int | None = None,
-        may_read: Callable[[str], bool] = lambda _: True,
-    ) -> list[Event]:
+    def history(self, records: Sequence[TopologyRecord], most: int, *, before: int | None = None) -> list[Event]:
         """Events, oldest first: at least the newest ones before a number and one more, where there are as many.
 
         Those of epochs that ended long ago are read from files where one of them is among these.
 
         Args:
-            topology: of this topology; None for all.
+            records: of the topologies whose events may be shown.
             most: how many.
             before: the number.
-            may_read: whether the events of a topology may be shown.
         """
-        own = self.epochs.events() if topology is None else self.record(topology).events
-        events = [event for event in own if may_read(event.topology)]
+        events = sorted((event for record in records for event in record.events), key=attrgetter("n"))
         newest = [event.n for event in events if before is None or event.n < before]
         floor = self.epochs.rolled_up_to
         if floor and (len(newest) <= most or newest[-most - 1] <= floor):
-            return [event for event in self.epochs.history(topology) if may_read(event.topology)]
+            names = {record.topology for record in records}
+            only = records[0].topology if len(records) == 1 else None
+            return [event for event in self.epochs.history(only) if event.topology in names]
         return events
 
     def ledger(self, topology: str, epoch: int) -> tuple[EpochPaths, LedgerState]:

@@ -291,9 +291,10 @@ def test_a_client_that_accepts_json_gets_a_problem_body(full: Config) -> None:
     assert answer.status_code == 404 and answer.headers["content-type"] == "application/problem+json"
 
 
-def test_an_absent_lake_gives_a_page_that_retries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["/", "/history", "/topologies/a.a/history"])
+def test_an_absent_lake_gives_a_page_that_retries(tmp_path: Path, place: str) -> None:
     config = replace(settings(tmp_path), lake=str(tmp_path / "unmounted"))
-    answer = client(config).get("/")
+    answer = client(config).get(place)
     assert answer.status_code == 503 and "Not available now" in answer.text and "unmounted" in answer.text
     assert answer.headers["retry-after"] and 'data-refresh="5"' in answer.text
 

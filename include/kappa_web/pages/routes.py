@@ -54,7 +54,8 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @routes.get("/history")
     @bounded.route
     def whole_history(request: Request, before: int | None = None, caller: Any = dependency) -> Response:
-        events = lake.history(None, EVENTS, before=before, may_read=caller.may_read)
+        records = [record for name, record in lake.records().items() if caller.may_read(name)]
+        events = lake.history(records, EVENTS, before=before)
         return rendering.response(request, "history.html", _history(events, before, None), caller=caller)
 
     @routes.get("/topologies/{name}")
@@ -75,8 +76,7 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @routes.get("/topologies/{name}/history")
     @bounded.route
     def history_of_one(request: Request, name: str, before: int | None = None, caller: Any = dependency) -> Response:
-        readable(caller, name)
-        values = _history(lake.history(name, EVENTS, before=before), before, name)
+        values = _history(lake.history([readable(caller, name)], EVENTS, before=before), before, name)
         return rendering.response(request, "history.html", values, caller=caller)
 
     @routes.get("/topologies/{name}/{number}")
@@ -84,7 +84,7 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     def one_epoch(request: Request, name: str, number: int, caller: Any = dependency) -> Response:
         record = readable(caller, name)
         if record.epoch(number).rolled_up:
-            record = lake.whole_record(name)
+            record = lake.epochs.whole_record(name)
         values = epoch.page(board, record, number, caller)
         return rendering.response(request, "epoch.html", values, caller=caller)
 
