@@ -166,16 +166,18 @@ class StageTrigger(_Looking):
         from kappa import control
 
         topology_record = record(config, self.topology, age_seconds=AGE_SECONDS)
-        if topology_record is not self._seen or self._speaks():
+        is_line_due = self._speaks()
+        if is_line_due or topology_record is not self._seen:
             progress = control.progress(config, self.topology, self.epoch)
-            if self._speaks():
+            if is_line_due:
                 self.log.info(progress.doing)
                 self._spoke_at = clock.now()
             arrived = arrival(progress, Stage(self.stage))
             if arrived is not None:
                 return arrived, patience
-            self._seen = topology_record
-        driver = control.driver_status(config, self.topology, self.epoch)
+            driver, self._seen = progress.driver, topology_record
+        else:
+            driver = control.driver_status(config, self.topology, self.epoch)
         event, patience = self._driver_event(driver, patience, is_wanted=topology_record.epoch(self.epoch).is_wanted)
         if event is None and self._late_at is not None and clock.now() >= self._late_at:
             event = {"event": "late", "message": control.progress(config, self.topology, self.epoch).message}
