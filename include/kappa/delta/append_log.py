@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+from kappa.delta import row_files
 from kappa.delta.access import answers, create_table, is_table, open_table
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, open_log_table
 from kappa.delta.tail_table import CHECKPOINT_INTERVAL
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
-from kappa.replay import stored
-from kappa.store.store import absent
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -179,11 +178,8 @@ class AppendLog:
 
     def first(self, column: str, value: str) -> dict[str, Any] | None:
         """The first row with a value in a column, or none; files are read up to its own, and no other row is made."""
-        import pyarrow.compute as pc
-
         for path in self._in_order("min.n"):
-            rows = self._rows_of(path)
-            matches = rows.filter(pc.equal(rows[column], value)).sort_by("n").slice(0, 1)
+            matches = row_files.where(self._rows_of(path), column, value).sort_by("n").slice(0, 1)
             if matches.num_rows:
                 return python_rows(matches)[0]
         return None
@@ -276,20 +272,10 @@ class AppendLog:
         return [row for file in files for row in python_rows(self._rows_of(file))]
 
     def _rows_of(self, file: str) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
         # A dataset would take "=" in a folder's name for a partition.
         place = f"{self.path}/{file}"
         content = store_of(place).get(place) if self._table is None else self._table.content(file)
-        if content is None:
-            raise absent(place)
-        read = pq.ParquetFile(pa.BufferReader(content)).read()
-        if FORMAT in read.column_names:
-            newest = pc.max(read[FORMAT]).as_py()
-            stored.check_format(newest, self._format, what=self._what, where=self.path)
-        return read
+        return row_files.read(place, content, format=self._format, what=self._what, origin=self.path)
 
     def _compact(self) -> None:
         from deltalake import CommitProperties

@@ -1,4 +1,4 @@
-"""Files of rows that were rolled up, beside the log that they were in: of a ledger, or of the record of epochs."""
+"""Files of rows: of a log, and of what was rolled up of it, beside it: of a ledger, or of the record of epochs."""
 
 from __future__ import annotations
 
@@ -44,17 +44,29 @@ def table(folder: str, name: str, *, format: int, what: str) -> pa.Table:
         FileNotFoundError: there is no such file.
         NewerFormatError: newer code wrote a row in a format that this code does not read.
     """
+    path = f"{folder}/{name}.parquet"
+    return read(path, store_of(folder).get(path), format=format, what=what, origin=folder).sort_by("n")
+
+
+def read(path: str, content: bytes | None, *, format: int, what: str, origin: str) -> pa.Table:
+    """The rows in the content of a file; otherwise as :func:`table`.
+
+    Args:
+        path: the file.
+        content: its bytes; None where there is no such file.
+        format: the newest number of a row's format that this code reads.
+        what: what a row is called.
+        origin: where the rows are from, for messages.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    path = f"{folder}/{name}.parquet"
-    content = store_of(folder).get(path)
     if content is None:
         raise absent(path)
-    rows = pq.ParquetFile(pa.BufferReader(content)).read().sort_by("n")
+    rows = pq.ParquetFile(pa.BufferReader(content)).read()
     if "format" in rows.column_names:
-        stored.check_format(pc.max(rows["format"]).as_py(), format, what=what, where=folder)
+        stored.check_format(pc.max(rows["format"]).as_py(), format, what=what, where=origin)
     return rows
 
 
