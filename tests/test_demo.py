@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from kappa.config import Config
+from kappa.errors import Transient
 
 
 @pytest.fixture
@@ -42,3 +43,19 @@ def test_a_reader_that_does_not_end_is_a_complaint(demo: ModuleType) -> None:
     ended.set()
     thread.join(60)
     assert demo.unproved(thread, "the reader") == []
+
+
+def test_a_replay_is_triggered_once_though_the_answer_came_too_late(demo: ModuleType) -> None:
+    requests = []
+
+    def call(method: str, path: str, body: object = None) -> object:
+        requests.append((method, path))
+        if requests.count((method, path)) == 1 and method == "POST":
+            raise Transient("Airflow does not answer.", status=None)  # it made the run all the same
+        if method == "POST":
+            raise Transient("It is there.", status=409)
+        return {"dag_run_id": demo.RUN}
+
+    assert demo.until("the run", lambda: demo.triggered(call)) == {"dag_run_id": demo.RUN}
+    runs = "/dags/replay__retail.loyalty/dagRuns"
+    assert requests == [("POST", runs), ("POST", runs), ("GET", f"{runs}/{demo.RUN}")]
