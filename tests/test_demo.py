@@ -14,9 +14,10 @@ from kappa.errors import Transient
 
 
 @pytest.fixture
-def demo() -> ModuleType:
+def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script."""
     file = Path(__file__).resolve().parents[1] / "scripts" / "demo.py"
+    monkeypatch.syspath_prepend(file.parent)
     spec = importlib.util.spec_from_file_location("demo", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
