@@ -144,7 +144,7 @@ class _Move:
         """The lake that comes of it."""
         epochs = tuple(
             (record.topology, epoch.epoch)
-            for record in map(self._epochs.record, self._epochs.topologies())
+            for record in self._epochs.records()
             for epoch in record.epochs.values()
             if not epoch.stage.is_ended
             if epoch.epoch == record.live or epoch.is_building or epoch.is_wanted

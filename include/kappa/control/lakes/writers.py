@@ -122,9 +122,9 @@ class Writers:
     def _epoch_paths(self) -> list[EpochPaths]:
         """The epochs that may have a driver."""
         return [
-            EpochPaths(lake=self._lake, topology=name, epoch=epoch.epoch)
-            for name in self._epochs.topologies()
-            for epoch in self._epochs.record(name).epochs.values()
+            EpochPaths(lake=self._lake, topology=record.topology, epoch=epoch.epoch)
+            for record in self._epochs.records()
+            for epoch in record.epochs.values()
             if not epoch.stage.is_ended
         ]
 
