@@ -282,7 +282,7 @@ class _Move:
         """Remove what is not in the lake, and a record that is not the beginning of this one: with its oldest first."""
         extras = {name for name in there.keys() - here.keys() if not name.startswith(inventory.MARKS)}
         record = inventory.of_record(there)
-        common = {name: size for name, size in here.items() if name in record}
+        common = {name: here[name] for name in record if name in here}
         is_other = not extras.isdisjoint(record) or any(map(inventory.is_opener, record))
         if is_other or self._transfer.differing("comparing the record", common, there):
             self._check_last()
@@ -296,12 +296,12 @@ class _Move:
             opener = inventory.opener(names)
             different = self._transfer.differing("comparing", {name: here[name] for name in names}, there)
             at = names.index(opener)
-            self._in_turn({name: size for name, size in different.items() if name in names[:at]})
+            self._in_turn({name: different[name] for name in names[:at] if name in different})
             self._check_last()
             crash_point("lake.opening")
             is_there = self._transfer.create(opener)  # the way back creates it with another content
             if is_there:
-                self._in_turn({name: size for name, size in different.items() if name in names[at + 1 :]})
+                self._in_turn({name: different[name] for name in names[at + 1 :] if name in different})
             if not is_there or not self._is_complete():
                 if is_there:
                     self._transfer.remove([opener])
