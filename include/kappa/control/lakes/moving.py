@@ -105,8 +105,7 @@ class _Move:
             return
         self._check_links()
         self._check_target()
-        there = inventory.sizes(self._target)
-        bulk = {name: size for name, size in self._files().items() if there.get(name) != size}
+        bulk = self._bulk_files()
         count, total = len(bulk), sum(bulk.values())
         if bulk:
             yield Effect(
@@ -153,10 +152,14 @@ class _Move:
 
     # Looks
 
-    def _files(self) -> dict[str, int]:
-        """Files that stay as they are, while drivers go on."""
-        names = inventory.sizes(self._source).items()
-        return {name: size for name, size in names if inventory.is_copied(name) and not inventory.is_entry(name)}
+    def _bulk_files(self) -> dict[str, int]:
+        """Files that stay as they are, while drivers go on, and that the target lacks."""
+        here, there = (inventory.sizes(lake) for lake in (self._source, self._target))
+        return {
+            name: size
+            for name, size in here.items()
+            if inventory.is_copied(name) and not inventory.is_entry(name) and there.get(name) != size
+        }
 
     def _is_complete(self) -> bool:
         return is_complete(self._epochs, self._source, self._target, self._transfer)
@@ -214,8 +217,7 @@ class _Move:
 
     def _bulk(self) -> None:
         self._take_target()
-        here, there = self._files(), inventory.sizes(self._target)
-        self._transfer.copy("copying", {name: size for name, size in here.items() if there.get(name) != size})
+        self._transfer.copy("copying", self._bulk_files())
         crash_point("lake.bulk")
 
     def _take_target(self) -> None:
