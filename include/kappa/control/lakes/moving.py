@@ -15,7 +15,7 @@ from kappa.archive.reader import archived_topics
 from kappa.config import Config
 from kappa.control.lakes import inventory
 from kappa.control.lakes.marks import Attempt, Marks
-from kappa.control.lakes.relocations import is_complete, last_move, relocated
+from kappa.control.lakes.relocations import is_complete, last_move, record_of_lake, relocated
 from kappa.control.lakes.transfer import Progress, Transfer
 from kappa.control.lakes.writers import Writers
 from kappa.errors import ConflictError, RefusedError, UsageError
@@ -81,17 +81,10 @@ class _Move:
         self._reason = reason
         self._progress = progress
         self._again = f"kappa lake copy {quote(target)} --execute"
-        self._epochs = Epochs(config.lake, is_anywhere=True)
+        self._epochs = record_of_lake(config.lake, "copied")
         self._writers = Writers(config.lake, self._epochs, config.stale_seconds)
         self._transfer = Transfer(config.lake, target, progress)
         self._move: Event | None = None
-        if not self._epochs.topologies():
-            raise RefusedError(
-                f"{config.lake} has no topology on record: there is no lake that could be copied. Look which lake "
-                "this is: kappa doctor",
-                findings=(),
-                lake=config.lake,
-            )
         self._marks = Marks(target, self._epochs.lake_id(), config.lake)
 
     def effects(self) -> Iterator[Effect]:
