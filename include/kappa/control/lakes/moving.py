@@ -155,7 +155,7 @@ class _Move:
         }
 
     def _is_complete(self) -> bool:
-        return is_complete(self._epochs, self._source, self._target, self._transfer)
+        return is_complete(self._epochs, self._transfer)
 
     def _check_links(self) -> None:
         if links := inventory.links(self._source):

@@ -118,7 +118,7 @@ class _WayBack:
             RefusedError: it has gone on.
             FileNotFoundError: there is neither.
         """
-        if is_complete(self._epochs, self._lake, self._place, self._transfer):
+        if is_complete(self._epochs, self._transfer):
             self._check_same(self._other.records())
             return True
         if not self._marks.is_of_lake(self._marks.last()):
@@ -168,7 +168,7 @@ class _WayBack:
         path = f"{self._place}/{opener}"
         last = self._marks.last()
         is_taken = self._marks.is_of_lake(last) and self._marks.take(last, is_way_back=True)
-        if not is_taken or is_complete(self._epochs, self._lake, self._place, self._transfer):
+        if not is_taken or is_complete(self._epochs, self._transfer):
             raise self._overtaken()
         if store_of(path).get(path) != _FENCE and self._marks.is_own():
             # An older state of this lake may be there, closed: the oldest goes first, and what is left does not open.

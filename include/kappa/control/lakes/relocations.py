@@ -49,19 +49,18 @@ def last_move(events: Iterable[Event]) -> Event | None:
     return moves[-1] if moves else None
 
 
-def is_complete(epochs: Epochs, source: str, target: str, transfer: Transfer) -> bool:
+def is_complete(epochs: Epochs, transfer: Transfer) -> bool:
     """Whether the record of the target is there: all that the source has, and what came there since.
 
     Args:
         epochs: the record of the source.
-        source: its address.
-        target: address of the target.
-        transfer: the way from one to the other.
+        transfer: the way from the source to the target.
 
     Raises:
         LakeUnreachableError: it cannot be read, though it has all that the source has.
         LakeRefusedError: a store refuses.
     """
+    source, target = transfer.source, transfer.target
     epochs.records()  # what cannot be read here says nothing of the target
     try:
         return Epochs(target, is_anywhere=True).continues(epochs)
