@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
 import pytest
 from support.live_lake import NAME
-from support.moved_lakes import SCRATCH, Places, contents, counted, full_lake, is_open, places, write
+from support.moved_lakes import SCRATCH, Places, contents, counted, full_lake, is_open, write
 
 from kappa.control.lakes import inventory, moving
 from kappa.errors import KappaError, LakeMovedError, RefusedError, StaleWriterError, UsageError
@@ -19,7 +18,6 @@ from kappa.presence import heartbeat
 from kappa.record import savepoints
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
-from kappa.store.options import declare
 
 #: Where a copy is killed, one after the other.
 POINTS = (
@@ -33,21 +31,6 @@ POINTS = (
     "lake.opening",
     "lake.record",
 )
-
-
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
-    """A lake on a disk, and another folder."""
-    return Places(config=full_lake(tmp_path, monkeypatch), target=str(tmp_path / "other lake"))
-
-
-@pytest.fixture(params=["disk", "s3"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
-    """A lake on a disk, and a place for it on a disk or on S3."""
-    server = request.getfixturevalue("s3") if request.param == "s3" else None
-    target = f"{server.url}/moved" if server is not None else str(tmp_path / "other lake")
-    yield places(full_lake(tmp_path, monkeypatch), target, server, tmp_path)
-    declare(target, "")
 
 
 # There and back

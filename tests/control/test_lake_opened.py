@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from support.live_lake import NAME, further_slices
-from support.moved_lakes import Places, contents, counted, full_lake, is_open, places
+from support.moved_lakes import Places, contents, copied, counted, full_lake, is_open, places
 from support.s3_logins import certificates
 from support.s3_server import S3Server
 
@@ -26,28 +25,6 @@ from kappa.record import savepoints
 from kappa.record.epochs import Epochs
 from kappa.record.ledger import Ledger
 from kappa.store.options import declare
-
-
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
-    """A lake on a disk, and another folder."""
-    return Places(config=full_lake(tmp_path, monkeypatch), target=str(tmp_path / "other lake"))
-
-
-@pytest.fixture(params=["disk", "s3"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
-    """A lake on a disk, and a place for it on a disk or on S3."""
-    server = request.getfixturevalue("s3") if request.param == "s3" else None
-    target = f"{server.url}/moved" if server is not None else str(tmp_path / "other lake")
-    yield places(full_lake(tmp_path, monkeypatch), target, server, tmp_path)
-    declare(target, "")
-
-
-def copied(lake: Places) -> Places:
-    """The lake, after its copy."""
-    moving.copy(lake.config, lake.target, actor="ann")
-    assert lake.open_ones() == [lake.target]
-    return lake
 
 
 def ledgers(config: Config) -> dict[str, Ledger]:

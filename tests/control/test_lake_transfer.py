@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.live_lake import NAME, open_run
-from support.moved_lakes import Places, contents, full_lake, is_open, places, write
+from support.moved_lakes import Places, contents, copied, full_lake, is_open, places, write
 from support.s3_server import S3Server
 
 from kappa import clock
@@ -28,24 +28,11 @@ from kappa.store.stores import PIECE_BYTES, store_of
 
 
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
-    """A lake on a disk, and another folder."""
-    return Places(config=full_lake(tmp_path, monkeypatch), target=str(tmp_path / "other lake"))
-
-
-@pytest.fixture
 def bucket(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
     """A lake on a disk, and a place for it on S3."""
     target = f"{s3.url}/moved"
     yield places(full_lake(tmp_path, monkeypatch), target, s3, tmp_path)
     declare(target, "")
-
-
-def copied(lake: Places) -> Places:
-    """The lake, after its copy."""
-    moving.copy(lake.config, lake.target, actor="ann")
-    assert lake.open_ones() == [lake.target]
-    return lake
 
 
 def until(lake: Places, effect: str) -> Callable[[], object]:

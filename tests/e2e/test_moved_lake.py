@@ -77,7 +77,7 @@ def test_a_stream_goes_on_in_a_bucket_and_on_a_disk_and_a_late_driver_repeats_no
     machine.kill(epoch)
     machine.run(epoch, "plan:stop")
     machine.produce(rows(12, first=24), start_ms=START_MS + 60_000 * 24)
-    frozen, old = machine.await_death(epoch), machine.config
+    frozen, old, ledger = machine.await_death(epoch), machine.config, machine.ledger(epoch)
     machine.wait(lambda: not liveness.look(machine.paths(epoch).heartbeat, 5.0).is_alive, "its heart counts as dead")
     move(machine, bucket)
     machine.run(epoch)
@@ -85,7 +85,8 @@ def test_a_stream_goes_on_in_a_bucket_and_on_a_disk_and_a_late_driver_repeats_no
     assert machine.prove({epoch: 1}) == 48
     os.kill(frozen, signal.SIGCONT)
     machine.wait(lambda: not is_running(frozen), "the frozen driver ends")
-    late = launch(old, machine.name, epoch, machine.record().epoch(epoch).code)
+    claims = [row.n for row in ledger.rows() if row.kind == "claim"]  # the last one is the copy's
+    late = launch(old, machine.name, epoch, machine.record().epoch(epoch).code, claims[-1])
     machine.wait(lambda: not is_running(late), "a driver that is started in the old lake ends")
     assert f"has moved to {bucket}" in machine.driver_log(epoch)
     feed(machine, epoch, 48)

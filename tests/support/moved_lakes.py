@@ -17,6 +17,7 @@ from deltalake import write_deltalake
 
 from kappa import clock, faults
 from kappa.config import Config
+from kappa.control.lakes import moving
 from kappa.errors import KappaError
 from kappa.names import ArchivePaths, EpochPaths
 from kappa.record import savepoints
@@ -116,6 +117,13 @@ class Places:
     def open_ones(self) -> list[str]:
         """The addresses at which there is a lake that drivers would go on in."""
         return [lake for lake in (self.config.lake, self.target) if is_open(lake)]
+
+
+def copied(lake: Places) -> Places:
+    """The lake, after its copy."""
+    moving.copy(lake.config, lake.target, actor="ann")
+    assert lake.open_ones() == [lake.target]
+    return lake
 
 
 def is_open(lake: str) -> bool:

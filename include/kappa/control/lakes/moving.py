@@ -15,7 +15,7 @@ from kappa.archive.reader import archived_topics
 from kappa.config import Config
 from kappa.control.lakes import inventory
 from kappa.control.lakes.marks import Attempt, Marks
-from kappa.control.lakes.relocations import is_complete, last_move, relocated
+from kappa.control.lakes.relocations import is_complete, last_move, record_of_lake, relocated
 from kappa.control.lakes.transfer import Progress, Transfer
 from kappa.control.lakes.writers import Writers
 from kappa.errors import ConflictError, RefusedError, UsageError
@@ -81,17 +81,10 @@ class _Move:
         self._reason = reason
         self._progress = progress
         self._again = f"kappa lake copy {quote(target)} --execute"
-        self._epochs = Epochs(config.lake, is_anywhere=True)
+        self._epochs = record_of_lake(config.lake, "copied")
         self._writers = Writers(config.lake, self._epochs, config.stale_seconds)
         self._transfer = Transfer(config.lake, target, progress)
         self._move: Event | None = None
-        if not self._epochs.topologies():
-            raise RefusedError(
-                f"{config.lake} has no topology on record: there is no lake that could be copied. Look which lake "
-                "this is: kappa doctor",
-                findings=(),
-                lake=config.lake,
-            )
         self._marks = Marks(target, self._epochs.lake_id(), config.lake)
 
     def effects(self) -> Iterator[Effect]:
@@ -105,8 +98,7 @@ class _Move:
             return
         self._check_links()
         self._check_target()
-        there = inventory.sizes(self._target)
-        bulk = {name: size for name, size in self._files().items() if there.get(name) != size}
+        bulk = self._bulk_files()
         count, total = len(bulk), sum(bulk.values())
         if bulk:
             yield Effect(
@@ -144,7 +136,7 @@ class _Move:
         """The lake that comes of it."""
         epochs = tuple(
             (record.topology, epoch.epoch)
-            for record in map(self._epochs.record, self._epochs.topologies())
+            for record in self._epochs.records()
             for epoch in record.epochs.values()
             if not epoch.stage.is_ended
             if epoch.epoch == record.live or epoch.is_building or epoch.is_wanted
@@ -153,13 +145,17 @@ class _Move:
 
     # Looks
 
-    def _files(self) -> dict[str, int]:
-        """Files that stay as they are, while drivers go on."""
-        names = inventory.sizes(self._source).items()
-        return {name: size for name, size in names if inventory.is_copied(name) and not inventory.is_entry(name)}
+    def _bulk_files(self) -> dict[str, int]:
+        """Files that stay as they are, while drivers go on, and that the target lacks."""
+        here, there = (inventory.sizes(lake) for lake in (self._source, self._target))
+        return {
+            name: size
+            for name, size in here.items()
+            if inventory.is_copied(name) and not inventory.is_entry(name) and there.get(name) != size
+        }
 
     def _is_complete(self) -> bool:
-        return is_complete(self._epochs, self._source, self._target, self._transfer)
+        return is_complete(self._epochs, self._transfer)
 
     def _check_links(self) -> None:
         if links := inventory.links(self._source):
@@ -214,8 +210,7 @@ class _Move:
 
     def _bulk(self) -> None:
         self._take_target()
-        here, there = self._files(), inventory.sizes(self._target)
-        self._transfer.copy("copying", {name: size for name, size in here.items() if there.get(name) != size})
+        self._transfer.copy("copying", self._bulk_files())
         crash_point("lake.bulk")
 
     def _take_target(self) -> None:
@@ -282,7 +277,7 @@ class _Move:
         """Remove what is not in the lake, and a record that is not the beginning of this one: with its oldest first."""
         extras = {name for name in there.keys() - here.keys() if not name.startswith(inventory.MARKS)}
         record = inventory.of_record(there)
-        common = {name: size for name, size in here.items() if name in record}
+        common = {name: here[name] for name in record if name in here}
         is_other = not extras.isdisjoint(record) or any(map(inventory.is_opener, record))
         if is_other or self._transfer.differing("comparing the record", common, there):
             self._check_last()
@@ -296,12 +291,12 @@ class _Move:
             opener = inventory.opener(names)
             different = self._transfer.differing("comparing", {name: here[name] for name in names}, there)
             at = names.index(opener)
-            self._in_turn({name: size for name, size in different.items() if name in names[:at]})
+            self._in_turn({name: different[name] for name in names[:at] if name in different})
             self._check_last()
             crash_point("lake.opening")
             is_there = self._transfer.create(opener)  # the way back creates it with another content
             if is_there:
-                self._in_turn({name: size for name, size in different.items() if name in names[at + 1 :]})
+                self._in_turn({name: different[name] for name in names[at + 1 :] if name in different})
             if not is_there or not self._is_complete():
                 if is_there:
                     self._transfer.remove([opener])

@@ -9,7 +9,7 @@ from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.lakes import inventory
 from kappa.control.lakes.marks import Marks
-from kappa.control.lakes.relocations import is_complete, last_move, relocated
+from kappa.control.lakes.relocations import is_complete, last_move, record_of_lake, relocated
 from kappa.control.lakes.transfer import Progress, Transfer
 from kappa.control.lakes.writers import Writers
 from kappa.errors import ConflictError, KappaError, RefusedError, first_line
@@ -40,14 +40,7 @@ def reopen(
         RefusedError: there is no lake here, the one at the other address has gone on since, or cannot be read.
         ConflictError: a copy came to its end meanwhile, or another one has begun.
     """
-    epochs = Epochs(config.lake, is_anywhere=True)
-    if not epochs.topologies():
-        raise RefusedError(
-            f"{config.lake} has no topology on record: there is no lake that could be opened. Look which lake this "
-            "is: kappa doctor",
-            findings=(),
-            lake=config.lake,
-        )
+    epochs = record_of_lake(config.lake, "opened")
     if epochs.place() in ("", config.lake):
         return Act(effects=(), outcome=lambda: None)
     way = _WayBack(config, epochs, actor=actor, reason=reason, progress=progress)
@@ -125,7 +118,7 @@ class _WayBack:
             RefusedError: it has gone on.
             FileNotFoundError: there is neither.
         """
-        if is_complete(self._epochs, self._lake, self._place, self._transfer):
+        if is_complete(self._epochs, self._transfer):
             self._check_same(self._other.records())
             return True
         if not self._marks.is_of_lake(self._marks.last()):
@@ -175,7 +168,7 @@ class _WayBack:
         path = f"{self._place}/{opener}"
         last = self._marks.last()
         is_taken = self._marks.is_of_lake(last) and self._marks.take(last, is_way_back=True)
-        if not is_taken or is_complete(self._epochs, self._lake, self._place, self._transfer):
+        if not is_taken or is_complete(self._epochs, self._transfer):
             raise self._overtaken()
         if store_of(path).get(path) != _FENCE and self._marks.is_own():
             # An older state of this lake may be there, closed: the oldest goes first, and what is left does not open.

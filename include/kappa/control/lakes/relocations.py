@@ -1,4 +1,4 @@
-"""Moves on record: what one appends, which one was the last, and whether another lake has all of a record."""
+"""Moves on record: the record itself, what a move appends, which was the last, and whether another lake has it all."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ from shlex import quote
 
 from kappa.control.lakes import inventory
 from kappa.control.lakes.transfer import Transfer
-from kappa.errors import KappaError, LakeUnreachableError
+from kappa.errors import KappaError, LakeUnreachableError, RefusedError
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
 from kappa.store.outages import is_outage, is_refusal
+
+
+def record_of_lake(lake: str, what: str) -> Epochs:
+    """The record of a lake, which is read also where it says that the lake is at another address.
+
+    Args:
+        lake: its address.
+        what: what is to be done with the lake, for people, such as ``copied``.
+
+    Raises:
+        RefusedError: there is no lake: no topology is on record.
+    """
+    epochs = Epochs(lake, is_anywhere=True)
+    if not epochs.topologies():
+        raise RefusedError(
+            f"{lake} has no topology on record: there is no lake that could be {what}. Look which lake this is: kappa "
+            "doctor",
+            findings=(),
+            lake=lake,
+        )
+    return epochs
 
 
 def relocated(now: Now, source: str, target: str, actor: str, reason: str) -> list[Event]:
@@ -28,19 +49,18 @@ def last_move(events: Iterable[Event]) -> Event | None:
     return moves[-1] if moves else None
 
 
-def is_complete(epochs: Epochs, source: str, target: str, transfer: Transfer) -> bool:
+def is_complete(epochs: Epochs, transfer: Transfer) -> bool:
     """Whether the record of the target is there: all that the source has, and what came there since.
 
     Args:
         epochs: the record of the source.
-        source: its address.
-        target: address of the target.
-        transfer: the way from one to the other.
+        transfer: the way from the source to the target.
 
     Raises:
         LakeUnreachableError: it cannot be read, though it has all that the source has.
         LakeRefusedError: a store refuses.
     """
+    source, target = transfer.source, transfer.target
     epochs.records()  # what cannot be read here says nothing of the target
     try:
         return Epochs(target, is_anywhere=True).continues(epochs)

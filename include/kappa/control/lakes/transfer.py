@@ -45,14 +45,16 @@ class Transfer:
     """Copies files from a lake to another.
 
     Args:
+        progress: called whenever more is done.
+
+    Attributes:
         source: address of the lake.
         target: address of the other one.
-        progress: called whenever more is done.
     """
 
     def __init__(self, source: str, target: str, progress: Progress) -> None:
-        self._source = source
-        self._target = target
+        self.source = source
+        self.target = target
         self._progress = progress
         self._lock = threading.Lock()
         self._copied = 0
@@ -85,8 +87,8 @@ class Transfer:
 
     def create(self, name: str) -> bool:
         """Copy a small file that must not be in the target; whether it is there now, with this content."""
-        content = store_of(self._source).get(f"{self._source}/{name}")
-        is_there = content is not None and store_of(self._target).create(f"{self._target}/{name}", content)
+        content = store_of(self.source).get(f"{self.source}/{name}")
+        is_there = content is not None and store_of(self.target).create(f"{self.target}/{name}", content)
         crash_point("lake.entry")
         return is_there
 
@@ -106,7 +108,7 @@ class Transfer:
         different: set[str] = set()
 
         def compare(name: str) -> None:
-            here, there = (_content(f"{lake}/{name}", alike[name]) for lake in (self._source, self._target))
+            here, there = (_content(f"{lake}/{name}", alike[name]) for lake in (self.source, self.target))
             try:
                 if any(piece != other for piece, other in zip_longest(here, there)):
                     different.add(name)
@@ -120,10 +122,10 @@ class Transfer:
     def remove(self, names: Iterable[str]) -> None:
         """Remove files of the target, in their order."""
         for name in names:
-            store_of(self._target).delete(f"{self._target}/{name}")
+            store_of(self.target).delete(f"{self.target}/{name}")
 
     def _one(self, name: str, size: int, tally: _Tally) -> None:
-        path, content = f"{self._target}/{name}", _content(f"{self._source}/{name}", size)
+        path, content = f"{self.target}/{name}", _content(f"{self.source}/{name}", size)
         try:
             first = next(content, None)
             if first is None:
@@ -134,7 +136,7 @@ class Transfer:
         except OSError as error:
             raise LakeUnreachableError(
                 f"{path} cannot be written: {error.strerror or error}. The copy goes on where it is when that is "
-                f"mended: kappa lake copy {quote(self._target)} --execute",
+                f"mended: kappa lake copy {quote(self.target)} --execute",
                 path=path,
             ) from error
         tally.add(files=1)

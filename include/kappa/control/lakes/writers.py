@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kappa.archive.overview import NOBODY
@@ -45,16 +44,12 @@ class Writers:
         lake: its address.
         epochs: its record.
         stale_seconds: age at which a heartbeat is stale.
-        clock: monotonic seconds.
     """
 
-    def __init__(
-        self, lake: str, epochs: Epochs, stale_seconds: float, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, lake: str, epochs: Epochs, stale_seconds: float) -> None:
         self._lake = lake
         self._epochs = epochs
         self._stale_seconds = stale_seconds
-        self._clock = clock
 
     def working(self) -> list[Worker]:
         """Those that run."""
@@ -96,11 +91,11 @@ class Writers:
         Raises:
             RefusedError: some go on all the same.
         """
-        began, most = self._clock(), _PATIENCE * self._stale_seconds
+        began, most = time.monotonic(), _PATIENCE * self._stale_seconds
         while workers := self.working():
             places = [f"{one.who}, process {one.beat.pid} on {one.beat.host}" for one in workers]
             progress(Freight(what=f"waiting for {'; '.join(places)}", all_files=len(workers), all_bytes=0))
-            if self._clock() - began > most:
+            if time.monotonic() - began > most:
                 kills = "; ".join(f"on {one.beat.host}: kill -9 {one.beat.pid}" for one in workers)
                 raise RefusedError(
                     f"{'; '.join(places)}: still running {most:.0f} s after its ledger was taken, so that it writes "
@@ -127,9 +122,9 @@ class Writers:
     def _epoch_paths(self) -> list[EpochPaths]:
         """The epochs that may have a driver."""
         return [
-            EpochPaths(lake=self._lake, topology=name, epoch=epoch.epoch)
-            for name in self._epochs.topologies()
-            for epoch in self._epochs.record(name).epochs.values()
+            EpochPaths(lake=self._lake, topology=record.topology, epoch=epoch.epoch)
+            for record in self._epochs.records()
+            for epoch in record.epochs.values()
             if not epoch.stage.is_ended
         ]
 
