@@ -141,25 +141,22 @@ def key_file(path: str) -> KeyFile | None:
 
 def _key_file(options: Mapping[str, str], lake: _Lake) -> KeyFile | None:
     """The client file goes over the environment, and keys in variables go over a profile in one."""
-    profile = options.get(profiles.OPTION, "")
-    variables = [NAMES[name] for name in _LOGIN if os.environ.get(NAMES[name])]
-    if not profile and any(name in options for name in _LOGIN):
-        # What the file lacks of a login is the environment's, and then the whole is in no file.
-        is_mixed = any(NAMES[name] in variables for name in _LOGIN if name not in options)
-        return None if is_mixed else KeyFile(path=lake.file)
-    if not profile and not variables:
-        profile = os.environ.get(profiles.VARIABLE, "")
-    if not profile:
-        return None
     rivals = [name for name in _LOGIN if name in options]
-    if rivals or variables:
-        step = f"unset {' '.join(variables)}" if variables else f"edit {lake.file}"
-        raise ConfigError(
-            f"{lake.file} has {profiles.OPTION}={profile}, and beside it {', '.join([*rivals, *variables])} would be "
-            f"another login. Keep one of them: {step}",
-            profile=profile,
-        )
-    return KeyFile(path=profiles.file_of(os.environ), profile=profile)
+    variables = {name: NAMES[name] for name in _LOGIN if os.environ.get(NAMES[name])}
+    if profile := options.get(profiles.OPTION, ""):
+        if rivals or variables:
+            step = f"unset {' '.join(variables.values())}" if variables else f"edit {lake.file}"
+            raise ConfigError(
+                f"{lake.file} has {profiles.OPTION}={profile}, and beside it "
+                f"{', '.join([*rivals, *variables.values()])} would be another login. Keep one of them: {step}",
+                profile=profile,
+            )
+    elif rivals:
+        # What the file lacks of a login is the environment's, and then the whole is in no file.
+        return None if variables.keys() - set(rivals) else KeyFile(path=lake.file)
+    elif not variables:
+        profile = os.environ.get(profiles.VARIABLE, "")
+    return KeyFile(path=profiles.file_of(os.environ), profile=profile) if profile else None
 
 
 def bundle_of(path: str) -> str:
