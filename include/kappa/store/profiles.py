@@ -56,29 +56,30 @@ def keys_of(profile: str, file: str, setting: str = VARIABLE) -> dict[str, str]:
     """
     before = _last.get((profile, file))
     if before is None:
-        _await_keys(profile, file, setting)
+        keys = _last[profile, file] = _first_keys(profile, file, setting)
+        return dict(keys)
     try:
         keys = _read(profile, file, setting)
     except ConfigError:
-        if before is None or not _is_being_written(file):
+        if not _is_being_written(file):
             raise
         return dict(before)
     # A tool writes the token last: keys without one may be a half of the next login.
-    if before is not None and _TOKEN in before and _TOKEN not in keys and _is_being_written(file):
+    if _TOKEN in before and _TOKEN not in keys and _is_being_written(file):
         return dict(before)
     _last[profile, file] = keys
     return dict(keys)
 
 
-def _await_keys(profile: str, file: str, setting: str) -> None:
+def _first_keys(profile: str, file: str, setting: str) -> dict[str, str]:
     """Wait while a tool writes the file, which takes it a moment: a new process has no keys before."""
     for _ in range(_LOOKS):
         with contextlib.suppress(ConfigError):
-            _read(profile, file, setting)
-            return
+            return _read(profile, file, setting)
         if not _is_being_written(file):
-            return
+            break
         time.sleep(_PAUSE_SECONDS)
+    return _read(profile, file, setting)
 
 
 def _is_being_written(file: str) -> bool:
