@@ -38,6 +38,11 @@ NAMES = {
 #: The same for those that Kappa reads in the libraries' place.
 OWN_NAMES = {profiles.OPTION: profiles.VARIABLE, authorities.OPTION: authorities.VARIABLE}
 
+#: Name of an option -> its other name.
+_ALIASES = {"aws_endpoint_url": "aws_endpoint", "aws_region": "aws_default_region"}
+#: The region where nothing says one, as ``object_store`` has it.
+REGION = "us-east-1"
+
 #: Variables of ``object_store`` and ``deltalake`` for locks of their own.
 _OTHER_LOCKS = ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME", "AWS_COPY_IF_NOT_EXISTS")
 
@@ -211,6 +216,20 @@ def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | No
     env = os.environ if environ is None else environ
     others = {name: env[variable] for name, variable in NAMES.items() if env.get(variable)}
     return {**others, **options}
+
+
+def access_of(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The options and those of the environment, also under their other names, each by its name in :data:`NAMES`.
+
+    An empty one counts as absent.
+    """
+    access = {}
+    for name, variable in NAMES.items():
+        alias = _ALIASES.get(name, name)
+        values = (options.get(name), options.get(alias), environ.get(variable), environ.get(alias.upper()))
+        if value := next(filter(None, values), None):
+            access[name] = value
+    return access
 
 
 def check_access(options: Mapping[str, str]) -> None:
