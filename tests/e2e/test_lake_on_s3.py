@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from support.processes import Rig, rows
-from support.s3_lake import IDLE, await_puts, check_plain_readers, engines, entries, excess, keys, s3_rig
+from support.processes import Rig, engines, rows
+from support.s3_lake import IDLE, await_puts, check_plain_readers, entries, excess, keys, s3_rig
 from support.s3_proxy import Proxy, s3_proxy
 from support.s3_server import S3Server, create_bucket
 
@@ -88,7 +88,7 @@ def test_a_driver_killed_before_its_commit_repeats_nothing_and_the_next_one_writ
     machine.run(epoch)
     machine.settle(epoch)
     assert max(row.rows_read for row in machine.ledger(epoch).state().commits) > machine.config.small_slice
-    assert "Apache-Spark" in engines(machine, s3, epoch, "outputs/moves")
+    assert "Apache-Spark" in engines(machine, epoch, "outputs/moves")
     assert machine.prove({epoch: 1}) == LARGE + 24
     check_plain_readers(machine, s3)
 

@@ -1,7 +1,7 @@
 """A live driver on S3 whose keys are valid for a minute each: it outlives them, and no request is refused.
 
 The store has a certificate of a private authority, and permits a key for as long as it is valid. Spark writes each
-slice, ``deltalake`` merges, and obstore has the heartbeats.
+slice and merges it, ``deltalake`` opens the tables, and obstore has the ledger and the heartbeats.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.processes import Rig, rows
-from support.s3_lake import S3Rig, check_plain_readers, engines, s3_rig
+from support.processes import Rig, engines, rows
+from support.s3_lake import S3Rig, check_plain_readers, s3_rig
 from support.s3_logins import ROLE, Sessions, certificates, token_service
 from support.s3_options import NO_KEYS, without_login, write_options
 from support.s3_proxy import Proxy, s3_proxy
@@ -102,8 +102,8 @@ def test_a_live_driver_outlives_its_keys(
         machine.close()
     assert proxy.refusals == []
     assert len(sessions.users) > LIVES
-    tables = [engines(machine, s3, epoch, table) for table in ("outputs/moves", "tables/balances")]
-    assert {"Apache-Spark", "delta-rs"} <= set().union(*tables)
+    for table in ("outputs/moves", "tables/balances"):
+        assert "Apache-Spark" in engines(machine, epoch, table)
     assert machine.prove({epoch: 1}) > 12
     check_plain_readers(machine, s3)
 

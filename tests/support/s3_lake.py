@@ -103,12 +103,6 @@ def keys(server: S3Server, folder: str) -> list[str]:
     return [meta["path"] for chunk in obstore.list(objects(server), prefix=f"{PREFIX}/{key}/") for meta in chunk]
 
 
-def engines(machine: Rig, server: S3Server, epoch: int, table: str) -> set[str]:
-    """What wrote the commits of a table."""
-    log = DeltaTable(f"{machine.paths(epoch).root}/{table}", storage_options=server.options).history()
-    return {str(entry.get("engineInfo", "delta-rs")).split("/")[0].split(":")[0] for entry in log}
-
-
 def check_plain_readers(machine: Rig, server: S3Server) -> None:
     """Hold that a plain consumer and a plain reader of Delta get each good record of the topic once."""
     raw = read_messages(machine.config.bootstrap_servers, machine.topic)
