@@ -390,7 +390,7 @@ def merging_session(session: SparkSession, size: int) -> SparkSession:
     """
     beside = session.newSession()
     tune(beside, is_small=False)
-    parts = max(int(beside.conf.get(_PARTITIONS)), 4 * size // MERGED_FILE_BYTES)  # they grow when they are read
+    parts = max(_partitions(session), 4 * size // MERGED_FILE_BYTES)  # they grow when they are read
     for name, value in {
         "enabled": "true",
         "coalescePartitions.initialPartitionNum": str(parts),
