@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest_spark import BRIEF
 from support.s3_logins import ROLE, Sessions, certificates, token_service
-from support.s3_options import write_options
+from support.s3_options import NO_KEYS, write_options
 from support.s3_proxy import s3_proxy
 from support.s3_server import S3Server, s3_server
 from support.s3_spark import StatementError, spark_on
@@ -43,7 +43,7 @@ def test_a_session_lives_on_when_keys_are_replaced(tmp_path: Path) -> None:
             wrong = replace(server, secret_key="an0ther-secret")
             write_options(wrong, file)
             assert_refused(wrong, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)"))
-            write_options(server, file, aws_access_key_id="", aws_secret_access_key="")
+            write_options(server, file, **NO_KEYS)
             assert_refused(server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)"))
             file.unlink()
             assert_refused(server, lambda: spark.sql(f"INSERT INTO delta.`{lake}/t` VALUES (1)"))
@@ -63,8 +63,8 @@ def test_a_session_reads_a_profile_again_and_trusts_a_private_authority(s3: S3Se
 
     renew()
     with s3_proxy(s3, certificate=certificate, permits=lambda key: key == sessions.newest) as proxy:
-        others = {"aws_access_key_id": "", "aws_secret_access_key": "", "aws_profile": "orders"}
-        file = write_options(proxy.server, tmp_path / "lake.properties", aws_ca_bundle=str(authority), **others)
+        others = {"aws_ca_bundle": str(authority), "aws_profile": "orders"}
+        file = write_options(proxy.server, tmp_path / "lake.properties", **NO_KEYS, **others)
         lake, variables = f"{proxy.server.url}/lake", {"AWS_SHARED_CREDENTIALS_FILE": str(profiles)}
         with spark_on(lake, {}, tmp_path / "spark", BRIEF, file=file, variables=variables) as spark:
             spark.sql(f"CREATE TABLE delta.`{lake}/t` (a INT) USING delta")
@@ -100,8 +100,7 @@ def test_a_session_has_a_role_for_longer_than_its_keys_are_valid(s3: S3Server, t
     with s3_proxy(s3, certificate=certificate, permits=sessions.permits) as proxy, contextlib.ExitStack() as services:
         service = services.enter_context(token_service(sessions, token.read_text(), certificate))
         variables = {"AWS_ENDPOINT_URL_STS": service, "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE}
-        no_keys = {"aws_access_key_id": "", "aws_secret_access_key": ""}
-        file = write_options(proxy.server, tmp_path / "lake.properties", aws_ca_bundle=str(authority), **no_keys)
+        file = write_options(proxy.server, tmp_path / "lake.properties", aws_ca_bundle=str(authority), **NO_KEYS)
         lake = f"{proxy.server.url}/lake"
         with spark_on(lake, {}, tmp_path / "spark", BRIEF, file=file, variables=variables) as spark:
             spark.sql(f"CREATE TABLE delta.`{lake}/t` (a INT) USING delta")

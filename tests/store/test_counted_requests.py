@@ -79,7 +79,7 @@ def test_a_command_that_reads_makes_no_more_requests_than_the_page_says(
     command = [sys.executable, "-m", "kappa", *words]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert excess(proxy, since, what) == {}
+    assert excess(proxy.counts(since), what) == {}
 
 
 def test_a_merge_makes_no_more_requests_than_the_page_says(environ: dict[str, str], proxy: Proxy) -> None:
@@ -91,4 +91,4 @@ def test_a_merge_makes_no_more_requests_than_the_page_says(environ: dict[str, st
         process.stdin.write("\n")
         process.stdin.close()
     assert process.returncode == 0
-    assert excess(proxy, since, "a merge of 25 slices") == {}
+    assert excess(proxy.counts(since), "a merge of 25 slices") == {}

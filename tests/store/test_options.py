@@ -215,6 +215,7 @@ def test_the_file_goes_over_the_environment(s3_lake: str, monkeypatch: pytest.Mo
         ({"aws_region": "eu-west-1"}, {}, "https://s3.eu-west-1.amazonaws.com"),
         ({"aws_virtual_hosted_style_request": "true"}, {}, "https://b.s3.us-east-1.amazonaws.com"),
         ({}, {"AWS_DEFAULT_REGION": "eu-west-1"}, "https://s3.eu-west-1.amazonaws.com"),
+        ({}, {"AWS_DEFAULT_REGION": ""}, "https://s3.us-east-1.amazonaws.com"),
         ({}, {"AWS_ENDPOINT": "https://store.example"}, None),
         ({}, {"AWS_ENDPOINT_URL": "https://store.example"}, None),
         ({"aws_endpoint_url": "https://store.example"}, {}, "https://store.example"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.s3_options import in_place_of_aws, lake_on, write_options
+from support.s3_options import NO_KEYS, in_place_of_aws, lake_on, without_login, write_options
 from support.s3_proxy import Proxy, s3_proxy
 from support.s3_server import S3Server
 
@@ -20,17 +20,14 @@ from kappa.store.options import KeyFile, key_file
 from kappa.store.profiles import file_of, keys_of
 from kappa.store.stores import store_of
 
-LOGIN = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 SCHEMA = pa.schema({"a": pa.int64()})
-NO_KEYS = {"aws_access_key_id": "", "aws_secret_access_key": ""}
 
 
 @pytest.fixture
 def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of profiles, which is not there yet, and an environment with no other login."""
     file = tmp_path / "credentials"
-    for name in (*LOGIN, "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
+    without_login(monkeypatch)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     return file
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties
 from support.s3_logins import ROLE, Sessions, certificates, token_service
-from support.s3_options import in_place_of_aws, lake_on, write_options
+from support.s3_options import NO_KEYS, in_place_of_aws, lake_on, without_login, write_options
 from support.s3_proxy import Proxy, s3_proxy
 from support.s3_server import S3Server
 
@@ -21,7 +21,6 @@ from kappa.store.options import key_file
 from kappa.store.stores import store_of
 
 LIFETIME = timedelta(seconds=2)
-NO_KEYS = {"aws_access_key_id": "", "aws_secret_access_key": ""}
 TOKEN = "the-token"
 ROWS = pa.table({"a": [1]})
 
@@ -44,8 +43,7 @@ def proxy(
 ) -> Iterator[Proxy]:
     """A store that permits the service's keys only, and a pod's environment."""
     certificate, authority = certificates(tmp_path)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
+    without_login(monkeypatch)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     with s3_proxy(s3, permits=sessions.permits) as proxy, token_service(sessions, TOKEN, certificate) as service:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", service)

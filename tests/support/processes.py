@@ -18,6 +18,7 @@ from confluent_kafka import Message, Producer
 
 from kappa import control, faults
 from kappa.config import Config
+from kappa.delta.commits import commits_after
 from kappa.driver.processes import process
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
@@ -281,16 +282,8 @@ class Rig(Lab):
 
 def engines(machine: Rig, epoch: int, folder: str) -> set[str]:
     """What wrote the rows of a table, by its commits; the one that created it aside."""
-    log = Path(machine.paths(epoch).root, folder, "_delta_log")
-    commits = [
-        [orjson.loads(line) for line in file.read_text().splitlines()] for file in sorted(log.glob("*.json"))[1:]
-    ]
-    return {
-        action["commitInfo"].get("engineInfo", "delta-rs").split("/")[0].split(":")[0]
-        for actions in commits
-        for action in actions
-        if "commitInfo" in action and any("add" in other for other in actions)
-    }
+    commits = commits_after(f"{machine.paths(epoch).root}/{folder}", 0)
+    return {commit.engine.split("/")[0].split(":")[0] for commit in commits if commit.added}
 
 
 def is_running(pid: int) -> bool:

@@ -16,6 +16,8 @@ from support.s3_server import S3Server
 
 #: Of tests in which nothing answers: each request is sent once.
 HASTE = Retries(retries=0)
+#: Written over the options of a server, in place of its keys.
+NO_KEYS = {"aws_access_key_id": "", "aws_secret_access_key": ""}
 
 
 @contextlib.contextmanager
@@ -54,6 +56,12 @@ def write_options(server: S3Server, file: Path, mode: int = 0o600, **others: str
     temporary.write_text(properties.written(server.options | others))
     temporary.chmod(mode)
     return temporary.replace(file)
+
+
+def without_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take keys, and the name of a profile, out of the environment."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def in_place_of_aws(monkeypatch: pytest.MonkeyPatch, server: S3Server) -> None:

@@ -8,10 +8,7 @@ other does.
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +66,7 @@ class Archiver:
         self, config: Config, topic: str, *, session: SparkSession | None = None, skip_lost: bool = False
     ) -> None:
         self.archive = Archive(config.lake, topic)
-        self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.writer = liveness.claim_name()
         self._config = config
         self._topic = topic
         self._given_session = session

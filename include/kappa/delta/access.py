@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
 from kappa.store.address import bucket_and_key, is_remote
-from kappa.store.options import is_true, options_of, retries_of, with_environment
+from kappa.store.options import REGION, access_of, is_true, options_of, retries_of
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _ENTRY = re.compile(r"\d{20}\.(?:json|checkpoint(?:\..+)?\.parquet)")
 #: Commits of ``deltalake`` are made on this condition, whatever the environment says.
 _CONDITION = {"aws_conditional_put": "etag"}
-#: As ``object_store`` has it by itself.
-_REGION = "us-east-1"
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
@@ -137,19 +135,20 @@ def storage_options(path: str) -> dict[str, str] | None:
     if not is_remote(path):
         return None
     options = options_of(path)
-    return {**retries_of(path).storage_options(), **_address(path, with_environment(options)), **options, **_CONDITION}
+    address = _address(path, access_of(options, os.environ))
+    return {**retries_of(path).storage_options(), **address, **options, **_CONDITION}
 
 
-def _address(path: str, options: Mapping[str, str]) -> dict[str, str]:
+def _address(path: str, access: Mapping[str, str]) -> dict[str, str]:
     """That of AWS, where options have none.
 
     Without one ``deltalake`` would ask AWS's SDK for a login: it has others than obstore, and does not look for the
     region among the options.
     """
-    if "aws_endpoint_url" in options or os.environ.get("AWS_ENDPOINT"):
+    if "aws_endpoint_url" in access:
         return {}
-    region = options.get("aws_region") or os.environ.get("AWS_DEFAULT_REGION", _REGION)
-    is_virtual = is_true(options.get("aws_virtual_hosted_style_request", ""))
+    region = access.get("aws_region", REGION)
+    is_virtual = is_true(access.get("aws_virtual_hosted_style_request", ""))
     bucket = f"{bucket_and_key(path)[0]}." if is_virtual else ""
     return {"aws_endpoint_url": f"https://{bucket}s3.{region}.amazonaws.com"}
 

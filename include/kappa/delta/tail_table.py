@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -236,15 +235,24 @@ class TailTable:
         self.version += 1
 
 
-@lru_cache(maxsize=1)
-def _tails() -> tuple[threading.Lock, dict[str, TailTable]]:
-    """Table -> its tail in this process, and the lock for it."""
-    return threading.Lock(), {}
+class _Tails:
+    """The lock for the tails of a process, and table -> its tail."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def __call__(self) -> tuple[threading.Lock, dict[str, TailTable]]:
+        return self._lock, self._tails
+
+    def reset(self) -> None:
+        """Begin with none."""
+        self._lock = threading.Lock()
+        self._tails: dict[str, TailTable] = {}
 
 
-_tails()  # two threads get the same
+_tails = _Tails()
 # A lock or a table that another thread is using would stay so in a child of this process.
-os.register_at_fork(after_in_child=_tails.cache_clear)
+os.register_at_fork(after_in_child=_tails.reset)
 
 
 def tail_of(path: str) -> TailTable:

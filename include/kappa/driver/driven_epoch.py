@@ -5,9 +5,6 @@ Of all drivers that ever come up for an epoch, the last one to claim it writes.
 
 from __future__ import annotations
 
-import os
-import socket
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +56,7 @@ class DrivenEpoch:
         self.config = config
         self.topology = registry.load(config.topologies, topology)
         self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-        self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.writer = liveness.claim_name()
         self.epochs = epochs_of(config.lake)
         self.ledger = Ledger(self.paths.ledger)
         self.plan = self.record().epoch(epoch).plan

@@ -7,10 +7,12 @@ an observed change proves life: the first look at it proves nothing yet.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -22,10 +24,15 @@ from kappa.presence.heartbeat import Heartbeat
 #: ``unconfirmed``: the heartbeat is of another host and was not seen to change yet.
 State = Literal["absent", "alive", "dead", "stopped", "unconfirmed"]
 
-#: The name by which a driver claims its epoch: host, process and a mark.
+#: What :func:`claim_name` gives.
 _DRIVER = re.compile(r"(?P<host>[^:]+):(?P<pid>\d+):[0-9a-f]{8}")
 #: Pause between two looks until there is a judgement.
 LOOK_SECONDS = 0.1
+
+
+def claim_name() -> str:
+    """A new name by which this process claims an epoch or an archive: host, process and a mark."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
 @dataclass(frozen=True, kw_only=True)

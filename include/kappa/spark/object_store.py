@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from kappa.errors import ConfigError
 from kappa.store.address import is_remote
-from kappa.store.options import NAMES, KeyFile, check_access, is_true
+from kappa.store.options import REGION, KeyFile, access_of, check_access, is_true
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,10 +28,6 @@ _FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _HADOOP = "spark.hadoop.fs.s3a."
 #: That of lakes, and that of Hadoop's own addresses: no table is less safe by the one than by the other.
 _SCHEMES = ("s3", "s3a")
-#: Option -> its other name.
-_ALIASES = {"aws_endpoint_url": "aws_endpoint", "aws_region": "aws_default_region"}
-#: That of a store with an address of its own, as ``object_store`` has it.
-_REGION = "us-east-1"
 #: Hadoop's own, with the token of a service account, by which pods of Kubernetes log in; the host's role after them.
 _PROVIDERS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
@@ -79,8 +75,9 @@ def settings(
     """
     if not is_remote(lake):
         return {}
-    variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
-    access = {**_access(variables), **_access(options)}
+    # object_store takes names of variables that are partly in small letters, too.
+    variables = {name.upper(): value for name, value in environ.items() if name.startswith("AWS_")}
+    access = access_of(options, variables)
     check_access(access)
     has_token = bool(environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"))
     keys = _credentials(access, has_token) if key_file is None else {"aws.credentials.provider": FILE_KEYS}
@@ -149,12 +146,6 @@ def _log_store(scheme: str) -> str:
     return f"spark.delta.logStore.{scheme}.impl"
 
 
-def _access(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that Spark needs too, each under one name; an empty one counts as absent."""
-    values = {name: options.get(name) or options.get(_ALIASES.get(name, name), "") for name in NAMES}
-    return {name: value for name, value in values.items() if value}
-
-
 def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
     region = access.get("aws_region")
     address = {"endpoint.region": region} if region else {}
@@ -166,7 +157,7 @@ def _address(lake: str, access: Mapping[str, str]) -> dict[str, str]:
     # There object_store wants the bucket in the host's name; Hadoop puts it there itself.
     host = parts.netloc.removeprefix(f"{urlsplit(lake).netloc}.") if is_virtual else parts.netloc
     return {
-        "endpoint.region": _REGION,
+        "endpoint.region": REGION,
         **address,
         "endpoint": f"{parts.scheme}://{host}{parts.path}",
         "path.style.access": str(not is_virtual).lower(),

@@ -357,7 +357,7 @@ def tune(session: SparkSession, *, is_small: bool, is_compiled: bool = False) ->
     profile = f"{'small' if is_small else f'large in {partitions}'}{', compiled' if is_compiled else ''}"
     if session.conf.get(_TUNED_FOR, None) == profile:
         return
-    built = session.sparkContext.getConf()
+    built = session.sparkContext._conf
     for key, (small, large) in _TUNED.items():
         session.conf.set(key, small if is_small and not is_compiled else built.get(key, large) or large)
     session.conf.set(_PARTITIONS, partitions)
@@ -370,7 +370,7 @@ def _partitions(session: SparkSession) -> int:
 
     Where Spark asks for executors by the tasks that wait, it gets as many as by itself.
     """
-    built = session.sparkContext.getConf()
+    built = session.sparkContext._conf  # getConf() copies every setting, one call of the JVM after another
     if partitions := built.get(_PARTITIONS):
         return int(partitions)
     if built.get("spark.dynamicAllocation.enabled", "false") == "true":

@@ -67,8 +67,7 @@ class LocalStore:
             with temporary.open("wb") as out:
                 for piece in pieces:
                     out.write(piece)
-                out.flush()
-                os.fsync(out.fileno())
+            fsync(temporary)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
             temporary.replace(file)
         except BaseException:

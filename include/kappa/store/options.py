@@ -37,7 +37,11 @@ NAMES = {
 }
 #: The same for those that Kappa reads in the libraries' place.
 OWN_NAMES = {profiles.OPTION: profiles.VARIABLE, authorities.OPTION: authorities.VARIABLE}
-_LOGIN = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+
+#: Name of an option -> its other name.
+_ALIASES = {"aws_endpoint_url": "aws_endpoint", "aws_region": "aws_default_region"}
+#: The region where nothing says one, as ``object_store`` has it.
+REGION = "us-east-1"
 
 #: Variables of ``object_store`` and ``deltalake`` for locks of their own.
 _OTHER_LOCKS = ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME", "AWS_COPY_IF_NOT_EXISTS")
@@ -81,6 +85,10 @@ class _Lake:
     stale_after: timedelta | None = None
     cache: Path = Path("~/.cache/kappa")
 
+    def options(self) -> dict[str, str]:
+        """Those in its file now, see :func:`read`."""
+        return read(self.file) if self.file else {}
+
 
 #: Address -> lake.
 _lakes: dict[str, _Lake] = {}
@@ -116,15 +124,13 @@ def options_of(path: str) -> dict[str, str]:
         return {}
     _check_environment(os.environ)
     lake = _declared(path)
-    options = read(lake.file) if lake.file else {}
+    options = lake.options()
     keys = _key_file(options, lake)
     if keys is not None and keys.profile:
-        setting = profiles.OPTION if profiles.OPTION in options else profiles.VARIABLE
-        options |= profiles.keys_of(keys.profile, keys.path, setting)
+        options |= profiles.keys_of(keys.profile, keys.path, _setting(profiles.OPTION, options))
     check_access(with_environment(options))
     if bundle := _bundle(options):
-        setting = authorities.OPTION if authorities.OPTION in options else authorities.VARIABLE
-        authorities.trust(bundle, lake.cache.expanduser(), setting)
+        authorities.trust(bundle, lake.cache.expanduser(), _setting(authorities.OPTION, options))
     return {name: value for name, value in options.items() if name in NAMES}
 
 
@@ -136,40 +142,42 @@ def key_file(path: str) -> KeyFile | None:
             beside keys.
     """
     lake = _declared(path)
-    return _key_file(read(lake.file) if lake.file else {}, lake) if is_remote(path) else None
+    return _key_file(lake.options(), lake) if is_remote(path) else None
 
 
 def _key_file(options: Mapping[str, str], lake: _Lake) -> KeyFile | None:
     """The client file goes over the environment, and keys in variables go over a profile in one."""
-    profile = options.get(profiles.OPTION, "")
-    variables = [NAMES[name] for name in _LOGIN if os.environ.get(NAMES[name])]
-    if not profile and any(name in options for name in _LOGIN):
+    rivals = [name for name in profiles.KEYS if name in options]
+    variables = {name: NAMES[name] for name in profiles.KEYS if os.environ.get(NAMES[name])}
+    if profile := options.get(profiles.OPTION, ""):
+        if rivals or variables:
+            step = f"unset {' '.join(variables.values())}" if variables else f"edit {lake.file}"
+            raise ConfigError(
+                f"{lake.file} has {profiles.OPTION}={profile}, and beside it "
+                f"{', '.join([*rivals, *variables.values()])} would be another login. Keep one of them: {step}",
+                profile=profile,
+            )
+    elif rivals:
         # What the file lacks of a login is the environment's, and then the whole is in no file.
-        is_mixed = any(NAMES[name] in variables for name in _LOGIN if name not in options)
-        return None if is_mixed else KeyFile(path=lake.file)
-    if not profile and not variables:
+        return None if variables.keys() - set(rivals) else KeyFile(path=lake.file)
+    elif not variables:
         profile = os.environ.get(profiles.VARIABLE, "")
-    if not profile:
-        return None
-    rivals = [name for name in _LOGIN if name in options]
-    if rivals or variables:
-        step = f"unset {' '.join(variables)}" if variables else f"edit {lake.file}"
-        raise ConfigError(
-            f"{lake.file} has {profiles.OPTION}={profile}, and beside it {', '.join([*rivals, *variables])} would be "
-            f"another login. Keep one of them: {step}",
-            profile=profile,
-        )
-    return KeyFile(path=profiles.file_of(os.environ), profile=profile)
+    return KeyFile(path=profiles.file_of(os.environ), profile=profile) if profile else None
 
 
 def bundle_of(path: str) -> str:
     """The file with the authorities of a lake's store; empty where the system's own suffice."""
     lake = _declared(path)
-    return _bundle(read(lake.file) if lake.file else {}) if is_remote(path) else ""
+    return _bundle(lake.options()) if is_remote(path) else ""
 
 
 def _bundle(options: Mapping[str, str]) -> str:
     return options.get(authorities.OPTION) or os.environ.get(authorities.VARIABLE, "")
+
+
+def _setting(option: str, options: Mapping[str, str]) -> str:
+    """Where one of :data:`OWN_NAMES` is from, for messages."""
+    return option if option in options else OWN_NAMES[option]
 
 
 def retries_of(path: str) -> Retries:
@@ -208,6 +216,20 @@ def with_environment(options: Mapping[str, str], environ: Mapping[str, str] | No
     env = os.environ if environ is None else environ
     others = {name: env[variable] for name, variable in NAMES.items() if env.get(variable)}
     return {**others, **options}
+
+
+def access_of(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The options and those of the environment, also under their other names, each by its name in :data:`NAMES`.
+
+    An empty one counts as absent.
+    """
+    access = {}
+    for name, variable in NAMES.items():
+        alias = _ALIASES.get(name, name)
+        values = (options.get(name), options.get(alias), environ.get(variable), environ.get(alias.upper()))
+        if value := next(filter(None, values), None):
+            access[name] = value
+    return access
 
 
 def check_access(options: Mapping[str, str]) -> None:

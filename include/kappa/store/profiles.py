@@ -19,8 +19,9 @@ from kappa.errors import ConfigError
 OPTION = "aws_profile"
 VARIABLE = "AWS_PROFILE"
 FILE_VARIABLE = "AWS_SHARED_CREDENTIALS_FILE"
-_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-_TOKEN = _KEYS[2]
+#: The options of a login.
+KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_TOKEN = KEYS[2]
 #: By what a profile has keys elsewhere: a role, a program, a login of people.
 _ELSEWHERE = ("role_arn", "credential_process", "sso_session", "sso_account_id", "web_identity_token_file")
 #: What a profile may be called: a section with another name is not there for Java.
@@ -55,29 +56,30 @@ def keys_of(profile: str, file: str, setting: str = VARIABLE) -> dict[str, str]:
     """
     before = _last.get((profile, file))
     if before is None:
-        _await_keys(profile, file, setting)
+        keys = _last[profile, file] = _first_keys(profile, file, setting)
+        return dict(keys)
     try:
         keys = _read(profile, file, setting)
     except ConfigError:
-        if before is None or not _is_being_written(file):
+        if not _is_being_written(file):
             raise
         return dict(before)
     # A tool writes the token last: keys without one may be a half of the next login.
-    if before is not None and _TOKEN in before and _TOKEN not in keys and _is_being_written(file):
+    if _TOKEN in before and _TOKEN not in keys and _is_being_written(file):
         return dict(before)
     _last[profile, file] = keys
     return dict(keys)
 
 
-def _await_keys(profile: str, file: str, setting: str) -> None:
+def _first_keys(profile: str, file: str, setting: str) -> dict[str, str]:
     """Wait while a tool writes the file, which takes it a moment: a new process has no keys before."""
     for _ in range(_LOOKS):
         with contextlib.suppress(ConfigError):
-            _read(profile, file, setting)
-            return
+            return _read(profile, file, setting)
         if not _is_being_written(file):
-            return
+            break
         time.sleep(_PAUSE_SECONDS)
+    return _read(profile, file, setting)
 
 
 def _is_being_written(file: str) -> bool:
@@ -112,7 +114,7 @@ def _read(profile: str, file: str, setting: str) -> dict[str, str]:
             path=file,
             profile=profile,
         )
-    keys = {name: section[name] for name in _KEYS if section.get(name)}
+    keys = {name: section[name] for name in KEYS if section.get(name)}
     if "aws_access_key_id" in keys and "aws_secret_access_key" in keys:
         return keys
     elsewhere = next((name for name in _ELSEWHERE if name in section), None)
@@ -156,7 +158,7 @@ def _section(profile: str, text: str, file: str) -> dict[str, str] | None:
 
 def _may_continue(line: str, name: str, value: str, *, is_own: bool) -> bool:
     """Whether an indented line belongs to the property before: nested in an empty one, or more of its value."""
-    if is_own and (value or name in _KEYS):
+    if is_own and (value or name in KEYS):
         return False
     return bool(value) or "=" in line
 
