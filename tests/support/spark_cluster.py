@@ -66,9 +66,7 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def spark_cluster(
-    folder: Path, *, workers: int = 2, cores: int = 2, files: Sequence[Path] = ()
-) -> Iterator[SparkCluster]:
+def spark_cluster(folder: Path, *, workers: int = 2, files: Sequence[Path] = ()) -> Iterator[SparkCluster]:
     """Within, a cluster runs.
 
     Args:
