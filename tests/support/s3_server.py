@@ -15,7 +15,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -144,17 +144,17 @@ def s3_server(
             pid=process.pid,
             folder=data,
         )
-        create_bucket(server, bucket)
-        yield server
+        yield create_bucket(server, bucket)
 
 
-def create_bucket(server: S3Server, bucket: str) -> None:
-    """Create a bucket; idempotent."""
+def create_bucket(server: S3Server, bucket: str) -> S3Server:
+    """Create a bucket, and return the server with it; idempotent."""
     if server.folder is not None:  # a folder is a bucket, and a request would need a signature
         (server.folder / bucket).mkdir(exist_ok=True)
-        return
-    status = _status("PUT", int(server.endpoint.rpartition(":")[2]), f"/{bucket}")
-    assert status == http.client.OK, f"PUT /{bucket}: {status}"
+    else:
+        status = _status("PUT", int(server.endpoint.rpartition(":")[2]), f"/{bucket}")
+        assert status == http.client.OK, f"PUT /{bucket}: {status}"
+    return replace(server, bucket=bucket)
 
 
 def _command(kind: Kind, port: int, data: Path | None, versions: Path | None) -> Sequence[str | Path]:
