@@ -20,7 +20,7 @@ from pathlib import Path
 from kappa.config import Config
 from kappa_local.kafka import HOST
 from support.airflow_stack import wait_for
-from support.programs import program
+from support.programs import program, python_path
 
 _SECONDS = 60.0
 _BYTES = 1 << 16
@@ -81,8 +81,7 @@ def network_host(name: str, folder: Path, config: Config, ports: Mapping[str, in
 
 
 def _relay(listen: str, connect: str) -> list[str]:
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
-    return ["env", f"PYTHONPATH={path}", sys.executable, "-m", "support.network_host", listen, connect]
+    return ["env", f"PYTHONPATH={python_path()}", sys.executable, "-m", "support.network_host", listen, connect]
 
 
 async def _serve(listen: str, connect: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -33,3 +35,8 @@ def program(
                 process.wait(stop_seconds)
         process.kill()
         process.wait()
+
+
+def python_path() -> str:
+    """``PYTHONPATH`` of a program that imports what this process can import, and :mod:`support`."""
+    return os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
