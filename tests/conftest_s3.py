@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,9 +30,7 @@ def s3(s3_process: S3Server) -> S3Server:
     """The server, with a bucket that is empty."""
     from support.s3_server import create_bucket
 
-    bucket = f"lake-{next(_numbers)}"
-    create_bucket(s3_process, bucket)
-    return replace(s3_process, bucket=bucket)
+    return create_bucket(s3_process, f"lake-{next(_numbers)}")
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from kappa.errors import ConfigError, Transient
 from kappa.spark.jars import java_home
 from kappa_airflow.pools import POOLS
 from kappa_local.kafka import HOST
+from kappa_local.logins import write_private
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 USER = "admin"
@@ -73,22 +74,14 @@ def ensure_secrets(config: Config) -> Secrets:
             "jwt_secret": secrets.token_urlsafe(48),
             "api_secret": secrets.token_urlsafe(48),
         }
-        _write_private(path, json.dumps(values))
+        write_private(path, json.dumps(values))
     else:
         values = json.loads(path.read_text())
     passwords = json.loads(password_file(config).read_text()) if password_file(config).is_file() else {}
     if not passwords.keys() >= set(ROLES):  # Airflow would make one, and print it to its log
         new_passwords = {role: values["password"] if role == USER else secrets.token_urlsafe(16) for role in ROLES}
-        _write_private(password_file(config), json.dumps(new_passwords | passwords))
+        write_private(password_file(config), json.dumps(new_passwords | passwords))
     return Secrets(**values, is_new=is_new)
-
-
-def _write_private(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    partial.rename(path)
 
 
 def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,8 +45,7 @@ LARGE, SLICES, BEATS, OUTAGE_SECONDS = 60_000, 10, 5, 20.0
 @pytest.fixture(scope="module")
 def s3(s3_process: S3Server) -> S3Server:
     """A bucket of these tests."""
-    create_bucket(s3_process, "stream")
-    return replace(s3_process, bucket="stream")
+    return create_bucket(s3_process, "stream")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.processes import rows
+from support.programs import program
 from support.s3_lake import S3Rig, check_plain_readers, entries, s3_rig
 from support.s3_proxy import CUT, Proxy
 from support.s3_server import S3Server
@@ -36,13 +36,8 @@ def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory, s3: S3Server, pr
     settings = {"launcher": "elsewhere", "slice_records": 20}
     with s3_rig(tmp_path, kafka, topic(partitions=2), s3, proxy, **settings) as machine:
         environ = {**os.environ, **machine.config.to_env(), "KAPPA_LAKE_CLIENT_FILE": machine.proxied}
-        with (tmp_path / "drivers.log").open("wb") as log:
-            host = subprocess.Popen([sys.executable, "-m", "kappa", "drivers"], env=environ, stdout=log, stderr=log)
-        try:
+        with program([sys.executable, "-m", "kappa", "drivers"], tmp_path / "drivers.log", environ):
             yield machine
-        finally:
-            host.kill()
-            host.wait()
 
 
 def first_claim(machine: S3Rig) -> tuple[str, Callable[[], object]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import obstore
 import pytest
-from support.airflow_stack import AirflowStack, live_by_its_dag, running, wait_for
+from support.airflow_stack import AirflowStack, live_by_its_dag, replayed_by_its_dag, running
 from support.processes import QUICK_JVM, Rig, rig, rows
 from support.s3_options import write_options
 from support.s3_server import S3Server, objects
@@ -121,12 +121,7 @@ def test_keys_in_a_file_are_not_in_airflow(machine: Rig, s3: S3Server, login: Lo
     with running(AirflowStack(machine.config)) as stack:
         stack.await_dag(replay)
         live_by_its_dag(stack, machine, AIRFLOW_SECONDS)
-        machine.deploy(2)
-        run = stack.trigger(replay, {"then": "cut_over", "reason": "version 2"})
-        wait_for(lambda: len(machine.record().epochs) == 2, AIRFLOW_SECONDS, "the replay is on record")
-        machine.started.add(2)
-        assert stack.finish(replay, run, AIRFLOW_SECONDS) == "success", stack.task_log(replay, run, "plan")
-        machine.settle(2)
+        run = replayed_by_its_dag(stack, machine, AIRFLOW_SECONDS)
         tasks = stack.tasks(replay, run)
         xcoms = stack.call("GET", f"/dags/{replay}/dagRuns/{run}/taskInstances/~/xcomEntries?limit=100")
         shown = {"rendered fields": repr(tasks).encode(), "XComs": repr(xcoms).encode()}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.airflow_stack import AirflowStack, live_by_its_dag, running, wait_for
+from support.airflow_stack import AirflowStack, live_by_its_dag, replayed_by_its_dag, running
 from support.brokers import watched
 from support.processes import rig
 from support.secured import produce, rights, user
@@ -44,13 +44,7 @@ def test_a_replay_with_the_login_of_a_connection_leaves_its_secret_in_one_file(t
                 replay = f"replay__{machine.name}"
                 stack.await_dag(replay)
                 live_by_its_dag(stack, machine, PATIENCE)
-                machine.deploy(2)
-                run = stack.trigger(replay, {"then": "cut_over", "reason": "version 2"})
-                wait_for(lambda: len(machine.record().epochs) == 2, PATIENCE, "the replay is on record")
-                machine.started.add(2)
-                assert stack.finish(replay, run, PATIENCE) == "success", stack.task_log(replay, run, "plan")
-                assert machine.record().live == 2
-                machine.settle(2)
+                run = replayed_by_its_dag(stack, machine, PATIENCE)
                 listed = [
                     word for process in psutil.process_iter(["cmdline"]) for word in process.info["cmdline"] or []
                 ]

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.network_host import NetworkHost, network_host
-from support.processes import rig, rows
-from support.s3_lake import S3Rig, check_plain_readers
+from support.processes import Rig, rig, rows
+from support.s3_lake import check_plain_readers
 from support.s3_options import write_options
 from support.s3_server import S3Server
 
 from kappa import control
 from kappa.kafka.broker import Broker
-from kappa.presence import heartbeat
 
 if TYPE_CHECKING:
     from conftest import RunningBroker, TopicFactory
@@ -30,18 +29,18 @@ STALE_SECONDS = 6.0
 
 
 @pytest.fixture
-def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory, s3: S3Server) -> Iterator[S3Rig]:
+def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory, s3: S3Server) -> Iterator[Rig]:
     """A topology on S3 whose drivers the hosts start."""
     file = write_options(s3, tmp_path / "lake.properties")
     settings = {"launcher": "elsewhere", "stale_seconds": STALE_SECONDS}
     places = {"lake": f"{s3.url}/lake", "lake_client_file": str(file)}
-    with rig(tmp_path, kafka, topic(partitions=2), kind=S3Rig, **places, **settings) as machine:
+    with rig(tmp_path, kafka, topic(partitions=2), **places, **settings) as machine:
         yield machine
 
 
 @pytest.fixture
 def hosts(
-    machine: S3Rig, tmp_path: Path, s3: S3Server, broker: KafkaProcess | RunningBroker
+    machine: Rig, tmp_path: Path, s3: S3Server, broker: KafkaProcess | RunningBroker
 ) -> Iterator[dict[str, NetworkHost]]:
     """The first host has the driver of a live epoch; the second one would start it if it were dead."""
     ports = {"store": port_of(s3.endpoint), "broker": port_of(broker.bootstrap_servers)}
@@ -58,16 +57,14 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def owner(machine: S3Rig) -> str:
+def owner(machine: Rig) -> str:
     """Host of the last heartbeat."""
-    beat = heartbeat.read(machine.paths(machine.record().live).heartbeat)
-    assert beat is not None
-    return beat.host
+    return machine.beat(machine.record().live).host
 
 
 @pytest.mark.parametrize("services", [("store",), ("store", "broker")], ids=" and ".join)
 def test_a_driver_that_lost_the_store_is_replaced_and_ends_when_it_is_back(
-    machine: S3Rig, hosts: dict[str, NetworkHost], s3: S3Server, services: Sequence[str], tmp_path: Path
+    machine: Rig, hosts: dict[str, NetworkHost], s3: S3Server, services: Sequence[str], tmp_path: Path
 ) -> None:
     epoch = machine.record().live
     assert owner(machine) == "first"
@@ -88,11 +85,10 @@ def test_a_driver_that_lost_the_store_is_replaced_and_ends_when_it_is_back(
 
 
 def test_a_driver_that_lost_the_broker_alone_keeps_its_epoch(
-    machine: S3Rig, hosts: dict[str, NetworkHost], s3: S3Server
+    machine: Rig, hosts: dict[str, NetworkHost], s3: S3Server
 ) -> None:
     epoch = machine.record().live
-    first = heartbeat.read(machine.paths(epoch).heartbeat)
-    assert first is not None
+    first = machine.beat(epoch)
     with machine.feeding(pause_seconds=0.05):
         machine.wait(lambda: machine.ledger(epoch).state().seq > 3, "the stream flows")
         with hosts["first"].without("broker"):
@@ -102,8 +98,8 @@ def test_a_driver_that_lost_the_broker_alone_keeps_its_epoch(
         since = machine.ledger(epoch).state().seq
         machine.wait(lambda: machine.ledger(epoch).state().seq > since + 3, "the stream flows again")
     machine.settle(epoch)
-    beat = heartbeat.read(machine.paths(epoch).heartbeat)
-    assert beat is not None and (beat.host, beat.pid) == (first.host, first.pid)
+    last = machine.beat(epoch)
+    assert (last.host, last.pid) == (first.host, first.pid)
     machine.prove({epoch: 1})
     check_plain_readers(machine, s3)
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from support.airflow_stack import wait_for
+from support.programs import program
 from support.s3_server import VERSITYGW, ensure_versitygw
 
 from kappa.config import Config
@@ -46,16 +47,11 @@ def store(tmp_path: Path) -> Iterator[str]:
     words = [{":9000": f"{HOST}:{port}", "/data": str(folder)}.get(word, word) for word in SERVICES["store"]["command"]]
     *_, health = SERVICES["store"]["healthcheck"]["test"]
     command = [ensure_versitygw(Config.from_env({}).cache), *words]
-    with (tmp_path / "store.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment("store", {}), stdout=log, stderr=subprocess.STDOUT)
-    try:
+    with program(command, tmp_path / "store.log", environment("store", {})):
         wait_for(
             lambda: is_healthy(health.replace("localhost:9000", f"{HOST}:{port}")), _START_SECONDS, "it is healthy"
         )
         yield f"http://{HOST}:{port}"
-    finally:
-        process.kill()
-        process.wait()
 
 
 def is_healthy(url: str) -> bool:

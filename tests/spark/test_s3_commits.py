@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import obstore
@@ -94,8 +94,7 @@ def reached(
     s3_process: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[SparkProcess, S3Server, Proxy]]:
     """Spark, the server, and the proxy by which both engines reach it."""
-    server = replace(s3_process, bucket="commits")
-    create_bucket(server, server.bucket)
+    server = create_bucket(s3_process, "commits")
     with (
         s3_proxy(server) as proxy,
         spark_on(f"{server.url}/lake", proxy.server.options, tmp_path_factory.mktemp("spark"), BRIEF) as spark,

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,8 +39,7 @@ SLICES = 25
 @pytest.fixture(scope="module")
 def s3(s3_process: S3Server) -> S3Server:
     """A bucket of these tests."""
-    create_bucket(s3_process, "counted")
-    return replace(s3_process, bucket="counted")
+    return create_bucket(s3_process, "counted")
 
 
 @pytest.fixture(scope="module")

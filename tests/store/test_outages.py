@@ -103,8 +103,7 @@ def calls_of(url: str) -> dict[str, Callable[[], object]]:
 @pytest.fixture(scope="module")
 def lake(s3_process: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """One for all: a call that fails has changed nothing."""
-    create_bucket(s3_process, "outages")
-    server, folder = replace(s3_process, bucket="outages"), tmp_path_factory.mktemp("outages")
+    server, folder = create_bucket(s3_process, "outages"), tmp_path_factory.mktemp("outages")
     with s3_proxy(server) as proxy, lake_on(proxy.server, folder) as url:
         yield Lake(url=url, proxy=proxy, calls=calls_of(url))
 

@@ -243,6 +243,19 @@ def live_by_its_dag(stack: AirflowStack, machine: Rig, seconds: float) -> int:
     return first
 
 
+def replayed_by_its_dag(stack: AirflowStack, machine: Rig, seconds: float) -> str:
+    """Have the replay's DAG bring version 2 live as epoch 2, and wait until it has read everything; the run."""
+    replay = f"replay__{machine.name}"
+    machine.deploy(2)
+    run = stack.trigger(replay, {"then": "cut_over", "reason": "version 2"})
+    wait_for(lambda: len(machine.record().epochs) == 2, seconds, "the replay is on record")
+    machine.started.add(2)
+    assert stack.finish(replay, run, seconds) == "success", stack.task_log(replay, run, "plan")
+    assert machine.record().live == 2
+    machine.settle(2)
+    return run
+
+
 def wait_for(
     condition: Callable[[], T | Literal[False] | None], seconds: float, what: str, on_failure: Callable[[], str] = str
 ) -> T:

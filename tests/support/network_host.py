@@ -20,6 +20,7 @@ from pathlib import Path
 from kappa.config import Config
 from kappa_local.kafka import HOST
 from support.airflow_stack import wait_for
+from support.programs import program, python_path
 
 _SECONDS = 60.0
 _BYTES = 1 << 16
@@ -70,33 +71,17 @@ def network_host(name: str, folder: Path, config: Config, ports: Mapping[str, in
     own = ("--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
     with contextlib.ExitStack() as stack:
         relays = {
-            service: stack.enter_context(_process(_relay(str(sockets[service]), f"{port}"), folder / f"{service}.log"))
+            service: stack.enter_context(program(_relay(str(sockets[service]), f"{port}"), folder / f"{service}.log"))
             for service, port in ports.items()
         }
         wait_for(lambda: all(path.exists() for path in sockets.values()), _SECONDS, "relays listen", lambda: "")
         command = ["unshare", *own, "sh", "-euc", "\n".join(lines)]
-        stack.enter_context(_process(command, folder / "drivers.log", environ))
+        stack.enter_context(program(command, folder / "drivers.log", environ))
         yield NetworkHost(name=name, relays=relays)
 
 
-@contextlib.contextmanager
-def _process(
-    command: list[str], log: Path, environ: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
 def _relay(listen: str, connect: str) -> list[str]:
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
-    return ["env", f"PYTHONPATH={path}", sys.executable, "-m", "support.network_host", listen, connect]
+    return ["env", f"PYTHONPATH={python_path()}", sys.executable, "-m", "support.network_host", listen, connect]
 
 
 async def _serve(listen: str, connect: str) -> None:

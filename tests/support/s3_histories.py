@@ -31,6 +31,7 @@ from support.epochs import lab
 from support.eventful import Eventful
 from support.histories import play
 from support.processes import QUICK_JVM
+from support.programs import python_path
 from support.s3_options import write_options
 from support.s3_proxy import CUT, Proxy
 
@@ -72,7 +73,7 @@ def played(proxy: Proxy, bootstrap_servers: str, folder: Path, seeds: Sequence[i
         "KAPPA_HOME": str(folder / "home"),
         "KAPPA_LAKE": f"{proxy.server.url}/lakes",
         "KAPPA_LAKE_CLIENT_FILE": str(write_options(proxy.server, folder / "lake.properties")),
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)]),
+        "PYTHONPATH": python_path(),
     }
     words = [str(folder), bootstrap_servers, *map(str, seeds)]
     log = folder / "histories.log"

@@ -49,11 +49,9 @@ class S3Rig(Rig):
     That process may not use its own proxy: `deltalake` holds Python's lock in some of its requests.
 
     Attributes:
-        server: the store.
         proxied: client file of the drivers.
     """
 
-    server: S3Server | None = None
     proxied: str = ""
 
     @contextlib.contextmanager
@@ -83,7 +81,7 @@ def s3_rig(base: Path, kafka: Broker, topic: str, server: S3Server, proxy: Proxy
     direct, proxied = (_client_file(base, one) for one in (server, proxy.server))
     places = {"lake": f"{server.url}/{PREFIX}", "lake_client_file": direct}
     with rig(base, kafka, topic, kind=S3Rig, **places, **settings) as machine:
-        machine.server, machine.proxied = server, proxied
+        machine.proxied = proxied
         yield machine
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ from kappa.errors import ConfigError
 from kappa.spark.jars import filled
 from kappa_local.kafka import HOST, free_port
 from support.airflow_stack import wait_for
+from support.programs import program
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -126,13 +127,15 @@ def s3_server(
     port = free_port() if port is None else port
     access_key = "kappa"
     data = folder / "data" if kind == "versitygw" else None
-    with _running(_command(kind, port, data, versions), folder / f"{kind}.log", access_key, secret_key) as process:
+    command, log = _command(kind, port, data, versions), folder / f"{kind}.log"
+    environ = _plain_environment() | {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key}
+    with program(command, log, environ, stop_seconds=_STOP_SECONDS) as process:
 
         def is_answering() -> bool:
             assert process.poll() is None, f"{kind} ended with code {process.returncode}"
             return _status("GET", port, "/") is not None
 
-        wait_for(is_answering, _START_SECONDS, f"{kind} answers", (folder / f"{kind}.log").read_text)
+        wait_for(is_answering, _START_SECONDS, f"{kind} answers", log.read_text)
         server = S3Server(
             endpoint=f"http://{HOST}:{port}",
             bucket=bucket,
@@ -141,17 +144,17 @@ def s3_server(
             pid=process.pid,
             folder=data,
         )
-        create_bucket(server, bucket)
-        yield server
+        yield create_bucket(server, bucket)
 
 
-def create_bucket(server: S3Server, bucket: str) -> None:
-    """Create a bucket; idempotent."""
+def create_bucket(server: S3Server, bucket: str) -> S3Server:
+    """Create a bucket, and return the server with it; idempotent."""
     if server.folder is not None:  # a folder is a bucket, and a request would need a signature
         (server.folder / bucket).mkdir(exist_ok=True)
-        return
-    status = _status("PUT", int(server.endpoint.rpartition(":")[2]), f"/{bucket}")
-    assert status == http.client.OK, f"PUT /{bucket}: {status}"
+    else:
+        status = _status("PUT", int(server.endpoint.rpartition(":")[2]), f"/{bucket}")
+        assert status == http.client.OK, f"PUT /{bucket}: {status}"
+    return replace(server, bucket=bucket)
 
 
 def _command(kind: Kind, port: int, data: Path | None, versions: Path | None) -> Sequence[str | Path]:
@@ -164,29 +167,6 @@ def _command(kind: Kind, port: int, data: Path | None, versions: Path | None) ->
         versions.mkdir(exist_ok=True)
         options = ["--versioning-dir", versions]
     return [ensure_versitygw(cache), "--port", f"{HOST}:{port}", "posix", *options, data]
-
-
-@contextlib.contextmanager
-def _running(
-    command: Sequence[str | Path], log: Path, access_key: str, secret_key: str
-) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=_plain_environment() | {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key},
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _plain_environment() -> dict[str, str]:

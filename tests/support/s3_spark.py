@@ -19,6 +19,7 @@ from typing import IO, Any
 from kappa.config import Config
 from kappa.spark import object_store
 from kappa.spark.session import build_session
+from support.programs import python_path
 
 _STATEMENT, _CHECK = "statement", "check"
 #: Delta knows the scheme by itself, and takes the log store that it has for S3.
@@ -99,7 +100,6 @@ def spark_on(
     else:
         environ["KAPPA_LAKE_CLIENT_FILE"] = str(file)
     environ |= {"KAPPA_HOME": str(folder), "KAPPA_LAKE": lake, "KAPPA_SPARK_MASTER": "local[1]", **variables}
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     with (folder / "spark.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "support.s3_spark"],
@@ -107,7 +107,7 @@ def spark_on(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=environ | {"KAPPA_SPARK_CONF": json.dumps({**_DELTAS_OWN, **conf}), "PYTHONPATH": path},
+            env=environ | {"KAPPA_SPARK_CONF": json.dumps({**_DELTAS_OWN, **conf}), "PYTHONPATH": python_path()},
         )
     assert process.stdin and process.stdout
     try:

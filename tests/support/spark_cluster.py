@@ -24,6 +24,7 @@ import pyspark
 from kappa.spark.jars import java_home
 from kappa_local.kafka import HOST, free_port
 from support.airflow_stack import wait_for
+from support.programs import program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Where Python is on a worker's host: the packages of this environment, without its path or Kappa.
@@ -66,9 +67,7 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def spark_cluster(
-    folder: Path, *, workers: int = 2, cores: int = 2, files: Sequence[Path] = ()
-) -> Iterator[SparkCluster]:
+def spark_cluster(folder: Path, *, workers: int = 2, files: Sequence[Path] = ()) -> Iterator[SparkCluster]:
     """Within, a cluster runs.
 
     Args:
@@ -148,8 +147,9 @@ def _quoted(text: object) -> str:
     return shlex.quote(str(text))
 
 
-@contextlib.contextmanager
-def _running(command: Sequence[str], log: Path, spark_home: Path, address: str) -> Iterator[None]:
+def _running(
+    command: Sequence[str], log: Path, spark_home: Path, address: str
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """Within, a process of the cluster runs; it ends its executors at its own end."""
     log.parent.mkdir(parents=True, exist_ok=True)
     passed = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
@@ -163,19 +163,7 @@ def _running(command: Sequence[str], log: Path, spark_home: Path, address: str) 
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_LOCAL_IP": address,
     }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    return program(command, log, environ, stop_seconds=_STOP_SECONDS)
 
 
 def _logs(folder: Path) -> str:

@@ -155,9 +155,8 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
 
 def is_for_spark(run: EpochRun, pending: Unmerged) -> bool:
     """Whether a table or its changes are too large for the driver's process: Spark merges them, in minutes."""
-    at = pending.contents
-    size = table_files.size_bytes(at.path, at.version)
-    return pending.rows > run.engines.arrow_rows or size >= run.engines.merge_bytes
+    at, engines = pending.contents, run.engines
+    return pending.rows > engines.arrow_rows or table_files.size_bytes(at.path, at.version) >= engines.merge_bytes
 
 
 def _rows_after(run: EpochRun, table: Table, changes: pa.Table) -> pa.Table | None:

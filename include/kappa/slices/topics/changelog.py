@@ -18,6 +18,7 @@ from kappa.kafka import changelogs, topic_settings
 from kappa.kafka.changelogs import changelog_records
 from kappa.names import EpochPaths
 from kappa.record.ledger_rows import LedgerRow
+from kappa.record.ledger_state import BegunState
 from kappa.record.merge_on_read import chunks, contents_of
 from kappa.slices.run import EpochRun
 from kappa.slices.topics import versioned_topics
@@ -79,7 +80,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         with EarlierAttempts(run.engines.broker, run.engines.scratch) as attempts:
             crash_point("baseline.begun", committed.seq)
             for table in run.topology.tables:
-                _write_table(run, committed, table, attempts)
+                _write_table(run, state, table, attempts)
             for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
                 run.ledger.check_claim(run.writer)
                 sender.send(attempts.missing(records), state.position)
@@ -100,9 +101,9 @@ def write_baseline(run: EpochRun) -> LedgerRow:
     )
 
 
-def _write_table(run: EpochRun, committed: LedgerRow, table: Table, attempts: EarlierAttempts) -> None:
+def _write_table(run: EpochRun, state: BegunState, table: Table, attempts: EarlierAttempts) -> None:
     """Write a table's rows to its changelog, then tombstones for the keys that it has no more."""
-    position, sender = run.ledger.begun().position, run.sent.opened()
+    committed, position, sender = state.committed, state.position, run.sent.opened()
     name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
     with attempts.keys(name) as stale_keys:
         for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
