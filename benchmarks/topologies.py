@@ -23,7 +23,7 @@ from benchmarks.result import Figure
 from benchmarks.site import ACTOR, TOPOLOGIES, Site, say
 from kappa import control, serving
 from kappa.record.ledger_rows import Kind, LedgerRow
-from kappa.spark.session import tune
+from kappa.spark.tuning import tune
 from kappa.topology import Topology, registry
 from kappa_local.generators import generator
 

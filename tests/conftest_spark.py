@@ -62,7 +62,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
 @pytest.fixture(scope="module")
 def small_slices(spark: SparkSession) -> Iterator[None]:
     """The session as a driver has it for small slices: a plan is over before code for it would be compiled."""
-    from kappa.spark.session import tune
+    from kappa.spark.tuning import tune
 
     tune(spark, is_small=True)
     yield

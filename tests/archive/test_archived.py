@@ -15,7 +15,7 @@ from support.ways import in_tasks
 
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
 from kappa.delta import tables
-from kappa.spark.session import tune
+from kappa.spark.tuning import tune
 from kappa.topology import Source
 from kappa.topology.schemas.wire_schemas import WriterSchema, WriterSchemas
 

@@ -24,7 +24,7 @@ from kappa.record import merge_on_read
 from kappa.record.merge_on_read import MERGED
 from kappa.slices import state
 from kappa.slices.merging import merge, merge_between, unmerged
-from kappa.spark.session import MERGED_FILE_BYTES, merging_session
+from kappa.spark.tuning import MERGED_FILE_BYTES, merging_session
 from kappa.topology.ddl import quote
 
 if TYPE_CHECKING:

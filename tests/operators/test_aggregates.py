@@ -16,7 +16,7 @@ from kappa.errors import TopologyError
 from kappa.operators import agg, aggregate, aggregate_table, cogroup, newest_by, two_phase
 from kappa.operators.agg import Aggregate
 from kappa.spark.catalyst import suspects
-from kappa.spark.session import tune
+from kappa.spark.tuning import tune
 from kappa.testing import TopologyDriver
 from kappa.topology import Effects, Slice, Source, Table, Topology
 from kappa.topology.ddl import columns_of, plain_type

@@ -14,7 +14,7 @@ from support.oracle_records import PARTITIONS, Cut, Fact, by_arrival, by_time, e
 from kappa import operators
 from kappa.errors import TopologyError
 from kappa.operators import deduplicate, newest, newest_by, running_total
-from kappa.spark.session import tune
+from kappa.spark.tuning import tune
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import Append, Effects, Slice, Source, Table, Topic, Topology
 from kappa.topology.times.event_time import Frontier

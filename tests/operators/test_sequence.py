@@ -13,7 +13,7 @@ from kappa.operators.origin import ORIGIN_TYPE
 from kappa.operators.running_total import Totals
 from kappa.operators.sequence import content
 from kappa.slices.rows.effects import conform
-from kappa.spark.session import tune
+from kappa.spark.tuning import tune
 from kappa.topology import ORDER, Append, Slice, Source
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from support.oracle_histories import DAY, LARGE, WAYS, assert_as_expected
 from support.topologies import FOLDER, shipped
 
 from kappa.slices import state
-from kappa.spark.session import tune
+from kappa.spark.tuning import tune
 from kappa.topology import registry
 
 if TYPE_CHECKING:

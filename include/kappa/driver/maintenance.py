@@ -23,7 +23,7 @@ from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import contents_of
 from kappa.slices.places import effect_paths, record_files
 from kappa.slices.run import EpochRun
-from kappa.spark.session import MERGED_FILE_BYTES
+from kappa.spark.tuning import MERGED_FILE_BYTES
 from kappa.topology import Table
 
 #: Merged versions of a table that may be in use since the last look, with that of the look: each may be a whole copy.

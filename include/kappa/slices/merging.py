@@ -23,7 +23,7 @@ from kappa.record.ledger_rows import LedgerRow
 from kappa.record.merge_on_read import MERGED, Contents
 from kappa.slices.places import record_files
 from kappa.slices.state import most_changes
-from kappa.spark.session import merging_session
+from kappa.spark.tuning import merging_session
 from kappa.topology import Table
 
 if TYPE_CHECKING:

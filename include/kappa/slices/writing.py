@@ -19,7 +19,8 @@ from kappa.slices.input.reading import Counts, Reading, archived_ranges, is_smal
 from kappa.slices.rows.contract import check_rows
 from kappa.slices.rows.effects import collect, conformed, held, shared, with_seq
 from kappa.slices.rows.final_times import promises
-from kappa.spark.session import is_too_large, tune
+from kappa.spark.session import is_too_large
+from kappa.spark.tuning import tune
 from kappa.topology import Slice, Topology
 from kappa.topology.masking import fingerprint
 from kappa.topology.times.event_time import LATE_RECORDS

@@ -25,7 +25,8 @@ from kappa.slices.rows.final_times import final_times, promised
 from kappa.slices.state import newest
 from kappa.slices.step import call_step
 from kappa.spark.catalyst import is_union
-from kappa.spark.session import frame_of, tune
+from kappa.spark.session import frame_of
+from kappa.spark.tuning import tune
 from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
 from kappa.topology.shapes import timings_of
