@@ -31,7 +31,7 @@ from kappa_local import airflow, kafka
 from kappa_local.state import running
 
 _UP = "Run `kappa up`."
-_BOOTSTRAP = "Run scripts/bootstrap."
+_INSTALL = "Install it: pip install 'kappa-replay[local]'; in a clone, scripts/bootstrap."
 _RUNNING = "running"
 #: Kafka's setting of a topic. The broker's setting, for topics without their own, begins with ``log.``.
 _AHEAD = "message.timestamp.after.max.ms"
@@ -205,7 +205,7 @@ def _broker_and_spark(config: Config) -> Iterator[Proof]:
                 yield Proof("kafka", True, f"{where}: a transaction was written to {servers} and read back")
                 if where == _RUNNING:
                     yield far_times(config)
-                yield _proof("spark", _BOOTSTRAP, lambda: _spark(config, servers, topic, Path(folder)))
+                yield _proof("spark", _INSTALL, lambda: _spark(config, servers, topic, Path(folder)))
         except Exception as error:  # as in _proof
             yield Proof("kafka", False, f"{type(error).__name__}: {error}", _UP)
 

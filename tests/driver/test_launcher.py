@@ -13,6 +13,7 @@ import pytest
 import kappa
 from kappa.config import Config
 from kappa.driver.processes import launcher
+from kappa.errors import CodeError
 from kappa.presence import heartbeat
 from kappa.record import code
 
@@ -38,13 +39,12 @@ print(json.dumps([*files, kappa.clock.WHICH, os.environ["KAPPA_TOPOLOGIES"]]), f
 
 def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_installed(tmp_path: Path) -> None:
     earlier, topologies = tmp_path / "earlier", tmp_path / "topologies"
-    shutil.copytree(Path(kappa.__file__).parent, earlier / "include" / "kappa", ignore=shutil.ignore_patterns("*.pyc"))
-    with (earlier / "include" / "kappa" / "clock.py").open("a") as file:
+    shutil.copytree(Path(kappa.__file__).parent, earlier / "kappa", ignore=shutil.ignore_patterns("*.pyc"))
+    with (earlier / "kappa" / "clock.py").open("a") as file:
         file.write('\nWHICH = "the platform of the epoch"\n')
-    settings = earlier / "include" / "kappa" / "config.py"
+    settings = earlier / "kappa" / "config.py"
     settings.write_text(settings.read_text().replace("    rejected_hours: float = 72.0\n", ""))
-    (earlier / "jobs").mkdir()
-    (earlier / "jobs" / "run_epoch.py").write_text(JOB)
+    (earlier / "kappa" / "driver" / "__main__.py").write_text(JOB)
     topologies.mkdir()
     (topologies / "mine.py").write_text(TOPOLOGY)
     config = Config.from_env(
@@ -97,12 +97,14 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
     )
     config.topologies.mkdir()
     (config.topologies / "mine.py").write_text(TOPOLOGY)
-    for folder in ("jobs", "include/kappa"):
-        (tmp_path / "earlier" / folder).mkdir(parents=True)
-    shutil.copy(Path(kappa.__file__).with_name("config.py"), tmp_path / "earlier" / "include" / "kappa")
+    driver = tmp_path / "earlier" / "kappa" / "driver"
+    driver.mkdir(parents=True)
+    for package in (driver, driver.parent):
+        (package / "__init__.py").touch()
+    shutil.copy(Path(kappa.__file__).with_name("config.py"), driver.parent)
     release = tmp_path / "release"
     os.mkfifo(release)
-    (tmp_path / "earlier" / "jobs" / "run_epoch.py").write_text(f"open({str(release)!r}).read()")
+    (driver / "__main__.py").write_text(f"open({str(release)!r}).read()")
     stored = code.store(config.lake, config.topologies, "a.b", platform=tmp_path / "earlier")
 
     process = launcher.launch(config, "a.b", 1, stored, 0)
@@ -112,3 +114,15 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
         pass
     assert "s3cret" not in environ and "AIRFLOW" not in environ
     assert {"KAPPA_MASK_KEY=of-the-driver", "MINE=of-the-step"} <= set(environ.split("\0"))
+
+
+def test_code_without_an_entry_for_a_driver_is_refused_with_a_way(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path / "home"), "KAPPA_TOPOLOGIES": str(tmp_path / "topologies")})
+    config.topologies.mkdir()
+    (config.topologies / "mine.py").write_text(TOPOLOGY)
+    (tmp_path / "earlier" / "kappa").mkdir(parents=True)
+    (tmp_path / "earlier" / "kappa" / "__init__.py").touch()
+    stored = code.store(config.lake, config.topologies, "a.b", platform=tmp_path / "earlier")
+
+    with pytest.raises(CodeError, match=rf"Code {stored} of 'a.b' was stored before .*: kappa replay a.b$"):
+        launcher.launch(config, "a.b", 1, stored, 0)

@@ -156,15 +156,16 @@ def test_a_process_of_an_earlier_boot_is_not_one_of_this_boot() -> None:
 
 def test_only_a_process_of_a_driver_is_ended_whatever_a_heartbeat_names() -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    driver = subprocess.Popen([sys.executable, "-c", "input()", "/x/jobs/run_epoch.py"], stdin=subprocess.PIPE)
+    driver = subprocess.Popen([sys.executable, "-c", "input()", "-m", "kappa.driver", "--"], stdin=subprocess.PIPE)
+    submitted = subprocess.Popen([sys.executable, "-c", "input()", "/x/jobs/run_epoch.py"], stdin=subprocess.PIPE)
     try:
         beats = [
             replace(heartbeat.this_process("w", "c"), pid=p.pid, started=heartbeat.process_start(p.pid))
-            for p in (stranger, driver)
+            for p in (stranger, driver, submitted)
         ]
-        assert [beat.is_process for beat in beats] == [True, True]
-        assert [beat.may_be_ended for beat in beats] == [False, True]
+        assert [beat.is_process for beat in beats] == [True, True, True]
+        assert [beat.may_be_ended for beat in beats] == [False, True, True]
         assert not replace(beats[1], started=beats[1].started + 1).may_be_ended
     finally:
-        for process in (stranger, driver):
+        for process in (stranger, driver, submitted):
             process.communicate(b"\n")

@@ -52,7 +52,7 @@ def test_stored_code_is_unpacked_unchanged(folder: Path, tmp_path: Path) -> None
     assert code.extract(str(tmp_path / "lake"), stored, tmp_path / "home") == root
     assert registry.load(root / "topologies", "a.mine").version == "1"
     assert (root / "include" / "kappa" / "driver" / "driver.py").is_file()
-    assert (root / "jobs" / "run_epoch.py").is_file()
+    assert (root / "include" / "kappa" / "driver" / "__main__.py").is_file()
     assert (root / "include" / "kappa" / "spark" / "S3ConditionalLogStore.java").is_file(), "its driver compiles it"
 
 

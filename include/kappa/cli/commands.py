@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from importlib.metadata import entry_points
+from typing import Annotated
 
 import typer
 
+import kappa
 from kappa.cli import (
     approvals,
     archives,
@@ -26,7 +28,16 @@ from kappa.cli import (
 )
 from kappa.cli.options import KappaGroup
 from kappa.cli.views import dead_letters, explanations, profiles, reads, sql
-from kappa.errors import KappaError
+from kappa.errors import ConfigError, KappaError
+
+#: Package that is imported -> the extra of Kappa's that brings it, where an extra does.
+_EXTRAS = {
+    **dict.fromkeys(("airflow", "kappa_local"), "airflow"),
+    **dict.fromkeys(("fastapi", "jinja2", "pydantic", "starlette", "uvicorn"), "web"),
+    **dict.fromkeys(
+        ("authlib", "cryptography", "delta", "fastavro", "pandas", "prometheus_client", "pyspark"), "driver"
+    ),
+}
 
 app = typer.Typer(
     name="kappa",
@@ -64,10 +75,44 @@ for module in (
     module.register(app)
 
 
+def _version(asks: bool) -> None:
+    if asks:
+        typer.echo(f"kappa {kappa.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options of the command line itself."""
+
+
+def _run() -> None:
+    """Run a command.
+
+    Raises:
+        ConfigError: it needs a package that an extra of this installation would bring.
+    """
+    try:
+        app()
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        raise ConfigError(
+            f"This command needs the package {package}, which is not installed here. Install it: pip install "
+            f"'kappa-replay[{_EXTRAS[package]}]=={kappa.__version__}'",
+            package=package,
+        ) from error
+
+
 def main() -> None:
     """Run a command; an error becomes one message on standard error and an exit code."""
     try:
-        app()
+        _run()
     except KappaError as error:
         if "--json" in sys.argv:
             print(json.dumps({"error": type(error).__name__, "message": str(error), "data": error.data}, default=str))

@@ -189,6 +189,10 @@ def pid_namespace() -> int:
         return 0
 
 
+#: What a driver's command line has: of one that was launched, and of one that a person submits by jobs/run_epoch.py.
+_ENTRIES = (" -m kappa.driver ", "run_epoch.py")
+
+
 def _command_line(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -203,7 +207,7 @@ def is_process(pid: int, started: int) -> bool:
 
 def is_driver(pid: int) -> bool:
     """Whether a process of this host is a driver's, and another than the caller."""
-    return pid != os.getpid() and "run_epoch.py" in _command_line(pid)
+    return pid != os.getpid() and any(entry in _command_line(pid) for entry in _ENTRIES)
 
 
 def is_archiver(pid: int) -> bool:

@@ -23,15 +23,15 @@ from kappa.store.stores import store_of
 from kappa.topology import registry
 from kappa.topology.code_zip import digest, zipped
 
-#: Folder of the platform that runs here.
-_INSTALLED = Path(__file__).resolve().parents[3]
+#: Folder of the package that runs here: of a clone, or of an environment.
+_INSTALLED = Path(__file__).resolve().parents[2]
 
 
 def code_hash(folder: Path, topology: str) -> str:
     """Content hash of the code that runs a topology.
 
     It covers the file that declares it, the other Python files of the folder that declare no topology (it may import
-    them), the platform and its job files. Equal content gives an equal hash. Installed packages are not part of it, nor
+    them), and the platform. Equal content gives an equal hash. Installed packages are not part of it, nor
     are the folder's files that are not Python: a step that reads one does not find it in its driver.
 
     Raises:
@@ -49,7 +49,7 @@ def store(lake: str, folder: Path, topology: str, *, platform: Path = _INSTALLED
         lake: where it is stored.
         folder: of the files that declare topologies.
         topology: whose code it is.
-        platform: folder of the platform that runs it, with ``include/`` and ``jobs/``.
+        platform: folder with the package ``kappa`` that runs it.
     """
     content = _content(folder, topology, platform)
     code = digest(content)
@@ -106,7 +106,7 @@ def extract(lake: str, code: str, home: Path) -> Path:
     Files that are there are checked against the hash, and unpacked again where they differ.
 
     Returns:
-        Folder with ``include/``, ``jobs/`` and ``topologies/``.
+        Folder with ``include/``, of the platform, and ``topologies/``.
 
     Raises:
         CodeError: the lake does not hold that code, or holds something else under its name.
@@ -211,7 +211,5 @@ def _files(folder: Path, topology: str, platform: Path) -> Iterator[tuple[str, P
         if path not in others:
             yield f"topologies/{path.relative_to(folder).as_posix()}", path
     for pattern in ("*.py", "*.java"):
-        for path in (platform / "include" / "kappa").rglob(pattern):
-            yield path.relative_to(platform).as_posix(), path
-    for path in (platform / "jobs").glob("*.py"):
-        yield f"jobs/{path.name}", path
+        for path in (platform / "kappa").rglob(pattern):
+            yield f"include/{path.relative_to(platform).as_posix()}", path

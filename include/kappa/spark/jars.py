@@ -278,10 +278,15 @@ def spark_home() -> Path:
     spec = importlib.util.find_spec("pyspark")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         return Path(folder)
-    raise ConfigError("pyspark, which brings Spark and Ivy, is not installed. Run scripts/bootstrap.")
+    raise ConfigError(
+        "pyspark, which brings Spark and Ivy, is not installed. Install it: pip install 'kappa-replay[driver]'"
+    )
 
 
 def _ivy_jar() -> Path:
     for jar in (spark_home() / "jars").glob("ivy-*.jar"):
         return jar
-    raise ConfigError(f"{spark_home()} has no Ivy, which fetches the jars. Run scripts/bootstrap.")
+    raise ConfigError(
+        f"{spark_home()} has no Ivy, which fetches the jars. Install Spark again: pip install --force-reinstall "
+        "'kappa-replay[driver]'"
+    )

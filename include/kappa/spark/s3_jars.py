@@ -83,8 +83,8 @@ def _compiled(libraries: list[Path], compiler: Path) -> dict[str, bytes]:
         if run.returncode:
             raise ConfigError(
                 f"{' and '.join(source.name for source in _SOURCES)}, by which Spark reaches a lake on S3, do not "
-                f"compile against {spark_home()}: they need Hadoop 3.5 there. Unset SPARK_HOME, or run "
-                "scripts/bootstrap. The compiler said:\n"
+                f"compile against {spark_home()}: they need Hadoop 3.5 there. Unset SPARK_HOME, or "
+                "install Spark 4.2 again: pip install --force-reinstall 'kappa-replay[driver]'. The compiler said:\n"
                 f"{run.stdout}{run.stderr}"
             )
         files = Path(classes).rglob("*.class")

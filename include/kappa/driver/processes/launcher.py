@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kappa.config import PREFIX, Config
-from kappa.errors import KappaError
+from kappa.errors import CodeError, KappaError
 from kappa.names import epoch_word
 from kappa.record.code import extract
 
@@ -46,19 +46,24 @@ def launch(config: Config, topology: str, epoch: int, code: str, last_claim: int
         The driver's process id.
 
     Raises:
-        CodeError: the lake does not hold that code.
+        CodeError: the lake does not hold that code, or holds code of before Kappa 0.1.0.
     """
     root = extract(config.lake, code, config.home)
+    if not (root / "include" / "kappa" / "driver" / "__main__.py").is_file():
+        raise CodeError(
+            f"Code {code} of {topology!r} was stored before Kappa 0.1.0, and no driver of it can be started. Build an "
+            f"epoch with the code that is deployed: kappa replay {topology}",
+            code=code,
+        )
     # Otherwise glibc keeps what is freed in up to eight places a core, in Python and in the JVM.
     inherited = {name: value for name, value in os.environ.items() if not _OF_AIRFLOW.match(name)}
     env = {"MALLOC_ARENA_MAX": "2", **inherited, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
     for name in config.to_env().keys() - _settings_of(root):
         env.pop(name, None)
     env["PYTHONPATH"] = os.pathsep.join([str(root / "include"), *filter(None, [env.get("PYTHONPATH")])])
-    job = root / "jobs" / "run_epoch.py"
-    command = [sys.executable, str(job), "--topology", topology, "--epoch", str(epoch), "--code", code]
-    if "--claim" in job.read_text():  # code of before has no such argument
-        command += ["--claim", str(last_claim)]
+    arguments = {"topology": topology, "epoch": epoch, "code": code, "claim": last_claim}
+    words = (word for name, value in arguments.items() for word in (f"--{name}", str(value)))
+    command = [sys.executable, "-P", "-m", "kappa.driver", *words]  # not what lies in the working folder
     file = log_file(config, topology, epoch)
     file.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.run(
