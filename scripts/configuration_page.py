@@ -17,8 +17,8 @@ _HEAD = "| variable | default | meaning |\n|---|---|---|\n"
 _MADE = {
     "lake": "`<home>/lake`",
     "bootstrap_servers": "`127.0.0.1:9092`",
-    "topologies": "`include/topologies` of the checkout",
-    "home": "`.kappa` in the current folder",
+    "topologies": "`include/topologies` beside `kappa.toml`, or in the current folder",
+    "home": "`.kappa` beside `kappa.toml`, or in the current folder",
     "cache": "`~/.cache/kappa`",
 }
 

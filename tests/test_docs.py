@@ -211,9 +211,9 @@ def test_every_file_named_by_a_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_module_named_by_a_page_exists(page: Path) -> None:
-    topology = {"kappa.slice"}  # an application id, no module
+    others = {"kappa.slice", "kappa.toml"}  # an application id, and a file
     wrong = []
-    for name in set(re.findall(r"`(kappa(?:_airflow)?\.[a-z_.]+)(?:\.[A-Z]\w*)?(?:\.\w+)?`", prose(page))) - topology:
+    for name in set(re.findall(r"`(kappa(?:_airflow)?\.[a-z_.]+)(?:\.[A-Z]\w*)?(?:\.\w+)?`", prose(page))) - others:
         parts = name.split(".")
         places = [ROOT.joinpath("include", *parts[:size]) for size in range(len(parts), 0, -1)]
         module = next((place for place in places if place.with_suffix(".py").is_file() or place.is_dir()), None)
@@ -240,7 +240,7 @@ def test_every_make_target_named_by_a_page_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_setting_named_by_a_page_exists(page: Path) -> None:
     wrong_on_purpose = {"KAPPA_SLICE_RECORD", "KAPPA_METRICS_PORT"}
-    read_elsewhere = {"KAPPA_CRASH_AFTER", "KAPPA_INTERNALS"}
+    read_elsewhere = {"KAPPA_CRASH_AFTER", "KAPPA_INTERNALS", "KAPPA_SETTINGS"}
     named = set(re.findall(r"\bKAPPA_[A-Z_]*[A-Z]\b", page.read_text()))
     assert named - wrong_on_purpose - read_elsewhere <= {PREFIX + item.name.upper() for item in settings()}
 
@@ -348,7 +348,7 @@ class World:
         from kappa_local.kafka import free_port
 
         self.folder = folder
-        for name in ("include", "jobs", "dags", "docs", "Makefile"):
+        for name in ("include", "jobs", "dags", "docs", "Makefile", "kappa.toml"):
             (folder / name).symlink_to(ROOT / name)
         binaries = folder / ".venv" / "bin"
         binaries.mkdir(parents=True)

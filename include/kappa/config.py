@@ -6,19 +6,22 @@ import difflib
 import json
 import os
 import re
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+from kappa import settings_file
 from kappa.errors import ConfigError
 from kappa.store import options
 from kappa.store.address import is_remote, lake_address
 
 PREFIX = "KAPPA_"
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
+#: Where a setting is from that a variable sets.
+_ENVIRONMENT = "the environment"
 
 
 class Servers(str):
@@ -56,15 +59,15 @@ class Config:
 
     Attributes:
         lake: root of the lake, for every process: a local path, a file system that all hosts mount, or
-            [`s3://bucket/prefix`](lake-on-s3.md). A relative path is relative to the folder of the command. In a path,
-            spaces and letters of every language are allowed; `[ ] { } * ^ \| \` and `%` before two hexadecimal digits
-            are not.
+            [`s3://bucket/prefix`](lake-on-s3.md). A relative path in a variable is relative to the folder of the
+            command. In a path, spaces and letters of every language are allowed; `[ ] { } * ^ \| \` and `%` before two
+            hexadecimal digits are not.
         bootstrap_servers: your Kafka brokers, `host:port` separated by commas. `kappa up` starts its broker on this
             port.
         topologies: folder whose `*.py` files declare your topologies.
         home: local working files of each host: logs, process ids, extracted code, the embedded broker's data, and the
             lake unless `KAPPA_LAKE` names another path. Never the only copy of anything.
-        cache: downloaded jars, shared by all checkouts of one user.
+        cache: downloaded jars, shared by all repositories of one user.
         spark_master: Spark master of the drivers, for those who have a cluster or share a host.
         spark_conf: further Spark settings of the drivers, for those who know Spark, as a JSON object; they override
             Kappa's own. They are in no command line, so other users of the host do not see them. Only
@@ -130,6 +133,8 @@ class Config:
     #: Variable with figures that only tests turn, as JSON; not a setting. A field with ``instead`` is one of them, and
     #: that is the hint for anybody who sets a variable of its name.
     INTERNALS: ClassVar[str] = f"{PREFIX}INTERNALS"
+    #: Variable that names the settings file; not a setting. Empty in :meth:`to_env`: a child process reads no file.
+    SETTINGS: ClassVar[str] = settings_file.VARIABLE
 
     lake: str
     bootstrap_servers: str
@@ -210,32 +215,22 @@ class Config:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Config:
-        """Read ``KAPPA_*`` variables, then ``<home>/stack.json``, then the defaults.
+        """Read ``KAPPA_*`` variables, then ``kappa.toml``, then ``<home>/stack.json``, then the defaults.
 
         Raises:
-            ConfigError: a variable or key is unknown or malformed; the message names the nearest known one.
+            ConfigError: a variable or key is unknown or malformed, and the message names the nearest known one; or the
+                settings file cannot be read.
         """
         env = os.environ if environ is None else environ
-        overrides = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
-        overrides.pop("crash_after", None)  # read by kappa.faults alone
-        internals = json.loads(overrides.pop("internals", "") or "{}")
-        home = Path(overrides.get("home", Path.cwd() / ".kappa")).absolute()
-        stack = home / "stack.json"
-        written = json.loads(stack.read_text()) if stack.is_file() else {}
-        values: dict[str, Any] = {
-            "lake": str(home / "lake"),
-            "bootstrap_servers": "127.0.0.1:9092",
-            "topologies": str(_REPOSITORY / "include" / "topologies"),
-            "cache": str(Path.home() / ".cache" / "kappa"),
-            **written,
-            **overrides,
-            "home": str(home),
-        }
-        settings_by_name = {name: _parse(name, value) for name, value in values.items()} | internals
-        _check_approvals(settings_by_name.get("approvals_from", ""))
-        _check_webhook(settings_by_name.get("webhook_url", ""), settings_by_name.get("webhook_url_file", ""))
-        _check_metrics(settings_by_name.get("metrics", ""))
-        return cls(**{**settings_by_name, "lake": lake_address(settings_by_name["lake"])})
+        layers = _layers(env)
+        values = ChainMap(*(dict(layer.values) for layer in layers))
+        settings_by_name = {name: _parse(name, value) for name, value in values.items()}
+        places = {name: _place(name, layer.origin) for layer in reversed(layers) for name in layer.values}
+        _check_approvals(settings_by_name.get("approvals_from", ""), places)
+        _check_webhook(settings_by_name.get("webhook_url", ""), settings_by_name.get("webhook_url_file", ""), places)
+        _check_metrics(settings_by_name.get("metrics", ""), places)
+        internals = json.loads(env.get(cls.INTERNALS) or "{}")
+        return cls(**{**settings_by_name, **internals, "lake": lake_address(settings_by_name["lake"])})
 
     def to_env(self) -> dict[str, str]:
         """The variables from which :meth:`from_env` makes an equal object."""
@@ -245,7 +240,7 @@ class Config:
             if "instead" in item.metadata and getattr(self, item.name) != item.default
         }
         variables = {PREFIX + item.name.upper(): _render(getattr(self, item.name)) for item in settings()}
-        return {**variables, self.INTERNALS: _render(internals)}
+        return {**variables, self.SETTINGS: "", self.INTERNALS: _render(internals)}
 
 
 def settings() -> tuple[Field[Any], ...]:
@@ -261,29 +256,86 @@ _GONE: Mapping[str, str] = {
 }
 
 
-def _check_approvals(value: str) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Layer:
+    """Settings of one origin.
+
+    Attributes:
+        origin: the environment, or the path of a file; empty for defaults.
+        values: name -> value, as it is written there.
+    """
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+def _layers(env: Mapping[str, str]) -> tuple[_Layer, ...]:
+    """All settings; those of an earlier layer count."""
+    variables = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
+    for name in ("crash_after", "internals"):  # read by kappa.faults, and apart
+        variables.pop(name, None)
+    file = settings_file.settings_file(variables.pop("settings", None), settings(), _GONE)
+    folder = file.path.parent if file else Path()
+    written = [_Layer(origin=_ENVIRONMENT, values=variables)]
+    if file:
+        written.append(_Layer(origin=str(file.path), values=file.values))
+    home = Path(ChainMap(*(dict(layer.values) for layer in written)).get("home", folder / ".kappa")).absolute()
+    stack = home / "stack.json"
+    if stack.is_file():
+        values = {name: value for name, value in json.loads(stack.read_text()).items() if name != "home"}
+        written.append(_Layer(origin=str(stack), values=values))
+    defaults = {
+        "lake": str(home / "lake"),
+        "bootstrap_servers": "127.0.0.1:9092",
+        "topologies": str(folder / "include" / "topologies"),
+        "home": str(home),
+        "cache": str(Path.home() / ".cache" / "kappa"),
+    }
+    return (*written, _Layer(origin="", values=defaults))
+
+
+def origins(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Where each setting is from that is not at its default: the environment, or the path of a file.
+
+    Raises:
+        ConfigError: the settings file cannot be read, or has a mistake.
+    """
+    layers = _layers(os.environ if environ is None else environ)
+    return {name: layer.origin for layer in reversed(layers) for name in layer.values if layer.origin}
+
+
+def _place(name: str, origin: str) -> str:
+    """A setting as it is named where it is set, for messages."""
+    return f"{PREFIX}{name.upper()}" if origin in ("", _ENVIRONMENT) else f"{origin}: {name}"
+
+
+def _check_approvals(value: str, places: Mapping[str, str]) -> None:
     if value not in ("", "airflow"):
         raise ConfigError(
-            f"{PREFIX}APPROVALS_FROM={value!r} is neither airflow nor empty. Set it to airflow, or unset it.",
+            f"{places['approvals_from']}={value!r} is neither airflow nor empty. Set it to airflow, or remove it.",
             name="approvals_from",
             value=value,
         )
 
 
-def _check_webhook(url: str, file: str) -> None:
+def _check_webhook(url: str, file: str, places: Mapping[str, str]) -> None:
     """Refuse what cannot be meant; the URL is a secret, and in no message."""
     if url and not re.match(r"https?://[^/\s]", url):
-        raise ConfigError(f"{PREFIX}WEBHOOK_URL is not a URL: it begins with http:// or https://.", name="webhook_url")
+        raise ConfigError(
+            f"{places['webhook_url']} is not a URL: it begins with http:// or https://.", name="webhook_url"
+        )
     if url and file:
         raise ConfigError(
-            f"{PREFIX}WEBHOOK_URL and {PREFIX}WEBHOOK_URL_FILE are both set. Unset one of them.", name="webhook_url"
+            f"{places['webhook_url']} and {places['webhook_url_file']} are both set. Remove one of them.",
+            name="webhook_url",
         )
 
 
-def _check_metrics(value: str) -> None:
+def _check_metrics(value: str, places: Mapping[str, str]) -> None:
     if value and not re.fullmatch(r"(?:.+:)?\d{1,5}", value):
         raise ConfigError(
-            f"{PREFIX}METRICS={value!r} is neither a port nor address:port. Set it to 0 for any free port of loopback.",
+            f"{places['metrics']}={value!r} is neither a port nor address:port. Set it to 0 for any free port of "
+            "loopback.",
             name="metrics",
             value=value,
         )
@@ -312,7 +364,7 @@ def _parse(name: str, value: Any) -> Any:
         if kind == "str":
             return str(value)
         parsed = json.loads(value) if isinstance(value, str) else value
-        return {str(key): str(item) for key, item in parsed.items()}
+        return {str(key): json.dumps(item) if isinstance(item, bool) else str(item) for key, item in parsed.items()}
     except (ValueError, AttributeError) as error:
         raise ConfigError(
             f"{PREFIX}{name.upper()}={value!r} is not a valid {kind}: {error}.", name=name, value=value

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa.cli.options import Json, config, say, say_json
-from kappa.config import client_file_of
+from kappa.config import client_file_of, origins
 from kappa.errors import BrokerUnreachableError
 
 if TYPE_CHECKING:
@@ -119,15 +120,19 @@ def _show(stack: supervisor.Stack) -> None:
 
 
 def doctor(json: Json = False) -> None:
-    """Use each part once, and show which parts are missing and how to get them. Exit code 3 if any is missing."""
+    """Show the settings and where they are from, use each part once, and show which parts are missing and how to get
+    them. Exit code 3 if any is missing.
+    """
     from kappa_local import doctor as doctor_module
 
+    settings = config()
     proofs = []
-    for proof in doctor_module.proofs(config()):
+    for proof in chain([doctor_module.used_settings(settings, origins())], doctor_module.proofs(settings)):
         proofs.append(proof)
         if not json:
             state = "MISSING" if not proof.ok else "WARNING" if proof.remedy else "ok     "
-            say(f"{state}  {proof.name}: {proof.detail}")
+            detail = proof.detail.replace("\n", "\n         ")
+            say(f"{state}  {proof.name}: {detail}")
             if proof.remedy:
                 say(f"         {proof.remedy}")
     if json:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from kappa.config import Config, client_file_of
+from kappa.config import Config, client_file_of, settings
 from kappa.delta import access
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
@@ -72,6 +72,25 @@ class Proof(NamedTuple):
     ok: bool
     detail: str
     remedy: str = ""
+
+
+def used_settings(config: Config, origins: Mapping[str, str]) -> Proof:
+    """Where everything is, every setting that is not at its default, and where each is from.
+
+    Args:
+        config: the settings.
+        origins: where those are from that are not defaults, see :func:`kappa.config.origins`.
+    """
+    lines = []
+    for item in settings():
+        value = getattr(config, item.name)
+        is_default = item.default_factory() == value if callable(item.default_factory) else item.default == value
+        if is_default:
+            continue
+        # A secret is in no output, and neither are Spark's settings, which may have some.
+        shown = "(a secret)" if not item.repr else " ".join(value) if isinstance(value, Mapping) else value
+        lines.append(f"{item.name} = {shown}, from {origins.get(item.name, 'the default')}")
+    return Proof("settings", True, "\n".join(lines))
 
 
 def checks(config: Config) -> list[Proof]:

@@ -229,7 +229,8 @@ def _broker_port(config: Config) -> int:
     if host not in (kafka.HOST, "localhost") or not port.isdigit():
         raise ConfigError(
             f"KAPPA_BOOTSTRAP_SERVERS={config.bootstrap_servers!r} names a broker that `kappa up` cannot start: its "
-            f"broker listens only on {kafka.HOST}. Unset the variable, or use that broker without `kappa up`."
+            f"broker listens only on {kafka.HOST}. Unset the variable, or remove bootstrap_servers from kappa.toml, or "
+            "use that broker without `kappa up`."
         )
     return int(port)
 
@@ -265,7 +266,7 @@ def _check_client_file(config: Config) -> None:
     if config.kafka_client_file not in ("", own):
         raise ConfigError(
             f"{SETTING}={config.kafka_client_file} is the login of another broker; the broker of `kappa up --secure` "
-            f"creates {own}. Unset the variable.",
+            f"creates {own}. Unset the variable, or remove kafka_client_file from kappa.toml.",
             path=config.kafka_client_file,
         )
 

@@ -46,6 +46,7 @@ def parsed(folder: Path, **environment: str) -> dict[str, Any]:
 def _child(program: str, folder: Path, **environment: str) -> str:
     """The last line that a program prints which is given the folder of the DAGs."""
     env = {"PYTHONPATH": str(REPOSITORY / "include"), "AIRFLOW_HOME": str(folder), "HOME": str(folder)}
+    env["KAPPA_TOPOLOGIES"] = str(REPOSITORY / "include" / "topologies")
     run = subprocess.run(
         [sys.executable, "-c", program, str(REPOSITORY / "dags")],
         env={**env, "AIRFLOW__CORE__LOAD_EXAMPLES": "False", **environment},

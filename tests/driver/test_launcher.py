@@ -37,7 +37,11 @@ print(json.dumps([*files, kappa.clock.WHICH, os.environ["KAPPA_TOPOLOGIES"]]), f
 """
 
 
-def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_installed(tmp_path: Path) -> None:
+def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A driver reads no settings file, whatever the process that starts it reads.
+    monkeypatch.setenv("KAPPA_SETTINGS", str(tmp_path / "gone.toml"))
     earlier, topologies = tmp_path / "earlier", tmp_path / "topologies"
     shutil.copytree(Path(kappa.__file__).parent, earlier / "kappa", ignore=shutil.ignore_patterns("*.pyc"))
     with (earlier / "kappa" / "clock.py").open("a") as file:
@@ -85,7 +89,8 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
         "_AIRFLOW_PROCESS_CONTEXT": "s3cret-context",
         "__AIRFLOW_SUPERVISOR": "s3cret-token",
     }
-    for name, value in {**secrets, "KAPPA_MASK_KEY": "of-the-driver", "MINE": "of-the-step"}.items():
+    inherited = {"KAPPA_MASK_KEY": "of-the-driver", "MINE": "of-the-step", "KAPPA_SETTINGS": "/srv/kappa.toml"}
+    for name, value in {**secrets, **inherited}.items():
         monkeypatch.setenv(name, value)
     config = Config.from_env(
         {
@@ -101,7 +106,10 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
     driver.mkdir(parents=True)
     for package in (driver, driver.parent):
         (package / "__init__.py").touch()
-    shutil.copy(Path(kappa.__file__).with_name("config.py"), driver.parent)
+    settings = Path(kappa.__file__).with_name("config.py").read_text()
+    before = "\n".join(line for line in settings.splitlines() if not line.startswith("    SETTINGS: "))
+    assert before != settings
+    (driver.parent / "config.py").write_text(before)
     release = tmp_path / "release"
     os.mkfifo(release)
     (driver / "__main__.py").write_text(f"open({str(release)!r}).read()")
@@ -114,6 +122,7 @@ def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
         pass
     assert "s3cret" not in environ and "AIRFLOW" not in environ
     assert {"KAPPA_MASK_KEY=of-the-driver", "MINE=of-the-step"} <= set(environ.split("\0"))
+    assert "KAPPA_SETTINGS" not in environ, "to code of before it is an unknown setting"
 
 
 def test_code_without_an_entry_for_a_driver_is_refused_with_a_way(tmp_path: Path) -> None:

@@ -1,0 +1,198 @@
+"""The settings file of a team's repository, ``kappa.toml``: which one a process reads, and its settings.
+
+It is committed, so that it holds no secret. Only :mod:`kappa.config` reads it, once per process.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, dataclass
+from pathlib import Path
+from typing import Any
+
+from kappa.errors import ConfigError
+
+NAME = "kappa.toml"
+#: Variable that names the file; empty for none.
+VARIABLE = "KAPPA_SETTINGS"
+
+_SECRETS = ("mask_key", "webhook_url")
+#: Names in a table whose values are secrets.
+_SECRET_KEY = re.compile(r"password|passphrase|secret|jaas|access.?key|(?:^|\.)token$", re.IGNORECASE)
+_KINDS = {"str": "a text", "Path": "a text", "int": "a whole number", "float": "a number"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsFile:
+    """A file that was read.
+
+    Attributes:
+        path: the file; relative paths in it begin in its folder.
+        values: name of a setting -> its value, with paths that are absolute.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+
+
+def settings_file(
+    named: str | None, declared: Sequence[Field[Any]], successors: Mapping[str, str]
+) -> SettingsFile | None:
+    """The settings file of this process; None where it has none.
+
+    Args:
+        named: its path; empty for none, None for the nearest ``kappa.toml`` in the working directory or above it.
+        declared: the settings.
+        successors: name of an earlier setting -> what takes its place.
+
+    Raises:
+        ConfigError: the file cannot be read, is not TOML, or has a setting that is unknown, secret or malformed.
+    """
+    if named == "":
+        return None
+    path = Path(named).expanduser().absolute() if named else _nearest(Path.cwd())
+    if path is None:
+        return None
+    fields = {item.name: item for item in declared}
+    values = {}
+    for name, value in _parsed(path, is_named=bool(named)).items():
+        if name not in fields:
+            raise _unknown(path, name, fields, successors)
+        _check_secret(path, name, value)
+        values[name] = _native(path, fields[name], value)
+        _check_table(path, name, values[name], fields)
+    return SettingsFile(path=path, values={name: _absolute(path.parent, name, v) for name, v in values.items()})
+
+
+def _nearest(folder: Path) -> Path | None:
+    """The file in a folder or the nearest one above it."""
+    # Not `Path.is_file`, which raises where a folder above may not be searched.
+    return next((file for place in (folder, *folder.parents) if os.path.isfile(file := place / NAME)), None)  # noqa: PTH113
+
+
+def _parsed(path: Path, *, is_named: bool) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        names = f"{VARIABLE} names {path}, which" if is_named else str(path)
+        raise ConfigError(
+            f"{names} cannot be read: {error.strerror}. Correct it, or name another file: export {VARIABLE}=<path>",
+            path=str(path),
+        ) from error
+    except ValueError as error:  # of UTF-8, or of TOML
+        reason = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise ConfigError(f"{path} is not TOML: {reason}. Correct it: edit {path}", path=str(path)) from error
+
+
+def _unknown(path: Path, name: str, fields: Mapping[str, Any], successors: Mapping[str, str]) -> ConfigError:
+    if name in successors:
+        text = f"{path} has {name}, which is not a setting any more: {successors[name]} Remove the line."
+        return ConfigError(text, name=name, path=str(path))
+    near = difflib.get_close_matches(name.lower().removeprefix("kappa_"), fields, n=1)
+    hint = f"Did you mean {near[0]}?" if near else f"Settings are: {', '.join(fields)}."
+    return ConfigError(f"{path} has the unknown setting {name}. {hint}", name=name, path=str(path))
+
+
+def _check_secret(path: Path, name: str, value: Any) -> None:
+    """Refuse a secret; its value is in no message."""
+    secret = name if name in _SECRETS else ""
+    if name == "schema_registry" and "@" in str(value):
+        secret = f"a login in {name}"
+    if isinstance(value, dict):
+        secret = next((f"{name}.{key}" for key, _ in _flat(value) if _SECRET_KEY.search(key)), "")
+    if secret:
+        variable = f"KAPPA_{name.upper()}"
+        raise ConfigError(
+            f"{path} has {secret}: a secret does not belong in a file that is committed. Remove it there, replace the "
+            f"secret if it was committed, and set the variable: export {variable}=…",
+            name=name,
+            path=str(path),
+        )
+
+
+def _native(path: Path, item: Field[Any], value: Any) -> Any:
+    """A value of the setting's own type; nothing is converted but a whole number for a number."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    match item.type:
+        case "int" if is_number:
+            return value
+        case "float" if is_number or isinstance(value, float):
+            return float(value)
+        case "str" | "Path" if isinstance(value, str):
+            return value
+        case kind if kind not in _KINDS and isinstance(value, dict):
+            return dict(_flat(value))
+    is_table = str(item.type) not in _KINDS
+    line = (
+        f"a {type(value).__name__} as {item.name}" if is_table else _line(item.name, value)
+    )  # a table may have secrets
+    raise ConfigError(
+        f"{path} has {line}, but {item.name} is {_KINDS.get(str(item.type), 'a table')}. Write: "
+        f"{_line(item.name, _meant(item, value))}",
+        name=item.name,
+        path=str(path),
+    )
+
+
+def _meant(item: Field[Any], value: Any) -> Any:
+    """What to write instead: the value in the setting's type where it has one, otherwise an example."""
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    with suppress(ValueError):
+        match item.type:
+            case "int":
+                return int(text)
+            case "float":
+                return float(text)
+            case "str" | "Path":
+                return "…" if isinstance(value, dict) else text
+    return {"name": "value"} if item.default is MISSING else item.default
+
+
+def _line(name: str, value: Any) -> str:
+    """A setting as it is written in the file."""
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{json.dumps(key)} = {json.dumps(item, default=str)}" for key, item in value.items())
+        return f"{name} = {{{pairs}}}"
+    is_plain = isinstance(value, str | int | float | list)
+    return f"{name} = {json.dumps(value, default=str, ensure_ascii=False) if is_plain else value}"
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """A table without tables in it: TOML takes the dots of ``spark.driver.memory`` for such."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _check_table(path: Path, name: str, value: Any, fields: Mapping[str, Any]) -> None:
+    for key, item in value.items() if isinstance(value, dict) else ():
+        if key in fields:
+            raise ConfigError(
+                f"{path} has {key} in the table {name}: what follows the line [{name}] belongs to it. Move {key} "
+                "before that line.",
+                name=key,
+                path=str(path),
+            )
+        if not isinstance(item, str | int | float):
+            raise ConfigError(
+                f"{path} has {name}.{key}, which is neither a text nor a number. Write: "
+                f"{_line(name, {key: ','.join(map(str, item)) if isinstance(item, list) else str(item)})}",
+                name=name,
+                path=str(path),
+            )
+
+
+def _absolute(folder: Path, name: str, value: Any) -> Any:
+    """A path in the file begins in its folder, whatever the working directory of the process."""
+    is_path = name in ("lake", "topologies", "home", "cache") or (name.endswith("_file") and value)
+    if not is_path or "://" in value:
+        return value
+    return str(folder / Path(value).expanduser())
