@@ -304,6 +304,17 @@ def origins(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return {name: layer.origin for layer in reversed(layers) for name in layer.values if layer.origin}
 
 
+def repository(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder of a team's repository: that of the settings file, or the working directory where there is none.
+
+    Raises:
+        ConfigError: the settings file cannot be read, or has a mistake.
+    """
+    env = os.environ if environ is None else environ
+    file = settings_file.settings_file(env.get(settings_file.VARIABLE), settings(), _GONE)
+    return file.path.parent if file else Path.cwd()
+
+
 def _place(name: str, origin: str) -> str:
     """A setting as it is named where it is set, for messages."""
     return f"{PREFIX}{name.upper()}" if origin in ("", _ENVIRONMENT) else f"{origin}: {name}"

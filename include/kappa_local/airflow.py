@@ -21,14 +21,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kappa.config import Config
+from kappa.config import Config, repository
 from kappa.errors import ConfigError, Transient
 from kappa.spark.jars import java_home
 from kappa_airflow.pools import POOLS
 from kappa_local.kafka import HOST
 from kappa_local.logins import write_private
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+#: Folder that this package, and the platform beside it, is imported from.
+PACKAGES = Path(__file__).resolve().parents[1]
 USER = "admin"
 #: Roles of Airflow; each has a user of that name.
 ROLES = ("viewer", "user", "op", USER)
@@ -92,10 +93,10 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
     home, own_secrets, url = airflow_home(config), ensure_secrets(config), f"http://{HOST}:{api_port}"
     env = {
         **config.to_env(),
-        "PYTHONPATH": f"{REPOSITORY / 'include'}{os.pathsep}{Path(__file__).parent / 'airflow_config'}",
+        "PYTHONPATH": f"{PACKAGES}{os.pathsep}{Path(__file__).parent / 'airflow_config'}",
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(repository() / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(repository() / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",

@@ -302,7 +302,7 @@ def _topic(servers: str) -> Iterator[str]:
 def _spark(config: Config, servers: str, topic: str, folder: Path) -> str:
     table = f"{config.lake}/_kappa/doctor-{uuid.uuid4().hex}" if is_remote(config.lake) else str(folder / "table")
     command = [sys.executable, "-c", _SPARK_PROOF, table, servers, topic, client_file_of(servers)]
-    environment = {**os.environ, **config.to_env(), "PYTHONPATH": str(airflow.REPOSITORY / "include")}
+    environment = {**os.environ, **config.to_env(), "PYTHONPATH": str(airflow.PACKAGES)}
     try:
         run = subprocess.run(
             command, env=environment, cwd=folder, capture_output=True, text=True, timeout=180, check=False

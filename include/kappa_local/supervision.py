@@ -54,7 +54,6 @@ class _Child:
             self.process = subprocess.Popen(
                 self.command,
                 env=self.env,
-                cwd=airflow.REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kappa.config import Config
+from kappa.config import Config, repository
 from kappa.errors import ConfigError, Transient
 from kappa.kafka.client_file import SETTING
 from kappa.spark.jars import ensure_kafka, ensure_spark
@@ -179,12 +179,12 @@ def _prepare(config: Config, api_port: int | None, say: Callable[[str], None]) -
 def _launch(config: Config, *, with_airflow: bool, api_port: int, heap: str) -> Identity:
     command = [sys.executable, "-m", supervision.__name__, "--api-port", str(api_port), "--heap", heap]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAPPA_")}
-    environment |= {**config.to_env(), "PYTHONPATH": str(airflow.REPOSITORY / "include")}
+    environment |= {**config.to_env(), "PYTHONPATH": str(airflow.PACKAGES)}
     with (logs(config) / "supervisor.log").open("ab") as out:
         process = subprocess.Popen(
             command if with_airflow else [*command, "--no-airflow"],
             env=environment,
-            cwd=airflow.REPOSITORY,
+            cwd=repository(),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.environments import ROOT
 from support.metrics import Samples, samples_of
 from support.promtool import RULES, Case, assert_firing, check
 
@@ -17,12 +18,11 @@ from kappa.monitoring.metrics import STATES, Metrics
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.record.ledger_rows import LedgerRow
 from kappa.topology import Append, Source, Topology
-from kappa_local.airflow import REPOSITORY
 
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
 }
-PAGE = (REPOSITORY / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "metrics.md").read_text()
 
 
 def measured() -> Topology:
@@ -60,7 +60,7 @@ def test_a_rule_says_how_urgent_it_is_and_where_the_remedy_is(name: str) -> None
     rule = ALERTS[name]
     assert rule["labels"]["severity"] in ("page", "ticket")
     file, _, anchor = rule["annotations"]["runbook"].partition("#")
-    headings = re.findall(r"^#+ (.+)$", (REPOSITORY / file).read_text(), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", (ROOT / file).read_text(), re.MULTILINE)
     assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 

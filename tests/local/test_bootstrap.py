@@ -2,10 +2,9 @@ import shutil
 import subprocess
 
 import pytest
+from support.environments import ROOT
 
-from kappa_local.airflow import REPOSITORY
-
-SCRIPT = REPOSITORY / "scripts" / "bootstrap"
+SCRIPT = ROOT / "scripts" / "bootstrap"
 
 
 def test_the_script_is_valid_bash():
@@ -23,7 +22,7 @@ def test_a_missing_python_3_11_is_reported(tmp_path):
 
 def test_a_ready_tree_is_left_alone(tmp_path):
     """The stamp is the hash of lock, project and place; here everything that it stands for exists."""
-    stamp = REPOSITORY / ".venv" / ".bootstrapped"
+    stamp = ROOT / ".venv" / ".bootstrapped"
     if stamp.parent.is_symlink():
         pytest.skip("this environment is another tree's: the script would install this tree into it")
     if not stamp.is_file():

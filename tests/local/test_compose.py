@@ -14,20 +14,21 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from support.environments import ROOT
 
 from kappa.cli import app
 from kappa.config import Config, settings
 from kappa.spark.jars import java_home
 from kappa_airflow.pools import BACKFILLS
-from kappa_local.airflow import COMPONENTS, REPOSITORY, ROLES
+from kappa_local.airflow import COMPONENTS, ROLES
 
-FILE = REPOSITORY / "docker-compose.yaml"
+FILE = ROOT / "docker-compose.yaml"
 TEXT = FILE.read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
 PROFILES = {"prometheus": "metrics", "archiver": "archive", "kappa": "tools"}
 #: Those that run once and end.
 ONCE = {"airflow-init", "lake-init", "topics", "kappa"}
-SECRETS = set(re.findall(r"^(\w+)=", (REPOSITORY / "docker" / "env.example").read_text(), re.MULTILINE))
+SECRETS = set(re.findall(r"^(\w+)=", (ROOT / "docker" / "env.example").read_text(), re.MULTILINE))
 
 
 def test_the_composition_has_every_part():
@@ -46,21 +47,21 @@ def test_an_image_has_a_version(name):
 
 
 def test_built_images_start_from_a_version_and_the_lock():
-    text = (REPOSITORY / "docker" / "Dockerfile").read_text()
+    text = (ROOT / "docker" / "Dockerfile").read_text()
     assert len(re.findall(r"^FROM ", text, re.MULTILINE)) == 1
     assert re.search(r"^FROM python:3\.11\.\d+-", text, re.MULTILINE)
     assert "--requirement requirements.txt" in text
 
 
 def test_every_file_that_the_image_copies_is_in_what_the_builder_gets():
-    permitted = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    lines = (REPOSITORY / "docker" / "Dockerfile").read_text().splitlines()
+    permitted = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    lines = (ROOT / "docker" / "Dockerfile").read_text().splitlines()
     copied = {
         word for line in lines if line.startswith("COPY") for word in line.split()[1:-1] if not word.startswith("--")
     }
     assert len(copied) > 5
     assert copied <= permitted
-    assert all((REPOSITORY / name).exists() for name in permitted)
+    assert all((ROOT / name).exists() for name in permitted)
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -76,7 +77,7 @@ def test_every_variable_is_required_and_listed():
 
 def test_the_python_path_is_set_once():
     assert TEXT.count("PYTHONPATH") == 1
-    assert "PYTHONPATH" not in (REPOSITORY / "docker" / "Dockerfile").read_text()
+    assert "PYTHONPATH" not in (ROOT / "docker" / "Dockerfile").read_text()
     assert SERVICES["drivers"]["environment"]["PYTHONPATH"] == "/opt/kappa/include"
 
 
@@ -112,21 +113,19 @@ def test_the_lake_is_on_no_volume_but_that_of_its_store():
     assert users == ["store"]
     writers = [name for name, service in SERVICES.items() if "lake-login:/lake-login" in service.get("volumes", [])]
     assert writers == ["lake-init"]
-    assert "/lake-login" in (REPOSITORY / "docker" / "Dockerfile").read_text(), (
-        "a volume takes the owner of what it covers"
-    )
+    assert "/lake-login" in (ROOT / "docker" / "Dockerfile").read_text(), "a volume takes the owner of what it covers"
 
 
 def test_the_image_has_what_spark_needs_for_a_lake_on_s3():
     """No container needs the network to start."""
-    text = (REPOSITORY / "docker" / "Dockerfile").read_text()
+    text = (ROOT / "docker" / "Dockerfile").read_text()
     assert f"ensure_s3(Path('{SERVICES['drivers']['environment']['KAPPA_CACHE']}'))" in text
 
 
 def test_airflow_has_a_user_per_role_like_kappa_up(tmp_path):
     env = SERVICES["airflow-init"]["environment"]
     assert env["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == ",".join(f"{role}:{role}" for role in ROLES)
-    script = re.search(r"<<'PYTHON'\n(.*)^PYTHON", (REPOSITORY / "docker" / "airflow-init").read_text(), re.M | re.S)
+    script = re.search(r"<<'PYTHON'\n(.*)^PYTHON", (ROOT / "docker" / "airflow-init").read_text(), re.M | re.S)
     environ = {f"AIRFLOW_{role.upper()}_PASSWORD": f"of {role}" for role in ROLES}
     assert environ.keys() <= env.keys()
     file = tmp_path / "passwords.json"
@@ -245,7 +244,7 @@ def test_topics_are_created_before_drivers_start_and_keep_everything():
 def test_logs_of_drivers_outlive_their_container():
     home = SERVICES["drivers"]["environment"]["KAPPA_HOME"]
     assert f"drivers-home:{home}" in SERVICES["drivers"]["volumes"]
-    assert home in (REPOSITORY / "docker" / "Dockerfile").read_text(), "a volume takes the owner of what it covers"
+    assert home in (ROOT / "docker" / "Dockerfile").read_text(), "a volume takes the owner of what it covers"
 
 
 COMMANDS = {
@@ -306,12 +305,12 @@ def test_prometheus_starts_on_request_and_reads_the_targets_of_the_drivers_host(
     assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
         name: [profile] for name, profile in PROFILES.items()
     }
-    config = yaml.safe_load((REPOSITORY / "docker" / "prometheus" / "prometheus.yaml").read_text())
+    config = yaml.safe_load((ROOT / "docker" / "prometheus" / "prometheus.yaml").read_text())
     (job,) = config["scrape_configs"]
     assert job["job_name"] == "kappa" and job["file_sd_configs"][0]["files"] == [drivers["command"][-1]]
     assert "targets:/targets" in drivers["volumes"] and "targets:/targets:ro" in prometheus["volumes"]
     for mounted in [volume.split(":") for volume in prometheus["volumes"] if volume.startswith("./")]:
-        assert (REPOSITORY / mounted[0]).is_file()
+        assert (ROOT / mounted[0]).is_file()
     assert config["rule_files"] == ["/etc/prometheus/alerts.yaml"]
 
 
@@ -324,7 +323,7 @@ def test_the_compose_tool_refuses_to_start_without_a_secret(compose, missing):
 
 
 def test_every_service_that_uses_kafka_gets_the_login_of_secured_brokers(compose):
-    secured = REPOSITORY / "docker" / "secured.yaml"
+    secured = ROOT / "docker" / "secured.yaml"
     environ = environment(
         **dict.fromkeys(SECRETS, "given"),
         KAFKA_BOOTSTRAP_SERVERS="kafka.example:9093",

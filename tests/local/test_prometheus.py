@@ -15,6 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from support.environments import ROOT
 from support.live_lake import NAME, live_lake
 from support.promtool import RULES, promtool
 
@@ -27,7 +28,6 @@ from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.record.ledger import Ledger
 from kappa.topology import registry
-from kappa_local.airflow import REPOSITORY
 from kappa_local.kafka import free_port
 
 
@@ -35,7 +35,7 @@ class Server:
     """A Prometheus server on loopback."""
 
     def __init__(self, folder: Path, targets: Path) -> None:
-        settings = yaml.safe_load((REPOSITORY / "docker" / "prometheus" / "prometheus.yaml").read_text())
+        settings = yaml.safe_load((ROOT / "docker" / "prometheus" / "prometheus.yaml").read_text())
         (job,) = settings["scrape_configs"]
         settings["rule_files"] = [str(RULES)]
         job["file_sd_configs"][0]["files"] = [str(targets)]

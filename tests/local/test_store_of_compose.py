@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 import yaml
 from support.airflow_stack import wait_for
+from support.environments import ROOT
 from support.programs import program
 from support.s3_server import VERSITYGW, ensure_versitygw
 
 from kappa.config import Config
 from kappa_local import doctor
-from kappa_local.airflow import REPOSITORY
 from kappa_local.kafka import HOST, free_port
 
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((REPOSITORY / "docker-compose.yaml").read_text())["services"]
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
 SECRET = "k3yOfTheStore"
 _START_SECONDS = 30.0
 
@@ -73,8 +73,8 @@ def test_the_first_step_makes_a_bucket_and_a_client_file_with_which_the_doctor_i
 ) -> None:
     file = tmp_path / "login" / "lake.properties"
     file.parent.mkdir()
-    places = {"AWS_ENDPOINT_URL": store, "KAPPA_LAKE_CLIENT_FILE": str(file), "PYTHONPATH": str(REPOSITORY / "include")}
-    script = SERVICES["lake-init"]["command"][-1].replace("/opt/kappa", str(REPOSITORY))
+    places = {"AWS_ENDPOINT_URL": store, "KAPPA_LAKE_CLIENT_FILE": str(file), "PYTHONPATH": str(ROOT / "include")}
+    script = SERVICES["lake-init"]["command"][-1].replace("/opt/kappa", str(ROOT))
     for _ in range(2):  # at each start
         subprocess.run([sys.executable, script], env=environment("lake-init", places), check=True)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

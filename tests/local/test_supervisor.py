@@ -140,7 +140,7 @@ def test_a_foreground_stack_ends_with_its_terminal(config):
         "supervisor.up(Config.from_env(), with_airflow=False, foreground=True,"
         f" kafka_port={kafka.free_port()}, on_ready=lambda stack: print('ready', flush=True))"
     )
-    env = os.environ | {"KAPPA_HOME": str(config.home), "PYTHONPATH": str(airflow.REPOSITORY / "include")}
+    env = os.environ | {"KAPPA_HOME": str(config.home), "PYTHONPATH": str(airflow.PACKAGES)}
     with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) as process:
         watchdog = threading.Timer(60, process.kill)
         watchdog.start()

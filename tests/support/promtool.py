@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from kappa.config import Config
-from kappa_local.airflow import REPOSITORY
+from support.environments import ROOT
 from support.metrics import Samples
 
-RULES = REPOSITORY / "docker" / "prometheus" / "alerts.yaml"
+RULES = ROOT / "docker" / "prometheus" / "alerts.yaml"
 
 
 def promtool() -> str:
