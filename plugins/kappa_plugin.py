@@ -1,21 +1,11 @@
-"""Registers Kappa with Airflow: where live tables are, for templates; pages of epochs and reports; and a timetable."""
+"""Kappa's plugin, for an Airflow that has Kappa on its path but not installed: an installed one has an entry point.
 
-from __future__ import annotations
+Of a plugin that is there twice Airflow (3.3.2) shows an error, and its tasks load no plugin after the second one.
+"""
 
-from airflow.plugins_manager import AirflowPlugin
+from importlib.metadata import entry_points
 
-from kappa_airflow.macros import live_epoch, live_path
-from kappa_airflow.pages import VIEW, Pages
-from kappa_airflow.replays.reports import ReportLink
-from kappa_airflow.timetables import BackfillTimetable
+if "kappa_airflow.plugin:KappaPlugin" not in {point.value for point in entry_points(group="airflow.plugins")}:
+    from kappa_airflow.plugin import KappaPlugin
 
-
-class KappaPlugin(AirflowPlugin):
-    """``macros.kappa.live_epoch`` and ``live_path``, pages at ``/kappa`` and in the navigation, links, a timetable."""
-
-    name = "kappa"
-    macros = [live_epoch, live_path]
-    operator_extra_links = [ReportLink()]
-    timetables = [BackfillTimetable]
-    external_views = [VIEW]
-    fastapi_apps = [{"app": Pages(), "url_prefix": "/kappa", "name": "Kappa"}]
+    __all__ = ["KappaPlugin"]

@@ -252,7 +252,7 @@ def settings() -> tuple[Field[Any], ...]:
 _GONE: Mapping[str, str] = {
     **{item.name: item.metadata["instead"] for item in fields(Config) if "instead" in item.metadata},
     **dict.fromkeys(("metrics_port", "metrics_address"), f"{PREFIX}METRICS takes a port, or address:port."),
-    "approval_hours": "the DAGs' files say it.",
+    "approval_hours": "the DAG file has it, `dags(approval_hours=24)`.",
 }
 
 

@@ -1,6 +1,3 @@
-import json
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from inspect import signature
 from pathlib import Path
@@ -9,17 +6,16 @@ from typing import Any
 import pytest
 from airflow.sdk import RetryAction
 from support.airflow_stack import FAKES, load
+from support.dag_files import REPOSITORY, SHIPPED, last_line
 
 from kappa import clock
 from kappa.errors import LakeUnreachableError, LedgerError
 from kappa_airflow.factory import BY_KIND
 from kappa_airflow.pools import POOLS
 
-REPOSITORY = Path(__file__).parents[2]
-
 # Parses the folder twice: what the first time costs more than the second is Airflow itself being imported.
 _PARSE = """
-import sys, time
+import json, sys, time
 from airflow.dag_processing.dagbag import DagBag
 import airflow.sdk, airflow.triggers.base, airflow.sdk.definitions.param, airflow.sdk.bases.operator
 airflow.sdk.DAG, airflow.sdk.chain, airflow.sdk.Param, airflow.sdk.BaseOperator
@@ -35,28 +31,14 @@ facts = {
         fails=[task.task_id for task in dag.tasks if task.retry_policy is not None], tasks=dag.task_ids,
     ) for dag in bag.dags.values()
 }
-print(dict(errors=bag.import_errors, dags=sorted(bag.dags), heavy=sorted(heavy), seconds=seconds, facts=facts))
+print(json.dumps(dict(
+    errors=bag.import_errors, dags=sorted(bag.dags), heavy=sorted(heavy), seconds=seconds, facts=facts,
+)))
 """
 
 
 def parsed(folder: Path, **environment: str) -> dict[str, Any]:
-    return dict(eval(_child(_PARSE, folder, **environment)))
-
-
-def _child(program: str, folder: Path, **environment: str) -> str:
-    """The last line that a program prints which is given the folder of the DAGs."""
-    env = {"PYTHONPATH": str(REPOSITORY / "include"), "AIRFLOW_HOME": str(folder), "HOME": str(folder)}
-    env["KAPPA_TOPOLOGIES"] = str(REPOSITORY / "include" / "topologies")
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(REPOSITORY / "dags")],
-        env={**env, "AIRFLOW__CORE__LOAD_EXAMPLES": "False", **environment},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return run.stdout.splitlines()[-1]
+    return dict(last_line(_PARSE, folder, **environment))
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +105,7 @@ print(json.dumps([first, hashes(), Later.now(datetime.UTC).isoformat()]))
 
 def test_what_a_run_or_the_time_changes_makes_no_new_version_of_a_dag(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    plugins = {"AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins")}
-    first, second, later = json.loads(_child(_HASHES, tmp_path, KAPPA_LAKE=str(lake), **plugins))
+    first, second, later = last_line(_HASHES, tmp_path, KAPPA_LAKE=str(lake))
     assert lake.is_dir() and datetime.fromisoformat(later) > clock.now() + timedelta(days=360)
     assert "replay__retail.loyalty" in first and second == first
 
@@ -161,7 +142,7 @@ def test_what_another_try_cannot_change_has_none(error: Exception, action: Retry
 
 
 def test_a_dag_file_is_a_screenful() -> None:
-    for file in (REPOSITORY / "dags").glob("*.py"):
+    for file in (*SHIPPED.glob("*.py"), *(REPOSITORY / "include" / "kappa_airflow" / "verbs").glob("[!_]*.py")):
         assert len(file.read_text().splitlines()) <= 60, file
 
 

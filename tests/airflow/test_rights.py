@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from kappa import clock
 from kappa.config import Config
 
 NAME = "retail.loyalty"
-PLUGIN = Path(__file__).parents[2] / "plugins" / "kappa_plugin.py"
 
 
 @pytest.fixture
@@ -93,11 +91,9 @@ def test_buttons_lead_to_the_dags_on_the_same_server(site: TestClient) -> None:
 def test_the_plugin_puts_the_pages_into_airflows_navigation() -> None:
     from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 
-    spec = importlib.util.spec_from_file_location("kappa_plugin_here", PLUGIN)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    (view,) = module.KappaPlugin.external_views
+    from kappa_airflow.plugin import KappaPlugin
+
+    (view,) = KappaPlugin.external_views
     response = ExternalViewResponse.model_validate(view)
-    (app,) = module.KappaPlugin.fastapi_apps
+    (app,) = KappaPlugin.fastapi_apps
     assert response.destination == "nav" and response.nav_top_level and response.href == f"{app['url_prefix']}/"

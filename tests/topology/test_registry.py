@@ -99,3 +99,12 @@ def test_an_edit_within_a_second_that_keeps_the_size_is_noticed(
         os.utime(file, (1_700_000_000, 1_700_000_000))
         versions += [topology.version for topology in registry.import_file(file)]
     assert versions == ["1", "2"]
+
+
+def test_a_name_in_a_file_that_does_not_parse_may_be_declared_there(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text("Topology(name='demo.good', of='demo.gone')")
+    (tmp_path / "broken.py").write_text("Topology(name='demo.broken'")
+    (tmp_path / "latin.py").write_bytes("Topology(name='demo.latin')  # é".encode("latin-1"))
+    (tmp_path / "folder.py").mkdir()
+    names = ("demo.good", "demo.gone", "demo.broken", "demo.latin", "demo.other")
+    assert [name for name in names if registry.is_in_broken_file(tmp_path, name)] == ["demo.broken", "demo.latin"]

@@ -8,13 +8,14 @@ that never ends blocks the caller. :mod:`kappa.control.deployed` imports them in
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import hashlib
 import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
@@ -92,15 +93,32 @@ def load(folder: Path, name: str) -> Topology:
     """
     declarations = {item.name: item for item in declared(folder)}
     if name not in declarations:
-        near = difflib.get_close_matches(name, declarations, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" Deployed: {sorted(declarations)}."
-        raise UnknownTopologyError(f"No file in {folder} declares topology {name!r}.{hint}", name=name)
+        raise unknown(folder, name, declarations)
     for topology in import_file(declarations[name].file):
         if topology.name == name:
             return topology
     raise UnknownTopologyError(
         f"{declarations[name].file} declares topology {name!r} but does not define it when imported.", name=name
     )
+
+
+def unknown(folder: Path, name: str, names: Collection[str]) -> UnknownTopologyError:
+    """The complaint about a name that no file declares, with the nearest of those that are declared."""
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else f" Deployed: {sorted(names)}."
+    return UnknownTopologyError(f"No file in {folder} declares topology {name!r}.{hint}", name=name)
+
+
+def is_in_broken_file(folder: Path, name: str) -> bool:
+    """Whether a file that does not parse has the name in its text: its declaration may be there."""
+    for file in files(folder):
+        with contextlib.suppress(OSError):
+            try:
+                _declared_in(file, file.read_text())
+            except (SyntaxError, UnicodeDecodeError):
+                if name.encode() in file.read_bytes():
+                    return True
+    return False
 
 
 def load_apart(folder: Path, name: str) -> Topology:

@@ -7,25 +7,32 @@ wherever it runs. Append outputs do not come back this way; a replay computes th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow.sdk import chain
 
-from kappa.config import Config
-from kappa.topology.registry import declared
 from kappa_airflow.approvals import ask_each
-from kappa_airflow.factory import APPROVAL_HOURS, STAGES, form_dag
+from kappa_airflow.factory import STAGES, form_dag
 from kappa_airflow.forms import rebuild_form
 from kappa_airflow.replays.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
 from kappa_airflow.replays.replay import AwaitStage, CutOver
 from kappa_airflow.replays.reports import Verify
 
-hours = APPROVAL_HOURS
-for topology in declared(Config.from_env().topologies):
-    with form_dag("rebuild", [topology], doc=__doc__, wait_hours=2 * hours, params=rebuild_form()):
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kappa.topology.registry import Declared
+
+
+def build(topologies: Sequence[Declared], hours: float) -> None:
+    """The DAG of one topology."""
+    (topology,) = topologies
+    with form_dag("rebuild", topologies, doc=__doc__, wait_hours=2 * hours, params=rebuild_form()):
         plan = PlanRebuild(task_id="plan", topology=topology.name)
         confirm = ConfirmTakeover(task_id="confirm", plan=plan.output, hours=hours)
         start = StartRebuild(task_id="start", plan=plan.output, answer=confirm.output)
         waits = [AwaitStage(task_id=stage.lower(), stage=stage, members=start.output) for stage in STAGES]
         verify = Verify(task_id="verified", members=start.output)
-        approve = ask_each([topology], hours=hours, members=start.output)
+        approve = ask_each(topologies, hours=hours, members=start.output)
         cut_over = CutOver(task_id="cut_over", members=start.output, answer=approve[-1].output)
         chain(start, *waits, verify, *approve, cut_over)

@@ -10,14 +10,22 @@ backfill`, whose edges may be any. The task is safe to clear.
 
 from __future__ import annotations
 
-from kappa.config import Config
-from kappa.topology.registry import declared
+from typing import TYPE_CHECKING
+
 from kappa_airflow.backfill import BackfillInterval
 from kappa_airflow.factory import topology_dag
 from kappa_airflow.forms import backfill_form
 from kappa_airflow.timetables import BackfillTimetable
 
-for topology in declared(Config.from_env().topologies):
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kappa.topology.registry import Declared
+
+
+def build(topologies: Sequence[Declared], hours: float) -> None:
+    """The DAG of one topology. It asks nothing."""
+    (topology,) = topologies
     with topology_dag(
         "backfill",
         topology,

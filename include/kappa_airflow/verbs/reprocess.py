@@ -8,24 +8,31 @@ tasks are safe to clear.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from airflow.sdk import CronTriggerTimetable, chain
 
 from kappa import zones
-from kappa.config import Config
-from kappa.topology.registry import declared
 from kappa.topology.times.schedule import is_cron
 from kappa_airflow.factory import STAGES, topology_dag
 from kappa_airflow.replays.replay import AwaitStage
 from kappa_airflow.replays.reports import Verify
 from kappa_airflow.replays.reprocess import Conclude, PlanReprocess, StartReprocess
 
-for topology in declared(Config.from_env().topologies):
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kappa.topology.registry import Declared
+
+
+def build(topologies: Sequence[Declared], hours: float) -> None:
+    """The DAG of one topology, if the topology has a schedule. It asks nothing."""
+    (topology,) = topologies
     schedule = topology.reprocess or {}
     zone = schedule.get("zone", "UTC")
     # None; or a wrong one, which is an error of the topology's file.
     if not is_cron(schedule.get("cron")) or zones.objection(zone):
-        continue
+        return
     with topology_dag(
         "reprocess",
         topology,

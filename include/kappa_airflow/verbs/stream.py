@@ -6,19 +6,26 @@ Unpausing it starts the stream if it has never run. Pausing it, or clearing or f
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from airflow.utils.types import DagRunType
 
-from kappa.config import Config
-from kappa.topology.registry import declared
 from kappa_airflow.factory import topology_dag
 from kappa_airflow.stream import WatchStream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kappa.topology.registry import Declared
 
 # Without a start date the first run covers no time, the second gets the first one's logical date, and Airflow (3.3.2)
 # takes it for a run that exists already: there would never be a second one.
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
-for topology in declared(Config.from_env().topologies):
+
+def build(topologies: Sequence[Declared], hours: float) -> None:
+    """The DAG of one topology. It asks nothing."""
+    (topology,) = topologies
     with topology_dag(
         "stream",
         topology,
