@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
 import importlib.util
 import json
 import os
@@ -12,19 +11,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-import typer.core
-import typer.main
+from support.command_lines import command_group, command_lines, complaint
 from support.processes import QUICK_JVM
 
 from kappa import operators
-from kappa.cli import app
 from kappa.cli.options import actor
 from kappa.config import PREFIX, Config, settings
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
@@ -73,7 +68,6 @@ PAGES = (
 
 _SNIPPET_SECONDS = 600
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-_SEPARATORS = {";", "|", "||", "&&", "&", "until", "do", "while", "if", "then", "!"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,22 +122,6 @@ def test_every_page_of_docs_is_checked() -> None:
     assert not [f for f in every_fence() if f.language not in ("sh", "python", "text", "java")]
 
 
-def command_lines(text: str) -> Iterator[list[str]]:
-    """The ``kappa`` commands of a shell text, as words without redirections."""
-    for line in text.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&")
-        lexer.whitespace_split = True
-        words: list[str] = []
-        for word in [*lexer, ";"]:
-            if word in _SEPARATORS:
-                if "kappa" in words:
-                    command = words[words.index("kappa") + 1 :]
-                    yield command[: command.index(">")] if ">" in command else command
-                words = []
-            else:
-                words.append(word)
-
-
 def inline_commands(page: Path) -> list[list[str]]:
     """The ``kappa`` commands in back-quotes; ``<topology>`` and the like stand for a word."""
     return [
@@ -158,29 +136,6 @@ def test_every_kappa_command_of_a_page_has_its_options(page: Path) -> None:
     named = [(words, False) for words in inline_commands(page)]
     complaints = [complaint(words, is_whole=is_whole) for words, is_whole in [*shown, *named]]
     assert not [text for text in complaints if text]
-
-
-def complaint(words: list[str], *, is_whole: bool) -> str | None:
-    """The objection of the command line to a command; one in a sentence may leave arguments out."""
-    group = command_group()
-    command = group.get_command(typer.Context(group), words[0])
-    if command is None:
-        options = {"--help", *(option for item in group.params for option in item.opts)}
-        return None if words[0] in options and len(words) == 1 else f"kappa {words[0]}: no such command"
-    try:
-        context = typer.Context(command, info_name=words[0], **command.context_settings)
-        command.parse_args(context, words[1:])
-    except Exception as error:  # typer has a copy of click inside, whose errors it does not export
-        if is_whole or type(error).__name__ != "MissingParameter":
-            return f"kappa {shlex.join(words)}: {error!r} {error}"
-    return None
-
-
-@functools.cache
-def command_group() -> typer.core.TyperGroup:
-    group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
-    return group
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -318,6 +318,10 @@ def new(world: World) -> None:
     world.walk("new", "retail.refunds", "--shape", "running-total", "--tests", str(world.folder / "tests"))
 
 
+def init(world: World) -> None:
+    world.walk("init", str(world.folder / "repository"))
+
+
 def archive_stop(world: World) -> None:
     ledger = Ledger(writer.Archive(world.config.lake, TOPIC).paths.ledger)
     ledger.create()
@@ -387,6 +391,7 @@ ALONE: Mapping[str, Callable[[World], None]] = {
     "upgrade": upgrade,
     "restore": restore,
     "backfill": backfilled,
+    "init": init,
     "new": new,
     "archive stop": archive_stop,
     "lake copy, lake open": lake,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from support.compose import compose_tool
 from support.environments import ROOT
 
 from kappa.cli import app
@@ -278,15 +279,8 @@ def test_kappa_knows_each_of_its_settings(name):
 
 @pytest.fixture(scope="module")
 def compose() -> list[str]:
-    """Debian's compose tool, installed when that is possible."""
-    if not shutil.which("docker-compose") and shutil.which("apt-get") and os.geteuid() == 0:
-        install = ["apt-get", "install", "--yes", "--no-install-recommends", "docker-compose"]
-        if subprocess.run(install, capture_output=True, check=False, timeout=120).returncode:
-            subprocess.run(["apt-get", "update"], capture_output=True, check=False, timeout=120)
-            subprocess.run(install, capture_output=True, check=False, timeout=120)
-    if shutil.which("docker-compose"):
-        return ["docker-compose", "--file", str(FILE), "config"]
-    pytest.skip("docker-compose is missing and could not be installed: `apt-get install docker-compose`")
+    """The command that shows the file as the compose tool reads it."""
+    return [compose_tool(), "--file", str(FILE), "config"]
 
 
 def environment(**more: str) -> dict[str, str]:

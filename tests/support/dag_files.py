@@ -25,6 +25,7 @@ def last_line(program: str, home: Path, *, dags: Path = SHIPPED, **environment: 
     homes = {"PYTHONPATH": str(REPOSITORY / "include"), "AIRFLOW_HOME": str(home), "HOME": str(home)}
     topologies = {"KAPPA_TOPOLOGIES": str(REPOSITORY / "include" / "topologies")}
     settings = {"LOAD_EXAMPLES": "False", "PLUGINS_FOLDER": str(REPOSITORY / "plugins")}
+    core = {f"AIRFLOW__CORE__{name}": value for name, value in settings.items()}
     run = subprocess.run(
         [sys.executable, "-c", program, str(dags)],
         env={

@@ -1,9 +1,10 @@
-"""The command that writes a first topology and its test."""
+"""The commands that write a team's repository, and a topology and its test."""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,16 +12,40 @@ from typing import Annotated
 
 import typer
 
+import kappa
 from kappa.acts import Act, Effect
 from kappa.cli.options import Execute, config, say, show
 from kappa.errors import RefusedError, UsageError
-from kappa.starters import Starter, StarterShape, starter, stem
+from kappa.starters import StarterShape, starter, stem
+from kappa.starters.repository import repository
 from kappa.topology import registry
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
+    app.command()(init)
     app.command()(new)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Folder of the repository; it need not exist.", file_okay=False)],
+    topology: Annotated[str, typer.Option("--topology", help="Name of the first topology.")] = "retail.spending",
+    shape: Annotated[StarterShape, typer.Option("--shape", help="Its shape.")] = StarterShape.RUNNING_TOTAL,
+    execute: Execute = False,
+) -> None:
+    """Lay out a team's repository: settings, a first topology with its test, DAGs, containers, the steps of a merge.
+
+    No file is overwritten. A second call writes the files that are missing.
+    """
+    root = folder.absolute()
+    files = repository(topology, shape, version=kappa.__version__)
+    act = _files(topology, {root / path: text for path, text in files.items()})
+    if not execute or not act.effects:
+        show(act, otherwise=f"every file is in {_shown(root)}")
+        return
+    act.make()
+    say(f"Wrote {len(act.effects)} files into {_shown(root)}. Its README.md says what is where.")
+    say(f"Run the tests: cd {shlex.quote(_shown(root))} && python -m pytest")
 
 
 def new(
@@ -47,45 +72,62 @@ def new(
     file, test = folder / f"{stem(name)}.py", beside / f"test_{stem(name)}.py"
     draft = starter(name, shape, folder=_seen_from(beside, folder))
     shown = [_shown(file), _shown(test)]
-    act = _files(name, draft, file, test)
-    if not execute:
-        show(act)
+    # The one that deploys comes last.
+    act = _files(name, {test: draft.test, file: draft.topology})
+    if not execute or not act.effects:
+        show(act, otherwise=f"{shown[0]} and {shown[1]} are there")
         return
     act.make()
     say([f"Wrote {shown[0]} and {shown[1]}.", f"Run its test: python -m pytest {shlex.quote(shown[1])}"])
 
 
-def _files(name: str, draft: Starter, file: Path, test: Path) -> Act[None]:
-    """Both files, the one that deploys last. A crash leaves the test alone, which the next call refuses to overwrite.
+def _files(name: str, files: Mapping[Path, str]) -> Act[None]:
+    """The files that are missing, of which the last declares the topology. A crash leaves whole files, which the next
+    call leaves as they are.
 
     Raises:
-        RefusedError: a file is there, or another one declares the topology.
+        RefusedError: a file with another content is there, or another file declares the topology.
         UsageError: a file cannot be written.
     """
-    there = [path for path in (file, test) if path.exists()]
-    if there:
+    others = [path for path, text in files.items() if _is_there(path) and not _has(path, text)]
+    if others:
         raise RefusedError(
-            f"No file is overwritten, and {' and '.join(map(_shown, there))} would be. Choose another name, or remove "
-            "the old files.",
-            files=[str(path) for path in there],
+            f"No file is overwritten, and {' and '.join(map(_shown, others))} would be. Choose another name or folder, "
+            "or move the old files.",
+            files=[str(path) for path in others],
         )
-    for other in registry.declared(file.parent):
-        if other.name == name:
+    last = list(files)[-1]
+    for other in registry.declared(last.parent):
+        if other.name == name and other.file != last:
             raise RefusedError(
                 f"{_shown(other.file)} declares topology {name!r} already. Choose another name.", file=str(other.file)
             )
     effects = (
         Effect(what=f"write {_shown(path)}", values={"file": str(path)}, make=partial(_write, path, text))
-        for path, text in ((test, draft.test), (file, draft.topology))
+        for path, text in files.items()
+        if not _is_there(path)
     )
     return Act(effects=tuple(effects), outcome=lambda: None)
 
 
+def _is_there(path: Path) -> bool:
+    return path.is_symlink() or path.exists()
+
+
+def _has(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
+
+
 def _write(path: Path, text: str) -> None:
+    """Make a file that is not there, whole or not at all."""
+    partial_file = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as out:
-            out.write(text)
+        partial_file.write_text(text, encoding="utf-8")
+        try:
+            path.hardlink_to(partial_file)  # unlike a rename, it replaces nothing
+        finally:
+            partial_file.unlink()
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", file=str(path)) from error
 

@@ -1,0 +1,251 @@
+"""`kappa init` lays out a repository in which commands, tests and containers work, and overwrites nothing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+from support.command_lines import command_lines, complaint
+from support.compose import compose_tool
+from typer.testing import CliRunner
+
+import kappa
+from kappa.cli import app
+from kappa.config import Config, settings
+from kappa.errors import RefusedError, TopologyError, UsageError
+from kappa.starters import StarterShape
+from kappa.starters.repository import repository
+from kappa.topology import registry
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = repository("retail.spending", StarterShape.RUNNING_TOTAL, version=kappa.__version__)
+COMPOSE: dict[str, Any] = yaml.safe_load(FILES["docker-compose.yaml"])
+WORKFLOW: dict[str, Any] = yaml.safe_load(FILES[".github/workflows/kappa.yaml"])
+VARIABLES = re.findall(r"^(\w+)=$", FILES["env.example"], re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def written(folder: Path) -> dict[str, str]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_dry_run_names_every_file_and_writes_none(tmp_path: Path) -> None:
+    result = run("init", "streams")
+    assert result.output.splitlines() == [
+        *(f"Would write streams/{path}." for path in FILES),
+        "Nothing was changed. To do it: kappa init streams --execute",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_writes_every_file_once(tmp_path: Path) -> None:
+    result = run("init", "streams", "--execute")
+    assert result.output.splitlines() == [
+        f"Wrote {len(FILES)} files into streams. Its README.md says what is where.",
+        "Run the tests: cd streams && python -m pytest",
+    ]
+    assert written(tmp_path / "streams") == FILES
+    assert run("init", "streams", "--execute").output == "Nothing to do: every file is in streams.\n"
+
+
+def test_a_second_call_writes_what_a_crash_has_left_out(tmp_path: Path) -> None:
+    run("init", "streams", "--execute")
+    (tmp_path / "streams" / "kappa.toml").unlink()
+    (tmp_path / "streams" / "include" / "topologies" / "retail_spending.py").unlink()
+    (tmp_path / "streams" / ".kappa.toml.partial").write_text("# Settings of ev")
+    assert run("init", "streams", "--execute").output.startswith("Wrote 2 files into streams.")
+    assert written(tmp_path / "streams") == FILES
+
+
+def test_a_process_that_dies_at_any_write_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    """SIGKILL in the middle of the n-th text, for each n: what is there is whole, and the next call goes on."""
+    program = """
+import os, signal, sys
+from pathlib import Path
+real, left = Path.write_text, [int(sys.argv[1])]
+def write_text(path, text, **how):
+    left[0] -= 1
+    if left[0] == 0:
+        real(path, text[: len(text) // 2], **how)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(path, text, **how)
+Path.write_text = write_text
+sys.argv[1:] = ["init", "streams", "--execute"]
+from kappa.cli import main
+main()
+"""
+    for number in (1, 8, len(FILES)):
+        command = [sys.executable, "-c", program, str(number)]
+        child = subprocess.run(command, env={"PYTHONPATH": str(ROOT / "include")}, check=False, cwd=tmp_path)
+        assert child.returncode < 0
+        partial = [path for path in written(tmp_path / "streams") if path.endswith(".partial")]
+        texts = {path: text for path, text in written(tmp_path / "streams").items() if path not in partial}
+        assert texts.items() <= FILES.items() and len(partial) == 1
+        assert run("init", "streams", "--execute").exit_code == 0
+        assert written(tmp_path / "streams") == FILES
+        for path in FILES:
+            (tmp_path / "streams" / path).unlink()
+
+
+@pytest.mark.parametrize("words", [[], ["--execute"]])
+def test_no_file_is_overwritten_and_each_is_named(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "README.md").write_text("mine")
+    (tmp_path / "streams" / ".gitignore").symlink_to("nowhere")
+    result = run("init", "streams", *words)
+    assert isinstance(result.exception, RefusedError)
+    assert str(result.exception).startswith(
+        "No file is overwritten, and streams/.gitignore and streams/README.md would be."
+    )
+    assert written(tmp_path / "streams") == {"README.md": "mine"}
+
+
+def test_a_name_or_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    assert isinstance(run("init", "streams", "--topology", "Refunds").exception, TopologyError)
+    (tmp_path / "file").write_text("")
+    assert run("init", "file").exit_code == 2
+    assert isinstance(run("init", "file/streams", "--execute").exception, UsageError)
+
+
+def test_commands_in_the_repository_have_its_settings_and_new_writes_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "streams"
+    run("init", "streams", "--topology", "team.orders", "--shape", "stateless", "--execute")
+    monkeypatch.chdir(root / "dags")
+    config = Config.from_env({})
+    assert (config.lake, config.home, config.topologies) == (
+        str(root / ".kappa" / "lake"),
+        root / ".kappa",
+        root / "include" / "topologies",
+    )
+    assert run("new", "team.refunds", "--shape", "join", "--execute").exit_code == 0
+    assert [item.name for item in registry.declared(config.topologies)] == ["team.orders", "team.refunds"]
+    assert {path.name for path in (root / "tests" / "topologies").iterdir()} == {
+        "test_team_orders.py",
+        "test_team_refunds.py",
+    }
+
+
+@pytest.mark.spark
+def test_the_tests_of_a_new_repository_pass(tmp_path: Path) -> None:
+    run("init", "streams", "--execute")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "-p", "no:cacheprovider"]
+    tests = subprocess.run(command, cwd=tmp_path / "streams", capture_output=True, text=True, check=False)
+    assert tests.returncode == 0, tests.stdout
+    assert "2 passed" in tests.stdout and "warning" not in tests.stdout
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "12.0.1"])
+def test_the_version_that_wrote_the_repository_is_pinned(version: str) -> None:
+    files = repository("a.b", StarterShape.JOIN, version=version)
+    assert files["requirements.txt"] == f"kappa-replay[driver,airflow]=={version}\n"
+    assert not [path for path, text in files.items() if re.search(r"%\w", text.replace("%s", ""))]
+
+
+def test_written_python_is_formatted_and_lint_clean(tmp_path: Path) -> None:
+    run("init", "streams", "--execute")
+    for words in (["format", "--check"], ["check", "--ignore", "E501,S101"]):
+        ruff = [sys.executable, "-m", "ruff", *words, "--no-cache", "--config", str(ROOT / "pyproject.toml")]
+        command = [*ruff, str(tmp_path / "streams")]
+        check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert check.returncode == 0, check.stdout + check.stderr
+
+
+def scripts() -> Iterator[str]:
+    """What shells run of the written files."""
+    for job in WORKFLOW["jobs"].values():
+        yield from (step["run"] for step in job["steps"] if "run" in step)
+    for page in ("README.md",):
+        yield from re.findall(r"^```sh\n(.*?)^```", FILES[page], re.MULTILINE | re.DOTALL)
+    yield "\n".join(line.removeprefix("#") for line in FILES["docker-compose.yaml"].splitlines() if line[:1] == "#")
+    for service in COMPOSE["services"].values():
+        words = [*service.get("entrypoint", []), *map(str, service.get("command", []))]
+        yield words[-1] if "bash" in words else shlex.join(words)
+        yield shlex.join(map(str, service.get("healthcheck", {}).get("test", [])))
+
+
+def test_each_kappa_command_of_a_written_file_is_one_of_the_command_line() -> None:
+    commands = [(words, True) for script in scripts() for words in command_lines(script)]
+    named = [shlex.split(text) for page in FILES.values() for text in re.findall(r"`kappa ([^`\n]+)`", page)]
+    assert {"plan", "explain", "drivers", "replay", "status", "topologies"} <= {words[0] for words, _ in commands}
+    complaints = [complaint(words, is_whole=whole) for words, whole in [*commands, *((n, False) for n in named)]]
+    assert not [text for text in complaints if text]
+
+
+def test_a_change_is_planned_with_a_readers_login_and_nothing_is_executed() -> None:
+    plan = WORKFLOW["jobs"]["plan"]
+    assert "head.repo.full_name == github.repository" in plan["if"]
+    assert plan["permissions"] == {"contents": "read", "pull-requests": "write"}
+    for name, job in WORKFLOW["jobs"].items():
+        for step in job["steps"]:
+            assert "--execute" not in step.get("run", "")
+            assert "${{" not in step.get("run", ""), f"{name}: an expression in a script is code of whoever wrote it"
+    assert WORKFLOW["jobs"]["deployment"]["needs"] == "image" and WORKFLOW["jobs"]["image"]["needs"] == "tests"
+
+
+@pytest.mark.parametrize("script", [s for s in scripts() if "\n" in s])
+def test_a_script_parses(script: str) -> None:
+    checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0 and not checked.stderr
+
+
+def environment(*without: str) -> dict[str, str]:
+    return {"PATH": "/usr/bin:/bin", "COMPOSE_PROFILES": "tools"} | {
+        name: "value" for name in VARIABLES if name not in without
+    }
+
+
+def composed(folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    run("init", "streams", "--execute")
+    command = [compose_tool(), "--file", str(folder / "streams" / "docker-compose.yaml"), "config"]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+
+def test_the_compose_tool_accepts_the_file_and_kappa_its_settings(tmp_path: Path) -> None:
+    answer = composed(tmp_path, environment())
+    assert answer.returncode == 0, answer.stderr
+    services = yaml.safe_load(answer.stdout)["services"]
+    assert services.keys() == COMPOSE["services"].keys()
+    names = {f"KAPPA_{item.name.upper()}" for item in settings()} | {Config.SETTINGS}
+    for name, service in services.items():
+        variables = {key for key in service["environment"] if key.startswith("KAPPA_")}
+        assert variables <= names and (not variables or service["environment"]["KAPPA_LAKE"] == "value"), name
+        assert service["mem_limit"] and re.search(r":v?\d+\.\d+", service["image"])
+        assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_nothing_starts_while_a_line_of_the_example_is_empty(tmp_path: Path, variable: str) -> None:
+    answer = composed(tmp_path, environment(variable))
+    assert answer.returncode != 0 and variable in answer.stderr
+
+
+def test_the_builder_gets_every_file_that_the_image_copies() -> None:
+    permitted = {line[1:] for line in FILES[".dockerignore"].splitlines() if line.startswith("!")}
+    copied = {
+        word
+        for line in FILES["Dockerfile"].splitlines()
+        if line.startswith("COPY")
+        for word in line.split()[1:-1]
+        if not word.startswith("--")
+    }
+    assert copied == permitted
+    assert all(any(path == name or path.startswith(f"{name}/") for path in FILES) for name in permitted)

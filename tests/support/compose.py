@@ -1,0 +1,21 @@
+"""Debian's tool that reads compose files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+
+def compose_tool() -> str:
+    """The program, installed when that is possible; otherwise the test is skipped."""
+    if not shutil.which("docker-compose") and shutil.which("apt-get") and os.geteuid() == 0:
+        install = ["apt-get", "install", "--yes", "--no-install-recommends", "docker-compose"]
+        if subprocess.run(install, capture_output=True, check=False, timeout=120).returncode:
+            subprocess.run(["apt-get", "update"], capture_output=True, check=False, timeout=120)
+            subprocess.run(install, capture_output=True, check=False, timeout=120)
+    if shutil.which("docker-compose"):
+        return "docker-compose"
+    pytest.skip("docker-compose is missing and could not be installed: `apt-get install docker-compose`")
