@@ -59,6 +59,7 @@ PAGES = (
     ROOT / "docs" / "pages.md",
     ROOT / "docs" / "archive.md",
     ROOT / "docs" / "queries.md",
+    ROOT / "docs" / "compatibility.md",
     ROOT / "docs" / "limits.md",
     ROOT / "docs" / "benchmarks.md",
     *sorted((ROOT / "docs" / "operators").glob("*.md")),

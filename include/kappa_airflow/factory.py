@@ -6,6 +6,7 @@ Airflow makes a new version of a DAG whenever its serialised form differs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
@@ -22,7 +23,10 @@ from kappa_airflow.tasks import dag_id
 if TYPE_CHECKING:
     from kappa.topology.registry import Declared
 
+#: Owner of what belongs to no topology, and of topologies without an owner.
 OWNER = "kappa"
+#: Airflow logs the owner of a task in a column of this width.
+MOST_OF_OWNERS = 500
 
 #: How long a question waits for an answer before that counts as a rejection; a DAG's file may say otherwise.
 APPROVAL_HOURS = 24.0
@@ -38,6 +42,7 @@ BY_KIND = ExceptionRetryPolicy(
     ]
 )
 
+_MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
 _POOLS = {"stream": STREAMS, "backfill": BACKFILLS}
 #: Longest time of a run, on top of the time for an answer. Drivers continue after it, and a cleared task continues to
 #: wait.
@@ -67,6 +72,11 @@ def groups(topologies: Sequence[Declared]) -> list[Sequence[Declared]]:
     return [*([topology] for topology in topologies), *([topologies] if len(topologies) > 1 else [])]
 
 
+def owners_of(topologies: Sequence[Declared]) -> list[str]:
+    """The owners that the files of topologies name, each once."""
+    return sorted({topology.owner for topology in topologies} - {""})
+
+
 def topology_dag(
     verb: str, topology: Declared, *, doc: str | None, wait_hours: float = 0.0, **settings: Any
 ) -> AbstractContextManager[DAG]:
@@ -82,6 +92,7 @@ def topology_dag(
     return platform_dag(
         dag_id(verb, [topology.name]),
         tags=[verb, topology.name],
+        owners=owners_of([topology]),
         doc=f"{doc or ''}\n```text\n{drawing}```\n",
         lasts=_LASTS.get(verb, _SHORT) + timedelta(hours=wait_hours),
         pool=_POOLS.get(verb, REPLAYS),
@@ -108,6 +119,7 @@ def form_dag(
         return platform_dag(
             joint,
             tags=[joint],
+            owners=owners_of(topologies),
             doc=f"{_TOGETHER}\n{doc or ''}",
             lasts=_LASTS["replay"] + timedelta(hours=wait_hours),
             max_active_runs=3,
@@ -132,6 +144,7 @@ def platform_dag(
     id_: str,
     *,
     tags: list[str],
+    owners: Sequence[str] = (),
     doc: str,
     lasts: timedelta,
     pool: Pool = REPLAYS,
@@ -144,6 +157,7 @@ def platform_dag(
 
     Args:
         tags: tags besides ``kappa``.
+        owners: who owns it; each is a tag too, by which Airflow filters. Empty: the platform.
         doc: Markdown.
         lasts: longest duration of a run.
         pool: the pool of its tasks.
@@ -154,14 +168,21 @@ def platform_dag(
     """
     with DAG(
         dag_id=id_,
-        tags=["kappa", *tags],
+        tags=["kappa", *tags, *owners],
         doc_md=doc,
         description=description or " ".join(doc.partition(".")[0].split()) + ".",
         dagrun_timeout=lasts,
-        default_args={"owner": OWNER, "pool": pool.name, **({"retry_policy": policy} if policy else {})},
+        owner_links={owner: f"mailto:{owner}" for owner in owners if _MAIL.fullmatch(owner)},
+        default_args={"owner": _joined(owners), "pool": pool.name, **({"retry_policy": policy} if policy else {})},
         **settings,
     ) as dag:
         yield dag
     # Set only after its tasks exist: each of them would copy the whole form several times, which was half of the time
     # that a DAG's file took. At run time a task gets the DAG's params in any case.
     dag.params = ParamsDict(dict(params or {}))
+
+
+def _joined(owners: Sequence[str]) -> str:
+    """The owner of each task: Airflow splits it at commas."""
+    text = ", ".join(owners)
+    return text if 0 < len(text) <= MOST_OF_OWNERS else OWNER

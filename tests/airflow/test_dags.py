@@ -28,6 +28,7 @@ facts = {
         tags=sorted(dag.tags), doc=dag.doc_md, limit=dag.dagrun_timeout.total_seconds(), owner=dag.owner,
         pools=sorted({task.pool for task in dag.tasks}), paused=dag.is_paused_upon_creation,
         types=sorted(str(kind.value) for kind in dag.allowed_run_types or []), fields=sorted(dag.params),
+        owners=sorted({task.owner for task in dag.tasks}), links=dag.owner_links,
         fails=[task.task_id for task in dag.tasks if task.retry_policy is not None], tasks=dag.task_ids,
     ) for dag in bag.dags.values()
 }
@@ -74,6 +75,21 @@ def test_each_declared_topology_has_its_dags_and_a_broken_file_takes_none_down(t
         {},
         sorted(["announcements", "housekeeping", *(f"{verb}__demo.good" for verb in verbs)]),
     )
+
+
+def test_an_owner_owns_the_tasks_of_its_dags_and_all_own_the_joint_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "topologies"
+    folder.mkdir()
+    for name, owner in (("a", "team-a"), ("b", "ann@example.org"), ("c", ""), ("d", "#a@b")):
+        (folder / f"{name}.py").write_text(f"Topology(name='demo.{name}', version='1', owner='{owner}', approvals=2)")
+    bag = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
+    assert bag["errors"] == {}
+    for dag_id, dag in bag["facts"].items():
+        owned = {"a": ["team-a"], "b": ["ann@example.org"], "c": [], "d": ["#a@b"]}
+        names = ["#a@b", "ann@example.org", "team-a"] if dag_id.startswith("joint_") else owned.get(dag_id[-1], [])
+        assert dag["owners"] == [", ".join(names) or "kappa"], dag_id
+        assert [tag for tag in dag["tags"] if "a@" in tag or "ann@" in tag or "team" in tag] == names, dag_id
+        assert dag["links"] == ({"ann@example.org": "mailto:ann@example.org"} if "ann@example.org" in names else {})
 
 
 # Parses and hashes, then once more a year later, in another process's view of the lake and of the code.

@@ -17,7 +17,7 @@ from kappa.topology import registry
 GOOD = """
 from kappa.topology import Append, Source, Table, Topic, Topology
 t = Topology(
-    name="{name}", version="3", sources=[Source(topic="in", schema="id STRING NOT NULL")],
+    name="{name}", version="3", owner="team-a", sources=[Source(topic="in", schema="id STRING NOT NULL")],
     tables=[Table(name="kept", key=["id"], schema="id STRING NOT NULL")],
     outputs=[Append(name="rows", schema="id STRING"), Topic(name="out", of="rows", key="id")], step=lambda s: {{}},
 )
@@ -37,7 +37,7 @@ def test_a_topology_is_described_as_its_file_defines_it(tmp_path: Path) -> None:
     good, broken = deployed(folder_of(tmp_path, good=GOOD.format(name="a.good")))
     assert broken == {}
     (description,) = good.values()
-    assert (description.name, description.version) == ("a.good", "3")
+    assert (description.name, description.version, description.owner) == ("a.good", "3", "team-a")
     assert (description.sources, description.tables, description.outputs) == (("in",), ("kept",), ("rows", "out"))
 
 
@@ -90,5 +90,5 @@ def test_the_command_names_the_bad_file_and_lists_the_others(tmp_path: Path) -> 
     )
     assert done.returncode == 1
     listing = json.loads(done.stdout)
-    assert [row["name"] for row in listing["topologies"]] == ["a.first"]
+    assert [(row["name"], row["owner"]) for row in listing["topologies"]] == [("a.first", "team-a")]
     assert list(listing["broken"]) == [str(folder / "b.py")]

@@ -17,7 +17,7 @@ from kappa.names import EpochPaths
 from kappa.presence import heartbeat
 from kappa.record.epochs import Epochs
 
-THERE = [{"targets": ["10.0.0.7:9464"], "labels": {"topology": NAME, "epoch": "1"}}]
+THERE = [{"targets": ["10.0.0.7:9464"], "labels": {"topology": NAME, "epoch": "1", "owner": "team-a"}}]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 def beat(config: Config, metrics: str) -> None:
     path = EpochPaths(lake=config.lake, topology=NAME, epoch=1).heartbeat
-    heartbeat.write(path, replace(heartbeat.this_process("w", "code"), metrics=metrics))
+    heartbeat.write(path, replace(heartbeat.this_process("w", "code"), metrics=metrics, owner="team-a"))
 
 
 def test_a_driver_that_should_run_is_a_target_also_when_it_died_and_a_stopped_one_is_none(config: Config) -> None:

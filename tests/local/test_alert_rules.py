@@ -10,30 +10,16 @@ from typing import Any
 import pytest
 import yaml
 from support.environments import ROOT
-from support.metrics import Samples, samples_of
+from support.measured_driver import AT, UP, MeasuredDriver, measured
 from support.promtool import RULES, Case, assert_firing, check
 
-from kappa import clock
 from kappa.monitoring.metrics import STATES, Metrics
-from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.record.ledger_rows import LedgerRow
-from kappa.topology import Append, Source, Topology
+from kappa.offsets.vector import Offsets
 
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
 }
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
-
-
-def measured() -> Topology:
-    """A topology with event time."""
-    return Topology(
-        name="a.b",
-        version="1",
-        sources=[Source(topic="in", schema="a STRING, at BIGINT", time="at", grace="0 seconds")],
-        outputs=[Append(name="rows", schema="a STRING")],
-        step=lambda slice: {},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -70,53 +56,16 @@ def test_the_page_has_every_alert_and_every_metric_and_no_other(exported: set[st
     assert {row for row in rows if row.startswith("kappa_")} == exported
 
 
-AT = {"topology": "a.b", "epoch": "1"}
-#: What Prometheus itself says of a target.
-UP = ("up", frozenset[tuple[str, str]]())
-
-
-class Driver:
-    """The metrics of a simulated driver, as Prometheus scrapes them."""
-
-    def __init__(self) -> None:
-        begin, end = Offsets({"in": {0: 0, 1: 0}}), Offsets({"in": {0: 1000, 1: 1000}})
-        self.metrics = Metrics(measured(), 1, bound={}, start=begin, end=end)
-        self.state = "running"
-        self.metrics.watch(lambda: self.state)
-        self.commit(1, 1000, rows_read=1000)
-        self.metrics.lag(0)
-
-    def commit(self, seq: int, end: int, at: tuple[int, int] = (1_000, 2_000), **counts: int) -> None:
-        """A slice of both partitions, which are at these event times in milliseconds."""
-        ranges = tuple(OffsetRange(topic="in", partition=p, start=0, end=end) for p in (0, 1))
-        times = {"in": dict(enumerate(at))}
-        row = LedgerRow(
-            kind="commit",
-            seq=seq,
-            writer="w",
-            at=clock.now(),
-            sends="live",
-            ranges=ranges,
-            stream_times=times,
-            **counts,
-        )
-        self.metrics.committed(row, 1.0)
-
-    def samples(self) -> Samples:
-        """What is scraped now."""
-        return {**samples_of(self.metrics.registry.collect(), AT), UP: 1}
-
-
-def stuck(driver: Driver) -> None:
+def stuck(driver: MeasuredDriver) -> None:
     driver.state = "stuck"
 
 
-def slow(driver: Driver) -> None:
+def slow(driver: MeasuredDriver) -> None:
     driver.state = "slow"
 
 
 #: Alert -> what happens, one step after the other, and for how many minutes each lasts.
-CAUSES: dict[str, list[tuple[int, Callable[[Driver], object]]]] = {
+CAUSES: dict[str, list[tuple[int, Callable[[MeasuredDriver], object]]]] = {
     "KappaDriverStuck": [(1, stuck)],
     "KappaDriverSlow": [(6, slow)],
     "KappaSliceFails": [(1, lambda driver: driver.metrics.failed("failure", 2))],
@@ -133,14 +82,15 @@ CAUSES: dict[str, list[tuple[int, Callable[[Driver], object]]]] = {
 def test_each_alert_fires_on_its_cause_and_none_does_before(tmp_path: Path) -> None:
     cases = []
     for alert, steps in CAUSES.items():
-        driver = Driver()
+        driver = MeasuredDriver()
         looks = [(15, driver.samples())]
         for minutes, happens in steps:
             happens(driver)
             looks.append((minutes, driver.samples()))
-        cases.append(Case(alert=alert, looks=looks, labels={**AT, "job": "kappa"}))
-    healthy = (15, Driver().samples())
-    cases.append(Case(alert="KappaDriverGone", looks=[healthy, (3, {UP: 0})], labels={**AT, "job": "kappa"}))
+        cases.append(Case(alert=alert, looks=looks, labels={**AT, "job": "kappa"}, routed=AT))
+    healthy = (15, MeasuredDriver().samples())
+    gone = [healthy, (3, {UP: 0.0})]
+    cases.append(Case(alert="KappaDriverGone", looks=gone, labels={**AT, "job": "kappa"}, routed=AT))
     cases.append(Case(alert="KappaNoDriver", looks=[healthy, (12, {})], labels={**AT, "job": "kappa"}))
     assert {case.alert for case in cases} == set(ALERTS)
     assert_firing(tmp_path, cases)
@@ -157,8 +107,10 @@ def test_each_alert_fires_on_its_cause_and_none_does_before(tmp_path: Path) -> N
         ("KappaReplayStands", lambda driver: driver.commit(2, 1000)),
     ],
 )
-def test_an_alert_stays_quiet_at_its_threshold(alert: str, almost: Callable[[Driver], object], tmp_path: Path) -> None:
-    driver = Driver()
+def test_an_alert_stays_quiet_at_its_threshold(
+    alert: str, almost: Callable[[MeasuredDriver], object], tmp_path: Path
+) -> None:
+    driver = MeasuredDriver()
     before = driver.samples()
     almost(driver)
     case = Case(alert=alert, looks=[(5, before), (40, driver.samples())], labels={**AT, "job": "kappa"})

@@ -86,6 +86,15 @@ def test_a_slice_is_counted_by_line_when_it_is_committed(metrics: Metrics, ticks
     ]
 
 
+def test_every_series_names_the_owner_where_there_is_one(metrics: Metrics) -> None:
+    def owners(one: Metrics) -> set[str | None]:
+        return {sample.labels.get("owner") for family in one.registry.collect() for sample in family.samples}
+
+    start = Offsets({"orders": {0: 10}})
+    owned = Metrics(replace(TOPOLOGY, owner="team-a"), 2, bound={}, start=start, end=start)
+    assert (owners(owned), owners(metrics)) == ({"team-a"}, {None})
+
+
 def test_the_time_of_a_failed_slice_is_not_counted(metrics: Metrics, ticks: Ticks) -> None:
     metrics.begin("plan")
     ticks.now += 100

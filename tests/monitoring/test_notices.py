@@ -84,7 +84,7 @@ class Posts:
         self.opened: list[Notices] = []
 
     def __call__(self, *events: Event) -> Notices:
-        outbox = Notices(self.config, self.paths)
+        outbox = Notices(self.config, self.paths, "team-a")
         outbox.open(events, "lake-1")
         self.opened.append(outbox)
         return outbox
@@ -135,6 +135,7 @@ def test_a_notice_is_posted_until_the_receiver_accepts_it_and_then_the_next(post
             "at": "2026-03-01T00:00:00+00:00",
             "verdict": "",
             "link": "",
+            "owner": "team-a",
         }
     refused = [entry["error"] for entry in logs if entry["event"] == "notice not taken"]
     assert refused == ["HTTP 500", "ReadTimeout", "HTTP 302", "HTTP 429"]
@@ -183,6 +184,7 @@ def test_a_hanging_line_is_posted_and_a_slow_one_is_not(posts: Posts) -> None:
         one.close()
         (request,) = hook.requests
         assert request["id"] == "lake-1/shop.sums/8/STUCK/3/effects of slice 4"
+        assert request["owner"] == "team-a"
         assert request["message"] == "stuck: 'effects of slice 4' has not ended for 20.0 min"
 
 

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from support.epochs import lab
-from support.metrics import MeasuredLab, Samples, value
+from support.metrics import OWNER, MeasuredLab, Samples, value
 from support.promtool import RULES, Case, Looks, assert_firing, promtool
 from support.receivers import Receiver, receiver
 
@@ -68,6 +68,11 @@ class Provoked:
 
         self.stream.wait(holds, "the driver measures it")
         return samples
+
+
+def labels(stream: MeasuredLab, epoch: int) -> dict[str, str]:
+    """Those by which an alert is routed."""
+    return {"topology": stream.name, "epoch": str(epoch), "owner": OWNER}
 
 
 def test_each_alert_fires_on_the_metrics_of_a_real_driver_and_not_before(
@@ -146,7 +151,7 @@ def test_each_alert_fires_on_the_metrics_of_a_real_driver_and_not_before(
     looks["KappaDriverStuck"] = live, [(5, healthy), (5, samples)]
     stream.wait(lambda: hook.taken, "the notice is taken")
     (notice,) = hook.taken
-    assert (notice["event"], notice["epoch"]) == ("STUCK", live)
+    assert (notice["event"], notice["epoch"], notice["owner"]) == ("STUCK", live, OWNER)
     assert notice["message"].startswith(f"Stuck at slice {stream.ledger(live).state().seq}: the disk is full")
     assert "kappa set-aside" in notice["message"], "one record alone fails, and it is named"
     run.topology = well
@@ -168,7 +173,7 @@ def test_each_alert_fires_on_the_metrics_of_a_real_driver_and_not_before(
     assert stream.stop(live) == []
     with pytest.raises(URLError, match="refused"):
         urlopen(endpoint, timeout=30)
-    target = {"targets": [endpoint.split("/")[2]], "labels": {"topology": stream.name, "epoch": str(live)}}
+    target = {"targets": [endpoint.split("/")[2]], "labels": labels(stream, live)}
     assert target in targets(stream.config)  # it is wanted, so Prometheus goes on to ask
     looks["KappaDriverGone"] = live, [(5, healthy), (5, {UP: 0})]
     looks["KappaNoDriver"] = live, [(5, healthy), (30, {})]
@@ -177,7 +182,12 @@ def test_each_alert_fires_on_the_metrics_of_a_real_driver_and_not_before(
         rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
     }
     cases = [
-        Case(alert=name, looks=series, labels={**JOB, "topology": stream.name, "epoch": str(epoch)})
+        Case(
+            alert=name,
+            looks=series,
+            labels={**JOB, **labels(stream, epoch)},
+            routed={} if name == "KappaNoDriver" else labels(stream, epoch),
+        )
         for name, (epoch, series) in looks.items()
     ]
     assert_firing(tmp_path, cases)

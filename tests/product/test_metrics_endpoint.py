@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 from support.epochs import lab
-from support.metrics import BEGIN, MeasuredLab, value
+from support.metrics import BEGIN, OWNER, MeasuredLab, value
 
 from kappa.delta import queries
 
@@ -66,7 +66,9 @@ def test_the_endpoint_of_a_live_driver_agrees_with_its_ledger(stream: MeasuredLa
     assert lines == pytest.approx(value(samples, "kappa_slice_duration_seconds_sum"), rel=0.1)
     stream.wait(lambda: value(stream.samples(live), "kappa_lag_records") == 0, "the lag is looked at")
 
-    (shown,) = [epoch for one in json.loads(stream.output_of("status", "--json")) for epoch in one["epochs"]]
+    (status,) = json.loads(stream.output_of("status", "--json"))
+    (shown,) = status["epochs"]
+    assert status["owner"] == shown["driver"]["owner"] == OWNER
     endpoint = stream.endpoint(live)
     assert endpoint == f"http://{shown['driver']['metrics']}/metrics"
     assert endpoint in stream.output_of("metrics")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import zipfile
 from dataclasses import replace
@@ -18,8 +19,9 @@ from kappa.errors import MoveRefusedError, RefusedError, UsageError
 from kappa.names import code_file
 from kappa.record import savepoints
 from kappa.record.code import extract
+from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
-from kappa.replay.starts import FromSavepoint
+from kappa.replay.starts import FromSavepoint, ToEarliest
 from kappa.topology.registry import load, load_apart
 from kappa.verify.trial import evidence, trial_range
 
@@ -81,6 +83,29 @@ def test_a_live_epoch_is_upgraded_at_a_slice_boundary_and_history_stays(stream: 
     ]
     assert entries == [("upgrade", "ada", "twice from now on"), ("upgraded", "ada", "twice from now on")]
     assert stream.record().named_seqs(epoch) == {row.seq}
+
+
+def test_a_new_owner_is_named_once_its_code_runs_and_nothing_objects(stream: Lab) -> None:
+    epoch = live(stream)
+    request = ReplayRequest(topology=stream.name, start=ToEarliest(), reason="test", actor="test")
+    before = control.plan(stream.config, request).findings
+    code = extract(stream.config.lake, stream.record().epoch(epoch).code, stream.config.home) / "topologies"
+    file = stream.config.topologies / "balances.py"
+    file.write_text(file.read_text().replace('version="1",', 'version="1", owner="team-b",'))
+    assert control.plan(stream.config, request).findings == before
+    assert json.loads(stream.output_of("topologies", "--json"))["topologies"][0]["owner"] == "team-b"
+    assert control.status(stream.config, stream.name).owner == "", "the running code names none"
+    topologies = [load_apart(folder, stream.name) for folder in (code, stream.config.topologies)]
+    report, objections = evidence(stream.config, stream.session, stream.paths(epoch), *topologies, 2)
+    assert report is not None and (report.verdict, objections) == ("same", ())
+    proposal = upgrade.propose(stream.config, stream.name, slices=0)
+    assert not proposal.refusals
+    upgrade.upgrade(stream.config, proposal, history_stands=True, actor="ada", reason="another team")
+    stream.running[epoch][1].join(120)
+    assert stream.stop(epoch) == []
+    stream.run(epoch)
+    later(stream, "a", 10)
+    assert control.status(stream.config, stream.name).owner == "team-b"
 
 
 def test_an_upgrade_is_undone_by_the_old_file_and_a_replay_from_a_savepoint(stream: Lab) -> None:

@@ -28,12 +28,7 @@ def last_line(program: str, home: Path, *, dags: Path = SHIPPED, **environment: 
     core = {f"AIRFLOW__CORE__{name}": value for name, value in settings.items()}
     run = subprocess.run(
         [sys.executable, "-c", program, str(dags)],
-        env={
-            **homes,
-            **topologies,
-            **{f"AIRFLOW__CORE__{name}": value for name, value in settings.items()},
-            **environment,
-        },
+        env={**homes, **topologies, **core, **environment},
         cwd=home,
         capture_output=True,
         text=True,

@@ -14,6 +14,7 @@ from kappa.presence import heartbeat
 from support.epochs import Lab
 
 BEGIN = 1_700_000_000_000
+OWNER = "team-sums"
 SUMS = '''
 """Amounts of each account in windows of ten seconds; each amount counts {factor} times."""
 
@@ -38,6 +39,7 @@ def step(slice):
 windows = Topology(
     name="{name}",
     version="{version}",
+    owner="team-sums",
     sources=[MOVES],
     operators=[SUMS],
     outputs=[Append(name="sums", of=SUMS.final), Topic(name="{topic}.sums", of="sums", key="id")],
@@ -70,7 +72,7 @@ class MeasuredLab(Lab):
 
     def samples(self, epoch: int) -> Samples:
         """What an epoch's driver answers now."""
-        return scraped(self.endpoint(epoch), {"topology": self.name, "epoch": str(epoch)})
+        return scraped(self.endpoint(epoch), {"topology": self.name, "epoch": str(epoch), "owner": OWNER})
 
 
 def scraped(endpoint: str, common: Mapping[str, str]) -> Samples:

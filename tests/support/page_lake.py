@@ -332,7 +332,7 @@ def demo(config: Config) -> None:
             "set aside by decision 41: points of 31 June, sent by the till of store 7": b'{"Points": "1e400"}',
         },
     )
-    loyalty.beat(2, seq=170, message="slice 171: applying changes", records_per_second=84.0)
+    loyalty.beat(2, seq=170, message="slice 171: applying changes", records_per_second=84.0, owner="team-loyalty")
     loyalty.beat(3, seq=12, message="follows epoch 2", records_per_second=2_140.0)
 
     shipments = TopologyStory(config=config, name="retail.shipments", topic="shipments", partitions=2)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,13 @@ class Case:
         alert: its name; it has to fire at the end.
         looks: samples, oldest first; during the first of them no alert may fire.
         labels: those that the series have in Prometheus beside their own.
+        routed: those of them that the alert has to have.
     """
 
     alert: str
     looks: Looks
     labels: Mapping[str, str]
+    routed: Mapping[str, str] = field(default_factory=dict)
 
 
 def assert_firing(folder: Path, cases: Sequence[Case]) -> None:
@@ -92,6 +94,7 @@ def assert_firing(folder: Path, cases: Sequence[Case]) -> None:
 def _test(case: Case) -> dict[str, Any]:
     minutes = [minute for minute, _ in case.looks]
     quiet, end = minutes[0] - 1, sum(minutes) - 1
+    alert = "ALERTS", frozenset({("alertname", case.alert), ("alertstate", "firing")})
     keys = {key for _, samples in case.looks for key in samples if not key[0].startswith("kappa_slice_")}
     return {
         "interval": "1m",
@@ -101,7 +104,7 @@ def _test(case: Case) -> dict[str, Any]:
         ],
         "promql_expr_test": [
             expectation('count(ALERTS{alertstate="firing"})', quiet, None),
-            expectation(f'count(ALERTS{{alertname="{case.alert}", alertstate="firing"}})', end, 1),
+            expectation(f"count({series(alert, case.routed)})", end, 1),
         ],
     }
 

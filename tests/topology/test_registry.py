@@ -36,6 +36,15 @@ def test_names_and_versions_are_read_without_running_the_file(folder: Path) -> N
     assert [(d.name, d.version) for d in registry.declared(folder)] == [("shop.bomb", "1"), ("shop.good", "3")]
 
 
+@pytest.mark.parametrize(
+    ("word", "owner"), [("'ann@example.org'", "ann@example.org"), ("TEAM", ""), ("'a, b'", ""), ("7", "")]
+)
+def test_an_owner_is_read_where_it_is_a_literal_that_an_import_takes(tmp_path: Path, word: str, owner: str) -> None:
+    (tmp_path / "a.py").write_text(f"1 / 0\nTopology(name='shop.a', version='1', owner={word})")
+    (declaration,) = registry.declared(tmp_path)
+    assert declaration.owner == owner
+
+
 def test_one_broken_file_is_named_and_the_others_load(folder: Path) -> None:
     (folder / "broken.py").write_text("import nothing_of_that_name")
     (folder / "unparsable.py").write_text("def (")

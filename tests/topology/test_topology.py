@@ -84,6 +84,13 @@ def test_a_topology_without_mistakes_knows_its_parts() -> None:
         (lambda: topology(thresholds=[Threshold(table="row", rows=0)]), "Did you mean 'rows.rows'"),
         (lambda: topology(thresholds=[Threshold(table="rows", keys_added=0)]), "could limit"),
         (lambda: topology(thresholds=[Threshold(table="rows", rows=0)] * 2), "more than once"),
+        (
+            lambda: topology(owner="payments, loyalty"),
+            "has the owner 'payments, loyalty': an owner is a text of at most",
+        ),
+        (lambda: topology(owner="<!channel>"), "has the owner '<!channel>'"),
+        (lambda: topology(owner="o" * 101), "at most 100 letters"),
+        (lambda: topology(owner=None), "has the owner None"),
         (lambda: Source(topic="in"), "no schema"),
         (lambda: Source(topic="in", schema="_key STRING"), "a name of Kappa's own"),
         (lambda: Source(topic="in", schema="a STRING", format="xml"), "not one of"),  # type: ignore[arg-type]

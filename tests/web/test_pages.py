@@ -118,7 +118,7 @@ def page(config: Config, path: str, caller: Caller | None = None) -> str:
 def test_the_first_page_shows_each_topology_with_its_state_and_concerns(full: Config) -> None:
     text = page(full, "/")
     for part in (
-        "retail.loyalty running epoch 2 version 2",
+        "retail.loyalty team-loyalty running epoch 2 version 2",
         "retail.refunds stuck",
         "epoch 2 replays, 44 %",
         "The driver of live epoch 1 is stuck. slice 61 failed 3 times",
@@ -132,6 +132,7 @@ def test_the_first_page_shows_each_topology_with_its_state_and_concerns(full: Co
 def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change(full: Config) -> None:
     answer = client(full).get(f"/topologies/{NAME}")
     text = text_of(answer.text)
+    assert "Owner: team-loyalty" in text and "Owner" not in page(full, "/topologies/retail.refunds")
     assert "Readers move from epoch 2 to epoch 3 in one step" in text
     assert "Epoch 3 is removed for good, with its tables, topics and consumer group. Readers keep epoch 2." in text
     assert f'href="/dags/cutover__{NAME}" target="_top"' in answer.text
@@ -314,7 +315,7 @@ def test_a_page_says_that_the_lake_is_still_being_read_and_refreshes_soon(
     html = asking.get("/").text
     assert "Reading the lake" in html and "0 of 9 ledgers are read" in text_of(html) and 'data-refresh="1"' in html
     released.set()
-    assert "retail.loyalty running" in until(
+    assert "retail.loyalty team-loyalty running" in until(
         lambda: "All topologies" in (answer := asking.get("/").text) and text_of(answer)
     )
 
@@ -399,7 +400,7 @@ def hostile(config: Config) -> DiffReport:
     )
     diff = replace(diff, tables=(table,), notes=(EVIL,))
     story.begin(2, now, live=1, upto=10, stages=CANDIDATE, report=diff, reason=EVIL)
-    story.beat(1, message=EVIL)
+    story.beat(1, message=EVIL, owner=EVIL)
     return diff
 
 

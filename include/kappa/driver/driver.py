@@ -152,7 +152,7 @@ class Driver:
         standing = self._standing(record)
         self._open_exporter(is_live=standing["role"] == "live")
         standing["metrics"] = voice.exporter.address
-        first = replace(heartbeat.this_process(epoch.writer, epoch.code), **standing)
+        first = replace(heartbeat.this_process(epoch.writer, epoch.code), owner=epoch.topology.owner, **standing)
         voice.start_beating(first, epoch.has_claim)
         probe = JvmProbe(voice.watchdog, lambda: self.engines.opened_session, epoch.config.beat_seconds)
         voice.notices.open(record.events, epoch.epochs.lake_id())

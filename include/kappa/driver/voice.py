@@ -32,7 +32,7 @@ class Voice:
         self.log = epoch.log
         self.watchdog = Watchdog(config.slow_seconds, 60 * config.stuck_minutes)
         self.exporter = Exporter(config, paths)
-        self.notices = Notices(config, paths)
+        self.notices = Notices(config, paths, epoch.topology.owner)
         self._path, self._beat_seconds = paths.heartbeat, config.beat_seconds
         self._beat: Beating | None = None
 

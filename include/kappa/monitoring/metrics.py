@@ -1,7 +1,7 @@
 """The measures of an epoch, as Prometheus metrics.
 
-Every series has the labels ``topology`` and ``epoch``. Any other label comes from the topology's file, or is a fixed
-word, so that the number of series does not grow with the stream.
+Every series has the labels ``topology`` and ``epoch``, and ``owner`` where the topology names one. Any other label
+comes from the topology's file, or is a fixed word, so that the number of series does not grow with the stream.
 """
 
 from __future__ import annotations
@@ -60,9 +60,11 @@ class Metrics:
         self._line: tuple[str, float] | None = None
         self._seconds: dict[str, float] = {}
         self._at = {"topology": topology.name, "epoch": str(epoch)}
+        if topology.owner:
+            self._at["owner"] = topology.owner
 
         def one(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
-            return kind(name, text, ["topology", "epoch", *labels], registry=self.registry, **options)
+            return kind(name, text, [*self._at, *labels], registry=self.registry, **options)
 
         self._state = one(
             Gauge, "kappa_driver_state", "1 for the state that the driver is in, 0 for the others.", "state"

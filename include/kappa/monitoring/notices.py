@@ -48,6 +48,7 @@ class Notice:
         at: when it happened, ISO 8601, UTC.
         verdict: verdict of the epoch's verification, if an answer is pending.
         link: the page for the answer.
+        owner: the team or person whom the epoch's code names; empty where it names none.
     """
 
     id: str
@@ -59,14 +60,16 @@ class Notice:
     at: str
     verdict: str = ""
     link: str = ""
+    owner: str = ""
 
 
-def notice_of(event: Event, lake: str, *, is_rollback: bool = False) -> Notice | None:
+def notice_of(event: Event, lake: str, *, owner: str = "", is_rollback: bool = False) -> Notice | None:
     """The notice of an event; None if there is nothing to decide.
 
     Args:
         event: an event of the record of epochs.
         lake: id of the lake.
+        owner: the team or person whom the epoch's code names.
         is_rollback: whether it is a move back to an earlier epoch: :func:`kappa.record.moves.rollbacks`.
     """
     name, epoch = event.topology, event.epoch
@@ -104,6 +107,7 @@ def notice_of(event: Event, lake: str, *, is_rollback: bool = False) -> Notice |
         at=event.at.isoformat(),
         verdict=verdict,
         link=link,
+        owner=owner,
     )
 
 
@@ -122,10 +126,13 @@ class Notices:
     """Posts the notices of one epoch from a thread of its own, oldest first, until each is answered.
 
     Without ``config.webhook_url`` and ``config.webhook_url_file`` nothing is posted.
+
+    Args:
+        owner: the team or person whom the epoch's code names; empty where it names none.
     """
 
-    def __init__(self, config: Config, paths: EpochPaths) -> None:
-        self._config, self._paths = config, paths
+    def __init__(self, config: Config, paths: EpochPaths, owner: str = "") -> None:
+        self._config, self._paths, self._owner = config, paths, owner
         self._log = log.bind(topology=paths.topology, epoch=paths.epoch)
         self._last: int | None = None
         self._lake = ""
@@ -167,7 +174,9 @@ class Notices:
         self._last = new[-1].n
         back = rollbacks(events)
         notices = [
-            (e.n, notice_of(e, self._lake, is_rollback=e.n in back)) for e in new if e.epoch == self._paths.epoch
+            (e.n, notice_of(e, self._lake, owner=self._owner, is_rollback=e.n in back))
+            for e in new
+            if e.epoch == self._paths.epoch
         ]
         self._add([(n, notice) for n, notice in notices if notice is not None])
 
@@ -184,6 +193,7 @@ class Notices:
             message=line.message,
             command=f"kappa status {name}",
             at=at,
+            owner=self._owner,
         )
         self._add([(None, notice)])
 

@@ -53,6 +53,7 @@ class Heartbeat:
         line_seconds: the age of that line, by the driver's own clock.
         metrics: ``host:port`` where it answers Prometheus; empty where it does not.
         pids: inode of the PID namespace in which ``pid`` counts; 0 where the system has none.
+        owner: the team or person whom the code that it runs names; empty where it names none.
     """
 
     writer: str
@@ -72,6 +73,7 @@ class Heartbeat:
     line_seconds: float = 0.0
     metrics: str = ""
     pids: int = 0
+    owner: str = ""
 
     @property
     def is_here(self) -> bool:

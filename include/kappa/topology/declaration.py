@@ -17,6 +17,7 @@ from kappa.topology.members import MEMBER_NAME, Append, Check, Source, Table, To
 from kappa.topology.members.topic import check_topics, check_versioned_names, sent_columns
 from kappa.topology.operator import Operator, VersionsInput
 from kappa.topology.operator_inputs import TableInput
+from kappa.topology.owner import MOST, is_owner
 from kappa.topology.readers import made_alone
 from kappa.topology.slice import Slice
 from kappa.topology.thresholds import Threshold, limits_of, unknown
@@ -66,6 +67,7 @@ class Topology:
         thresholds: how much a candidate may differ from the live epoch.
         reprocess: when its history is recomputed automatically and compared with the live epoch; None for never.
         approvals: how many people must approve an epoch before readers are moved to it. Write it as a literal.
+        owner: the team or person whom alerts, notices, pages and DAGs name; empty for none. Write it as a literal.
 
     Examples:
         >>> from kappa import Append, Source, Topology
@@ -91,6 +93,7 @@ class Topology:
     thresholds: tuple[Threshold, ...] | list[Threshold] = ()
     reprocess: Schedule | None = None
     approvals: int = 0
+    owner: str = ""
 
     def __post_init__(self) -> None:
         for name in ("sources", "operators", "tables", "outputs", "checks", "thresholds"):
@@ -124,6 +127,12 @@ class Topology:
         if not isinstance(self.approvals, int) or not 0 <= self.approvals <= 2:
             raise TopologyError(
                 f"Topology {self.name!r} asks for {self.approvals!r} approvals: it can ask for 0, 1 or 2."
+            )
+        if not is_owner(self.owner):
+            raise TopologyError(
+                f"Topology {self.name!r} has the owner {self.owner!r}: an owner is a text of at most {MOST} letters, "
+                "digits, single spaces and . _ - + @ # /. Name a team or an address, like 'team-payments'.",
+                name=self.name,
             )
         if not self.sources:
             raise TopologyError(f"Topology {self.name!r} reads no source.")

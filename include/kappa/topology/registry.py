@@ -25,6 +25,7 @@ from typing import Any
 
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.topology import Topology
+from kappa.topology.owner import is_owner
 from kappa.topology.undeclared import undeclared_reads
 
 
@@ -38,6 +39,7 @@ class Declared:
         file: the file that declares it.
         reprocess: the literals of its schedule for reprocessing, ``cron``, ``savepoint`` and ``zone``; None for none.
         approvals: how many people must approve an epoch of it; 1 if the file computes the number.
+        owner: the team or person whom its DAGs name; empty if there is none, or the file computes it.
         call: the call that declares it, from the file.
         values: name -> its expression at the top level of the file.
     """
@@ -47,6 +49,7 @@ class Declared:
     file: Path
     reprocess: Mapping[str, str] | None = None
     approvals: int = 0
+    owner: str = ""
     call: ast.Call | None = field(default=None, repr=False, compare=False)
     values: Mapping[str, ast.expr] = field(default_factory=dict, repr=False, compare=False)
 
@@ -57,6 +60,7 @@ class Deployed:
 
     Attributes:
         version: its version.
+        owner: the team or person whom it names; empty for none.
         sources: topics that it reads.
         tables: tables that it keeps.
         outputs: append outputs, then topics.
@@ -64,6 +68,7 @@ class Deployed:
 
     name: str
     version: str
+    owner: str
     sources: tuple[str, ...]
     tables: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -193,6 +198,7 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
                     file=file,
                     reprocess=_schedule(node),
                     approvals=_approvals(node),
+                    owner=_owner(words.get("owner")),
                     call=node,
                     values=values,
                 )
@@ -219,6 +225,11 @@ def _approvals(topology: ast.Call) -> int:
                 else 1
             )
     return 0
+
+
+def _owner(value: object) -> str:
+    """The owner that a file declares; one that its import refuses is not passed on."""
+    return value if isinstance(value, str) and is_owner(value) else ""
 
 
 class _SourceLoader(SourceFileLoader):
@@ -278,6 +289,7 @@ def _deployed(topology: Topology) -> Deployed:
     return Deployed(
         name=topology.name,
         version=topology.version,
+        owner=topology.owner,
         sources=tuple(source.topic for source in topology.sources),
         tables=tuple(table.name for table in topology.tables),
         outputs=(*(append.name for append in topology.appends), *(topic.name for topic in topology.topics)),

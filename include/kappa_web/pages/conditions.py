@@ -82,6 +82,12 @@ def of_topology(live: BoardFacts | None, candidate: BoardFacts | None) -> Condit
     return Condition(word="nothing live", kind="off")
 
 
+def owner(live: BoardFacts | None, candidate: BoardFacts | None) -> str:
+    """The team or person whom the running code names, as its alerts do; empty for none."""
+    facts = live or candidate
+    return facts.driver.owner if facts is not None else ""
+
+
 def progress(facts: BoardFacts) -> str:
     """How far a candidate is, in a few words."""
     epoch = facts.epoch

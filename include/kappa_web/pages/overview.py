@@ -23,6 +23,7 @@ class Row:
     """A topology.
 
     Attributes:
+        owner: the team or person whom the code of its live epoch names, or of its candidate; empty for none.
         live: its live epoch.
         version: its author's name for the code of the live epoch.
         lag: offsets that the live epoch is behind; None if that is not known.
@@ -33,6 +34,7 @@ class Row:
     """
 
     name: str
+    owner: str
     state: Condition
     live: int | None
     version: str
@@ -90,6 +92,7 @@ def _row(
     committed = live.committed if live is not None else None
     return Row(
         name=name,
+        owner=conditions.owner(live, candidate),
         state=conditions.of_topology(live, candidate),
         live=live.epoch.epoch if live is not None else None,
         version=live.epoch.version if live is not None else "",

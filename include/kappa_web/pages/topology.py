@@ -70,6 +70,7 @@ def page(board: Board, record: TopologyRecord, now: datetime, caller: Any) -> di
         "with_values": caller.may_unmask(record.topology) or not (shown and letters and shown.state.masked),
         "record": record,
         "state": conditions.of_topology(live, candidate),
+        "owner": conditions.owner(live, candidate),
         "asks": list(conditions.attention(record, live, candidate)),
         "live": live,
         "lag": lag,

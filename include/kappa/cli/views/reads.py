@@ -42,6 +42,7 @@ def topologies(json: Json = False) -> None:
         {
             "name": topology.name,
             "version": topology.version,
+            "owner": topology.owner,
             "live_epoch": epochs.record(topology.name).live,
             "sources": list(topology.sources),
             "tables": list(topology.tables),
@@ -54,7 +55,7 @@ def topologies(json: Json = False) -> None:
     else:
         table(
             [[", ".join(v) if isinstance(v, list) else v for v in row.values()] for row in rows],
-            ["topology", "version", "live epoch", "reads", "keeps", "emits"],
+            ["topology", "version", "owner", "live epoch", "reads", "keeps", "emits"],
         )
         say(f"broken: {error}" for error in broken.values())
     if broken:

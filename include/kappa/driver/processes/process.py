@@ -49,6 +49,7 @@ class DriverStatus:
         message: what it is doing.
         records_per_second: rate of its last slice.
         metrics: ``host:port`` where it answers Prometheus; None where it does not.
+        owner: the team or person whom the code that it runs names; empty where it names none.
     """
 
     topology: str
@@ -62,6 +63,7 @@ class DriverStatus:
     message: str = ""
     records_per_second: float | None = None
     metrics: str | None = None
+    owner: str = ""
 
     @property
     def is_running(self) -> bool:
@@ -232,6 +234,7 @@ def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
         message=message,
         records_per_second=beat.records_per_second,
         metrics=beat.metrics or None,
+        owner=beat.owner,
     )
 
 

@@ -23,7 +23,9 @@ def targets(config: Config) -> list[dict[str, Any]]:
     for topology, epoch in wanted_drivers(config):
         beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
         if beat is not None and beat.metrics:
-            entries.append({"targets": [beat.metrics], "labels": {"topology": topology, "epoch": str(epoch)}})
+            owner = {"owner": beat.owner} if beat.owner else {}
+            labels = {"topology": topology, "epoch": str(epoch), **owner}
+            entries.append({"targets": [beat.metrics], "labels": labels})
     return entries
 
 
