@@ -192,7 +192,7 @@ def _check_table(path: Path, name: str, value: Any, fields: Mapping[str, Any]) -
 
 def _absolute(folder: Path, name: str, value: Any) -> Any:
     """A path in the file begins in its folder, whatever the working directory of the process."""
-    is_path = name in ("lake", "topologies", "home", "cache") or (name.endswith("_file") and value)
+    is_path = name in ("lake", "topologies", "home", "cache") or (name.rpartition("_")[2] == "file" and value)
     if not is_path or "://" in value:
         return value
     return str(folder / Path(value).expanduser())
