@@ -23,6 +23,8 @@ from kappa import operators
 from kappa.cli.options import actor
 from kappa.config import PREFIX, Config, settings
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
+from kappa.starters import StarterShape
+from kappa.starters.repository import repository
 
 ROOT = Path(__file__).resolve().parents[1]
 #: In the order in which their snippets run: operations and the runbook continue where the tour ends.
@@ -45,6 +47,7 @@ PAGES = (
     ROOT / "docs" / "cost.md",
     ROOT / "docs" / "team-stack.md",
     ROOT / "docs" / "metrics.md",
+    ROOT / "docs" / "your-own-repository.md",
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "json.md",
     ROOT / "docs" / "change-data-capture.md",
@@ -161,7 +164,7 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_named_by_a_page_exists(page: Path) -> None:
     named = re.findall(r"`((?:include|tests|docs|dags|jobs|scripts|benchmarks|docker)/[\w./-]+)`", prose(page))
-    made_by_use = {"benchmarks/results/"}
+    made_by_use = {"benchmarks/results/", *repository("retail.spending", StarterShape.RUNNING_TOTAL, version="")}
     assert not [name for name in named if name not in made_by_use and not (ROOT / name).exists()]
 
 

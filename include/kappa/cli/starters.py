@@ -64,8 +64,8 @@ def new(
 ) -> None:
     """Write a topology and its test as a starting point. Both read the invoices of `kappa generate retail`.
 
-    The topology goes to the folder KAPPA_TOPOLOGIES, which deploys it: schedulers see it, nothing runs. No file is
-    overwritten.
+    The topology goes to the folder of the setting `topologies`, which deploys it: schedulers see it, nothing runs. No
+    file is overwritten.
     """
     folder = config().topologies
     beside = _tests_beside(folder) if tests is None else tests.absolute()

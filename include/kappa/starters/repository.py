@@ -23,14 +23,13 @@ dags()
 '''
 
 _JOB = '''
-"""Runs the driver of one epoch."""
+"""Runs the driver of an epoch in the foreground, as `python -m kappa.driver` does."""
 
 import sys
 
 from kappa.driver.__main__ import main
 
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())
 '''
 
 _REQUIREMENTS = """

@@ -4,11 +4,11 @@ WORKFLOW = """
 # Of a change: the tests, and what a replay with it would do in production, as a comment. Of a merge: image, deployment.
 #
 # Variables of the repository (Settings, Actions), without which the jobs that need them are left out:
-#   KAPPA_RUNNER  label of a runner that reaches brokers and lake
-#   KAPPA_HOST    label of a runner on the host of the containers, with env.example, filled in, as /etc/kappa/env
+#   PLAN_RUNNER    label of a runner that reaches brokers and lake
+#   DEPLOY_RUNNER  label of a runner on the host of the containers, with env.example, filled in, as /etc/kappa/env
 # Secrets, of a user who may only read (a plan changes nothing, and does not start Spark):
-#   KAPPA_READER_LOGIN  the client file of the brokers; none where they ask for no login
-#   KAPPA_READER_KEYS   the client file of the lake's store; none where the lake is a path or the runner has a role
+#   READER_LOGIN   the client file of the brokers; none where they ask for no login
+#   READER_KEYS    the client file of the lake's store; none where the lake is a path or the runner has a role
 name: kappa
 
 on:
@@ -38,10 +38,10 @@ jobs:
   plan:
     # Code of a fork never runs beside the logins.
     if: >-
-      github.event_name == 'pull_request' && vars.KAPPA_RUNNER != '' &&
+      github.event_name == 'pull_request' && vars.PLAN_RUNNER != '' &&
       github.event.pull_request.head.repo.full_name == github.repository
     needs: tests
-    runs-on: ${{ vars.KAPPA_RUNNER }}
+    runs-on: ${{ vars.PLAN_RUNNER }}
     permissions:
       contents: read
       pull-requests: write
@@ -54,8 +54,8 @@ jobs:
       - run: pip install --requirement requirements.txt
       - name: Log in as a reader
         env:
-          READER_LOGIN: ${{ secrets.KAPPA_READER_LOGIN }}
-          READER_KEYS: ${{ secrets.KAPPA_READER_KEYS }}
+          READER_LOGIN: ${{ secrets.READER_LOGIN }}
+          READER_KEYS: ${{ secrets.READER_KEYS }}
         run: |
           umask 077
           if [ -n "$READER_LOGIN" ]; then
@@ -107,9 +107,9 @@ jobs:
 
   # Drivers go on with the code of their epochs, after a pause of seconds. New code runs after a replay.
   deployment:
-    if: github.event_name == 'push' && vars.KAPPA_HOST != ''
+    if: github.event_name == 'push' && vars.DEPLOY_RUNNER != ''
     needs: image
-    runs-on: ${{ vars.KAPPA_HOST }}
+    runs-on: ${{ vars.DEPLOY_RUNNER }}
     environment: production
     concurrency: production
     permissions:
