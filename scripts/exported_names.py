@@ -97,9 +97,7 @@ def results() -> Iterator[Line]:
                 kind = function.__globals__.get(word)
                 if isinstance(kind, type) and kind.__module__.startswith("kappa"):
                     inner = _INNER if issubclass(kind, Operator) else frozenset[str]()
-                    yield from members(
-                        word, kind, lambda one, inner=inner: not one.startswith("_") and one not in inner
-                    )
+                    yield from (line for line in members(word, kind) if line[0].partition(".")[2] not in inner)
 
 
 class _Written(str):
@@ -124,30 +122,33 @@ def signature(function: Any) -> str:
 
 
 def airflow() -> Iterator[Line]:
-    """What the files of DAGs and the plugin import, with the names of the DAGs; nothing is imported for it."""
-    for file in sorted([*ROOT.glob("dags/*.py"), *ROOT.glob("plugins/*.py")]):
-        if file.parent.name == "dags":
-            yield f"DAG {file.stem}", ""
+    """The DAGs of the page, and what the files of DAGs and the plugin import; nothing is imported for it."""
+    page = (ROOT / "docs" / "airflow.md").read_text()
+    table = page[page.index("| DAG |") :].partition("\n\n")[0]
+    for cell in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE):
+        yield from ((f"DAG {name}", "") for name in re.findall(r"`([^`]+)`", cell))
+    for file in (*ROOT.glob("dags/*.py"), *ROOT.glob("plugins/*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kappa"):
                 for one in node.names:
                     yield f"{node.module}.{one.name}", written(str(node.module), one.name)
-            elif isinstance(node, ast.Import):
-                yield from ((one.name, "") for one in node.names if one.name.startswith("kappa"))
 
 
 def written(module: str, name: str) -> str:
     """The signature of a function, or of the constructor of a class, in its file; empty for what is neither."""
-    file = ROOT / "include" / f"{module.replace('.', '/')}.py"
-    tree = ast.parse(file.read_text()) if file.is_file() else ast.Module(body=[], type_ignores=[])
+    place = ROOT / "include" / module.replace(".", "/")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    tree = ast.parse(file.read_text())
     for node in tree.body:
         if isinstance(node, functions) and node.name == name:
             return f"({ast.unparse(node.args)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
         if isinstance(node, ast.ClassDef) and node.name == name:
             makers = [one for one in node.body if isinstance(one, functions) and one.name == "__init__"]
             return "".join(re.sub(r"^self(, )?", "(", ast.unparse(one.args)) + ")" for one in makers)
-    return ""
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    origins = [str(node.module) for node in imports if name in {one.name for one in node.names}]
+    return written(origins[0], name) if origins and origins[0].startswith("kappa") else ""
 
 
 def commands() -> Iterator[Line]:

@@ -54,6 +54,7 @@ class AirflowStack:
         self.config = config
         self.home = airflow.airflow_home(config)
         self.port = free_port()
+        self.python = sys.executable
         self.environment = {**airflow.whole_environment(config, api_port=self.port), **_QUICK, **(extra or {})}
         if with_fakes:
             self.environment["PYTHONPATH"] = f"{FAKES}{os.pathsep}{self.environment['PYTHONPATH']}"
@@ -61,17 +62,21 @@ class AirflowStack:
 
     def start(self, seconds: float = 240) -> None:
         """Migrate the database, start all components, wait until they answer."""
-        airflow.migrate(self.config, api_port=self.port)
+        self.prepare()
         for component in airflow.COMPONENTS:
             self.start_component(component)
         wait_for(self._is_healthy, seconds, "Airflow answers and all components are healthy")
+
+    def prepare(self) -> None:
+        """Make the database, with what `kappa up` has in it."""
+        airflow.migrate(self.config, api_port=self.port)
 
     def start_component(self, name: str) -> None:
         """Start one component, in a process group of its own."""
         log = (self.home / f"{name}.log").open("ab")
         with log:
             self.processes[name] = subprocess.Popen(
-                airflow.commands()[name],
+                [self.python, *airflow.commands()[name][1:]],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -109,7 +114,7 @@ class AirflowStack:
             AssertionError: its exit code is not 0.
         """
         run = subprocess.run(
-            [sys.executable, "-m", "airflow", *words], env=self.environment, capture_output=True, text=True, check=False
+            [self.python, "-m", "airflow", *words], env=self.environment, capture_output=True, text=True, check=False
         )
         assert run.returncode == 0, f"airflow {' '.join(words)}: {run.stdout[-2000:]} {run.stderr[-2000:]}"
         return run.stdout

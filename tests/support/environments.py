@@ -9,9 +9,10 @@ import os
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -72,36 +73,58 @@ def environment(folder: Path, built: Path, extras: Collection[str] = ()) -> Envi
         extras: names of extras.
     """
     venv.create(folder, symlinks=True, with_pip=False)
+    distributions = link(folder, built, extras)
     _pip("--python", str(folder / "bin" / "python"), "install", "--no-deps", "--no-index", str(built))
+    return Environment(folder=folder, distributions=distributions)
+
+
+def link(folder: Path, built: Path, extras: Collection[str] = (), also: Collection[str] = ()) -> frozenset[str]:
+    """Put what a wheel requires into a virtual environment, and nothing else; names of these packages.
+
+    Args:
+        folder: the virtual environment.
+        built: the wheel.
+        extras: names of its extras.
+        also: names of further packages, with what they require.
+    """
     (packages,) = folder.glob("lib/python*/site-packages")
-    (metadata,) = packages.glob("kappa_replay-*.dist-info")
-    required = {item.metadata["Name"]: item for item in _required(Distribution.at(metadata), frozenset(extras), set())}
+    metadata = PathDistribution(zipfile.Path(built, f"{'-'.join(built.name.split('-')[:2])}.dist-info/"))
+    seen: set[tuple[str, frozenset[str]]] = set()
+    required = {item.metadata["Name"]: item for item in _required(metadata, frozenset(extras), seen)}
+    for name in also:
+        others = (distribution(name), *_required(distribution(name), frozenset(), seen))
+        required |= {item.metadata["Name"]: item for item in others}
     for item in required.values():
         for name in {file.parts[0] for file in item.files or () if file.parts[0] not in ("..", "__pycache__")}:
-            link = packages / name
-            if not link.exists():
-                link.symlink_to(Path(str(item.locate_file(name))))
-    return Environment(folder=folder, distributions=frozenset(required))
+            place = packages / name
+            if not place.exists():
+                place.symlink_to(Path(str(item.locate_file(name))))
+        for entry in item.entry_points.select(group="console_scripts"):
+            script = folder / "bin" / entry.name
+            if not script.exists():
+                call = f"import sys\nfrom {entry.module} import {entry.attr}\nsys.exit({entry.attr}())\n"
+                script.write_text(f"#!{folder}/bin/python\n{call}")
+                script.chmod(0o755)
+    return frozenset(required)
 
 
-def _required(item: Distribution, extras: frozenset[str], seen: set[tuple[str, str]]) -> Iterator[Distribution]:
-    """The distributions that one requires, directly or through others; each of its extras once."""
+def _required(
+    item: Distribution, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]
+) -> Iterator[Distribution]:
+    """The distributions that one requires with these extras, directly or through others."""
     for line in item.requires or ():
         requirement = Requirement(line)
-        marker = requirement.marker
-        for extra in ("", *extras):
-            if (requirement.name, extra) in seen or (marker and not marker.evaluate({"extra": extra})):
-                continue
-            if marker is None and extra:
-                continue
-            seen.add((requirement.name, extra))
-            if requirement.name == NAME:  # extras that name others
-                yield from _required(item, frozenset(requirement.extras), seen)
-                continue
-            other = distribution(requirement.name)
-            assert other.version in requirement.specifier, f"{other.version} is not {line}"
-            yield other
-            yield from _required(other, frozenset(requirement.extras), seen)
+        marker, part = requirement.marker, (requirement.name, frozenset(requirement.extras))
+        if part in seen or not (marker is None or any(marker.evaluate({"extra": one}) for one in ("", *extras))):
+            continue
+        seen.add(part)
+        if requirement.name == NAME:  # extras that name others
+            yield from _required(item, part[1], seen)
+            continue
+        other = distribution(requirement.name)
+        assert other.version in requirement.specifier, f"{other.version} is not {line}"
+        yield other
+        yield from _required(other, part[1], seen)
 
 
 def _pip(*words: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kappa import clock
 from kappa.monitoring.metrics import Metrics
 from kappa.offsets.vector import OffsetRange, Offsets
@@ -47,7 +49,7 @@ class MeasuredDriver:
         self.commit(1, 1000, rows_read=1000)
         self.metrics.lag(0)
 
-    def commit(self, seq: int, end: int, at: tuple[int, int] = (1_000, 2_000), **counts: int) -> None:
+    def commit(self, seq: int, end: int, at: tuple[int, int] = (1_000, 2_000), **counts: Any) -> None:
         """A slice of both partitions, which are at these event times in milliseconds."""
         ranges = tuple(OffsetRange(topic="in", partition=p, start=0, end=end) for p in (0, 1))
         times = {"in": dict(enumerate(at))}

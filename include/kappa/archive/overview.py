@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kappa.acts import Act, Effect, act
-from kappa.archive.reader import Archive
+from kappa.archive.reader import Archive, archived_topics
 from kappa.archive.rows import schema_name
 from kappa.config import Config
 from kappa.errors import ConflictError, DataLossError, UnknownArchiveError
@@ -78,7 +78,7 @@ def outlook(config: Config, broker: Broker, topic: str) -> Outlook:
         LakeMovedError: the lake is at another address.
         TopologyError: it does not exist.
     """
-    epochs_of(config.lake).records()  # refuses where the lake has moved
+    _look_at_lake(config)
     archive = Archive(config.lake, topic)
     topic_id = checked_id(broker, archive)
     low, end = broker.low_watermarks([topic]), broker.stable_offsets([topic])
@@ -94,13 +94,30 @@ def outlook(config: Config, broker: Broker, topic: str) -> Outlook:
     )
 
 
+def topics_of(config: Config) -> tuple[str, ...]:
+    """Topics with an archive, sorted.
+
+    Raises:
+        LakeMovedError: the lake is at another address.
+    """
+    _look_at_lake(config)
+    return archived_topics(config.lake)
+
+
+def _look_at_lake(config: Config) -> None:
+    """An archive has no part in the record of epochs, which alone says where the lake is and of which format."""
+    epochs_of(config.lake).records()
+
+
 def status(config: Config, topic: str) -> ArchiveStatus:
     """How far an archive is.
 
     Raises:
         UnknownArchiveError: the topic has no archive.
         BrokerUnreachableError: Kafka does not answer.
+        LakeMovedError: the lake is at another address.
     """
+    _look_at_lake(config)
     archive = Archive(config.lake, topic)
     facts = archive.facts()
     if facts is None:
@@ -133,6 +150,7 @@ def stop(config: Config, topic: str) -> Act[bool]:
 
     The archiver ends before its next write to the ledger. Idempotent; the next start goes on where it was.
     """
+    _look_at_lake(config)
     ledger = Archive(config.lake, topic).ledger
     taken: list[str] = []
 

@@ -90,10 +90,9 @@ def status(
 ) -> None:
     """Show the offsets that archives cover without a gap, and how far they are behind the log."""
     from kappa.archive import overview
-    from kappa.archive.reader import archived_topics
 
     settings = config()
-    statuses = [overview.status(settings, name) for name in ([topic] if topic else archived_topics(settings.lake))]
+    statuses = [overview.status(settings, name) for name in ([topic] if topic else overview.topics_of(settings))]
     if json:
         say_json(statuses)
         return

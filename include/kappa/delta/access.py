@@ -73,6 +73,8 @@ def create_table(
             mode="ignore",
             partition_by=list(partition_by) or None,
             configuration=dict(configuration or {}),
+            # Names of Delta's own are checked for misspelling, as long as there are no others.
+            raise_if_key_not_exists=all(name.startswith("delta.") for name in configuration or {}),
             storage_options=storage_options(path),
         )
 

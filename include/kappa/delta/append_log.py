@@ -8,7 +8,7 @@ of a log may be replaced by fewer; what comes after them stays without gaps.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -63,10 +63,20 @@ class AppendLog:
         format: the number of a row's format that this code writes, and the newest that it reads.
         what: what a row is called.
         is_rewritten: whether rows below a new floor may be others than before: then all rows are given again.
+        properties: what the table says of itself once it is made.
+        check: called with what it says whenever that may be new, before a row is read; it raises to refuse the table.
     """
 
     def __init__(
-        self, path: str, schema: pa.Schema, *, format: int = 1, what: str = "row", is_rewritten: bool = False
+        self,
+        path: str,
+        schema: pa.Schema,
+        *,
+        format: int = 1,
+        what: str = "row",
+        is_rewritten: bool = False,
+        properties: Mapping[str, str] | None = None,
+        check: Callable[[Mapping[str, str]], object] = lambda _: None,
     ) -> None:
         import pyarrow as pa
 
@@ -75,6 +85,7 @@ class AppendLog:
         self._format = format
         self._what = what
         self._is_rewritten = is_rewritten
+        self._properties, self._check = properties or {}, check
         self._table: LogTable | None = None
         self._last = 0
         self._seen: frozenset[str] = frozenset()
@@ -94,7 +105,7 @@ class AppendLog:
     def create(self) -> None:
         """Create the table unless it is there."""
         if not self.exists():
-            create_table(self.path, self.schema, configuration=_CONFIGURATION)
+            create_table(self.path, self.schema, configuration={**_CONFIGURATION, **self._properties})
             sync_commits(self.path, range(1))
 
     def table_id(self) -> str:
@@ -142,6 +153,7 @@ class AppendLog:
             if not self.exists():
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
             raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
+        self._check(self._table.properties)
         is_other = self._taken_in >= 0 and (
             self._table.version < self._taken_in or self._table.lineage != self._lineage
         )

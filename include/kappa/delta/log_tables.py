@@ -41,6 +41,10 @@ class LogTable(Protocol):
         """Its columns."""
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """What it says of itself (Delta's protocol, "Change Metadata": the configuration)."""
+
+    @property
     def lineage(self) -> str:
         """Another one after the table was removed and made again, or put back from a copy that went another way."""
 
@@ -148,6 +152,11 @@ class HandleTable:
     def columns(self) -> pa.Schema:
         """See :class:`LogTable`."""
         return declared_schema(self._handle)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """See :class:`LogTable`."""
+        return self._handle.metadata().configuration
 
     def transaction(self, app: str) -> int | None:
         """See :class:`LogTable`."""

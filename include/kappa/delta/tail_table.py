@@ -57,6 +57,7 @@ class TailTable:
         columns: its columns.
         files: names of its files.
         partition_by: the columns by which its files lie in folders.
+        properties: what it says of itself.
         lineage: of an append log, see :class:`kappa.delta.log_tables.LogTable`.
 
     Raises:
@@ -78,7 +79,8 @@ class TailTable:
         files = file_names(opened)
         self._opened, self.version, self.columns, self.files = opened, version, columns, files
         self.partition_by: list[str] = metadata.partition_columns
-        self._compared = metadata.configuration.get(_COMPARED)
+        self.properties: Mapping[str, str] = metadata.configuration
+        self._compared = self.properties.get(_COMPARED)
         self._transactions: dict[str, int | None] = {}
         self._id = str(metadata.id)
         self._looked = self._fresh = started

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from kappa.names import epochs_history, epochs_log
 from kappa.record.epoch_record import TopologyRecord, record_of
 from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent, lasting
 from kappa.record.topology_records import TopologyRecords, event_of
+from kappa.replay import stored
 from kappa.replay.stages import Stage, check_transition
 from kappa.store.address import is_remote
 
@@ -107,7 +108,15 @@ class Epochs:
     def __init__(self, lake: str, *, is_anywhere: bool = False) -> None:
         self._lake = lake
         self._is_anywhere = is_anywhere
-        self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event", is_rewritten=True)
+        self._log = AppendLog(
+            epochs_log(lake),
+            _arrow_schema(),
+            format=FORMAT,
+            what="event",
+            is_rewritten=True,
+            properties={stored.LAKE_FORMAT_PROPERTY: str(stored.LAKE_FORMAT)},
+            check=partial(stored.check_lake, lake=lake),
+        )
         self._records = TopologyRecords()
         self._looked = -math.inf
         self._lake_id = ""
@@ -121,6 +130,7 @@ class Epochs:
 
         Raises:
             LakeMovedError: the lake is at another address.
+            NewerFormatError: its format is one of newer code.
         """
         with self._lock:
             if time.monotonic() - self._looked >= age_seconds:

@@ -15,6 +15,11 @@ from typing import Any, TypeVar
 from kappa.errors import LedgerError, NewerFormatError
 
 Kind = TypeVar("Kind")
+#: The format of a lake that this code makes, and the newest that it opens: what no record's own number covers, as where
+#: everything is, and what the parts of stored code are.
+LAKE_FORMAT = 1
+#: Name of that number among the properties of the record of epochs. A lake without it is of format 1.
+LAKE_FORMAT_PROPERTY = "kappa.lakeFormat"
 
 
 def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
@@ -61,4 +66,27 @@ def check_format(number: int | None, newest: int, *, what: str, where: str) -> N
             where=where,
             format=number,
             known=newest,
+        )
+
+
+def check_lake(properties: Mapping[str, str], lake: str) -> None:
+    """Refuse a lake in a format of newer code.
+
+    Args:
+        properties: those of its record of epochs.
+        lake: its address.
+
+    Raises:
+        NewerFormatError: the number is a newer one.
+    """
+    number = int(properties.get(LAKE_FORMAT_PROPERTY, 1))
+    if number > LAKE_FORMAT:
+        raise NewerFormatError(
+            f"The lake {lake} has format {number}, and this version of Kappa opens lakes up to format {LAKE_FORMAT}: a "
+            "newer version made the lake, or raised its format. Nothing was read or written. Use that version here; a "
+            "driver gets it with: kappa upgrade <topology>",
+            what="lake",
+            where=lake,
+            format=number,
+            known=LAKE_FORMAT,
         )
