@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.config import Config, origins, settings
-from kappa.errors import ConfigError
+from kappa.errors import ConfigError, UsageError
 from kappa.starters import StarterShape, starter
 from kappa_local import doctor
 
@@ -197,6 +197,11 @@ def test_a_file_that_a_variable_names_and_cannot_be_read_is_refused(
         Config.from_env({"KAPPA_SETTINGS": str(path)})
 
 
+def test_a_file_that_begins_with_a_mark_of_its_encoding_is_read(write: Write) -> None:
+    write("").write_bytes(b"\xef\xbb\xbfslice_records = 7")
+    assert Config.from_env({}).slice_records == 7
+
+
 def test_a_file_that_is_not_text_is_refused(write: Write) -> None:
     write("").write_bytes(b'lake = "\xff"')
     with pytest.raises(ConfigError, match=r"kappa\.toml is not TOML: it is not text in UTF-8\."):
@@ -226,6 +231,15 @@ def test_a_command_in_any_folder_of_a_repository_has_its_topologies(write: Write
     )
     assert run.returncode == 0, run.stderr
     assert "team.orders" in run.stdout
+
+
+def test_a_command_outside_of_a_repository_names_the_folder_and_the_way_in(tmp_path: Path, write: Write) -> None:
+    result = CliRunner().invoke(app, ["topologies"])
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == (
+        f"There is no folder {Path.cwd()}/include/topologies, in which topologies would be. Work in a repository, or "
+        "name its settings file: export KAPPA_SETTINGS=<path>/kappa.toml"
+    )
 
 
 def test_doctor_begins_with_the_settings_and_their_origins(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def _nearest(folder: Path) -> Path | None:
 
 def _parsed(path: Path, *, is_named: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except OSError as error:
         names = f"{VARIABLE} names {path}, which" if is_named else str(path)
         raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import psutil
 import pytest
 from support.brokers import watched
 from support.processes import Rig, rig
-from support.secured import produce, rights, user
+from support.secured import Right, produce, rights, user
 
 from kappa import control
 from kappa.config import Config
@@ -24,6 +25,17 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 _numbers = itertools.count(1)
 LOGGED = {"enabled": "true", "compress": "false"}
+#: Of who only plans, as docs/your-own-repository.md names them.
+READER = tuple(
+    Right(kind=kind, name=name, is_prefix=name == "kappa.", operation=operation)
+    for kind, name, operation in (
+        ("Topic", "<source>", "Read"),
+        ("Topic", "<source>", "DescribeConfigs"),
+        ("Topic", "<output>", "DescribeConfigs"),
+        ("Topic", "kappa.", "Describe"),
+        ("Group", "kappa.", "Describe"),
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +116,28 @@ def test_a_stream_is_rebuilt_by_a_user_with_the_documented_rights(machine: Rig, 
     machine.await_live(second)
     assert machine.balances()
     assert machine.balances() == machine.folded(second) == machine.balances(first)
+
+
+def test_a_replay_is_planned_by_a_user_who_may_only_read_and_nothing_is_written(
+    machine: Rig, broker: kafka.KafkaProcess, tmp_path: Path
+) -> None:
+    produce(machine, broker, 40)
+    first = machine.start_live()
+    control.stop(machine.config, machine.name, actor="test", reason="so that nobody else writes")
+    machine.await_end(first)
+    machine.deploy(2)
+    plan = json.loads(machine.output_of("plan", machine.name, "--json"))
+    reader = user(broker, tmp_path, READER, source=machine.topic, output=f"{machine.topic}.moves")
+    own, machine.config = machine.config, replace(machine.config, kafka_client_file=reader.client_file)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    same = json.loads(machine.output_of("plan", machine.name, "--json"))
+    machine.output_of("topologies")
+    machine.output_of("explain", machine.name)
+
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    machine.config = own
+    assert same | {name: plan[name] for name in ("id", "created_at")} == plan
 
 
 def test_the_doctor_checks_each_part_with_the_login(broker: kafka.KafkaProcess, tmp_path: Path) -> None:

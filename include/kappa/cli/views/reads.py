@@ -36,6 +36,12 @@ def topologies(json: Json = False) -> None:
     from kappa.record.epochs import epochs_of
 
     settings = config()
+    if not settings.topologies.is_dir():
+        raise UsageError(
+            f"There is no folder {settings.topologies}, in which topologies would be. Work in a repository, or name "
+            "its settings file: export KAPPA_SETTINGS=<path>/kappa.toml",
+            folder=str(settings.topologies),
+        )
     good, broken = deployed(settings.topologies)
     epochs = epochs_of(settings.lake)
     rows = [
