@@ -67,11 +67,6 @@ all where they are. What happens to each of them:
 """
 
 
-def groups(topologies: Sequence[Declared]) -> list[Sequence[Declared]]:
-    """The topologies of each DAG: every topology alone and, if there are several, all of them."""
-    return [*([topology] for topology in topologies), *([topologies] if len(topologies) > 1 else [])]
-
-
 def owners_of(topologies: Sequence[Declared]) -> list[str]:
     """The owners that the files of topologies name, each once."""
     return sorted({topology.owner for topology in topologies} - {""})

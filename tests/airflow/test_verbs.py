@@ -105,6 +105,12 @@ def test_a_call_that_cannot_be_meant_is_an_import_error_and_stops_no_task(tmp_pa
     )
 
 
+def test_an_airflow_without_the_settings_of_the_repository_says_so(tmp_path: Path) -> None:
+    bag = parsed(tmp_path, "dags()", topologies=())
+    assert bag["whole"] == {}
+    assert "Work in a repository, or name its settings file: export KAPPA_SETTINGS=" in bag["errors"]["team_0.py"]
+
+
 def test_a_topology_that_is_named_and_does_not_parse_takes_no_other_down(tmp_path: Path) -> None:
     (tmp_path / "topologies").mkdir()
     (tmp_path / "topologies" / "broken.py").write_text("Topology(name='demo.c', version='1'")

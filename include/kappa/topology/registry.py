@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from kappa.errors import CodeError, UnknownTopologyError
+from kappa.errors import CodeError, UnknownTopologyError, UsageError
 from kappa.topology import Topology
 from kappa.topology.owner import is_owner
 from kappa.topology.undeclared import undeclared_reads
@@ -72,6 +72,20 @@ class Deployed:
     sources: tuple[str, ...]
     tables: tuple[str, ...]
     outputs: tuple[str, ...]
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder of topologies that is not there: a process that has no settings would see no topology.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise UsageError(
+            f"There is no folder {folder}, in which topologies would be. Work in a repository, or name its settings "
+            "file: export KAPPA_SETTINGS=<path>/kappa.toml",
+            folder=str(folder),
+        )
 
 
 def declared(folder: Path) -> tuple[Declared, ...]:

@@ -51,7 +51,8 @@ def dags(
         approval_hours: how long a question waits for an answer before that counts as a rejection.
 
     Raises:
-        UsageError: there is no such verb; the message names the nearest. Or no time is left for an answer.
+        UsageError: there is no such verb; the message names the nearest. Or no time is left for an answer, or there is
+            no topologies folder: the process does not know the settings of the repository.
         UnknownTopologyError: no file declares a topology of that name; the message names the nearest.
         ConfigError: the settings are not valid.
 
@@ -92,6 +93,7 @@ def _check(
     verbs: Collection[str], names: Collection[str], approval_hours: float, every: Sequence[Declared], folder: Path
 ) -> None:
     """Refuse what a DAG file cannot mean."""
+    registry.check_folder(folder)
     if isinstance(verbs, str) or isinstance(names, str):
         raise UsageError("dags() takes lists of verbs and topologies, but one is text. Write a list in the DAG file.")
     for verb in verbs:

@@ -34,14 +34,10 @@ def register(app: typer.Typer) -> None:
 def topologies(json: Json = False) -> None:
     """List the deployed topologies, and the broken files with their errors."""
     from kappa.record.epochs import epochs_of
+    from kappa.topology import registry
 
     settings = config()
-    if not settings.topologies.is_dir():
-        raise UsageError(
-            f"There is no folder {settings.topologies}, in which topologies would be. Work in a repository, or name "
-            "its settings file: export KAPPA_SETTINGS=<path>/kappa.toml",
-            folder=str(settings.topologies),
-        )
+    registry.check_folder(settings.topologies)
     good, broken = deployed(settings.topologies)
     epochs = epochs_of(settings.lake)
     rows = [
