@@ -1,7 +1,5 @@
 """Runs the driver of an epoch in the foreground, as `python -m kappa.driver` does: `--topology NAME --epoch NUMBER`."""
 
-import sys
-
 from kappa.driver.__main__ import main
 
-sys.exit(main())
+main()

@@ -1,5 +1,5 @@
 """``python -m kappa`` is ``kappa``."""
 
-from kappa.cli import main
+from kappa.cli import entry
 
-main()
+entry()

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kappa.cli.commands import app as app
+    from kappa.cli.commands import entry as entry
     from kappa.cli.commands import main as main
 
-__all__ = ["app", "main"]
+__all__ = ["app", "entry", "main"]
 
 
 def __getattr__(name: str) -> Any:

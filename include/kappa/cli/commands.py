@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -29,6 +29,7 @@ from kappa.cli import (
 from kappa.cli.options import KappaGroup
 from kappa.cli.views import dead_letters, explanations, profiles, reads, sql
 from kappa.errors import ConfigError, KappaError
+from kappa.process_end import end_process
 
 #: Package that is imported -> the extra of Kappa's that brings it, where an extra does.
 _EXTRAS = {
@@ -120,4 +121,15 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-__all__ = ["app", "main"]
+def entry() -> NoReturn:
+    """Run a command, and end the process."""
+    try:
+        main()
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+        end_process(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+    end_process(0)
+
+
+__all__ = ["app", "entry", "main"]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
+from typing import NoReturn
 
 import structlog
 
 from kappa.config import Config
 from kappa.errors import KappaError
+from kappa.process_end import end_process
 from kappa.spark.session import StartingSession, driver_name
 
 
-def main() -> int:
+def main() -> NoReturn:
+    """Run a driver as the command line says, and end the process."""
+    end_process(_run())
+
+
+def _run() -> int:
     """Parse, run, and turn errors into exit codes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--topology", required=True)
@@ -51,4 +57,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -25,11 +25,9 @@ dags()
 _JOB = '''
 """Runs the driver of an epoch in the foreground, as `python -m kappa.driver` does."""
 
-import sys
-
 from kappa.driver.__main__ import main
 
-sys.exit(main())
+main()
 '''
 
 _REQUIREMENTS = """
