@@ -22,7 +22,7 @@ KappaError
 │   ├── StuckError              a slice failed too often and the epoch waits
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
 │   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
-│   ├── NewerFormatError        a stored record, or the lake, is in a format of newer code
+│   ├── NewerFormatError        a stored record is in a format of newer code
 │   ├── RecordRefusedError      the broker will never take a record that an epoch sends
 │   ├── SchemaRefusedError      the schema registry refuses a schema, or has another under an id that was used
 │   ├── LakeRefusedError        the object store of the lake refuses this process

@@ -100,8 +100,8 @@ class TopologyStatus:
     """A topology and its epochs.
 
     Attributes:
-        owner: the team or person whom the code of the live epoch's driver names, or of the candidate's where there is
-            no live one; empty where it names none.
+        owner: the team or person whom the code of the live epoch's driver names, or of the newest epoch's where none is
+            live; empty where it names none.
         epochs: progress of each epoch, oldest first.
         moving_with: topology -> epoch of those that go live together with its candidate, while that is pending.
         moved_with: topology -> epoch of those that went live together with its live epoch.
@@ -112,11 +112,15 @@ class TopologyStatus:
     topology: str
     live: int | None
     epochs: tuple[Progress, ...]
-    owner: str = ""
     moving_with: Mapping[str, int] = field(default_factory=dict)
     moved_with: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
     reads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    owner: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        shown = [one for one in self.epochs if one.epoch == self.live] or list(self.epochs[-1:])
+        object.__setattr__(self, "owner", shown[0].driver.owner if shown else "")
 
 
 def record(config: Config, topology: str, *, age_seconds: float = 0.0) -> TopologyRecord:
@@ -141,15 +145,12 @@ def progress(config: Config, topology: str, epoch: int) -> Progress:
 def status(config: Config, topology: str) -> TopologyStatus:
     """A topology's epochs and their drivers; those that ended long ago are in its :func:`history`."""
     record = epochs_of(config.lake).record(topology)
-    epochs = tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items()) if not e.rolled_up)
-    shown = record.live if record.live is not None else record.default_epoch
     return TopologyStatus(
         topology=topology,
         live=record.live,
-        owner=next((epoch.driver.owner for epoch in epochs if epoch.epoch == shown), ""),
         moving_with=others_of(topology, record.handover),
         moved_with=others_of(topology, record.moves[-1] if record.moves else None),
-        epochs=epochs,
+        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items()) if not e.rolled_up),
         topics=record.epoch(record.live).topics if record.live is not None else {},
         reads={
             number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
