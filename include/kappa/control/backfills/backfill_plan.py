@@ -152,7 +152,7 @@ def _located(
 def _first_rows(epoch: EpochRecord, state: LedgerState) -> Offsets:
     """The first record of each partition of which the outputs of an epoch may have rows."""
     plan = epoch.plan
-    return epoch.origin if plan.seed == "from-savepoint" else ranges_end(state.commits[0].ranges)
+    return epoch.origin if plan.seed in ("from-savepoint", "from-tables") else ranges_end(state.commits[0].ranges)
 
 
 def _about_topics(topology: Topology, outputs: Sequence[str]) -> list[Finding]:
