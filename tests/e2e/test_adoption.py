@@ -158,3 +158,35 @@ def test_an_adoption_killed_at_each_step_ends_as_if_nothing_had_happened(machine
     assert sorted(machine.sent()) == amounts(AFTER)
     assert files(tmp_path / "old") == old
     assert "Nothing to do" in machine.output_of(*words[:-1])
+
+
+def test_the_log_of_a_table_says_which_batch_it_holds(machine: Rig, tmp_path: Path) -> None:
+    machine.produce(BEFORE)
+    job = job_of(machine.config, machine.topic, tmp_path / "old", sink="complete")
+    job.run()
+    ends = machine.kafka.stable_offsets([machine.topic])
+    first = {f"{topic}[{partition}]={offset}" for (topic, partition), offset in ends.items()}
+    machine.produce(AFTER)
+    job.run()
+    words = words_of(machine, job, ADOPT)
+    now = {f"{t}[{p}]={offset}" for (t, p), offset in machine.kafka.stable_offsets([machine.topic]).items()}
+    folder = Path(job.checkpoint)
+    # What is left where the job is killed after its sink has written a batch, and where that is before it has.
+    for commit in folder.glob("commits/*1*"):
+        commit.unlink()
+    assert now <= set(machine.output_of(*words).split())
+    older = [f"{word}@0" if word.startswith("balances=") else word for word in words]
+    assert first <= set(machine.output_of(*older).split())
+
+
+def test_a_batch_that_may_have_been_written_is_refused_until_the_job_ran_once_more(
+    machine: Rig, tmp_path: Path
+) -> None:
+    machine.produce(BEFORE)
+    job = job_of(machine.config, machine.topic, tmp_path / "old")
+    replace(job, dies=True).run()
+    words = words_of(machine, job, ADOPT)
+    with pytest.raises(RefusedError, match="Start the old job once more, stop it after a batch"):
+        machine.output_of(*words)
+    job.run()
+    assert "go live immediately" in machine.output_of(*words)

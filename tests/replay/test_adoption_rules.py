@@ -89,6 +89,12 @@ def test_state_that_no_other_job_has_refuses(
     assert plan.is_refused and code in codes(plan)
 
 
+def test_values_that_are_not_masked_refuse(facts: Facts, plan_of: PlanOf) -> None:
+    assert facts.topology is not None
+    sensitive = replace(facts, topology=replace(facts.topology, is_sensitive=True, mask="m"))
+    assert "adopted-values-unmasked" in codes(adopted(sensitive, plan_of))
+
+
 def test_a_topic_that_the_topology_does_not_read_refuses(facts: Facts, plan_of: PlanOf) -> None:
     more = replace(ADOPTION, offsets=Offsets({"pos": {0: 60, 1: 50}, "web": {0: 1}}))
     assert "start-names-unknown" in codes(adopted(facts, plan_of, adoption=more))

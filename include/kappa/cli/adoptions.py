@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
+from kappa import control
 from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, say
 from kappa.cli.replays import planned_act, run_plan, show_plan
 from kappa.cli.starts import from_file as offsets_file
-from kappa.control.adoptions.adoption import adopt as adopt_plan
-from kappa.control.adoptions.adoption import adoption_plan, by_checkpoint, by_file, by_group
 from kappa.errors import UsageError
 
 TableOption = Annotated[
@@ -79,17 +78,17 @@ def adopt(
     if not tables:
         raise UsageError("Name the tables to begin with: --table NAME=ADDRESS.")
     if checkpoint is not None:
-        position = by_checkpoint(checkpoint)
+        position = control.by_checkpoint(checkpoint)
     elif group is not None:
-        position = by_group(group)
+        position = control.by_group(group)
     else:
         assert from_file is not None
-        position = by_file(offsets_file(from_file))
+        position = control.by_file(offsets_file(from_file))
     settings = config()
-    plan = adoption_plan(settings, topology, tables, position, actor=actor(), reason=reason, allow=allow or ())
+    plan = control.adoption_plan(settings, topology, tables, position, actor=actor(), reason=reason, allow=allow or ())
     if not json:
         say(explain(plan))
-    act = planned_act(plan, reason, is_shown=json and not execute, acting=adopt_plan)
+    act = planned_act(plan, reason, is_shown=json and not execute, acting=control.adopt)
     if not execute:
         show_plan(plan, act, json)
         return

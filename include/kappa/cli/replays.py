@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json as json_text
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa import control
-from kappa.acts import Act, Effect
+from kappa.acts import Act, Acting, Effect
 from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, say, say_json, show
 from kappa.cli.starts import replay_start
 from kappa.cli.views.watch import watch
@@ -189,15 +189,14 @@ def rebuild(
     run_plan(plan, act, wait, json)
 
 
-def planned_act(plan: ReplayPlan, reason: str, is_shown: bool, acting: Any = control.replay) -> Act[int]:
+def planned_act(plan: ReplayPlan, reason: str, is_shown: bool, acting: Acting[..., int] | None = None) -> Act[int]:
     """The replay of a plan, or its adoption. A refused one is an error; it is shown to programs, with its refusals."""
     if plan.is_refused and is_shown:
         show_plan(plan, Act(effects=(), outcome=lambda: plan.epoch), json=True)
         raise typer.Exit(1)
     if plan.is_refused:
         raise RefusedError("The plan is refused; nothing was changed.", findings=[str(f) for f in plan.refusals])
-    act: Act[int] = acting.planned(config(), plan, actor=actor(), reason=reason)
-    return act
+    return (acting or control.replay).planned(config(), plan, actor=actor(), reason=reason)
 
 
 def show_plan(plan: ReplayPlan, act: Act[int], json: bool) -> None:

@@ -157,7 +157,7 @@ def _from_tables(request: ReplayRequest, facts: Facts) -> Resolved:
     findings += log_rules.start_below_low_watermark(begin, facts.log.low)
     findings += start_rules.start_above_log(begin, facts.log.high, facts.log.stable)
     findings += adoption_rules.adoption_findings(
-        adoption, facts.topology.shapes, facts.existing, is_first=request.adoption is not None
+        adoption, facts.topology, facts.existing, is_first=request.adoption is not None
     )
     # Nobody says with which record the other job began: offset 0 makes a later to_earliest refuse, not forget.
     return Resolved(start=begin, origin=every_partition(Offsets(), facts.log), findings=tuple(findings))

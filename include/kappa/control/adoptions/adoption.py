@@ -69,7 +69,7 @@ def adoption_plan(
         RefusedError: the topology has an epoch that is not this adoption; or nobody says where the job stood.
         UsageError: there is no table, or no query checkpoint.
     """
-    existing = tuple(existing_table(place, *table) for place, table in tables.items())
+    existing = tuple(existing_table(config.lake, place, *table) for place, table in tables.items())
     epochs = epochs_of(config.lake)
     record = epochs.record(topology)
     on_record = _on_record(record, existing, tables)

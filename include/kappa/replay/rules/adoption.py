@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kappa.replay.adoption import Adoption, ExistingColumns, ExistingTable
+from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.topology.ddl import columns_of, plain_type
 from kappa.topology.shapes import Shape
@@ -69,6 +70,12 @@ ADOPTED_TABLE_TIMED = refuses(
     "could open twice.",
     "Compute the table from the log: `kappa start`, or from a time on: `kappa replay --to-datetime TIME`.",
 )
+ADOPTED_VALUES_UNMASKED = refuses(
+    "adopted-values-unmasked",
+    "Topology {topology!r} has a sensitive source: its tables hold masked values, and those of {addresses} are not "
+    "masked under its key.",
+    "Compute the tables from the log: `kappa start`.",
+)
 ADOPTED_ROWS_LEFT_OUT = warns(
     "adopted-rows-left-out",
     "The history of the live epoch began with rows of {addresses}. With an empty seed, records that the log has no "
@@ -84,19 +91,19 @@ _FLOATING = {"float": 7, "double": 15}
 
 
 def adoption_findings(
-    adoption: Adoption, shapes: Mapping[str, Shape], existing: Mapping[str, ExistingColumns], *, is_first: bool
+    adoption: Adoption, topology: TopologyFacts, existing: Mapping[str, ExistingColumns], *, is_first: bool
 ) -> list[Finding]:
     """Objections to beginning with these tables.
 
     Args:
         adoption: the tables.
-        shapes: keys and columns of the tables and append outputs of the topology, by place.
+        topology: what begins with them.
         existing: the columns of the tables, by place.
         is_first: whether the request names the tables; a later replay takes those on record, and has new ones computed
             from the first record after them on.
     """
     findings: list[Finding] = []
-    places = adoption.places
+    places, shapes = adoption.places, topology.shapes
     for place, shape in shapes.items():
         if place not in places:
             findings += _unnamed(place)
@@ -109,6 +116,9 @@ def adoption_findings(
             )
         else:
             findings += _unlike(places[place], shape, existing[place].types)
+    if topology.is_sensitive:
+        addresses = ", ".join(table.address for table in adoption.tables)
+        findings.append(ADOPTED_VALUES_UNMASKED(topology=topology.name, addresses=addresses))
     if is_first:
         findings += [
             ADOPTION_NAMES_UNKNOWN(place=place, places=sorted(shapes)) for place in places if place not in shapes
