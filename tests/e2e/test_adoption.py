@@ -50,14 +50,6 @@ def files(folder: Path) -> dict[str, str]:
     }
 
 
-def offsets_of(machine: Rig, folder: Path) -> Path:
-    """A file with where the topic ends."""
-    ends = machine.kafka.stable_offsets([machine.topic])
-    file = folder / "offsets.csv"
-    file.write_text("".join(f"{topic},{partition},{offset}\n" for (topic, partition), offset in ends.items()))
-    return file
-
-
 def words_of(machine: Rig, job: Job, command: str) -> list[str]:
     """The words of a command of the page, with the names of a test."""
     names = {
@@ -80,29 +72,14 @@ def test_an_adopted_stream_goes_on_and_is_replayed_from_table_and_log(machine: R
     job = job_of(machine.config, machine.topic, tmp_path / "old")
     job.run()
     old = files(tmp_path / "old")
-    file = str(offsets_of(machine, tmp_path))
-    machine.output_of("adopt", machine.name, "--table", f"balances={job.table}", "--from-file", file, "--execute")
-    await_adopted(machine)
-    assert machine.balances() == sums(BEFORE)
-
-    machine.produce(AFTER)
-    machine.settle(1)
-    assert machine.balances() == sums([*BEFORE, *AFTER]) == machine.folded(1)
-    assert sorted(machine.sent()) == amounts(AFTER)
-    assert files(tmp_path / "old") == old
-
-
-def test_a_replay_begins_again_with_the_adopted_rows(machine: Rig, tmp_path: Path) -> None:
-    machine.produce(BEFORE)
-    job = job_of(machine.config, machine.topic, tmp_path / "old")
-    job.run()
-    old = files(tmp_path / "old")
     shown = machine.output_of(*words_of(machine, job, ADOPT))
     assert f"balances from {job.table} at version" in shown and "Nothing was changed" in shown
     machine.output_of(*words_of(machine, job, f"{ADOPT} --execute"))
     await_adopted(machine)
     machine.produce(AFTER)
     machine.settle(1)
+    assert machine.balances() == sums([*BEFORE, *AFTER]) == machine.folded(1)
+    assert sorted(machine.sent()) == amounts(AFTER)
 
     machine.delete_before({0: 1, 1: 1})
     machine.deploy(2)

@@ -178,7 +178,8 @@ def shown(kind: Any) -> str:
 
 def may_become(existing: Any, declared: Any) -> bool:
     """Whether values of a type can be those of another: all of them, or those that fit, which the seed checks."""
-    return existing == declared or (_digits(existing) is not None and _digits(declared) is not None)
+    is_number = _digits(existing) is not None and _digits(declared) is not None
+    return bool(existing == declared) or is_number
 
 
 def is_lossless(existing: Any, declared: Any) -> bool:
