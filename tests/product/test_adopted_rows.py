@@ -73,6 +73,13 @@ class Reconciling(Adopting):
     template = TOPOLOGY.replace('of="moves", key="id"', 'of="balances", key="id", on_replay="reconcile"')
 
 
+@dataclass(kw_only=True)
+class Requiring(Adopting):
+    """The same with a table whose columns may not be null."""
+
+    template = TOPOLOGY.replace('rows="id STRING, counted BIGINT"', 'rows="id STRING NOT NULL, counted BIGINT"')
+
+
 @pytest.fixture
 def kind() -> type[Adopting]:
     return Adopting
@@ -122,6 +129,7 @@ def test_a_job_that_wrote_on_is_noticed_and_its_table_adopted_again(stream: Adop
     assert stream.balances() == {"a": 4, "b": 7, "c": 7} == stream.folded(2)
 
 
+@pytest.mark.parametrize("kind", [Requiring])
 def test_numbers_that_fit_are_cast_and_other_columns_left_out(stream: Adopting) -> None:
     write_deltalake(stream.table, pa.table({"total": [4.0, 2.0], "mail": ["x", "y"], "id": ["a", "b"]}))
     write_deltalake(stream.table, pa.table({"total": [9.0], "mail": ["z"], "id": ["c"]}), mode="append")

@@ -178,8 +178,7 @@ def shown(kind: Any) -> str:
 
 def may_become(existing: Any, declared: Any) -> bool:
     """Whether values of a type can be those of another: all of them, or those that fit, which the seed checks."""
-    is_number = _digits(existing) is not None and _digits(declared) is not None
-    return bool(existing == declared) or is_number
+    return existing == declared or (_digits(existing) is not None and _digits(declared) is not None)
 
 
 def is_lossless(existing: Any, declared: Any) -> bool:
@@ -188,7 +187,7 @@ def is_lossless(existing: Any, declared: Any) -> bool:
         return True
     before, after = _digits(existing), _digits(declared)
     if before is None or after is None or existing in _FLOATING:
-        return existing == "float" and declared == "double"
+        return (existing, declared) == ("float", "double")
     if declared in _FLOATING:
         return before[1] == 0 and before[0] <= _FLOATING[declared]
     return before[0] <= after[0] and before[1] <= after[1] and not (declared in _INTEGERS and existing not in _INTEGERS)
