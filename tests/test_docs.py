@@ -57,6 +57,7 @@ PAGES = (
     ROOT / "docs" / "event-time.md",
     ROOT / "docs" / "scenarios.md",
     ROOT / "docs" / "reset-tools.md",
+    ROOT / "docs" / "take-over-a-running-stream.md",
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "airflow.md",
     ROOT / "docs" / "pages.md",

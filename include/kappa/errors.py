@@ -13,6 +13,7 @@ KappaError
 │   ├── UnknownGroupError       no consumer group of that name has offsets
 │   ├── SavepointError          no savepoint has that name, or it is taken, or no commit to name
 │   ├── RefusedError            a plan has findings that refuse it
+│   ├── AdoptionError           tables of another job have rows that an epoch cannot begin with
 │   ├── IllegalTransitionError  an epoch cannot go from one stage to the other
 │   ├── MoveRefusedError        the live pointer is not where the move expected it
 │   ├── StaleWriterError        another driver claimed the epoch
@@ -114,6 +115,10 @@ class RefusedError(Terminal):
     Attributes:
         data: ``findings``, the refusing findings.
     """
+
+
+class AdoptionError(Terminal):
+    """The tables of another job moved on, or have rows that an epoch cannot begin with."""
 
 
 class IllegalTransitionError(Terminal):

@@ -30,6 +30,9 @@ HOME = "KAPPA_HOME"
 #: Every point, with what has just been done there.
 POINTS: Mapping[str, str] = {
     "claim": "the driver has claimed its epoch in the ledger",
+    "planned.code": "a command has stored the code of a new epoch, whose plan is not in the lake",
+    "planned.plan": "the plan is in the lake, and the epoch is not on record",
+    "planned": "the epoch is on record, its driver is not started",
     "rewind.claim": "the epoch's names on the broker belong to its lake, nothing but its markers topic is there",
     "rewind.group": "the consumer group is at the plan's start",
     "rewind.names": "the names of the epoch's versioned topics are on record, the topics are not there",

@@ -52,6 +52,7 @@ _SEEDS = {
     Seed.EMPTY.value: "nothing",
     Seed.FROM_SAVEPOINT.value: "the tables as they were at the savepoint",
     Seed.FROM_CHANGELOG.value: "the tables folded from the changelog",
+    Seed.FROM_TABLES.value: "the tables that were adopted",
 }
 
 

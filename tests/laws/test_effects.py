@@ -345,6 +345,14 @@ def replayed(world: World) -> None:
     world.walk("replay", NAME, "--detach")
 
 
+def adopted(world: World) -> None:
+    world.deploy()
+    path, offsets = world.folder / "old", world.folder / "offsets.csv"
+    write_deltalake(str(path), pa.table({"id": ["a", "b"]}))
+    offsets.write_text(f"{TOPIC},0,0")
+    world.walk("adopt", NAME, "--output", f"rows={path}", "--from-file", str(offsets), "--detach")
+
+
 def rolled_back(world: World) -> None:
     story, now = world.story(), clock.now()
     story.move(2, 1, 300, now)
@@ -399,6 +407,7 @@ ALONE: Mapping[str, Callable[[World], None]] = {
 WITH_A_BROKER: Mapping[str, Callable[[World], None]] = {
     "start": first_start,
     "replay": replayed,
+    "adopt": adopted,
     "rollback": rolled_back,
     "abort, retire": removal,
     "housekeeping": housekeeping,

@@ -11,6 +11,7 @@ import typer
 
 import kappa
 from kappa.cli import (
+    adoptions,
     approvals,
     archives,
     backfills,
@@ -59,6 +60,7 @@ for module in (
     sql,
     explanations,
     replays,
+    adoptions,
     backfills,
     dead_letters,
     moves,

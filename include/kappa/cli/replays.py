@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa import control
-from kappa.acts import Act, Effect
+from kappa.acts import Act, Acting, Effect
 from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, say, say_json, show
 from kappa.cli.starts import replay_start
 from kappa.cli.views.watch import watch
@@ -25,8 +25,8 @@ SeedOption = Annotated[
     str | None,
     typer.Option(
         "--seed",
-        help="Content of the tables at the start: empty, from-savepoint or from-changelog. By default it follows from "
-        "the start.",
+        help="Content of the tables at the start: empty, from-savepoint, from-changelog, or from-tables for those that "
+        "were adopted. By default it follows from the start.",
     ),
 ]
 ThresholdOption = Annotated[
@@ -137,11 +137,11 @@ def replay(
     )
     if not json:
         say(explain_plan(plan))
-    act = _act(plan, reason, is_shown=json and not execute)
+    act = planned_act(plan, reason, is_shown=json and not execute)
     if not execute:
-        _show(plan, act, json)
+        show_plan(plan, act, json)
         return
-    _run(plan, act, wait, json)
+    run_plan(plan, act, wait, json)
 
 
 def rebuild(
@@ -171,7 +171,7 @@ def rebuild(
     plan = control.plan(settings, request)
     if not json:
         say(explain_plan(plan))
-    act = _act(plan, reason or "rebuild", is_shown=json and not execute)
+    act = planned_act(plan, reason or "rebuild", is_shown=json and not execute)
     if plan.live_epoch is None:
         as_of_now = "; ".join(effect.what for effect in act.effects)
         what = f"plan again, because the last commit of its driver counts; by the present plan that is: {as_of_now}"
@@ -179,33 +179,35 @@ def rebuild(
         def plan_again() -> None:
             nonlocal plan
             plan = control.plan(settings, request)
-            _act(plan, reason or "rebuild", is_shown=False).make()
+            planned_act(plan, reason or "rebuild", is_shown=False).make()
 
         again = Effect(what=what, make=plan_again)
         act = Act(effects=(*control.supersede.planned(settings, plan).effects, again), outcome=lambda: plan.epoch)
     if not execute:
-        _show(plan, act, json)
+        show_plan(plan, act, json)
         return
-    _run(plan, act, wait, json)
+    run_plan(plan, act, wait, json)
 
 
-def _act(plan: ReplayPlan, reason: str, is_shown: bool) -> Act[int]:
-    """The replay of a plan. A refused one is an error; it is shown to programs, with its refusals."""
+def planned_act(plan: ReplayPlan, reason: str, is_shown: bool, acting: Acting[..., int] | None = None) -> Act[int]:
+    """The replay of a plan, or its adoption. A refused one is an error; it is shown to programs, with its refusals."""
     if plan.is_refused and is_shown:
-        _show(plan, Act(effects=(), outcome=lambda: plan.epoch), json=True)
+        show_plan(plan, Act(effects=(), outcome=lambda: plan.epoch), json=True)
         raise typer.Exit(1)
     if plan.is_refused:
         raise RefusedError("The plan is refused; nothing was changed.", findings=[str(f) for f in plan.refusals])
-    return control.replay.planned(config(), plan, actor=actor(), reason=reason)
+    return (acting or control.replay).planned(config(), plan, actor=actor(), reason=reason)
 
 
-def _show(plan: ReplayPlan, act: Act[int], json: bool) -> None:
+def show_plan(plan: ReplayPlan, act: Act[int], json: bool) -> None:
+    """Print the effects of a plan, and how to make them."""
     way = f"follow it with: kappa status {plan.topology}"
     otherwise = f"epoch {plan.epoch} is being built by this plan; {way}"
     show(act, otherwise=otherwise, json=json, plan=json_text.loads(plan.to_json()))
 
 
-def _run(plan: ReplayPlan, act: Act[int], wait: bool, json: bool) -> None:
+def run_plan(plan: ReplayPlan, act: Act[int], wait: bool, json: bool) -> None:
+    """Make the effects of a plan, and show the epoch until it is live or verified."""
     settings = config()
     epoch = act.make()
     if not wait:

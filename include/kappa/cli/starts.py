@@ -116,7 +116,12 @@ def chosen_start(values: Mapping[str, Any]) -> Start | ToCurrent | None:
     return _STARTS[kind](values[kind]) if kind in _STARTS else start_from_text(kind, values[kind])
 
 
-def _from_file(path: Path) -> ToOffset:
+def from_file(path: Path) -> ToOffset:
+    """A start at the offsets that a file has.
+
+    Raises:
+        UsageError: it cannot be read, or a line is malformed.
+    """
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -130,5 +135,5 @@ _STARTS: dict[str, Callable[[Any], Start | ToCurrent]] = {
     "to_latest": lambda _: ToLatest(),
     "to_current": lambda _: ToCurrent(),
     "to_offset": ToOffset.from_texts,
-    "from_file": _from_file,
+    "from_file": from_file,
 }

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kappa.control.adoptions.adoption import adopt, adoption_plan, by_checkpoint, by_file, by_group
     from kappa.control.approval import approve, ask, reject
     from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
     from kappa.control.drivers import answered_reason, start, stop
@@ -34,11 +35,16 @@ __all__ = [
     "Progress",
     "TopologyStatus",
     "abort",
+    "adopt",
+    "adoption_plan",
     "answered_reason",
     "approval_terms",
     "approve",
     "ask",
     "await_end",
+    "by_checkpoint",
+    "by_file",
+    "by_group",
     "certify",
     "chronicle",
     "clean",
@@ -68,6 +74,7 @@ __all__ = [
 
 #: Module -> the names that this package hands on. A module is imported on first use: a command needs few of them.
 _HOMES = {
+    "kappa.control.adoptions.adoption": ("adopt", "adoption_plan", "by_checkpoint", "by_file", "by_group"),
     "kappa.control.approval": ("approve", "ask", "reject"),
     "kappa.control.cutover": (
         "approval_terms",

@@ -11,6 +11,7 @@ from kappa.config import Config
 from kappa.control.plans.planning import survey
 from kappa.driver.processes.process import with_driver
 from kappa.errors import RefusedError, UnknownEpochError
+from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import plan_file
 from kappa.record import code as code_store
@@ -95,6 +96,7 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> Act[
     def look_again(_: object) -> None:
         code_store.store_again(config.lake, config.topologies, plan.topology, plan.code)
         stored_plan.make()
+        crash_point("planned")
 
     planned, _ = epochs.effects(epochs.now(plan.topology), decide, what=first, after=look_again)
     return Act(
@@ -109,11 +111,13 @@ def _files(config: Config, plan: ReplayPlan) -> tuple[Effect, Effect]:
 
     def store_code() -> None:
         _check_code(plan, code_store.store(config.lake, config.topologies, plan.topology))
+        crash_point("planned.code")
 
     def write_plan() -> None:
         files = store_of(file)
         files.make_folder(file.rpartition("/")[0])
         files.put(file, plan.to_json().encode())
+        crash_point("planned.plan")
 
     return (
         Effect(what=f"store code {plan.code[:12]} of {plan.topology}", values={"code": plan.code}, make=store_code),

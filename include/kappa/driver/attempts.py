@@ -14,6 +14,7 @@ from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.lazy_engines import LazyEngines
 from kappa.driver.voice import Voice
 from kappa.errors import (
+    AdoptionError,
     ConfigError,
     ConflictError,
     DataLossError,
@@ -51,7 +52,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 #: What a status says while there is no room.
 _NO_ROOM = "no room on the disk of the lake, or of this host: it goes on when there is some"
 #: Another try would find the same.
-_HOPELESS = (DisagreementError, RecordRefusedError)
+_HOPELESS = (AdoptionError, DisagreementError, RecordRefusedError)
 #: Records that are gone do not come back in smaller slices, and what a broker refuses it refuses in those too. Those
 #: beside them would be computed all the same.
 _WHATEVER_THE_SIZE = (DataLossError, ConfigError, RecordRefusedError)

@@ -236,7 +236,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "merged": Field("object", "table -> slice up to which its version has the changes, and the key"),
         "files": _FILES,
         "backfill": _BACKFILL,
-        "seed": Field("text", "slice 0: `empty`, `from-savepoint` or `from-changelog`"),
+        "seed": Field("text", "slice 0: `empty`, `from-savepoint`, `from-changelog` or `from-tables`"),
         "of_epoch": Field("number or null", "slice 0: the epoch whose state it is"),
         "of_seq": Field("number or null", "slice 0: that epoch's slice"),
         "topic_ids": Field("topic -> id", "slice 0: ids of the source topics"),

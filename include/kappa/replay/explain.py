@@ -97,6 +97,9 @@ def _seeded(plan: ReplayPlan) -> str:
         return f"{tables}: empty"
     own = [versioned_topic(name, plan.epoch) for name in plan.versioned]
     sent = f"; the rows that {_names(own)} {'is' if len(own) == 1 else 'are'} made of are sent once" if own else ""
+    if plan.seed is Seed.FROM_TABLES and plan.adoption is not None:
+        copies = ", ".join(f"{table.name} from {table.described}" for table in plan.seed_tables)
+        return f"copied from the adopted job, which stood at {plan.adoption.job}: {copies}{sent}"
     if plan.seed is Seed.FROM_CHANGELOG:
         return f"{tables}: folded from the changelog of epoch {plan.seed_epoch} up to its marker {plan.seed_seq}{sent}"
     return f"{_names(plan.tables, plan.appends)}: copied from epoch {plan.seed_epoch} as of seq {plan.seed_seq}{sent}"

@@ -9,6 +9,7 @@ from datetime import datetime
 from kappa.offsets.coverage import ArchiveFacts
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, TopicPartition
+from kappa.replay.adoption import Adoption, ExistingColumns
 from kappa.replay.chains import ChainFacts, Key
 from kappa.replay.findings import Finding
 from kappa.replay.proof.certificate import Sends
@@ -207,6 +208,7 @@ class LiveFacts:
         has_lost_releases: whether it does not know which partitions were idle before it began.
         set_aside: records that it set aside, or that an epoch that it began with did.
         has_lost_set_asides: whether it does not know all that was set aside before it began.
+        adoption: the tables of another job with which the history in its tables begins, if it does.
     """
 
     epoch: int
@@ -230,6 +232,7 @@ class LiveFacts:
     has_lost_releases: bool = False
     set_aside: SetAsides = ()
     has_lost_set_asides: bool = False
+    adoption: Adoption | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,6 +310,7 @@ class Facts:
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables with a key that was seen in several partitions of keyed sources.
         step: findings in the step's plans, if they were inspected: that takes Spark.
+        existing: place -> the columns of the table of another job that an epoch begins with.
         in_seconds: topic -> a record's own time and its Kafka timestamp, where most sampled records hold epoch seconds.
     """
 
@@ -336,6 +340,7 @@ class Facts:
     spread: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()
     in_seconds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    existing: Mapping[str, ExistingColumns] = field(default_factory=dict)
 
 
 def topology_facts(topology: Topology, code: str, mask: str = "", schemas: SchemaFacts | None = None) -> TopologyFacts:

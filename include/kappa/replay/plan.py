@@ -14,6 +14,7 @@ from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict, ranges_from_json
 from kappa.replay import stored
+from kappa.replay.adoption import Adoption, ExistingTable
 from kappa.replay.chains import Binding, bindings_as_dict, bindings_from_dict
 from kappa.replay.estimates import Estimate
 from kappa.replay.findings import Finding, Severity, check, refusals
@@ -57,6 +58,7 @@ class ReplayPlan:
         archived: the parts of the span that are read from archives, sorted; the rest is read from Kafka.
         set_aside: records of the span that the live epoch set aside and that this one leaves out too.
         brought_in: records of the span that the live epoch set aside and that this one computes, as requested.
+        adoption: the tables of another job with which the history in the tables begins, and where that job stood.
         stages: the stages that the driver passes automatically, in order; none if the plan is refused.
         findings: objections to it.
         estimate: how much work it is.
@@ -94,6 +96,7 @@ class ReplayPlan:
     archived: tuple[OffsetRange, ...] = ()
     set_aside: SetAsides = ()
     brought_in: SetAsides = ()
+    adoption: Adoption | None = None
     id: str = field(default="")
 
     def __post_init__(self) -> None:
@@ -126,6 +129,11 @@ class ReplayPlan:
         """
         return self.start.span_to(self.end)
 
+    @property
+    def seed_tables(self) -> tuple[ExistingTable, ...]:
+        """The tables of another job whose rows seed the epoch."""
+        return self.adoption.tables if self.adoption is not None and self.seed is Seed.FROM_TABLES else ()
+
     def check(self) -> None:
         """Accept the plan or refuse it.
 
@@ -151,7 +159,7 @@ class ReplayPlan:
             chain["roots"] = {name: offsets.as_dict() for name, offsets in self.roots.items()}
         nested = (
             *("request", "findings", "estimate", "archived", "versioned", "reconciled", "bound", "roots"),
-            *("set_aside", "brought_in"),
+            *("set_aside", "brought_in", "adoption"),
         )
         return {
             "format": FORMAT,
@@ -161,6 +169,7 @@ class ReplayPlan:
             **reconciled,
             **aside,
             **chain,
+            **({} if self.adoption is None else {"adoption": self.adoption.as_dict()}),
             "start": self.start.as_dict(),
             "end": self.end.as_dict(),
             "origin": self.origin.as_dict(),
@@ -217,6 +226,7 @@ class ReplayPlan:
                 "brought_in": set_asides.from_list(values.get("brought_in", ())),
                 "bound": bindings_from_dict(values.get("bound", {})),
                 "roots": {name: Offsets.from_json(offsets) for name, offsets in values.get("roots", {}).items()},
+                "adoption": Adoption.from_dict(values["adoption"]) if values.get("adoption") else None,
             }
             field_names = {item.name for item in fields(cls)} - {"id"}
             plan = cls(**{**{name: values[name] for name in field_names & values.keys()}, **vectors, **names, **parts})

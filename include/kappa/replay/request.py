@@ -11,8 +11,18 @@ from kappa.errors import LedgerError, TopologyError, UsageError
 from kappa.offsets import set_asides
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
+from kappa.replay.adoption import Adoption
 from kappa.replay.catalogue import ALLOWABLE
-from kappa.replay.starts import FromMarker, FromSavepoint, Start, start_as_dict, start_from_dict, start_kind
+from kappa.replay.starts import (
+    FromMarker,
+    FromSavepoint,
+    Start,
+    ToEarliest,
+    ToOffset,
+    start_as_dict,
+    start_from_dict,
+    start_kind,
+)
 from kappa.topology.thresholds import Threshold, limits_of
 
 
@@ -22,6 +32,7 @@ class Seed(StrEnum):
     EMPTY = "empty"
     FROM_SAVEPOINT = "from-savepoint"
     FROM_CHANGELOG = "from-changelog"
+    FROM_TABLES = "from-tables"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +57,7 @@ class ReplayRequest:
         upstream: topology -> its epoch whose versioned topics are read; the live one for topologies that are not named.
         bring_in: records that the live epoch set aside and that the replay computes: ``all``, the number of a decision,
             or ``topic:partition=offsets``.
+        adoption: the tables of another job that a first epoch begins with; None where it is no such epoch.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.
@@ -65,6 +77,7 @@ class ReplayRequest:
     cuts: Literal["time", "live"] = "time"
     upstream: Mapping[str, int] = field(default_factory=dict)
     bring_in: tuple[str, ...] = ()
+    adoption: Adoption | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow", frozenset(self.allow))
@@ -89,7 +102,7 @@ class ReplayRequest:
                 )
         if isinstance(self.start, FromMarker) and self.resolved_seed is not Seed.FROM_CHANGELOG:
             raise UsageError(f"Start from_marker continues a changelog: its seed is {Seed.FROM_CHANGELOG}.")
-
+        self._check_adoption()
         if self.cuts not in ("time", "live"):
             raise UsageError(f"cuts {self.cuts!r} is not one of time, live.")
         if self.cuts == "live" and self.determinism:
@@ -102,9 +115,23 @@ class ReplayRequest:
                 "A rebuild folds a changelog and runs no step over a range: there is nothing to compute twice."
             )
 
+    def _check_adoption(self) -> None:
+        fitting = ToEarliest if self.adoption is None else ToOffset
+        if self.resolved_seed is Seed.FROM_TABLES and not isinstance(self.start, fitting):
+            raise UsageError(
+                f"Seed {Seed.FROM_TABLES} cannot go with start {start_kind(self.start)}: it begins where the adopted "
+                "job stood. Omit the start."
+            )
+        if self.adoption is not None and self.resolved_seed is not Seed.FROM_TABLES:
+            raise UsageError(
+                f"An adoption begins with tables: its seed is {Seed.FROM_TABLES}, not {self.resolved_seed}."
+            )
+
     @property
     def resolved_seed(self) -> Seed:
         """The requested seed, or the one that goes with the start."""
+        if self.seed is None and self.adoption is not None:
+            return Seed.FROM_TABLES
         return default_seed(self.start) if self.seed is None else self.seed
 
     def as_dict(self) -> dict[str, Any]:
@@ -116,6 +143,7 @@ class ReplayRequest:
         cuts = {} if self.cuts == "time" else {"cuts": self.cuts}
         upstream = {"upstream": dict(self.upstream)} if self.upstream else {}
         bring_in = {"bring_in": list(self.bring_in)} if self.bring_in else {}
+        adoption = {"adoption": self.adoption.as_dict()} if self.adoption is not None else {}
         return {
             "topology": self.topology,
             "start": start_as_dict(self.start),
@@ -131,6 +159,7 @@ class ReplayRequest:
             **cuts,
             **upstream,
             **bring_in,
+            **adoption,
         }
 
     @classmethod
@@ -143,12 +172,13 @@ class ReplayRequest:
         parts = dict(values)
         try:
             start = start_from_dict(parts.pop("start"))
-            seed, end = parts.pop("seed", None), parts.pop("end", None)
+            seed, end, adoption = parts.pop("seed", None), parts.pop("end", None), parts.pop("adoption", None)
             field_values = {
                 **parts,
                 "start": start,
                 "seed": None if seed is None else Seed(seed),
                 "end": None if end is None else Offsets.from_json(end),
+                "adoption": None if adoption is None else Adoption.from_dict(adoption),
                 "thresholds": tuple(stored.read(Threshold, values) for values in parts.pop("thresholds", ())),
             }
             return stored.read(cls, field_values)

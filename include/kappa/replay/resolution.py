@@ -10,6 +10,7 @@ from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SavepointFacts
 from kappa.replay.findings import Finding
 from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.rules import adoption as adoption_rules
 from kappa.replay.rules import log as log_rules
 from kappa.replay.rules import request as request_rules
 from kappa.replay.rules import start as start_rules
@@ -49,6 +50,8 @@ class Resolved:
 def resolve_start(request: ReplayRequest, facts: Facts, now: datetime) -> Resolved:
     """The start of a replay that is planned ``now``; never moved to a nearby offset."""
     match request.start:
+        case ToOffset() | ToEarliest() if request.resolved_seed is Seed.FROM_TABLES:
+            resolution = _from_tables(request, facts)
         case ToEarliest():
             resolution = _to_earliest(request, facts)
         case ToLatest():
@@ -144,6 +147,20 @@ def named_offsets(start: ToOffset, targets: Offsets) -> tuple[Offsets, list[Find
     begin = Offsets.of((at, start.topics[at[0]]) for at in targets if at[0] in start.topics).merge(start.offsets)
     findings = start_rules.unknown_partitions(start, targets) + start_rules.start_lacks_partitions(begin, targets)
     return Offsets.of((at, offset) for at, offset in begin.items() if at in targets), findings
+
+
+def _from_tables(request: ReplayRequest, facts: Facts) -> Resolved:
+    adoption = request.adoption or (facts.live.adoption if facts.live else None)
+    if adoption is None or facts.topology is None:
+        return Resolved(start=None, findings=tuple(adoption_rules.adoption_missing()))
+    begin, findings = named_offsets(ToOffset(offsets=adoption.offsets), facts.log.high)
+    findings += log_rules.start_below_low_watermark(begin, facts.log.low)
+    findings += start_rules.start_above_log(begin, facts.log.high, facts.log.stable)
+    findings += adoption_rules.adoption_findings(
+        adoption, facts.topology, facts.existing, is_first=request.adoption is not None
+    )
+    # Nobody says with which record the other job began: offset 0 makes a later to_earliest refuse, not forget.
+    return Resolved(start=begin, origin=every_partition(Offsets(), facts.log), findings=tuple(findings))
 
 
 def _from_savepoint(start: FromSavepoint, request: ReplayRequest, facts: Facts) -> Resolved:

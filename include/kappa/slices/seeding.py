@@ -1,4 +1,4 @@
-"""The content of an epoch's tables before its first slice: nothing, a savepoint's rows, or a changelog's.
+"""The content of an epoch's tables before its first slice: nothing, or the rows of a savepoint, a changelog or tables.
 
 A seed ends with commit 0. Everything before that row is repeated after a crash, into tables that it replaces.
 """
@@ -25,6 +25,8 @@ from kappa.record.ledger_rows import LedgerRow
 from kappa.record.ledger_state import LedgerState
 from kappa.record.merge_on_read import frame_at
 from kappa.record.past_commits import commit_with
+from kappa.replay.adoption import ExistingTable
+from kappa.slices.adopted_rows import copy_tables
 from kappa.slices.folding import fold_into
 from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import roots_detail
@@ -42,12 +44,14 @@ class SeedSource:
     """Where a seed comes from.
 
     Attributes:
-        kind: ``empty``, ``from-savepoint`` or ``from-changelog``.
+        kind: ``empty``, ``from-savepoint``, ``from-changelog`` or ``from-tables``.
         epoch: the epoch whose savepoint or changelog it is.
         seq: its ledger row; for a changelog the marker's slice.
         times: whether an empty seed takes over how far the records had come at that row.
         lake: the lake that the other epoch is in; None for that of the run.
         outputs: whether append outputs begin with the savepoint's rows.
+        tables: the tables of another job whose rows it is.
+        is_first: whether that job must not have written since the plan.
     """
 
     kind: str
@@ -56,6 +60,8 @@ class SeedSource:
     times: bool = False
     lake: str | None = None
     outputs: bool = True
+    tables: tuple[ExistingTable, ...] = ()
+    is_first: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
         LedgerError: the savepoint is not in the other epoch's ledger, or lacks a table.
         DataLossError: a marker or changelog is missing, or says other offsets than the plan.
         BrokerUnreachableError: a transaction in a changelog is open; it ends by itself after its timeout.
+        AdoptionError: the tables of another job moved on, or have rows that the epoch could not hold.
     """
     state = run.ledger.state()
     if state.committed is not None:
@@ -93,6 +100,8 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
         times = _from_savepoint(run, source, start)
     elif source.kind == "from-changelog":
         times = _from_changelog(run, source, start)
+    elif source.kind == "from-tables":
+        copy_tables(run, source.tables, is_first=source.is_first)
     elif source.times:
         times = _times(run, *_commit(run, source)[1:])
     crash_point("seed.tables", 0)

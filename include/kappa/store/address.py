@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
-from kappa.errors import ConfigError
+from kappa.errors import ConfigError, UsageError
 
 _SETTING = "KAPPA_LAKE"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
@@ -73,6 +73,30 @@ def lake_address(text: str) -> str:
         "path, or to s3://bucket/prefix.",
         name="lake",
         value=text,
+    )
+
+
+def table_address(text: str) -> str:
+    """The one spelling of the address of anybody's table or folder: an absolute path, or ``s3://bucket/key``.
+
+    Raises:
+        UsageError: it is on a store that Kappa does not read.
+
+    Examples:
+        >>> table_address("s3a://lakes/orders/")
+        's3://lakes/orders'
+    """
+    match = _SCHEME.fullmatch(text)
+    if match is None:
+        return str(Path(text).absolute())
+    scheme, rest = match[1].lower(), match[2]
+    if scheme == "file" and rest.startswith("/"):
+        return str(Path(unquote(rest)).absolute())
+    if scheme in _S3:
+        return f"s3://{rest.rstrip('/')}"
+    raise UsageError(
+        f"{text} is neither a path nor on S3, and Kappa reads from no other store. Copy it to a folder, or to "
+        "s3://bucket/key, and name that."
     )
 
 

@@ -219,7 +219,8 @@ class SecondRun:
             The comparison of both runs; None while there is more to compute.
         """
         if self._again is None:
-            source = SeedSource(kind=self._plan.seed, epoch=self._plan.seed_epoch, seq=self._plan.seed_seq)
+            plan = self._plan
+            source = SeedSource(kind=plan.seed, epoch=plan.seed_epoch, seq=plan.seed_seq, tables=plan.seed_tables)
             self._again = opened(self._run, SECOND_RUN, source, self._plan.start)
         again, state = self._again, self._again.ledger.begun()
         size = min(self._size, most) if most < self._plan.request.slice_records else self._size

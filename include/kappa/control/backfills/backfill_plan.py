@@ -152,7 +152,10 @@ def _located(
 def _first_rows(epoch: EpochRecord, state: LedgerState) -> Offsets:
     """The first record of each partition of which the outputs of an epoch may have rows."""
     plan = epoch.plan
-    return epoch.origin if plan.seed == "from-savepoint" else ranges_end(state.commits[0].ranges)
+    if plan.seed != "from-savepoint":
+        return ranges_end(state.commits[0].ranges)
+    # Rows of an adopted output name no record: none of them could be replaced.
+    return epoch.origin if plan.adoption is None else plan.adoption.offsets.naming(epoch.origin)
 
 
 def _about_topics(topology: Topology, outputs: Sequence[str]) -> list[Finding]:

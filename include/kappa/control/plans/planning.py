@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
 from kappa.config import Config
+from kappa.control.plans.existing_tables import columns_of
 from kappa.control.plans.sampling import sounded
 from kappa.control.plans.schema_facts import schema_facts
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
@@ -42,7 +43,7 @@ from kappa.replay.facts import (
     topology_facts,
 )
 from kappa.replay.findings import Finding
-from kappa.replay.request import ReplayRequest
+from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.rules.topic import colliding
 from kappa.replay.starts import FromMarker, start_time
 from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES, MASK
@@ -105,6 +106,8 @@ def survey(
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     candidate, at = record.candidate, start_time(request.start, now)
     live, live_state = _live(config, broker, record, chain)
+    adoption = request.adoption or (live.adoption if live is not None else None)
+    is_of_tables = adoption is not None and request.resolved_seed is Seed.FROM_TABLES
     known_rates = measurements.rates(config.lake, record, live_state)
     facts = Facts(
         topology=deployed,
@@ -136,6 +139,7 @@ def survey(
         live_bytes=known_rates.live_bytes,
         colliding_topics=tuple(colliding(own, broker.topics())) if own else (),
         step=step,
+        existing={table.place: columns_of(table) for table in adoption.tables} if adoption and is_of_tables else {},
     )
     return sounded(config, broker, record, request, facts, now=now)
 
@@ -236,6 +240,7 @@ def _live(
         set_aside=state.set_aside,
         has_lost_set_asides=LOST_SET_ASIDES in state.commits[0].detail,
         is_cut_by_arrival=is_cut_by_arrival(state),
+        adoption=record.epoch(record.live).plan.adoption,
     ), state
 
 

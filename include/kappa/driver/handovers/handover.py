@@ -200,7 +200,9 @@ class Handover:
         voice.say("comparing tables for the topics that reconcile")
         live = epoch.live_ledger(record).state() if record.live is not None else LedgerState()
         before = reconciliation.predecessor(epoch.paths.lake, record, live)
-        return reconciliation.write_differences(engines.slice_run, before, handover)
+        # The job that was adopted has sent what its table holds, or left the topic to this epoch from now on.
+        is_adopted = epoch.plan.request.adoption is not None
+        return reconciliation.write_differences(engines.slice_run, before, handover, is_sent=is_adopted)
 
     def may_yield(self, record: TopologyRecord, handover: Event, state: LedgerState, *, is_stuck: bool) -> bool:
         """Not before it has sent what its topics have to get, or the next epoch would build on what they do not hold.

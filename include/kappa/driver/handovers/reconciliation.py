@@ -128,12 +128,20 @@ def get_ready(run: EpochRun, before: Predecessor | None) -> None:
         key_comparison.compare(run, before.side, table)
 
 
-def write_differences(run: EpochRun, before: Predecessor | None, handover: int) -> dict[str, dict[str, int]]:
+def write_differences(
+    run: EpochRun, before: Predecessor | None, handover: int, *, is_sent: bool = False
+) -> dict[str, dict[str, int]]:
     """Compare the tables of both epochs at the same offsets and write once what their topics have to get.
 
     To be called by the epoch that goes live, before the pointer moves. Idempotent by the handover's number: what is
     written is never computed again, and needs the other epoch's files no more. A crash leaves the differences of some
     topics.
+
+    Args:
+        run: the epoch.
+        before: the epoch that is live.
+        handover: its number on record.
+        is_sent: whether the topics are taken to hold the tables' rows without an epoch before: nothing differs then.
 
     Returns:
         Topic -> numbers of records, as :class:`ReconciledRecords` has them.
@@ -152,7 +160,8 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
         tables.create(path, (HANDOVER, tables.DELETED, *loose))
         if not tables.is_written(path, handover):
             run.ledger.check_claim(run.writer)
-            tables.append_frame(path, differences(run, topic, table, committed, before, handover), handover)
+            rows = differences(run, topic, table, committed, before, handover)
+            tables.append_frame(path, rows.limit(0) if is_sent else rows, handover)
             crash_point("reconcile.differences", committed.seq)
         topic_counts[topic.name] = asdict(_counted(path, handover))
     return topic_counts

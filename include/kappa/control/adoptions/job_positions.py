@@ -1,0 +1,86 @@
+"""Where another job stood in the log: by its query checkpoint, or by its consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from kappa.control.plans.existing_tables import batch_of
+from kappa.errors import RefusedError, UnknownGroupError
+from kappa.kafka.broker import Broker
+from kappa.offsets.query_checkpoint import batch_held, batches_of, end_offsets
+from kappa.offsets.vector import Offsets
+from kappa.replay.adoption import ExistingTable
+from kappa.store.address import table_address
+from kappa.store.stores import store_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPosition:
+    """Where a job stood.
+
+    Attributes:
+        offsets: next offset of every partition that it had not read.
+        job: who says so, in words.
+        file: the file that has the offsets; None where no file has them.
+    """
+
+    offsets: Offsets
+    job: str
+    file: str | None = None
+
+
+def of_checkpoint(address: str, tables: Sequence[ExistingTable]) -> JobPosition:
+    """Where a query of Structured Streaming stood when it wrote these versions of its tables.
+
+    Raises:
+        UsageError: there is no query checkpoint.
+        RefusedError: it does not say where the query stood, or not of a source that is Kafka.
+    """
+    path = table_address(address)
+    store = store_of(path)
+    begun, done = ([file.name for file in store.files(f"{path}/{folder}")] for folder in ("offsets", "commits"))
+    batches = batches_of(path, store.get(f"{path}/metadata"), begun, done)
+    held = {table.address: batch_of(table, batches.query) for table in tables}
+    batch = batch_held(batches, held, is_newest=all(table.version == table.newest for table in tables))
+    file = f"{path}/offsets/{batch}"
+    return JobPosition(offsets=end_offsets(file, store.get(file)), job=f"the end of batch {batch} of {path}", file=file)
+
+
+def of_group(broker: Broker, group: str, topics: Collection[str]) -> JobPosition:
+    """Where a consumer group stood in these topics.
+
+    Raises:
+        UnknownGroupError: the group has no offsets in them.
+        RefusedError: the group has members, or no offset in a partition.
+    """
+    if members := broker.group_member_names(group):
+        raise RefusedError(
+            f"Consumer group {group!r} has {len(members)} members ({', '.join(members)}): the old job still runs. Stop "
+            "it, then adopt its table.",
+            findings=(),
+            group=group,
+        )
+    committed = broker.group_offsets(group)
+    offsets, others = committed.only(topics), sorted(set(committed.topics) - set(topics))
+    if not len(offsets):
+        raise UnknownGroupError(
+            f"Consumer group {group!r} has no offsets in {', '.join(sorted(topics))}; `kappa offsets --group {group} "
+            "--all-topics` shows where it stands. Correct the name, or write the offsets to a file: --from-file.",
+            group=group,
+        )
+    missing = [
+        f"{topic}[{partition}]"
+        for topic, partition in broker.high_watermarks(sorted(topics))
+        if (topic, partition) not in offsets
+    ]
+    if missing:
+        raise RefusedError(
+            f"Consumer group {group!r} has no offset for {', '.join(missing)}, and none is guessed: it read nothing "
+            "there, or the broker forgot it. Write all offsets to a file, with 0 where nothing was read: --from-file.",
+            findings=(),
+            group=group,
+            partitions=missing,
+        )
+    left_out = f" (its offsets in {', '.join(others)} are left out)" if others else ""
+    return JobPosition(offsets=offsets, job=f"the offsets of consumer group {group}{left_out}")

@@ -1,0 +1,67 @@
+"""Delta tables of other jobs, as their logs describe them: no row is read."""
+
+from __future__ import annotations
+
+import json
+
+from kappa.delta.access import is_table, open_table
+from kappa.delta.table_files import files_of
+from kappa.errors import LakeRefusedError, LakeUnreachableError, UsageError, first_line
+from kappa.replay.adoption import ExistingColumns, ExistingTable
+from kappa.store.address import is_remote, table_address
+from kappa.topology.ddl import plain_type
+
+
+def existing_table(lake: str, place: str, address: str, version: int | None) -> ExistingTable:
+    """A version of a table, by default its newest one.
+
+    Args:
+        lake: the lake into which its rows are copied.
+        place: what it becomes: ``tables/<name>`` or ``outputs/<name>``.
+        address: where it is.
+        version: the Delta version; None for the newest.
+
+    Raises:
+        UsageError: no Delta table is there, it is on a store that the lake's drivers do not reach, or it does not have
+            that version any more.
+    """
+    path = table_address(address)
+    if is_remote(path) and not is_remote(lake):
+        raise UsageError(
+            f"{path} is on an object store, and the lake {lake} is not: its drivers read from disks only. Copy the "
+            "table to a disk, or set KAPPA_LAKE to a lake in that store.",
+            address=path,
+        )
+    if not is_table(path):
+        raise UsageError(f"There is no Delta table at {path}. Name the folder that has its _delta_log.", address=path)
+    try:
+        newest = open_table(path).version()
+        table = open_table(path, version)
+        files = files_of(table)
+        counts = files["num_records"].to_pylist() if files.num_rows else []
+    except (LakeUnreachableError, LakeRefusedError):
+        raise
+    except Exception as error:  # deltalake has several errors for a version that is gone
+        raise UsageError(
+            f"{'The newest version' if version is None else f'Version {version}'} of {path} cannot be read: "
+            f"{first_line(error)}. Name another one: NAME={path}@VERSION.",
+            address=path,
+        ) from error
+    rows = None if None in counts else sum(counts)
+    return ExistingTable(place=place, address=path, version=table.version(), newest=newest, rows=rows)
+
+
+def columns_of(table: ExistingTable) -> ExistingColumns:
+    """The columns of a version of a table, or why it cannot be read."""
+    try:
+        schema = json.loads(open_table(table.address, table.version).schema().to_json())
+    except (LakeUnreachableError, LakeRefusedError):
+        raise
+    except Exception as error:  # deltalake has several errors for a version that is gone
+        return ExistingColumns(error=first_line(error))
+    return ExistingColumns(types={field["name"]: plain_type(field["type"]) for field in schema["fields"]})
+
+
+def batch_of(table: ExistingTable, query: str) -> int | None:
+    """The last batch of a Structured Streaming query that a version of a table holds, if its log says so."""
+    return open_table(table.address, table.version).transaction_version(query)

@@ -1,0 +1,91 @@
+"""An adoption: Delta tables of another job whose rows an epoch begins with, and where that job stood in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kappa.offsets.vector import Offsets
+from kappa.replay import stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExistingTable:
+    """A version of a Delta table of another job.
+
+    Attributes:
+        place: what it becomes: ``tables/<name>`` or ``outputs/<name>``.
+        address: where it is.
+        version: the Delta version whose rows are taken over.
+        newest: its newest Delta version when that was decided.
+        rows: how many rows that version has; None where its log does not say.
+    """
+
+    place: str
+    address: str
+    version: int
+    newest: int
+    rows: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The table or append output that it becomes."""
+        return self.place.partition("/")[2]
+
+    @property
+    def described(self) -> str:
+        """The version in words."""
+        count = "" if self.rows is None else f" ({self.rows:,} rows)"
+        return f"{self.address} at version {self.version}{count}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adoption:
+    """What a stream of Kappa continues.
+
+    Attributes:
+        tables: the tables whose rows it takes over.
+        offsets: next offset of every partition that the other job had not read.
+        job: where the other job said that it stood, in words.
+    """
+
+    tables: tuple[ExistingTable, ...]
+    offsets: Offsets
+    job: str
+
+    @property
+    def places(self) -> dict[str, ExistingTable]:
+        """The tables by their places."""
+        return {table.place: table for table in self.tables}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The adoption as JSON values."""
+        return {"tables": [asdict(table) for table in self.tables], "offsets": self.offsets.as_dict(), "job": self.job}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Adoption:
+        """Read what :meth:`as_dict` gave.
+
+        Raises:
+            LedgerError: a field is absent.
+        """
+        tables: Sequence[Mapping[str, Any]] = values["tables"]
+        parts = {
+            "tables": tuple(stored.read(ExistingTable, table) for table in tables),
+            "offsets": Offsets.from_json(values["offsets"]),
+        }
+        return stored.read(cls, {**values, **parts})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExistingColumns:
+    """The schema of an existing table, as its Delta log has it.
+
+    Attributes:
+        types: column -> its type as in a Delta schema, without nullability and metadata.
+        error: why the version cannot be read, if it cannot; there are no columns then.
+    """
+
+    types: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""

@@ -1,0 +1,97 @@
+"""Where a query stood, by a query checkpoint and a table on a disk or on S3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction
+
+from kappa.control.adoptions.job_positions import of_checkpoint
+from kappa.control.plans.existing_tables import columns_of, existing_table
+from kappa.delta.access import create_table, open_table, write
+from kappa.errors import RefusedError, UsageError
+from kappa.offsets.vector import Offsets
+from kappa.store.stores import store_of
+
+SCHEMA = pa.schema({"id": pa.string(), "total": pa.int64()})
+
+
+@pytest.fixture(params=["disk", "s3"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A folder on a disk, or in the store of a lake on S3."""
+    return str(tmp_path) if request.param == "disk" else str(request.getfixturevalue("s3_lake"))
+
+
+@pytest.fixture
+def job(folder: str) -> Callable[[str, int], None]:
+    """Writes a file ``offsets/<batch>`` or ``commits/<batch>`` of the query checkpoint of query q-1."""
+
+    def put(name: str, content: str) -> None:
+        store, file = store_of(folder), f"{folder}/checkpoint/{name}"
+        store.make_folder(file.rpartition("/")[0])
+        store.put(file, content.encode())
+
+    def wrote(kind: str, batch: int) -> None:
+        put("metadata", '{"id":"q-1"}')
+        end = f'v1\n{{}}\n{{"pos":{{"0":{10 * batch}}}}}'
+        put(f"{kind}/{batch}", end if kind == "offsets" else 'v1\n{"nextBatchWatermarkMs":0}')
+
+    return wrote
+
+
+def write_batch(path: str, batch: int | None) -> None:
+    """One row more; the log names the batch of the query, if one is given."""
+    create_table(path, SCHEMA)
+    transactions = [] if batch is None else [Transaction("q-1", batch)]
+    rows = pa.table({"id": ["a"], "total": pa.array([1], pa.int64())}, schema=SCHEMA)
+    write(open_table(path), rows, CommitProperties(app_transactions=transactions))
+
+
+def test_the_table_decides_about_a_batch_without_a_commit(folder: str, job: Callable[[str, int], None]) -> None:
+    table = f"{folder}/table"
+    for kind, batch in [("offsets", 1), ("commits", 1), ("offsets", 2)]:
+        job(kind, batch)
+    write_batch(table, 1)
+    at_first = existing_table(folder, "tables/t", table, None)
+    assert (at_first.version, at_first.newest, at_first.rows) == (1, 1, 1)
+    assert of_checkpoint(f"{folder}/checkpoint/", [at_first]).offsets == Offsets({"pos": {0: 10}})
+    write_batch(table, 2)
+    newest = existing_table(folder, "tables/t", table, None)
+    position = of_checkpoint(f"{folder}/checkpoint", [newest])
+    assert position.offsets == Offsets({"pos": {0: 20}})
+    assert position.file == f"{folder}/checkpoint/offsets/2"
+    older = existing_table(folder, "tables/t", table, 1)
+    assert (older.version, older.newest, older.rows) == (1, 2, 1)
+    assert of_checkpoint(f"{folder}/checkpoint", [older]).offsets == Offsets({"pos": {0: 10}})
+    assert columns_of(older).types == {"id": "string", "total": "long"}
+
+
+def test_a_batch_that_nobody_names_is_refused_and_one_with_a_commit_is_not(
+    folder: str, job: Callable[[str, int], None]
+) -> None:
+    table = f"{folder}/table"
+    write_batch(table, None)
+    job("offsets", 0)
+    existing = existing_table(folder, "tables/t", table, None)
+    with pytest.raises(RefusedError, match="Start the old job once more"):
+        of_checkpoint(f"{folder}/checkpoint", [existing])
+    job("commits", 0)
+    assert of_checkpoint(f"{folder}/checkpoint", [existing]).offsets == Offsets({"pos": {0: 0}})
+
+
+def test_what_is_not_there_is_refused_by_name(folder: str) -> None:
+    with pytest.raises(UsageError, match=f"There is no Delta table at {folder}/none"):
+        existing_table(folder, "tables/t", f"{folder}/none", None)
+    write_batch(f"{folder}/table", None)
+    with pytest.raises(UsageError, match=f"Version 7 of {folder}/table cannot be read"):
+        existing_table(folder, "tables/t", f"{folder}/table", 7)
+    with pytest.raises(UsageError, match="is not the query checkpoint of a query that ran: it has no file metadata"):
+        of_checkpoint(f"{folder}/table", [])
+
+
+def test_a_table_on_s3_is_refused_where_the_lake_is_on_a_disk(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"s3://bucket/old is on an object store, and the lake .* is not"):
+        existing_table(str(tmp_path), "tables/t", "s3a://bucket/old/", None)
