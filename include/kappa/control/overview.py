@@ -142,12 +142,12 @@ def status(config: Config, topology: str) -> TopologyStatus:
         topology=topology,
         live=record.live,
         moving_with=others_of(topology, record.handover),
-        moved_with=others_of(topology, record.moves[-1] if record.moves else None),
-        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items()) if not e.rolled_up),
+        moved_with=others_of(topology, record.last_move),
+        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.recent.items())),
         topics=record.epoch(record.live).topics if record.live is not None else {},
         reads={
             number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
-            for number, epoch in sorted(record.epochs.items())
+            for number, epoch in sorted(record.recent.items())
             if not epoch.stage.is_ended and epoch.bound
         },
     )

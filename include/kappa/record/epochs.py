@@ -6,7 +6,6 @@ it.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import secrets
@@ -27,9 +26,9 @@ from kappa.delta.append_log import AppendLog, python_rows
 from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError, first_line
 from kappa.faults import crash_point
 from kappa.names import epochs_history, epochs_log
-from kappa.record.epoch_record import TopologyRecord, record_of
-from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent, lasting
-from kappa.record.topology_records import TopologyRecords, event_of
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, event_of, intent, lasting, row_of
+from kappa.record.topology_records import TopologyRecords, record_of
 from kappa.replay.stages import Stage, check_transition
 from kappa.store.address import is_remote
 
@@ -107,7 +106,9 @@ class Epochs:
     def __init__(self, lake: str, *, is_anywhere: bool = False) -> None:
         self._lake = lake
         self._is_anywhere = is_anywhere
-        self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event", is_rewritten=True)
+        self._log = AppendLog(
+            epochs_log(lake), _arrow_schema(), format=FORMAT, what="event", is_rewritten=True, late="document"
+        )
         self._records = TopologyRecords()
         self._looked = -math.inf
         self._lake_id = ""
@@ -130,11 +131,11 @@ class Epochs:
             return self._records
 
     def _look(self) -> None:
-        started, rows = time.monotonic(), self._log.refresh()
+        started, rows = time.monotonic(), self._log.new_rows()
         if self._log.is_anew:  # also where epochs were rolled up: their documents go from memory too
             self._records, self._lake_id = TopologyRecords(), ""
-        if rows:
-            self._records = self._records.with_rows(rows, floor=self._log.floor)
+        if rows.num_rows:
+            self._records = self._records.with_rows(rows, floor=self._log.floor, late=self._log.late)
         self._looked = started
 
     def events(self) -> list[Event]:
@@ -239,7 +240,7 @@ class Epochs:
                     self._log.create()
                     continue  # another process may have created it, and appended, in between
                 try:
-                    records = self._log.append([_to_record(event) for event in events])
+                    records = self._log.append([row_of(event) for event in events])
                 except ConflictError:
                     continue
                 self.records()
@@ -374,10 +375,5 @@ def _check(now: Now, event: Event) -> None:
 def _arrow_schema() -> pa.Schema:
     import pyarrow as pa
 
-    text = {name: pa.string() for name in ("topology", "event", "actor", "reason", "detail")}
+    text = {name: pa.string() for name in ("topology", "event", "actor", "reason", "detail", "document")}
     return pa.schema({"n": pa.int64(), "epoch": pa.int64(), **text, "at": pa.timestamp("us", "UTC")})
-
-
-def _to_record(event: Event) -> dict[str, Any]:
-    record = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
-    return {**record, "detail": json.dumps(record["detail"])}

@@ -265,7 +265,7 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: Pre
 def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: Present) -> Iterator[Leftover]:
     """Runs that computed a range again and were killed. The next such run begins anew."""
     for record in records.values():
-        for epoch in record.epochs.values():
+        for epoch in record.recent.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             if epoch.stage.is_ended:
                 continue
@@ -296,7 +296,7 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: Present) 
     plans = {
         epoch.planned.detail.get("plan_id")
         for record in records.values()
-        for epoch in record.epochs.values()
+        for epoch in record.recent.values()
         if not epoch.stage.is_ended
     }
     for kind, example, used in (
