@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.delta import row_files
 from kappa.delta.access import answers, create_table, is_table, open_table
+from kappa.delta.damage import damaged
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, open_log_table
 from kappa.delta.tail_table import CHECKPOINT_INTERVAL
@@ -134,6 +135,7 @@ class AppendLog:
 
         Raises:
             LedgerError: the table was there and is gone.
+            DamagedTableError: files of it are missing or torn.
             NewerFormatError: newer code wrote a row in a format that this code does not read.
             LakeUnreachableError: the storage does not answer.
         """
@@ -154,7 +156,7 @@ class AppendLog:
             floor = self._table.transaction(_FLOOR) or 0
         except DeltaError as error:
             if not self.exists():
-                raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
+                raise self._gone() from error
             raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
         is_other = self._taken_in >= 0 and (
             self._table.version < self._taken_in or self._table.lineage != self._lineage
@@ -173,7 +175,7 @@ class AppendLog:
         self._last, self._seen, self._floor = max([last, *numbers]), files, floor
         self.late = row_files.LateColumn(self.late.name) if is_anew else self.late
         for _, content in contents if new.num_rows and self.late.name else ():
-            self.late.add(content or b"")
+            self.late.add(content)
         self.is_anew = is_anew
         self._taken_in, self._lineage = self._table.version, self._table.lineage
         return new
@@ -294,7 +296,7 @@ class AppendLog:
         """Whether the table has the columns of this code, and no others."""
         return set(table.columns.names) == set(self.schema.names)
 
-    def _of(self, contents: Iterable[tuple[str, bytes | None]], *, without: str = "") -> pa.Table:
+    def _of(self, contents: Iterable[tuple[str, bytes]], *, without: str = "") -> pa.Table:
         """The rows of some files."""
         import pyarrow as pa
 
@@ -305,11 +307,17 @@ class AppendLog:
     def _rows_of(self, file: str) -> pa.Table:
         return self._rows(file, self._content(file), "")
 
-    def _content(self, file: str) -> bytes | None:
+    def _content(self, file: str) -> bytes:
         place = f"{self.path}/{file}"
-        return store_of(place).get(place) if self._table is None else self._table.content(file)
+        content = store_of(place).get(place) if self._table is None else self._table.content(file)
+        if content is None:
+            raise damaged(self.path, [f"{file} is missing"]) if self.exists() else self._gone()
+        return content
 
-    def _rows(self, file: str, content: bytes | None, without: str) -> pa.Table:
+    def _gone(self) -> LedgerError:
+        return LedgerError(f"The table {self.path} is gone.", path=self.path)
+
+    def _rows(self, file: str, content: bytes, without: str) -> pa.Table:
         # A dataset would take "=" in a folder's name for a partition.
         place = f"{self.path}/{file}"
         return row_files.read(place, content, format=self._format, what=self._what, origin=self.path, without=without)

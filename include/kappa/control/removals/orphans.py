@@ -19,7 +19,7 @@ import psutil
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, Present, is_at_work
-from kappa.errors import ConflictError, LakeUnreachableError, LedgerError, NewerFormatError
+from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError, NewerFormatError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, code_file, epoch_word, epochs_history, plan_file, query_checkpoints
@@ -185,7 +185,7 @@ def seal(ledger: str) -> None:
     except LakeUnreachableError as error:
         if error.__cause__ is None or is_outage(error.__cause__):
             raise
-    except (LedgerError, NewerFormatError, OSError):
+    except (DamagedTableError, LedgerError, NewerFormatError, OSError):
         return  # half removed or altered it takes no row of a driver either; on a full disk its removal makes room
 
 
