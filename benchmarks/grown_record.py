@@ -205,7 +205,7 @@ def _trigger(config: Config) -> Callable[[], object]:
     from kappa_airflow.triggers import StageTrigger
 
     records = list(epochs_of(config.lake).records())
-    triggers = [StageTrigger(topology=one.topology, epoch=max(one.epochs), stage="RETIRED") for one in records]
+    triggers = [StageTrigger(topology=one.topology, epoch=max(one.recent), stage="RETIRED") for one in records]
     again = iter(triggers * (TIMES + 1))
     return lambda: next(again).look(config, Patience())
 

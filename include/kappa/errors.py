@@ -23,6 +23,7 @@ KappaError
 │   ├── StuckError              a slice failed too often and the epoch waits
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
 │   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
+│   ├── DamagedTableError       files of a Delta table are missing or torn
 │   ├── NewerFormatError        a stored record is in a format of newer code
 │   ├── RecordRefusedError      the broker will never take a record that an epoch sends
 │   ├── SchemaRefusedError      the schema registry refuses a schema, or has another under an id that was used
@@ -165,6 +166,14 @@ class LedgerError(Terminal):
     """Ledger rows contradict each other, or the ledger is gone."""
 
 
+class DamagedTableError(Terminal):
+    """Files of a Delta table are missing or torn: entries or checkpoints of its log, or files that it names.
+
+    Attributes:
+        data: ``path``, the table; ``problems``, what is wrong with each file.
+    """
+
+
 class NewerFormatError(Terminal):
     """A stored record, or the lake, is in a format of newer code, which this code would misread.
 
@@ -223,6 +232,8 @@ class ConflictError(Transient):
     """Another process wrote at the same time; reload and look again."""
 
 
+#: Errors of what is stored of one epoch: they must not hide the others.
+UNREADABLE = (DamagedTableError, NewerFormatError)
 #: How py4j begins its errors.
 _BRIDGE = "An error occurred while calling "
 

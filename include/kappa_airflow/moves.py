@@ -80,7 +80,7 @@ class ChooseCandidate(Choose):
             return record.epoch(number).epoch
         if record.candidate is not None:
             return record.candidate.epoch
-        waiting = [e.epoch for e in record.epochs.values() if e.rejected is not None and not e.stage.is_ended]
+        waiting = [e.epoch for e in record.recent.values() if e.rejected is not None and not e.stage.is_ended]
         if not waiting:
             raise AirflowFailException(
                 f"No epoch of {record.topology} waits for a cutover. DAG replay__{record.topology} builds one."
@@ -126,7 +126,7 @@ class ChoosePrevious(Choose):
             raise AirflowFailException(f"Epoch {epoch} of {record.topology} is live: readers already get it.")
         stage = record.epoch(epoch).stage
         if stage is not Stage.RETIRED:
-            retired = [e.epoch for e in record.epochs.values() if e.stage is Stage.RETIRED]
+            retired = [e.epoch for e in record.recent.values() if e.stage is Stage.RETIRED]
             raise AirflowFailException(
                 f"Field 'epoch' is {epoch}, but epoch {epoch} of {record.topology} is {stage}: it was not live, or its "
                 f"tables are gone. Kept for a rollback: {', '.join(map(str, retired)) or 'none'}. Trigger a new run."

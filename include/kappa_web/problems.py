@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kappa.errors import (
+    DamagedTableError,
     KappaError,
     LakeMovedError,
     LedgerError,
@@ -109,6 +110,7 @@ _ANSWERS: tuple[tuple[type[KappaError], int, str], ...] = (
     (UnknownTableError, 404, "no-such-table"),
     (UnknownTopologyError, 404, "no-such-topology"),
     (UnknownEpochError, 404, "no-such-epoch"),
+    (DamagedTableError, 500, "damaged"),
     (LedgerError, 503, "not-now"),
     (LakeMovedError, 503, "not-now"),
     (Transient, 503, "not-now"),

@@ -209,7 +209,7 @@ def test_triggers_share_a_look_at_the_record_and_work_progress_out_after_news(
             config, name, 1, "planned", by_event={"planned": {"plan": plan.to_json(), "plan_id": plan.id, "code": CODE}}
         )
     calls: list[str] = []
-    for place, name in ((AppendLog, "refresh"), (overview, "progress")):
+    for place, name in ((AppendLog, "new_rows"), (overview, "progress")):
         monkeypatch.setattr(place, name, noted(calls, name, getattr(place, name)))
     monkeypatch.setattr("kappa.control.progress", overview.progress, raising=False)
     monkeypatch.setattr(triggers, "AGE_SECONDS", 60.0)

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from kappa.delta.access import open_table
 from kappa.delta.append_log import AppendLog
 from kappa.delta.log_tables import HandleTable
-from kappa.errors import ConflictError, LedgerError
+from kappa.errors import ConflictError, DamagedTableError, LedgerError
 from kappa.store.local import LocalStore
 
 SCHEMA = pa.schema({"n": pa.int64(), "word": pa.string()})
@@ -288,7 +288,7 @@ def test_rows_that_could_not_be_read_are_given_by_the_next_refresh(
     log.append([{"word": "a"}])
     with monkeypatch.context() as patched:
         patched.setattr(HandleTable, "content", lambda *_: None)
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(DamagedTableError):
             reader.refresh()
     with pytest.raises(ConflictError):  # it has not taken in what it builds on
         reader.append([{"word": "b"}])
@@ -311,7 +311,7 @@ def test_rows_that_were_replaced_are_given_anew_also_after_a_look_that_failed(
     log.replace([{"n": 2, "word": "b"}], [{"word": "c"}], floor=2)
     (file,) = {Path(log.path) / path for path in open_table(log.path).get_add_actions(flatten=True)["path"].to_pylist()}
     file.rename(file.with_suffix(".away"))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(DamagedTableError):
         reader.refresh()
     file.with_suffix(".away").rename(file)
     assert [row["word"] for row in reader.refresh()] == ["b", "c"] and reader.is_anew and reader.floor == 2

@@ -23,12 +23,12 @@ from kappa.presence import heartbeat
 from kappa.presence.heartbeat import Heartbeat
 from kappa.record import detail_schema
 from kappa.record import schemas as lake_schemas
-from kappa.record.epoch_record import record_of
 from kappa.record.epochs import Epochs
 from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.record.schemas import StoredSchema
+from kappa.record.topology_records import record_of
 from kappa.replay.plan import ReplayPlan, _digest
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.slices.topics import ownership
@@ -150,7 +150,10 @@ def _read_event(values: Values, folder: Path) -> Any:
 
 
 def _written_event(value: Event, folder: Path) -> Values:
-    Epochs(str(folder / "again")).change(value.topology, lambda _: [value])
+    epochs = Epochs(str(folder / "again"))
+    if value.event != "planned":
+        epochs.add(value.topology, value.epoch, "planned", actor=value.actor)
+    epochs.change(value.topology, lambda _: [value])
     return _last(epochs_log(str(folder / "again")))
 
 

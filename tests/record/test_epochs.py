@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kappa.errors import IllegalTransitionError, UnknownEpochError
-from kappa.record.epoch_record import record_of
 from kappa.record.epochs import Epochs, Now
 from kappa.record.events import Event
+from kappa.record.topology_records import record_of
 from kappa.replay.stages import Stage
 
 FIRST = ("planned", "rewound", "seeded", "moved")

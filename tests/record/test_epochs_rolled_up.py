@@ -87,7 +87,7 @@ def test_all_events_are_in_the_history_each_once(tmp_path: Path, monkeypatch: py
     assert epochs.history("b.b") == [event for event in before if event.topology == "b.b"]
     assert len(epochs.events()) < len(before)
     monkeypatch.setattr(epochs_module, "FORMAT", 0)
-    with pytest.raises(NewerFormatError, match=r"event in .*epochs_history has format 1"):
+    with pytest.raises(NewerFormatError, match=r"event in .*epochs_history has format 2"):
         epochs.history()
 
 

@@ -334,7 +334,7 @@ def _left_behind(settings: Config, topologies: list[str]) -> list[str]:
     from kappa.record.moves import others_of
 
     epochs = epochs_of(settings.lake)
-    groups = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}
+    groups = {name: others_of(name, epochs.record(name).last_move) for name in topologies}
     return [
         f"{name} went live together with {rest_of_group(others, name)}; a topology that is not named here stays where "
         "it is."

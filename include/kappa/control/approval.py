@@ -285,7 +285,7 @@ def expired(config: Config, records: Iterable[TopologyRecord], now: datetime) ->
             reason=f"{described(epoch.rejected)}, and its tables are kept for {config.rejected_hours:g} hours",
         )
         for record in records
-        for number, epoch in sorted(record.epochs.items())
+        for number, epoch in sorted(record.recent.items())
         if epoch.rejected is not None and not epoch.stage.is_ended and now - epoch.rejected.at > keep
     ]
 

@@ -302,7 +302,7 @@ def _member(
 ) -> Member:
     target = record.epoch(epoch)
     verified = target.verified
-    move = record.moves[-1] if record.moves else None
+    move = record.last_move
     verdict = verified.detail["verdict"] if verified is not None else None
     report = verified.detail.get("report") if verified is not None and verdict == "failed" else None
     running = [target] + ([record.epoch(record.live)] if record.live is not None else [])

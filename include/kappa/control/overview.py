@@ -12,7 +12,7 @@ from kappa.control.drivers import stuck_reason
 from kappa.control.profile import described
 from kappa.delta import table_files
 from kappa.driver.processes.process import DriverStatus, driver_status
-from kappa.errors import UnknownEpochError
+from kappa.errors import UNREADABLE, UnknownEpochError
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
 from kappa.record.epoch_record import EpochRecord, TopologyRecord
@@ -55,6 +55,7 @@ class Progress:
         event_time: how far its event time has come and which partition is behind; empty for sources without one.
         rows_late: rows of ``late_records``.
         last_slice: its number, records, and seconds by line of the protocol; empty where none was timed.
+        problem: why its ledger cannot be read: it is damaged, or of newer code; empty if it can.
     """
 
     topology: str
@@ -75,6 +76,7 @@ class Progress:
     event_time: str = ""
     rows_late: int = 0
     last_slice: str = ""
+    problem: str = ""
 
     @property
     def doing(self) -> str:
@@ -149,12 +151,12 @@ def status(config: Config, topology: str) -> TopologyStatus:
         topology=topology,
         live=record.live,
         moving_with=others_of(topology, record.handover),
-        moved_with=others_of(topology, record.moves[-1] if record.moves else None),
-        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items()) if not e.rolled_up),
+        moved_with=others_of(topology, record.last_move),
+        epochs=tuple(_progress_or_problem(config, record, e) for _, e in sorted(record.recent.items())),
         topics=record.epoch(record.live).topics if record.live is not None else {},
         reads={
             number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
-            for number, epoch in sorted(record.epochs.items())
+            for number, epoch in sorted(record.recent.items())
             if not epoch.stage.is_ended and epoch.bound
         },
     )
@@ -215,21 +217,43 @@ def chronicle(
     return entries(epochs_of(config.lake).history(topology), topology=topology, epoch=epoch, since=since)
 
 
+def _progress_or_problem(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
+    """The same where the ledger cannot be read, with the reason and without its facts."""
+    try:
+        return _progress(config, record, epoch)
+    except UNREADABLE as error:
+        return replace(_without_ledger(config, record, epoch), problem=str(error))
+
+
 def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
-    driver = driver_status(config, record.topology, epoch.epoch)
+    progress = _without_ledger(config, record, epoch)
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
     row = Ledger(paths.ledger).last_commit()
     late = row.delta_versions.get(f"outputs/{LATE_RECORDS}") if row else None
     done, total = (0, 0) if epoch.rolled_up else _offsets_done(epoch.plan, row)
-    rate = driver.records_per_second if driver.is_running else None
+    rate = progress.records_per_second
+    return replace(
+        progress,
+        done=done,
+        total=total,
+        seconds_left=(total - done) / rate if rate and done < total else None,
+        event_time=event_time.described(row.stream_times) if row else "",
+        last_slice=_last_slice(row) if row else "",
+        rows_late=0 if late is None else table_files.count(paths.output(LATE_RECORDS), late),
+    )
+
+
+def _without_ledger(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
+    """What the record and the driver say of an epoch."""
+    driver = driver_status(config, record.topology, epoch.epoch)
     return Progress(
         topology=record.topology,
         epoch=epoch.epoch,
         stage=epoch.stage,
-        done=done,
-        total=total,
-        records_per_second=rate,
-        seconds_left=(total - done) / rate if rate and done < total else None,
+        done=0,
+        total=0,
+        records_per_second=driver.records_per_second if driver.is_running else None,
+        seconds_left=None,
         verdict=epoch.verified.detail["verdict"] if epoch.verified else None,
         is_live=record.live == epoch.epoch,
         is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled),
@@ -238,9 +262,6 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         outcome=outcome(epoch),
         rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
         is_recalled=epoch.is_recalled,
-        event_time=event_time.described(row.stream_times) if row else "",
-        last_slice=_last_slice(row) if row else "",
-        rows_late=0 if late is None else table_files.count(paths.output(LATE_RECORDS), late),
     )
 
 

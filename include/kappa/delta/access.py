@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
+from kappa.delta.damage import damage
 from kappa.errors import LakeRefusedError, LakeUnreachableError
 from kappa.store import outages
 from kappa.store.address import bucket_and_key, is_remote
@@ -34,6 +35,7 @@ def open_table(path: str, version: int | None = None) -> DeltaTable:
 
     Raises:
         TableNotFoundError: of ``deltalake``: there is none.
+        DamagedTableError: files of its log are missing or torn.
         LakeUnreachableError: the object store does not answer.
         LakeRefusedError: it refuses.
     """
@@ -105,7 +107,7 @@ def write(
     """
     from deltalake import write_deltalake
 
-    with answers(table.table_uri):
+    with answers(path_of(table)):
         if mode == "append":
             write_deltalake(table, rows, mode="append", schema_mode=schema_mode, commit_properties=commit)
         else:
@@ -157,8 +159,12 @@ def _address(path: str, access: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def answers(path: str) -> Iterator[None]:
-    """As :func:`kappa.store.outages.answers`, for calls of ``deltalake``: a conflict stays what it is."""
-    from deltalake.exceptions import CommitFailedError, TableNotFoundError
+    """As :func:`kappa.store.outages.answers`, for calls of ``deltalake``: a conflict stays what it is.
+
+    Raises:
+        DamagedTableError: files of the table's log are missing or torn.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
     try:
         with outages.answers(path):
@@ -166,4 +172,10 @@ def answers(path: str) -> Iterator[None]:
     except (LakeUnreachableError, LakeRefusedError) as error:
         if isinstance(error.__cause__, (CommitFailedError, TableNotFoundError)):
             raise error.__cause__ from None
+        raise
+    except (CommitFailedError, TableNotFoundError):
+        raise
+    except DeltaError as error:
+        if (why := damage(path)) is not None:
+            raise why from error
         raise

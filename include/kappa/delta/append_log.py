@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.delta import row_files
 from kappa.delta.access import answers, create_table, is_table, open_table
+from kappa.delta.damage import damaged
 from kappa.delta.log_entries import sync_commits
 from kappa.delta.log_tables import LogTable, Mode, open_log_table
 from kappa.delta.tail_table import CHECKPOINT_INTERVAL
@@ -65,6 +66,7 @@ class AppendLog:
         is_rewritten: whether rows below a new floor may be others than before: then all rows are given again.
         properties: what the table says of itself once it is made.
         check: called with what it says whenever that may be new, before a row is read; it raises to refuse the table.
+        late: a column that :meth:`new_rows` leaves out: :attr:`late` has it.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class AppendLog:
         is_rewritten: bool = False,
         properties: Mapping[str, str] | None = None,
         check: Callable[[Mapping[str, str]], object] = lambda _: None,
+        late: str = "",
     ) -> None:
         import pyarrow as pa
 
@@ -95,6 +98,8 @@ class AppendLog:
         self._floor = 0
         self._merges = 0
         self._lock = threading.RLock()
+        #: The column that new rows do not have, of all that were given since the last time that was of all.
+        self.late = row_files.LateColumn(late)
         #: Whether the last refresh gave all rows: some that this object had not seen are gone, or the table is another.
         self.is_anew = False
 
@@ -123,7 +128,11 @@ class AppendLog:
         return self._last
 
     def refresh(self, *, look: bool = True) -> list[dict[str, Any]]:
-        """The rows since the last call, in order of ``n``; all of them at first, and where :attr:`is_anew` says so.
+        """The rows since the last call, in order of ``n``: those of :meth:`new_rows`."""
+        return sorted(python_rows(self.new_rows(look=look)), key=lambda row: int(row["n"]))
+
+    def new_rows(self, *, look: bool = True) -> pa.Table:
+        """The rows since the last call, in any order; all of them at first, and where :attr:`is_anew` says so.
 
         Args:
             look: whether to look for rows of others, too. Without it, that is done only where the last look is so long
@@ -131,27 +140,28 @@ class AppendLog:
 
         Raises:
             LedgerError: the table was there and is gone.
+            DamagedTableError: files of it are missing or torn.
             NewerFormatError: newer code wrote a row in a format that this code does not read.
             LakeUnreachableError: the storage does not answer.
         """
         with self._lock:
-            return self._refresh(look=look)
+            return self._new_rows(look=look)
 
-    def _refresh(self, *, look: bool) -> list[dict[str, Any]]:
+    def _new_rows(self, *, look: bool) -> pa.Table:
         from deltalake.exceptions import DeltaError
 
         if self._table is None and not self.exists():
-            return []
+            return no_rows(self.schema)
         try:
             if self._table is None:
                 self._table = open_log_table(self.path)
             elif not self._has_more(self._table, look=look):
                 self.is_anew = False
-                return []
+                return no_rows(self.schema)
             floor = self._table.transaction(_FLOOR) or 0
         except DeltaError as error:
             if not self.exists():
-                raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
+                raise self._gone() from error
             raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
         self._check(self._table.properties)
         is_other = self._taken_in >= 0 and (
@@ -161,19 +171,29 @@ class AppendLog:
         is_anew = is_other or (self._last > 0 and is_past)
         last, seen = (0, frozenset()) if is_anew else (self._last, self._seen)
         files = self._table.files
-        new = {row["n"]: row for row in self._read(files - seen) if row["n"] > last}  # a merged file repeats rows
-        base = max(last, floor)
-        above = [n for n in new if n > base]
-        if above and (min(above), max(above)) != (base + 1, base + len(above)):
-            raise LedgerError(
-                f"{self.path} holds {len(above)} rows after number {base}, numbered {min(above)} to {max(above)}.",
-                path=self.path,
-            )
+        contents = [(file, self._content(file)) for file in files - seen]
+        new = self._of(contents, without=self.late.name)
+        numbers = new["n"].to_pylist()
+        if last and min(numbers, default=last + 1) <= last:  # a merged file repeats rows
+            new = new.sort_by("n").slice(sum(n <= last for n in numbers))
+        self._check_numbers([n for n in numbers if n > max(last, floor)], max(last, floor))
         # At last: after an error the same rows are read again.
-        self._last, self._seen, self._floor = max([last, *new]), files, floor
+        self._last, self._seen, self._floor = max([last, *numbers]), files, floor
+        self.late = row_files.LateColumn(self.late.name) if is_anew else self.late
+        for _, content in contents if new.num_rows and self.late.name else ():
+            self.late.add(content)
         self.is_anew = is_anew
         self._taken_in, self._lineage = self._table.version, self._table.lineage
-        return [new[n] for n in sorted(new)]
+        return new
+
+    def _check_numbers(self, numbers: Sequence[int], base: int) -> None:
+        """Refuse numbers after one of which the next is not there."""
+        if numbers and (min(numbers), max(numbers)) != (base + 1, base + len(numbers)):
+            raise LedgerError(
+                f"{self.path} holds {len(numbers)} rows after number {base}, numbered {min(numbers)} to "
+                f"{max(numbers)}.",
+                path=self.path,
+            )
 
     def _has_more(self, table: LogTable, *, look: bool) -> bool:
         """Whether there may be rows that were not given: of others, or own ones."""
@@ -186,7 +206,7 @@ class AppendLog:
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""
         for path in reversed(self._in_order("max.n")):
-            yield from sorted(self._read([path]), key=lambda row: -row["n"])
+            yield from sorted(python_rows(self._rows_of(path)), key=lambda row: -row["n"])
 
     def first(self, column: str, value: str) -> dict[str, Any] | None:
         """The first row with a value in a column, or none; files are read up to its own, and no other row is made."""
@@ -208,7 +228,9 @@ class AppendLog:
     def rows(self) -> list[dict[str, Any]]:
         """All rows that there were at the last :meth:`refresh`, in order of ``n``."""
         with self._lock:
-            return [] if self._table is None else sorted(self._read(self._table.files), key=lambda row: int(row["n"]))
+            if self._table is None:
+                return []
+            return python_rows(self._of((file, self._content(file)) for file in self._table.files).sort_by("n"))
 
     def full_schema(self) -> pa.Schema:
         """The columns of this code, and those that other code gave the table."""
@@ -280,14 +302,31 @@ class AppendLog:
         """Whether the table has the columns of this code, and no others."""
         return set(table.columns.names) == set(self.schema.names)
 
-    def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
-        return [row for file in files for row in python_rows(self._rows_of(file))]
+    def _of(self, contents: Iterable[tuple[str, bytes]], *, without: str = "") -> pa.Table:
+        """The rows of some files."""
+        import pyarrow as pa
+
+        tables = [self._rows(file, content, without) for file, content in contents]
+        # Permissive: a file of other code has more columns, or fewer.
+        return pa.concat_tables([*tables, no_rows(self.schema)], promote_options="permissive")
 
     def _rows_of(self, file: str) -> pa.Table:
-        # A dataset would take "=" in a folder's name for a partition.
+        return self._rows(file, self._content(file), "")
+
+    def _content(self, file: str) -> bytes:
         place = f"{self.path}/{file}"
         content = store_of(place).get(place) if self._table is None else self._table.content(file)
-        return row_files.read(place, content, format=self._format, what=self._what, origin=self.path)
+        if content is None:
+            raise damaged(self.path, [f"{file} is missing"]) if self.exists() else self._gone()
+        return content
+
+    def _gone(self) -> LedgerError:
+        return LedgerError(f"The table {self.path} is gone.", path=self.path)
+
+    def _rows(self, file: str, content: bytes, without: str) -> pa.Table:
+        # A dataset would take "=" in a folder's name for a partition.
+        place = f"{self.path}/{file}"
+        return row_files.read(place, content, format=self._format, what=self._what, origin=self.path, without=without)
 
     def _compact(self) -> None:
         from deltalake import CommitProperties
@@ -316,6 +355,13 @@ class AppendLog:
 
         table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
         open_table(self.path).vacuum(ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows; Arrow's own way to one imports pandas."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([], schema)
 
 
 def python_rows(rows: pa.Table) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from kappa.delta.damage import damaged
 from kappa.store.address import is_remote
 from kappa.store.local import fsync
 from kappa.store.stores import pieces, store_of
@@ -28,9 +29,13 @@ def entry_of(path: str, version: int) -> str:
 
 
 def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a commit of a table; None where there is no file of it."""
+    """The actions of a commit of a table; None where there is no file of it.
+
+    Raises:
+        DamagedTableError: the file is torn.
+    """
     content = store_of(path).get(entry_of(path, version))
-    return None if content is None else _actions(content)
+    return None if content is None else _actions(path, version, content)
 
 
 def messages(path: str, version: int) -> Iterator[str]:
@@ -66,10 +71,11 @@ def sync_commits(table: str, versions: range) -> dict[str, Path]:
         return {}
     root = Path(table)
     log = root / "_delta_log"
-    entries = [entry for version in versions if (entry := Path(entry_of(table, version))).exists()]
-    if not entries:
+    written = [version for version in versions if Path(entry_of(table, version)).exists()]
+    if not written:
         return {}
-    files = [path for entry in entries for path in _added(root, entry) if path.exists()]
+    entries = [Path(entry_of(table, version)) for version in written]
+    files = [path for version in written for path in _added(table, version) if path.exists()]
     checkpoints = [path for version in versions for path in log.glob(f"{version:020}.checkpoint*")]
     if checkpoints:
         checkpoints.append(log / "_last_checkpoint")
@@ -94,13 +100,16 @@ def content_hash(path: str) -> str:
     return digest.hexdigest()
 
 
-def _added(root: Path, entry: Path) -> Iterator[Path]:
-    for action in _actions(entry.read_bytes()):
+def _added(table: str, version: int) -> Iterator[Path]:
+    for action in actions_of(table, version) or []:
         added = action.get("add")
         if added is not None and "://" not in added["path"]:
-            yield root / unquote(added["path"])
+            yield Path(table) / unquote(added["path"])
 
 
-def _actions(content: bytes) -> list[dict[str, Any]]:
+def _actions(path: str, version: int, content: bytes) -> list[dict[str, Any]]:
     """The actions of an entry: one line each, which only a line feed ends."""
-    return [json.loads(line) for line in content.split(b"\n") if line.strip()]
+    try:
+        return [json.loads(line) for line in content.split(b"\n") if line.strip()]
+    except ValueError as error:
+        raise damaged(path, [f"{entry_of('', version)[1:]} is torn"]) from error

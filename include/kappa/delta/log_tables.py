@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kappa.delta.access import declared_schema, file_names, is_table, open_table, write
+from kappa.delta.access import answers, declared_schema, file_names, is_table, open_table, write
 from kappa.delta.log_entries import actions_of, entry_of, sync_commits
 from kappa.delta.tail_table import MARK, NEXT_ENTRY_SECONDS, TailTable, uptime
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
@@ -129,7 +129,8 @@ class HandleTable:
             if entry is not None or self._id != before:  # otherwise the entry was cleaned away, or a copy was put back
                 self.lineage = uuid.uuid4().hex
             return True
-        self._handle.update_incremental()
+        with answers(self.path):
+            self._handle.update_incremental()
         self._note()
         self._looked = self._fresh = started
         return True
@@ -160,7 +161,8 @@ class HandleTable:
 
     def transaction(self, app: str) -> int | None:
         """See :class:`LogTable`."""
-        return self._handle.transaction_version(app)
+        with answers(self.path):
+            return self._handle.transaction_version(app)
 
     def content(self, file: str) -> bytes | None:
         """See :class:`LogTable`."""

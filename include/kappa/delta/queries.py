@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-from kappa.delta.access import declared_schema, open_table
+from kappa.delta.access import declared_schema, file_names, open_table, path_of
+from kappa.delta.damage import damaged
 from kappa.delta.table_files import files_of
 from kappa.delta.tables import SEQ
+from kappa.store.stores import store_of
 
 #: Largest table that is small: its rows are taken into memory sooner than the reader of Spark has listed its files,
 #: which takes it several jobs.
@@ -26,6 +29,8 @@ SMALL_ROWS = 50_000
 SMALL_BYTES = 8 << 20
 
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
+#: What the engine says of a file that is not there.
+_ABSENT = re.compile(r"(?i)not ?found|no such file")
 
 
 def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
@@ -202,11 +207,12 @@ def chunks(
     relations, source = _source(open_table(path, version=delta_version), over)
     batches: list[pa.RecordBatch] = []
     sql = f"SELECT {_listed(columns)} FROM {source}" + (f" WHERE {where}" if where else "")
-    for batch in execute(sql, relations):
-        batches.append(batch)
-        if sum(b.num_rows for b in batches) >= rows:
-            yield pa.Table.from_batches(batches)
-            batches = []
+    with _whole(relations):
+        for batch in execute(sql, relations):
+            batches.append(batch)
+            if sum(b.num_rows for b in batches) >= rows:
+                yield pa.Table.from_batches(batches)
+                batches = []
     if batches:
         yield pa.Table.from_batches(batches)
 
@@ -234,8 +240,9 @@ def batches(
     relations, source = _source(table, over)
     sql = f"SELECT {_listed(schema.names) or '1'} FROM {source}" + (f" WHERE {where}" if where else "")
     sql += f" LIMIT {limit}" if limit is not None else ""
-    stream = execute(sql, relations)
-    first = next(stream, None)
+    with _whole(relations):
+        stream = execute(sql, relations)
+        first = next(stream, None)
 
     def rest() -> Iterator[pa.RecordBatch]:
         for batch in chain([] if first is None else [first], stream):
@@ -292,7 +299,27 @@ def execute(sql: str, relations: Mapping[str, DeltaTable]) -> pa.RecordBatchRead
 
 
 def _run(sql: str, **relations: DeltaTable) -> pa.Table:
-    return execute(sql, relations).read_all()
+    with _whole(relations):
+        return execute(sql, relations).read_all()
+
+
+@contextmanager
+def _whole(relations: Mapping[str, DeltaTable]) -> Iterator[None]:
+    """Within, a file that a table names and that is not there is damage of the table.
+
+    Raises:
+        DamagedTableError: there is such a file.
+    """
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        for table in relations.values() if _ABSENT.search(str(error)) else ():
+            path = path_of(table)
+            if missing := [name for name in sorted(file_names(table)) if store_of(path).head(f"{path}/{name}") is None]:
+                raise damaged(path, [f"{name} is missing" for name in missing]) from error
+        raise
 
 
 def _cast(rows: pa.Table, table: DeltaTable) -> pa.Table:

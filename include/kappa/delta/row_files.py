@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,9 @@ def table(folder: str, name: str, *, format: int, what: str) -> pa.Table:
     return read(path, store_of(folder).get(path), format=format, what=what, origin=folder).sort_by("n")
 
 
-def read(path: str, content: bytes | None, *, format: int, what: str, origin: str) -> pa.Table:
+def read(
+    path: str, content: bytes | None, *, format: int, what: str, origin: str, without: str | None = None
+) -> pa.Table:
     """The rows in the content of a file; otherwise as :func:`table`.
 
     Args:
@@ -57,6 +60,7 @@ def read(path: str, content: bytes | None, *, format: int, what: str, origin: st
         format: the newest number of a row's format that this code reads.
         what: what a row is called.
         origin: where the rows are from, for messages.
+        without: a column that is not read.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -64,7 +68,9 @@ def read(path: str, content: bytes | None, *, format: int, what: str, origin: st
 
     if content is None:
         raise absent(path)
-    rows = pq.ParquetFile(pa.BufferReader(content)).read()
+    file = pq.ParquetFile(pa.BufferReader(content))
+    names = [name for name in file.schema_arrow.names if name != without]
+    rows = file.read(names, use_threads=False)  # most are small: threads would take longer to share one
     if "format" in rows.column_names:
         stored.check_format(pc.max(rows["format"]).as_py(), format, what=what, where=origin)
     return rows
@@ -74,4 +80,59 @@ def where(rows: pa.Table, column: str, value: str) -> pa.Table:
     """The rows with a value in a column."""
     import pyarrow.compute as pc
 
-    return rows.filter(pc.equal(rows[column], value))
+    # By a pattern: for a value, Arrow would import pandas.
+    return rows.filter(pc.match_substring_regex(rows[column], rf"\A{re.escape(value)}\z"))
+
+
+class LateColumn:
+    """A column of rows whose values are read when one of them is asked for. May be used by several threads.
+
+    The files are kept as they are on the disk: values that nobody asks for take the place of their compressed bytes.
+
+    Args:
+        name: its name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._files: list[bytes] = []
+        self._last: tuple[bytes, dict[int, int], pa.ChunkedArray] | None = None
+
+    def add(self, content: bytes) -> None:
+        """Take in a file whose values may be asked for."""
+        if self._has_values(content):
+            self._files.append(content)
+
+    def value(self, n: int) -> Any:
+        """The value of a row.
+
+        Raises:
+            LedgerError: no file has the row.
+        """
+        last = self._last
+        for content in [*([] if last is None else [last[0]]), *reversed(self._files)]:
+            last = last if last is not None and last[0] is content else self._read(content)
+            if n in last[1]:
+                self._last = last
+                return last[2][last[1][n]].as_py()
+        raise LedgerError(f"No file has column {self.name} of row {n}.", n=n)
+
+    def _has_values(self, content: bytes) -> bool:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        metadata = pq.ParquetFile(pa.BufferReader(content)).metadata
+        groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+        columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+        return any(
+            column.statistics is None or column.statistics.null_count != column.num_values
+            for column in columns
+            if column.path_in_schema == self.name
+        )
+
+    def _read(self, content: bytes) -> tuple[bytes, dict[int, int], pa.ChunkedArray]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = pq.ParquetFile(pa.BufferReader(content)).read(["n", self.name], use_threads=False)
+        return content, {n: place for place, n in enumerate(rows["n"].to_pylist())}, rows[self.name]

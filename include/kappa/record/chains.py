@@ -49,7 +49,7 @@ def links(records: TopologyRecords) -> list[Link]:
             bound=epoch.bound,
         )
         for record in records
-        for epoch in record.epochs.values()
+        for epoch in record.recent.values()
         if not epoch.stage.is_ended
     ]
 
@@ -177,7 +177,7 @@ def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: Topolo
 
 
 def _binding(record: TopologyRecord, source: str, request: int | None) -> tuple[list[Finding], Binding | None]:
-    epochs = [epoch.epoch for epoch in record.epochs.values() if not epoch.stage.is_ended]
+    epochs = [epoch.epoch for epoch in record.recent.values() if not epoch.stage.is_ended]
     findings = upstream_missing(record.topology, source, request, epochs, record.live)
     epoch = request if request is not None else record.live
     if findings or epoch is None:

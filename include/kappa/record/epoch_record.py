@@ -1,16 +1,15 @@
-"""The record of topologies and of their epochs, out of events."""
+"""The record of a topology and of its epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
 
 from kappa.errors import LedgerError, UnknownEpochError, UnknownTopologyError
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets
-from kappa.record.events import STAGE_OF, Event
+from kappa.record.events import ROLLED_UP, Event
 from kappa.replay.chains import Binding
 from kappa.replay.findings import Finding
 from kappa.replay.plan import ReplayPlan
@@ -177,7 +176,7 @@ class EpochRecord:
     @property
     def rolled_up(self) -> str:
         """The file of its events, of an epoch that ended long ago; of those a few stay on record, without documents."""
-        return str(self.planned.detail.get("rolled_up", ""))
+        return str(self.planned.detail.get(ROLLED_UP, ""))
 
     @property
     def is_kept(self) -> bool:
@@ -197,27 +196,63 @@ def _parsed(plan: str) -> ReplayPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopologyRecord:
-    """The record of one topology.
+class WholeRecord:
+    """The record of one topology with its epochs that ended long ago.
 
     Attributes:
-        live: the epoch that readers get.
         epochs: its epochs by number.
-        handover: a handover that was neither finished nor withdrawn.
-        standing: where the live epoch stands for it, if it is one of several topologies.
         moves: all moves of the pointer, oldest first.
-        savepoints: name -> the event that gave a commit that name, oldest first; dropped ones are not among them.
         events: all its events, oldest first.
     """
 
+    epochs: Mapping[int, EpochRecord]
+    moves: tuple[Event, ...]
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyRecord:
+    """The record of one topology.
+
+    Its epochs that ended long ago are most of it, and few ask for them: they are read when somebody does.
+
+    Attributes:
+        live: the epoch that readers get.
+        recent: its epochs by number, without those that were rolled up.
+        handover: a handover that was neither finished nor withdrawn.
+        standing: where the live epoch stands for it, if it is one of several topologies.
+        last_move: the last move of the pointer.
+        savepoints: name -> the event that gave a commit that name, oldest first; dropped ones are not among them.
+        make_whole: makes the record with all epochs.
+    """
+
     topology: str
-    live: int | None = None
-    epochs: Mapping[int, EpochRecord] = field(default_factory=dict)
-    handover: Event | None = None
-    standing: Event | None = None
-    moves: tuple[Event, ...] = ()
-    savepoints: Mapping[str, Event] = field(default_factory=dict)
-    events: tuple[Event, ...] = ()
+    live: int | None
+    recent: Mapping[int, EpochRecord]
+    handover: Event | None
+    standing: Event | None
+    last_move: Event | None
+    savepoints: Mapping[str, Event]
+    make_whole: Callable[[], WholeRecord] = field(repr=False, compare=False)
+
+    @cached_property
+    def _whole(self) -> WholeRecord:
+        return self.make_whole()
+
+    @property
+    def epochs(self) -> Mapping[int, EpochRecord]:
+        """Its epochs by number."""
+        return self._whole.epochs
+
+    @property
+    def moves(self) -> tuple[Event, ...]:
+        """All moves of the pointer, oldest first."""
+        return self._whole.moves
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All its events, oldest first."""
+        return self._whole.events
 
     def epoch(self, number: int) -> EpochRecord:
         """One epoch.
@@ -225,13 +260,14 @@ class TopologyRecord:
         Raises:
             UnknownEpochError: the topology has no such epoch.
         """
-        if number not in self.epochs:
+        epoch = self.recent.get(number) or self.epochs.get(number)
+        if epoch is None:
             raise UnknownEpochError(
                 f"Topology {self.topology!r} has no epoch {number}; it has {sorted(self.epochs)}.",
                 topology=self.topology,
                 epoch=number,
             )
-        return self.epochs[number]
+        return epoch
 
     def live_epoch(self) -> int:
         """The number of the live epoch.
@@ -266,12 +302,12 @@ class TopologyRecord:
     @property
     def last_handover(self) -> int:
         """Number of the handover by which the live epoch went live; 0 when there was none to hand over."""
-        return (self.moves[-1].detail.get("handover") or 0) if self.moves else 0
+        return (self.last_move.detail.get("handover") or 0) if self.last_move is not None else 0
 
     @property
     def candidate(self) -> EpochRecord | None:
         """The epoch that is being built or brought back, if any."""
-        active = [e for e in self.epochs.values() if e.epoch != self.live and (e.is_recalled or e.is_building)]
+        active = [e for e in self.recent.values() if e.epoch != self.live and (e.is_recalled or e.is_building)]
         return active[-1] if active else None
 
     @property
@@ -289,109 +325,3 @@ _BUILDING = (
     Stage.VERIFIED,
     Stage.APPROVED,
 )
-
-
-#: Wishes of people and schedulers about an epoch, as fields of its record.
-_WISHES: Mapping[str, Mapping[str, Any]] = {
-    "start": {"is_wanted": True},
-    "stop": {"is_wanted": False},
-    "recalled": {"is_wanted": True, "is_recalled": True},
-    "reopened": {"is_wanted": True, "rejected": None},
-}
-
-
-def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
-    """The record of one topology, out of events."""
-    own = [event for event in events if event.topology == topology]
-    epochs: dict[int, dict[str, Any]] = {}
-    live: int | None = None
-    handover: Event | None = None
-    moves = []
-    savepoints: dict[str, Event] = {}
-    for event in own:
-        if event.event == "planned":
-            epochs[event.epoch] = {"epoch": event.epoch, "planned": event}
-        entry = epochs[event.epoch]
-        if event.event in STAGE_OF:
-            entry["stage"] = STAGE_OF[event.event]
-        entry.update(_WISHES.get(event.event, {}))
-        match event.event:
-            case "own_topics" | "seeded" | "replayed" | "verified":
-                entry[event.event] = event
-            case "approved":
-                entry["approvals"] = (*entry.get("approvals", ()), event)
-            case "rejected":
-                entry.update(rejected=event, approvals=(), is_wanted=False, stage=Stage.VERIFIED)
-            case "released":
-                entry.update(is_recalled=False, is_wanted=False, stage=Stage.RETIRED)
-                handover = None if handover is not None and handover.epoch == event.epoch else handover
-            case "handover":
-                handover = event
-            case "withdrawn":
-                handover = None
-            case "upgrade" | "upgrade_withdrawn":
-                entry["upgrade"] = event if event.event == "upgrade" else None
-            case "upgraded":
-                entry.update(upgrade=None, upgraded=(*entry.get("upgraded", ()), event))
-            case "backfill" | "backfilled" | "backfill_withdrawn":
-                entry.update(_backfills(entry, event))
-            case "set_aside" | "set_aside_withdrawn":
-                entry["set_asides"] = _set_asides(entry, event)
-            case "superseded":
-                entry.update(is_wanted=False, superseded=event)
-            case "savepoint" | "savepoint_dropped":
-                _name(savepoints, event)
-            case "aborted" | "dropped":
-                entry.update(is_wanted=False, is_recalled=False)
-                if handover is not None and handover.epoch == event.epoch:
-                    handover = None
-            case "moved":
-                moves.append(event)
-                handover = None
-                if live is not None and live != event.epoch:
-                    epochs[live].update(
-                        stage=Stage.RETIRED, upgrade=None, is_wanted=bool(event.detail.get("keep_old_running"))
-                    )
-                entry.update(moved=event, is_recalled=False, is_wanted=True)
-                live = event.epoch
-    return TopologyRecord(
-        topology=topology,
-        live=live,
-        handover=handover,
-        standing=_standing(own, handover),
-        moves=tuple(moves),
-        savepoints=savepoints,
-        events=tuple(own),
-        epochs={number: EpochRecord(**entry) for number, entry in epochs.items()},
-    )
-
-
-def _backfills(entry: Mapping[str, Any], event: Event) -> dict[str, tuple[Event, ...]]:
-    """Pending and finished backfills of an epoch, after an event about one."""
-    pending, finished = entry.get("backfills", ()), entry.get("backfilled", ())
-    if event.event == "backfill":
-        return {"backfills": (*pending, event)}
-    rest = tuple(one for one in pending if one.n != event.detail["backfill"])
-    return {"backfills": rest, "backfilled": (*finished, event) if event.event == "backfilled" else finished}
-
-
-def _set_asides(entry: Mapping[str, Any], event: Event) -> tuple[Event, ...]:
-    """Decisions of an epoch to set records aside, after an event about one."""
-    decided = entry.get("set_asides", ())
-    if event.event == "set_aside":
-        return (*decided, event)
-    return tuple(one for one in decided if one.n != event.detail["set_aside"])
-
-
-def _name(savepoints: dict[str, Event], event: Event) -> None:
-    if event.event == "savepoint":
-        savepoints[event.detail["name"]] = event
-    else:
-        savepoints.pop(event.detail["name"], None)
-
-
-def _standing(events: Sequence[Event], handover: Event | None) -> Event | None:
-    if handover is None or "together" not in handover.detail:
-        return None
-    standings = (e for e in reversed(events) if e.event == "standing" and e.detail["handover"] == handover.n)
-    return next(standings, None)

@@ -6,7 +6,6 @@ it.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import secrets
@@ -27,9 +26,9 @@ from kappa.delta.append_log import AppendLog, python_rows
 from kappa.errors import ConflictError, IllegalTransitionError, LakeMovedError, first_line
 from kappa.faults import crash_point
 from kappa.names import epochs_history, epochs_log
-from kappa.record.epoch_record import TopologyRecord, record_of
-from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, intent, lasting
-from kappa.record.topology_records import TopologyRecords, event_of
+from kappa.record.epoch_record import TopologyRecord
+from kappa.record.events import FORMAT, STAGE_OF, Event, EventKind, event_of, intent, lasting, row_of
+from kappa.record.topology_records import TopologyRecords, record_of
 from kappa.replay import stored
 from kappa.replay.stages import Stage, check_transition
 from kappa.store.address import is_remote
@@ -116,6 +115,7 @@ class Epochs:
             is_rewritten=True,
             properties={stored.LAKE_FORMAT_PROPERTY: str(stored.LAKE_FORMAT)},
             check=partial(stored.check_lake, lake=lake),
+            late="document",
         )
         self._records = TopologyRecords()
         self._looked = -math.inf
@@ -140,11 +140,11 @@ class Epochs:
             return self._records
 
     def _look(self) -> None:
-        started, rows = time.monotonic(), self._log.refresh()
+        started, rows = time.monotonic(), self._log.new_rows()
         if self._log.is_anew:  # also where epochs were rolled up: their documents go from memory too
             self._records, self._lake_id = TopologyRecords(), ""
-        if rows:
-            self._records = self._records.with_rows(rows, floor=self._log.floor)
+        if rows.num_rows:
+            self._records = self._records.with_rows(rows, floor=self._log.floor, late=self._log.late)
         self._looked = started
 
     def events(self) -> list[Event]:
@@ -249,7 +249,7 @@ class Epochs:
                     self._log.create()
                     continue  # another process may have created it, and appended, in between
                 try:
-                    records = self._log.append([_to_record(event) for event in events])
+                    records = self._log.append([row_of(event) for event in events])
                 except ConflictError:
                     continue
                 self.records()
@@ -384,10 +384,5 @@ def _check(now: Now, event: Event) -> None:
 def _arrow_schema() -> pa.Schema:
     import pyarrow as pa
 
-    text = {name: pa.string() for name in ("topology", "event", "actor", "reason", "detail")}
+    text = {name: pa.string() for name in ("topology", "event", "actor", "reason", "detail", "document")}
     return pa.schema({"n": pa.int64(), "epoch": pa.int64(), **text, "at": pa.timestamp("us", "UTC")})
-
-
-def _to_record(event: Event) -> dict[str, Any]:
-    record = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
-    return {**record, "detail": json.dumps(record["detail"])}

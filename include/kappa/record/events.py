@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.offsets import set_asides
 from kappa.offsets.set_asides import SetAsides
+from kappa.replay import stored
 from kappa.replay.stages import Stage
 
+if TYPE_CHECKING:
+    from kappa.delta.row_files import LateColumn
+
 #: What this code writes, and the newest that it reads.
-FORMAT = 1
+FORMAT = 2
+#: Field of a detail that is a document, by kind. In format 2 it has a column of its own, which a look does not read.
+DOCUMENTS: Mapping[str, str] = {"verified": "report", "upgrade": "report", "moved": "certificate"}
 #: The first ten bring an epoch to a stage: :data:`STAGE_OF`. Of the others, those whose names need a word:
 #: ``standing``: a live epoch of several that hand over together sends no further than they agree on.
 #: ``own_topics``: names of the topics that the epoch has for itself.
@@ -78,6 +85,8 @@ LASTING: tuple[EventKind, ...] = (
     "aborted",
     "dropped",
 )
+#: Field of an event ``planned``: the file with all events of an epoch that ended long ago.
+ROLLED_UP = "rolled_up"
 #: What stays of the events that say how fast an epoch was: plans of its topology are estimated by it.
 _MEASURES: Mapping[str, tuple[str, ...]] = {"seeded": ("folded",), "replayed": ("seq", "measured")}
 #: Events that bring an epoch to a stage.
@@ -116,6 +125,47 @@ class Event:
     actor: str
     reason: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def row_of(event: Event) -> dict[str, Any]:
+    """The row of an event, without its number."""
+    row = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
+    detail = dict(event.detail)
+    document = detail.pop(DOCUMENTS.get(event.event, ""), None)
+    number = 1 if document is None else FORMAT
+    return {**row, "detail": json.dumps(detail), "document": document, "format": number}
+
+
+def event_of(row: Mapping[str, Any], late: LateColumn | None = None) -> Event:
+    """The event of a row.
+
+    Args:
+        row: the row.
+        late: its document, where the row has not got its column.
+    """
+    detail: Mapping[str, Any] = json.loads(row.get("detail") or "{}")
+    name, document = DOCUMENTS.get(row["event"], ""), row.get("document")
+    if document is not None:
+        detail = {**detail, name: document}
+    elif late is not None and row.get("format") == FORMAT:
+        detail = LateDetail(detail, name, partial(late.value, row["n"]))
+    return stored.read(Event, {**row, "detail": detail})
+
+
+class LateDetail(Mapping[str, Any]):
+    """A detail whose document is read when it is asked for."""
+
+    def __init__(self, fields: Mapping[str, Any], name: str, document: Callable[[], Any]) -> None:
+        self._fields, self._name, self._document = fields, name, document
+
+    def __getitem__(self, name: str) -> Any:
+        return self._document() if name == self._name else self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._fields, self._name))
+
+    def __len__(self) -> int:
+        return len(self._fields) + 1
 
 
 def records_of(event: Event) -> SetAsides:
@@ -161,8 +211,8 @@ def lasting(row: Mapping[str, Any], file: str) -> dict[str, Any] | None:
         plan = json.loads(detail.get("plan", "{}"))
         detail = {name: value for name, value in detail.items() if name not in ("plan", "start", "origin")}
         detail |= {name: plan[field] for name, field in (("seed", "seed"), ("sends_to", "topics")) if field in plan}
-        detail["rolled_up"] = file
+        detail[ROLLED_UP] = file
     elif row["event"] in _MEASURES:
         detail = {name: value for name, value in detail.items() if name in _MEASURES[row["event"]]}
-    detail.pop("certificate", None)
-    return {**row, "detail": json.dumps(detail)}
+    detail.pop("certificate", None)  # of format 1
+    return {**row, "detail": json.dumps(detail), "document": None, "format": 1}

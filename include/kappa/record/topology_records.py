@@ -1,48 +1,118 @@
-"""The record of all topologies at one moment."""
+"""The record of all topologies at one moment, out of the rows of its table.
+
+Rows become events when their topology is asked for, those of epochs that ended long ago when these are: most never do.
+"""
 
 from __future__ import annotations
 
 import heapq
-import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from operator import attrgetter, itemgetter
-from typing import Any, TypeVar
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kappa.record.epoch_record import TopologyRecord, record_of
-from kappa.record.events import LASTING, Event
-from kappa.replay import stored
+from kappa.delta import row_files
+from kappa.delta.append_log import python_rows
+from kappa.record.epoch_record import EpochRecord, TopologyRecord, WholeRecord
+from kappa.record.events import LASTING, ROLLED_UP, STAGE_OF, Event, event_of
+from kappa.replay.stages import Stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kappa.delta.row_files import LateColumn
 
 T = TypeVar("T")
 K = TypeVar("K")
-#: A row of the record as the table has it.
-Row = Mapping[str, Any]
+#: How rows are put in order.
+_ORDER = [("name", "ascending"), ("is_recent", "ascending"), ("n", "ascending")]
 
 
-def event_of(row: Row) -> Event:
-    """The event of a row."""
-    return stored.read(Event, {**row, "detail": json.loads(row.get("detail") or "{}")})
+class Rows:
+    """Some rows of the table, by number; they are copied out of it when they are asked for.
+
+    Args:
+        table: rows of all topologies, without their details.
+        details: details of the same rows: they are most of them, and stay in the pieces that were read.
+        late: their documents.
+        places: which of them these are.
+    """
+
+    def __init__(self, table: pa.Table, details: pa.ChunkedArray, late: LateColumn, places: pa.Array) -> None:
+        self._table, self._details, self._late, self._places = table, details, late, places
+
+    def columns(self, *names: str) -> list[list[Any]]:
+        """The values of some columns."""
+        rows = self._table.select(names).take(self._places)
+        return [rows[name].to_pylist() for name in names]
+
+    def events(self) -> list[Event]:
+        """Their events."""
+        rows = python_rows(self._table.take(self._places))
+        for row, place in zip(rows, self._places.to_pylist(), strict=True):
+            row["detail"] = self._details[place].as_py()
+        return [event_of(row, self._late) for row in rows]
+
+    def of(self, spans: Iterable[tuple[int, int]]) -> Rows:
+        """Some of these, by where each span of them begins and how long it is."""
+        import pyarrow as pa
+
+        return self.at(pa.concat_arrays([self._places.slice(*span) for span in spans]))
+
+    def at(self, places: pa.Array) -> Rows:
+        """Others of the same table."""
+        return Rows(self._table, self._details, self._late, places)
 
 
 class TopologyEvents:
-    """The events of one topology, oldest first; rows are parsed when they are asked for: most never are."""
+    """The events of one topology. May be used by several threads.
 
-    def __init__(self, events: tuple[Event, ...] = (), rows: tuple[Row, ...] = ()) -> None:
+    Args:
+        events: some of epochs that were not rolled up, oldest first.
+        rows: rows of later ones of these.
+        past: rows of epochs that were rolled up.
+    """
+
+    def __init__(
+        self, events: tuple[Event, ...] = (), *, rows: tuple[Rows, ...] = (), past: Rows | None = None
+    ) -> None:
         self._parts = events, rows  # replaced as one: threads ask for the same events
+        self._past = past
 
-    def parsed(self) -> tuple[Event, ...]:
-        """The events."""
+    def recent(self) -> tuple[Event, ...]:
+        """Those of epochs that were not rolled up, oldest first."""
         events, rows = self._parts
         if rows:
-            events = (*events, *map(event_of, rows))
+            events = (*events, *(event for some in rows for event in some.events()))
             self._parts = events, ()
         return events
 
-    def with_rows(self, rows: Iterable[Row]) -> TopologyEvents:
-        """The same with more rows."""
+    def pending(self) -> tuple[Event, ...]:
+        """Those, and of the others as many as it takes to tell what is live and pending; oldest first."""
+        recent = self.recent()
+        if self._past is None:
+            return recent
+        return _in_order(*recent, *_felt(self._past, recent[0].n if recent else None).events())
+
+    def whole(self) -> tuple[Event, ...]:
+        """All, oldest first."""
+        return self.recent() if self._past is None else _in_order(*self._past.events(), *self.recent())
+
+    def record(self, topology: str) -> TopologyRecord:
+        """The record of the topology."""
+        return record_of(topology, self.pending(), whole=None if self._past is None else self.whole)
+
+    def with_rows(self, rows: Rows) -> TopologyEvents:
+        """The same with more rows, of epochs that were not rolled up."""
         events, before = self._parts
-        return TopologyEvents(events, (*before, *rows))
+        return TopologyEvents(events, rows=(*before, rows), past=self._past)
+
+    def after(self, events: Sequence[Event]) -> TopologyEvents:
+        """The same with later events."""
+        return TopologyEvents((*self.recent(), *events), past=self._past)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +139,7 @@ class TopologyRecords:
     def of(self, topology: str) -> TopologyRecord:
         """The record of a topology; an empty one where nothing of it is on record."""
         if topology not in self._built:  # two threads get the same one
-            self._built.setdefault(topology, record_of(topology, self._own(topology).parsed()))
+            self._built.setdefault(topology, self._own(topology).record(topology))
         return self._built[topology]
 
     def __iter__(self) -> Iterator[TopologyRecord]:
@@ -78,30 +148,38 @@ class TopologyRecords:
 
     def events(self) -> list[Event]:
         """All events of all topologies, oldest first."""
-        return list(heapq.merge(*(own.parsed() for own in self._events.values()), key=attrgetter("n")))
+        return list(heapq.merge(*(own.whole() for own in self._events.values()), key=attrgetter("n")))
 
     def long_ended(self, before: datetime) -> set[int]:
         """Numbers of the events of epochs that ended before a time, and were not rolled up."""
         numbers: set[int] = set()
         for record in self:
-            for number, events in _grouped(record.events, attrgetter("epoch")).items():
-                epoch = record.epoch(number)
-                if events[-1].at < before and epoch.stage.is_ended and not epoch.rolled_up:
+            for number, events in _grouped(self._own(record.topology).recent(), attrgetter("epoch")).items():
+                if events[-1].at < before and record.epoch(number).stage.is_ended:
                     numbers.update(event.n for event in events)
         return numbers
 
     def after(self, events: Sequence[Event]) -> TopologyRecords:
         """The record after more events; topologies that have none of them keep theirs."""
         own = _grouped(events, attrgetter("topology"))
-        new = {name: TopologyEvents((*self._own(name).parsed(), *own[name])) for name in own}
-        return self._with(new, events[-1].n, events)
+        return self._with({name: self._own(name).after(own[name]) for name in own}, events[-1].n, events)
 
-    def with_rows(self, rows: Sequence[Row], *, floor: int) -> TopologyRecords:
-        """The same with more rows of the table, oldest first, and with the floor that belongs to them."""
-        own = _grouped(rows, itemgetter("topology"))
-        new = {name: self._own(name).with_rows(own[name]) for name in own}
-        relocations = [event_of(row) for row in rows if row["event"] == "relocated"]
-        return replace(self._with(new, rows[-1]["n"], relocations), floor=floor)
+    def with_rows(self, rows: pa.Table, *, floor: int, late: LateColumn) -> TopologyRecords:
+        """The same with more rows of the table, in any order, and with the floor that belongs to them.
+
+        Args:
+            rows: the rows, without their documents.
+            floor: number of the last event that was rolled up.
+            late: the documents.
+        """
+        import pyarrow.compute as pc
+
+        new: dict[str, TopologyEvents] = {}
+        for name, is_past, own in _by_topology(rows, floor, late):
+            before = new.get(name) or self._own(name)
+            new[name] = TopologyEvents(past=own) if is_past else before.with_rows(own)
+        relocations = list(map(event_of, python_rows(row_files.where(rows, "event", "relocated").sort_by("n"))))
+        return replace(self._with(new, pc.max(rows["n"]).as_py(), relocations), floor=floor)
 
     def continues(self, before: TopologyRecords) -> bool:
         """Whether a record went on from another one, also where it was rolled up since."""
@@ -122,9 +200,190 @@ class TopologyRecords:
         return replace(self, last=last, place=place, _events={**self._events, **new}, _built=built)
 
 
+def _by_topology(rows: pa.Table, floor: int, late: LateColumn) -> Iterator[tuple[str, bool, Rows]]:
+    """Each topology with its rows: first those of epochs that were rolled up, and then the others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names, numbers = (rows[name].combine_chunks() for name in ("topology", "n"))
+    is_recent = _is_recent(rows) if floor else pc.is_valid(numbers)
+    columns = [names.dictionary_encode().indices, is_recent.cast(pa.int8()), numbers]
+    order = pc.sort_indices(pa.Table.from_arrays(columns, [name for name, _ in _ORDER]), _ORDER)
+    # Of pieces, rows would be copied one piece after the other.
+    whole = Rows(rows.drop_columns(["detail"]).combine_chunks(), rows["detail"], late, order)
+    runs = zip(names.take(order).to_pylist(), is_recent.take(order).to_pylist(), strict=True)
+    begin = 0
+    for (name, one_is_recent), run in groupby(runs):
+        count = sum(1 for _ in run)
+        yield name, not one_is_recent, whole.of([(begin, count)])
+        begin += count
+
+
+def _is_recent(rows: pa.Table) -> pa.Array:
+    """Whether the epoch of a row was not rolled up."""
+    import pyarrow.compute as pc
+
+    epochs, is_plan = _epochs(rows), pc.match_substring(rows["event"], "planned").combine_chunks()
+    is_rolled_up = pc.match_substring(rows["detail"].filter(is_plan), f'"{ROLLED_UP}"').combine_chunks()
+    return pc.invert(pc.is_in(epochs, value_set=epochs.filter(is_plan).filter(is_rolled_up)))
+
+
+def _epochs(rows: pa.Table) -> pa.Array:
+    """The epoch of each row, as a text: its topology, its number, and its topology again as what ends both."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names, numbers = (rows[name].combine_chunks() for name in ("topology", "epoch"))
+    return pc.binary_join_element_wise(names, names, pc.utf8_lpad(numbers.cast(pa.string()), 20, "0"))
+
+
+def _felt(past: Rows, begin: int | None) -> Rows:
+    """Rows of epochs that were rolled up, without which an event and those after it would tell something else.
+
+    These are the last move before it, all that comes after it, and the plans of their epochs. Nothing else of such an
+    epoch was pending by then: what is pending is of an epoch that has not ended.
+
+    Args:
+        past: the rows.
+        begin: number of the event; None for none.
+    """
+    numbers, kinds, epochs = past.columns("n", "event", "epoch")
+    later = len(numbers) if begin is None else bisect_left(numbers, begin)
+    move = next(([at] for at in reversed(range(later)) if kinds[at] == "moved"), [])
+    of = {epochs[at] for at in (*move, *range(later, len(numbers)))}
+    plans = [at for at in range(later) if kinds[at] == "planned" and epochs[at] in of]
+    return past.of([*((at, 1) for at in (*plans, *move)), (later, len(numbers) - later)])
+
+
+#: Wishes of people and schedulers about an epoch, as fields of its record.
+_WISHES: Mapping[str, Mapping[str, Any]] = {
+    "start": {"is_wanted": True},
+    "stop": {"is_wanted": False},
+    "recalled": {"is_wanted": True, "is_recalled": True},
+    "reopened": {"is_wanted": True, "rejected": None},
+}
+
+
+def record_of(
+    topology: str, events: Sequence[Event], *, whole: Callable[[], Sequence[Event]] | None = None
+) -> TopologyRecord:
+    """The record of one topology, out of events.
+
+    Args:
+        topology: the topology.
+        events: its events, or as many as it takes to tell what is live and pending.
+        whole: gives all of them; None where these are all.
+    """
+    own = [event for event in events if event.topology == topology]
+    epochs: dict[int, dict[str, Any]] = {}
+    live: int | None = None
+    handover: Event | None = None
+    moves = []
+    savepoints: dict[str, Event] = {}
+    for event in own:
+        if event.event == "planned":
+            epochs[event.epoch] = {"epoch": event.epoch, "planned": event}
+        entry = epochs[event.epoch]
+        if event.event in STAGE_OF:
+            entry["stage"] = STAGE_OF[event.event]
+        entry.update(_WISHES.get(event.event, {}))
+        match event.event:
+            case "own_topics" | "seeded" | "replayed" | "verified":
+                entry[event.event] = event
+            case "approved":
+                entry["approvals"] = (*entry.get("approvals", ()), event)
+            case "rejected":
+                entry.update(rejected=event, approvals=(), is_wanted=False, stage=Stage.VERIFIED)
+            case "released":
+                entry.update(is_recalled=False, is_wanted=False, stage=Stage.RETIRED)
+                handover = None if handover is not None and handover.epoch == event.epoch else handover
+            case "handover":
+                handover = event
+            case "withdrawn":
+                handover = None
+            case "upgrade" | "upgrade_withdrawn":
+                entry["upgrade"] = event if event.event == "upgrade" else None
+            case "upgraded":
+                entry.update(upgrade=None, upgraded=(*entry.get("upgraded", ()), event))
+            case "backfill" | "backfilled" | "backfill_withdrawn":
+                entry.update(_backfills(entry, event))
+            case "set_aside" | "set_aside_withdrawn":
+                entry["set_asides"] = _set_asides(entry, event)
+            case "superseded":
+                entry.update(is_wanted=False, superseded=event)
+            case "savepoint" | "savepoint_dropped":
+                _name(savepoints, event)
+            case "aborted" | "dropped":
+                entry.update(is_wanted=False, is_recalled=False)
+                if handover is not None and handover.epoch == event.epoch:
+                    handover = None
+            case "moved":
+                moves.append(event)
+                handover = None
+                _retire(epochs, live, event)
+                entry.update(moved=event, is_recalled=False, is_wanted=True)
+                live = event.epoch
+    records = {number: EpochRecord(**entry) for number, entry in epochs.items()}
+    return TopologyRecord(
+        topology=topology,
+        live=live,
+        recent={number: epoch for number, epoch in records.items() if not epoch.rolled_up},
+        handover=handover,
+        standing=_standing(own, handover),
+        last_move=moves[-1] if moves else None,
+        savepoints=savepoints,
+        make_whole=lambda: (
+            WholeRecord(epochs=records, moves=tuple(moves), events=tuple(own))
+            if whole is None
+            else record_of(topology, whole()).make_whole()
+        ),
+    )
+
+
+def _retire(epochs: Mapping[int, dict[str, Any]], live: int | None, move: Event) -> None:
+    """Retire the epoch that was live before a move to another one."""
+    if live is not None and live != move.epoch:
+        epochs[live].update(stage=Stage.RETIRED, upgrade=None, is_wanted=bool(move.detail.get("keep_old_running")))
+
+
+def _backfills(entry: Mapping[str, Any], event: Event) -> dict[str, tuple[Event, ...]]:
+    """Pending and finished backfills of an epoch, after an event about one."""
+    pending, finished = entry.get("backfills", ()), entry.get("backfilled", ())
+    if event.event == "backfill":
+        return {"backfills": (*pending, event)}
+    rest = tuple(one for one in pending if one.n != event.detail["backfill"])
+    return {"backfills": rest, "backfilled": (*finished, event) if event.event == "backfilled" else finished}
+
+
+def _set_asides(entry: Mapping[str, Any], event: Event) -> tuple[Event, ...]:
+    """Decisions of an epoch to set records aside, after an event about one."""
+    decided = entry.get("set_asides", ())
+    if event.event == "set_aside":
+        return (*decided, event)
+    return tuple(one for one in decided if one.n != event.detail["set_aside"])
+
+
+def _name(savepoints: dict[str, Event], event: Event) -> None:
+    if event.event == "savepoint":
+        savepoints[event.detail["name"]] = event
+    else:
+        savepoints.pop(event.detail["name"], None)
+
+
+def _standing(events: Sequence[Event], handover: Event | None) -> Event | None:
+    if handover is None or "together" not in handover.detail:
+        return None
+    standings = (e for e in reversed(events) if e.event == "standing" and e.detail["handover"] == handover.n)
+    return next(standings, None)
+
+
 def _identity(event: Event) -> tuple[str, int, str, datetime]:
     """What of an event a roll-up leaves as it is."""
     return event.topology, event.epoch, event.event, event.at
+
+
+def _in_order(*events: Event) -> tuple[Event, ...]:
+    return tuple(sorted(events, key=attrgetter("n")))
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

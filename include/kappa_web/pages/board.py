@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kappa.driver.processes.process import DriverStatus, driver_status
-from kappa.errors import LedgerError, NewerFormatError
+from kappa.errors import UNREADABLE, KappaError, LedgerError
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
@@ -44,7 +44,7 @@ class BoardFacts:
         state: its ledger; empty before the seed and after its files are removed.
         done: offsets processed of the plan's bulk work.
         total: offsets of the plan's bulk work.
-        problem: why records of newer code about it cannot be read; empty if they can.
+        problem: why its ledger cannot be read: it is damaged, or of newer code; empty if it can.
     """
 
     epoch: EpochRecord
@@ -80,7 +80,7 @@ class Board:
         self._lock = threading.Lock()
         self._is_reading = False
         self._problem: Exception | None = None
-        self._newer: dict[str, NewerFormatError] = {}
+        self._unreadable: dict[str, KappaError] = {}
         self._certificates: dict[str, tuple[tuple[int, ...], float, Certificate]] = {}
         self._anatomies: dict[str, tuple[int, list[LedgerRow]]] = {}
         self._reasons: dict[str, tuple[int, tuple[Reason, ...]]] = {}
@@ -96,15 +96,15 @@ class Board:
         epoch = record.epoch(number)
         try:
             return self._facts(record.topology, epoch, is_read=is_read)
-        except NewerFormatError as error:  # it must not hide other topologies
+        except UNREADABLE as error:  # it must not hide other topologies
             unknown = DriverStatus(topology=record.topology, epoch=number, state="unconfirmed", message=str(error))
             return BoardFacts(epoch=epoch, driver=unknown, state=LedgerState(), done=0, total=0, problem=str(error))
 
     def _facts(self, topology: str, epoch: EpochRecord, *, is_read: bool) -> BoardFacts:
         state, paths = LedgerState(), self._paths(topology, epoch.epoch)
         if not epoch.stage.is_ended:
-            if is_read and paths.ledger in self._newer:
-                raise self._newer[paths.ledger]
+            if is_read and paths.ledger in self._unreadable:
+                raise self._unreadable[paths.ledger]
             entry = self._states.get(paths.ledger) if is_read else None
             state = entry[1] if entry is not None else self._state(paths)
         done = total = 0
@@ -160,9 +160,9 @@ class Board:
     def _read_one(self, paths: EpochPaths) -> None:
         try:
             self._state(paths)
-            self._newer.pop(paths.ledger, None)
-        except NewerFormatError as error:
-            self._states[paths.ledger], self._newer[paths.ledger] = (0, LedgerState()), error  # the page says so
+            self._unreadable.pop(paths.ledger, None)
+        except UNREADABLE as error:
+            self._states[paths.ledger], self._unreadable[paths.ledger] = (0, LedgerState()), error  # the page says so
 
     def _paths(self, topology: str, epoch: int) -> EpochPaths:
         return EpochPaths(lake=self.lake.config.lake, topology=topology, epoch=epoch)

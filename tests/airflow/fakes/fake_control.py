@@ -25,8 +25,8 @@ from kappa.control.approvers import person
 from kappa.control.removals.leftovers import Inventory, Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
 from kappa.offsets.vector import Offsets
-from kappa.record.epoch_record import record_of
 from kappa.record.events import Event
+from kappa.record.topology_records import record_of
 from kappa.replay.proof.verdict import CheckResult, DiffReport, TableDiff, ThresholdResult
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage

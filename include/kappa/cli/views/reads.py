@@ -12,7 +12,7 @@ import typer
 from kappa import control
 from kappa.cli.options import Json, Topology, completed, config, say, say_json, table, write_file
 from kappa.control.deployed import deployed
-from kappa.errors import LedgerError, UsageError
+from kappa.errors import DamagedTableError, LedgerError, UsageError
 from kappa.names import EpochPaths
 from kappa.offsets.notation import parsed_time
 from kappa.offsets.vector import Offsets
@@ -76,9 +76,10 @@ def status(
     settings = config()
     names = [topology] if topology else epochs_of(settings.lake).topologies()
     statuses = [control.status(settings, name) for name in names]
+    problems = [f"{s.topology} epoch {p.epoch}: {p.problem}" for s in statuses for p in s.epochs if p.problem]
     if json:
         say_json(statuses)
-        return
+        raise typer.Exit(1 if problems else 0)
     rows = [
         [
             s.topology,
@@ -117,6 +118,9 @@ def status(
     say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in statuses for epoch, topics in s.reads.items())
     if not rows:
         say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
+    say(f"PROBLEM: {problem}" for problem in problems)
+    if problems:
+        raise typer.Exit(1)
 
 
 def lag(topology: Topology, json: Json = False) -> None:
@@ -203,7 +207,7 @@ def certify(
             report = recount(paths, tell).with_more(recount_topics(settings, paths, broker, tell))
         try:
             certificate = control.certify(settings, topology)
-        except LedgerError:
+        except (DamagedTableError, LedgerError):
             if not report.problems:
                 raise
             certificate = None  # the ledger cannot be read, or contradicts itself: the recount says so

@@ -137,7 +137,7 @@ class _Move:
         epochs = tuple(
             (record.topology, epoch.epoch)
             for record in self._epochs.records()
-            for epoch in record.epochs.values()
+            for epoch in record.recent.values()
             if not epoch.stage.is_ended
             if epoch.epoch == record.live or epoch.is_building or epoch.is_wanted
         )

@@ -124,7 +124,7 @@ class Writers:
         return [
             EpochPaths(lake=self._lake, topology=record.topology, epoch=epoch.epoch)
             for record in self._epochs.records()
-            for epoch in record.epochs.values()
+            for epoch in record.recent.values()
             if not epoch.stage.is_ended
         ]
 

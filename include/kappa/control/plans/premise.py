@@ -52,7 +52,7 @@ class Premise:
             topology=record.topology,
             epoch=epoch,
             live=record.live,
-            since=record.moves[-1].n if record.moves else 0,
+            since=record.last_move.n if record.last_move is not None else 0,
             stage=target.stage.name,
             is_recalled=target.is_recalled,
             rejected=target.rejected.n if target.rejected is not None else 0,

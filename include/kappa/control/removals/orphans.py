@@ -19,7 +19,7 @@ import psutil
 from kappa.acts import Act, Effect, act
 from kappa.config import Config
 from kappa.control.removals.leftovers import EPOCH_NAME, Fate, Inventory, Judge, Leftover, Present, is_at_work
-from kappa.errors import ConflictError, LakeUnreachableError, LedgerError, NewerFormatError
+from kappa.errors import ConflictError, DamagedTableError, LakeUnreachableError, LedgerError, NewerFormatError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths, code_file, epoch_word, epochs_history, plan_file, query_checkpoints
@@ -185,7 +185,7 @@ def seal(ledger: str) -> None:
     except LakeUnreachableError as error:
         if error.__cause__ is None or is_outage(error.__cause__):
             raise
-    except (LedgerError, NewerFormatError, OSError):
+    except (DamagedTableError, LedgerError, NewerFormatError, OSError):
         return  # half removed or altered it takes no row of a driver either; on a full disk its removal makes room
 
 
@@ -265,7 +265,7 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: Pre
 def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: Present) -> Iterator[Leftover]:
     """Runs that computed a range again and were killed. The next such run begins anew."""
     for record in records.values():
-        for epoch in record.epochs.values():
+        for epoch in record.recent.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             if epoch.stage.is_ended:
                 continue
@@ -296,7 +296,7 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: Present) 
     plans = {
         epoch.planned.detail.get("plan_id")
         for record in records.values()
-        for epoch in record.epochs.values()
+        for epoch in record.recent.values()
         if not epoch.stage.is_ended
     }
     for kind, example, used in (

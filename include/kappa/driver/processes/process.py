@@ -185,7 +185,7 @@ def wanted_drivers(config: Config) -> list[tuple[str, int]]:
     return [
         (record.topology, epoch.epoch)
         for record in epochs_of(config.lake).records()
-        for epoch in record.epochs.values()
+        for epoch in record.recent.values()
         if epoch.is_wanted and (epoch.epoch == record.live or epoch.is_recalled or epoch.is_building or epoch.is_kept)
     ]
 

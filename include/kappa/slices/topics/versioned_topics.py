@@ -70,7 +70,7 @@ def needed_topics(records: Iterable[TopologyRecord]) -> set[str]:
     return {
         name
         for record in records
-        for epoch in record.epochs.values()
+        for epoch in record.recent.values()
         if not epoch.stage.is_ended
         for name in epoch.topics.values()
     }

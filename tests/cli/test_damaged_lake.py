@@ -1,0 +1,153 @@
+"""Commands on a lake with a damaged table: a sentence that names the file, and the other topologies as ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from support.epoch_record import empty_plan
+from support.slices import TOPOLOGY, Epoch
+
+from kappa.config import Config
+from kappa.names import EpochPaths, epochs_log
+from kappa.offsets.vector import Offsets
+from kappa.record.epochs import Epochs
+from kappa.verify.recount import recount
+from kappa_web.lake import Lake
+from kappa_web.pages.board import Board
+
+NAMES = ("shop.one", "shop.two")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A lake with two live topologies of two slices each."""
+
+    home: Path
+
+    @property
+    def config(self) -> Config:
+        return Config.from_env({"KAPPA_HOME": str(self.home), "KAPPA_LAKE": f"{self.home}/lake"})
+
+    def paths(self, name: str) -> EpochPaths:
+        return EpochPaths(lake=self.config.lake, topology=name, epoch=1)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The real command line."""
+        program = "import sys; from kappa.cli import main; sys.argv[0] = 'kappa'; main()"
+        environment = {**os.environ, **self.config.to_env(), "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+        command = [sys.executable, "-c", program, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("site")
+    site = Site(home=home)
+    epochs = Epochs(site.config.lake)
+    for name in NAMES:
+        plan = empty_plan(name, 1, Offsets({"pos": {0: 0}}))
+        detail = {"plan": plan.to_json(), "plan_id": plan.id, "code": "c", "version": "1"}
+        epochs.add(name, 1, "planned", actor="test", **detail)
+        for kind in ("rewound", "seeded"):
+            epochs.add(name, 1, kind, actor="test")
+        epochs.add(name, 1, "moved", actor="test", **{"from": None, "at": {}, "seq": 0, "handover": None})
+        epoch = Epoch(site.config.lake, replace(TOPOLOGY, name=name))
+        epoch.slice({("a", 0): 3})
+        epoch.slice({("b", 1): 5})
+    return home
+
+
+@pytest.fixture
+def site(sound: Path, tmp_path: Path) -> Site:
+    shutil.copytree(sound, tmp_path / "home")
+    return Site(home=tmp_path / "home")
+
+
+def gap(table: str) -> str:
+    place = Path(table, "_delta_log", f"{1:020}.json")
+    place.unlink()
+    return f"{place.name} is missing"
+
+
+def torn(table: str) -> str:
+    place = Path(table, "_delta_log", f"{1:020}.json")
+    place.write_bytes(place.read_bytes()[:40])
+    return f"{place.name} is torn"
+
+
+def file(table: str) -> str:
+    place = max(Path(table).glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
+    place.unlink()
+    return f"{place.name} is missing"
+
+
+@pytest.mark.parametrize("damage", [gap, torn, file])
+def test_status_says_which_epoch_is_damaged_and_shows_the_others(site: Site, damage: Callable[[str], str]) -> None:
+    why = damage(site.paths("shop.one").ledger)
+    status = site.run("status")
+    assert status.returncode == 1 and "Traceback" not in status.stderr
+    rows = [line.split()[:3] for line in status.stdout.splitlines()]
+    assert all([name, "1", "live"] in rows for name in NAMES)
+    (problem,) = [line for line in status.stdout.splitlines() if line.startswith("PROBLEM: ")]
+    assert problem.startswith("PROBLEM: shop.one epoch 1: The Delta table ") and why in problem
+    assert problem.endswith("kappa rebuild <topology> --from-changelog --execute")
+    answer = site.run("status", "--json")
+    problems = [epoch["problem"] for one in json.loads(answer.stdout) for epoch in one["epochs"]]
+    assert answer.returncode == 1 and why in problems[0] and problems[1] == ""
+    assert site.run("status", "shop.two").returncode == 0
+
+
+@pytest.mark.parametrize("damage", [gap, torn, file])
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("ledger", ("query", "shop.one", "sums")),
+        ("ledger", ("certify", "shop.one")),
+        ("ledger", ("path", "shop.one", "sums")),
+        ("changes/sums", ("query", "shop.one", "sums")),
+        ("record", ("status",)),
+        ("record", ("query", "shop.one", "sums")),
+        ("record", ("history", "shop.one")),
+        ("record", ("diff", "shop.one")),
+        ("record", ("stop", "shop.one")),
+        ("record", ("start", "shop.one")),
+        ("record", ("replay", "shop.one")),
+    ],
+)
+def test_a_command_that_needs_a_damaged_table_ends_with_a_sentence(
+    site: Site, place: str, words: tuple[str, ...], damage: Callable[[str], str]
+) -> None:
+    table = epochs_log(site.config.lake) if place == "record" else f"{site.paths('shop.one').root}/{place}"
+    why = damage(table)
+    ended = site.run(*words)
+    assert ended.returncode == 1, ended.stderr
+    assert f"DamagedTableError: The Delta table {table} is damaged: " in ended.stderr and why in ended.stderr
+    assert "Traceback" not in ended.stderr and "--execute" in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("place", "damage"), [(place, damage) for place in ("ledger", "changes/sums") for damage in (gap, torn, file)]
+)
+def test_a_recount_names_the_damage_of_each_place(site: Site, place: str, damage: Callable[[str], str]) -> None:
+    name = damage(f"{site.paths('shop.one').root}/{place}").split()[0]
+    problems = recount(site.paths("shop.one")).problems
+    assert any(problem.startswith(place) and name in problem for problem in problems), problems
+    assert recount(site.paths("shop.two")).problems == ()
+
+
+@pytest.mark.parametrize("damage", [gap, torn, file])
+def test_pages_say_which_epoch_is_damaged_and_show_the_others(site: Site, damage: Callable[[str], str]) -> None:
+    why = damage(site.paths("shop.one").ledger)
+    board = Board(Lake(site.config))
+    records = board.lake.records()
+    one, two = (board.facts(records[name], 1) for name in NAMES)
+    assert why in one.problem and one.driver.state == "unconfirmed"
+    assert two.problem == "" and two.committed is not None and two.committed.seq == 2
