@@ -15,6 +15,7 @@ from kappa.replay.rules import (
     group,
     live,
     log,
+    needed,
     output,
     request,
     schemas,
@@ -28,7 +29,22 @@ from kappa.replay.rules import (
 
 #: Subject -> the modules that declare its findings, in the order of the page.
 SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
-    "A plan": (request, schemas, log, archive, seed, start, topic, output, chain, live, set_aside, effort, step),
+    "A plan": (
+        request,
+        schemas,
+        log,
+        archive,
+        seed,
+        start,
+        topic,
+        needed,
+        output,
+        chain,
+        live,
+        set_aside,
+        effort,
+        step,
+    ),
     "A consumer group": (group,),
     "New code without a replay": (upgrade,),
     "Days computed again": (backfill,),
