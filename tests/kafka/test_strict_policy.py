@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support import topic_policy
 from support.brokers import watched
+from support.findings import findings_of
+from support.sites import site
 
+from kappa.control.new_topics import objections
 from kappa.errors import TopologyError
 from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
@@ -49,8 +54,29 @@ def test_a_topic_that_the_policy_accepts_is_not_refused(strict: Broker) -> None:
     assert strict.refusals([topic]) == {}, "an existing topic is taken as it is"
 
 
+def test_a_plan_names_policy_topic_and_settings_and_passes_with_others(strict: Broker, tmp_path: Path) -> None:
+    with site(tmp_path / "site", strict, 900) as here:
+        here.topic = "site900.source"
+        here.deploy()
+        here.create()
+        here.produce()
+        before = here.listing()
+        code, answer = here.run("plan NAME --json")
+        findings = {one["numbers"]["topic"]: one for one in findings_of(answer) if one["severity"] == "refuse"}
+        assert (code, set(findings)) == (1, {here.paths(1).markers, here.paths(1).changelog("balances")})
+        for finding in findings.values():
+            assert finding["code"] == "topic-refused"
+            assert finding["numbers"]["policy"] == topic_policy.POLICY
+            assert finding["numbers"]["refused"] == ["retention.ms", "segment.ms", "max.message.bytes"]
+        assert {one.numbers["topic"] for _, one in objections(here.config, [here.name])} == set(findings)
+        here.config = replace(here.config, topic_settings=topic_policy.ACCEPTED)
+        assert here.run("plan NAME")[0] == 0
+        assert objections(here.config, [here.name]) == []
+        assert here.listing() == before
+
+
 @pytest.mark.parametrize(
-    ("topic", "names"),
+    ("new_topic", "names"),
     [
         (EpochTopic(name="a", partitions=1, settings={"retention.m": "1"}), ("retention.m",)),
         (EpochTopic(name="a", partitions=1, settings={"retention.ms": "long"}), ("retention.ms",)),
@@ -58,8 +84,8 @@ def test_a_topic_that_the_policy_accepts_is_not_refused(strict: Broker) -> None:
     ],
     ids=["no such setting", "no such value", "too few brokers"],
 )
-def test_what_kafka_itself_refuses_is_named_too(strict: Broker, topic: EpochTopic, names: tuple[str, ...]) -> None:
-    refusal = strict.refusals([topic])["a"]
+def test_what_kafka_itself_refuses_is_named_too(strict: Broker, new_topic: EpochTopic, names: tuple[str, ...]) -> None:
+    refusal = strict.refusals([new_topic])["a"]
     assert (refusal.settings, refusal.is_policy) == (names, False)
 
 

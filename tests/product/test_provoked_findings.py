@@ -74,8 +74,8 @@ ELSEWHERE = {
     "backfill-not-final": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-before-epoch": ("product/test_backfill.py", "test_records_before_the_epoch_are_refused"),
     "topics-missing": (
-        "e2e/test_managed_kafka.py",
-        "test_a_login_without_create_is_told_all_commands_and_runs_on_their_topics",
+        "local/test_logins.py",
+        "test_a_login_without_create_is_told_all_topics_of_an_epoch_and_their_commands",
     ),
     "upgrade-fails": (
         "product/test_upgrade.py",
@@ -1390,7 +1390,7 @@ def test_a_key_in_two_partitions_is_found_in_the_records(here: Site) -> None:
 # What an allowance does
 
 
-@pytest.mark.parametrize("code", sorted(ALLOWABLE - {"partial-history"}))
+@pytest.mark.parametrize("code", sorted(ALLOWABLE - {"partial-history"} - ELSEWHERE.keys()))
 def test_an_allowed_finding_becomes_a_warning(code: str, here: Site) -> None:
     case = CASES[code](here)
     status, output = here.run(f"{case.command} --allow {code} --json")

@@ -39,7 +39,8 @@ TOPICS_MISSING = refuses(
     "Epoch {epoch} needs {count} topics that are not there, or that this login may not see, and it may not create "
     "them: {topics}.",
     "Ask whoever may create topics to run: {commands}. `kappa topics commands` prints the lines, for later epochs too. "
-    "Or grant Create: docs/security.md",
+    "Or grant Create: docs/security.md; or --allow topics-missing if drivers have another login.",
+    may_be_allowed=True,
 )
 VERSIONED_TOPIC_FORGETS = warns(
     "versioned-topic-forgets",
