@@ -91,3 +91,31 @@ def test_a_lake_path_that_delta_would_misread_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["my lake", "jürgen", "a#b", "100%", "a?b", "名前"])
 def test_a_lake_may_have_blanks_and_letters_of_every_language_in_its_path(name: str) -> None:
     assert Config.from_env({"KAPPA_LAKE": f"/data/{name}/lake"}).lake == f"/data/{name}/lake"
+
+
+def test_settings_of_new_topics_are_for_all_or_for_a_pattern_and_survive_the_environment() -> None:
+    text = '{"retention.ms": 604800000, "preallocate": true, "kappa.*.changelog": {"partitions": 6, "segment.ms": ""}}'
+    config = Config.from_env({"KAPPA_TOPIC_SETTINGS": text})
+    assert config.topic_settings == {
+        "retention.ms": "604800000",
+        "preallocate": "true",
+        "kappa.*.changelog": {"partitions": "6", "segment.ms": ""},
+    }
+    assert Config.from_env(config.to_env()) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not an object of JSON"),
+        ('{"retention.ms": null}', "has null for retention.ms, which is neither a text nor a number"),
+        ('{"kappa.*": {"segment.ms": {}}}', "has {} for segment.ms"),
+        ('{"kappa.*": {"partitions": 0}}', "has 0 for partitions, which is a number from 1 on"),
+        ('{"replication.factor": "all"}', "has all for replication.factor"),
+    ],
+)
+def test_wrong_settings_of_new_topics_are_refused_with_an_example(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match="Write settings of all topics") as refused:
+        Config.from_env({"KAPPA_TOPIC_SETTINGS": text})
+    assert f"KAPPA_TOPIC_SETTINGS={text} {why}" in str(refused.value)

@@ -41,6 +41,7 @@ PAGES = (
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "security.md",
+    ROOT / "docs" / "managed-kafka.md",
     ROOT / "docs" / "lake-on-s3.md",
     ROOT / "docs" / "spark-cluster.md",
     ROOT / "docs" / "restore-a-bucket.md",

@@ -78,8 +78,9 @@ class Config:
             a look at some of them says how large they are. One record may have more. It does not bound what is read
             from an archive.
         topic_settings: settings that go over those with which drivers make topics, as JSON by Kafka's names, for
-            brokers whose policy refuses some of these: `{"retention.ms": "604800000", "segment.ms": ""}`. An empty
-            one is left to the broker. What retention removes of a changelog or a versioned topic is gone.
+            brokers whose [policy](managed-kafka.md#settings-of-new-topics) refuses some of these, such as
+            `{"segment.ms": "", "kappa.retail.*.changelog": {"partitions": "6"}}`: for all topics, and for those whose
+            name fits a pattern. An empty one is left to the broker.
         trigger_seconds: shortest time between the starts of two live slices, for readers that want rows sooner or
             fewer commits.
         stale_seconds: how long a heartbeat may stay unchanged before its driver counts as dead, by the clock of the
@@ -145,7 +146,7 @@ class Config:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     slice_records: int = 500_000
     slice_bytes: int = 512 << 20
-    topic_settings: Mapping[str, str] = field(default_factory=dict)
+    topic_settings: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
     trigger_seconds: float = 1.0
     stale_seconds: float = 15.0
     stuck_minutes: float = 20.0
@@ -352,6 +353,41 @@ def _check_metrics(value: str, places: Mapping[str, str]) -> None:
         )
 
 
+def _topic_settings(value: Any) -> dict[str, str | dict[str, str]]:
+    """Settings of new topics: those of all topics, and by a pattern of names those of some."""
+    try:
+        parsed = json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise _wrong_topics(value, f"is not JSON ({error})") from error
+    if not isinstance(parsed, Mapping):
+        raise _wrong_topics(value, "is not an object of JSON")
+    return {
+        key: {name: _topic_setting(value, name, one) for name, one in item.items()}
+        if isinstance(item, Mapping)
+        else _topic_setting(value, key, item)
+        for key, item in parsed.items()
+    }
+
+
+def _topic_setting(value: Any, name: str, one: Any) -> str:
+    if not isinstance(one, str | int | float):
+        raise _wrong_topics(value, f"has {json.dumps(one)} for {name}, which is neither a text nor a number")
+    text = str(one).lower() if isinstance(one, bool) else str(one)
+    if name in ("partitions", "replication.factor") and not re.fullmatch(r"([1-9]\d*)?", text):
+        raise _wrong_topics(value, f"has {text} for {name}, which is a number from 1 on")
+    return text
+
+
+def _wrong_topics(value: Any, why: str) -> ConfigError:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return ConfigError(
+        f"{PREFIX}TOPIC_SETTINGS={text} {why}. Write settings of all topics, and by names or patterns those of some: "
+        '{"retention.ms": "604800000", "kappa.retail.*.changelog": {"segment.ms": ""}}',
+        name="topic_settings",
+        value=text,
+    )
+
+
 def _render(value: Any) -> str:
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
@@ -364,6 +400,8 @@ def _parse(name: str, value: Any) -> Any:
         near = difflib.get_close_matches(name, kinds, n=1)
         hint = f" Did you mean {PREFIX}{near[0].upper()}?" if near else ""
         raise ConfigError(f"Unknown setting {PREFIX}{name.upper()}.{hint}", name=name)
+    if name == "topic_settings":
+        return _topic_settings(value)
     kind = kinds[name]
     try:
         if kind == "Path":

@@ -11,16 +11,19 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from kappa.config import Config, client_file_of, settings
+from kappa.control.new_topics import objections
 from kappa.delta import access
-from kappa.errors import KappaError
+from kappa.errors import ConfigError, KappaError, TopologyError
 from kappa.kafka.broker import Broker
 from kappa.kafka.client_file import for_librdkafka, tool_options
 from kappa.kafka.connection import client_settings
+from kappa.replay.epoch_topics import Overrides
+from kappa.replay.findings import Severity
 from kappa.replay.rules.log import LONGEST_FUTURE_MS
 from kappa.spark.jars import ensure_kafka, ensure_spark, find_java, java_release
 from kappa.spark.s3_jars import ensure_s3
@@ -220,11 +223,20 @@ def _login(config: Config) -> str:
 def _broker_and_spark(config: Config) -> Iterator[Proof]:
     with tempfile.TemporaryDirectory(prefix="kappa-doctor-") as folder:
         try:
-            with _broker(config, Path(folder)) as (servers, where), _topic(servers) as topic:
-                yield Proof("kafka", True, f"{where}: a transaction was written to {servers} and read back")
+            with _broker(config, Path(folder)) as (servers, where), ExitStack() as opened:
+                tried, topic = servers, _opened(opened, servers, config.topic_settings)
+                done = f"a transaction was written to {servers} and read back"
+                if not topic:
+                    done = f"{servers} lets this login create no topic, so no transaction was tried there"
+                    tried = opened.enter_context(_temporary(config, Path(folder)))
+                    topic = opened.enter_context(_topic(tried, {}))
+                yield Proof("kafka", True, f"{where}: {done}")
                 if where == _RUNNING:
+                    yield _proof("topics", "", lambda: _topics(config))  # its error has the remedy
                     yield far_times(config)
-                yield _proof("spark", _INSTALL, lambda: _spark(config, servers, topic, Path(folder)))
+                yield _proof("spark", _INSTALL, lambda: _spark(config, tried, topic, Path(folder)))
+        except KappaError as error:
+            yield Proof("kafka", False, str(error), str(error))
         except Exception as error:  # as in _proof
             yield Proof("kafka", False, f"{type(error).__name__}: {error}", _UP)
 
@@ -265,27 +277,55 @@ def _broker(config: Config, folder: Path) -> Iterator[tuple[str, str]]:
     if kafka.is_answering(config.bootstrap_servers):
         yield config.bootstrap_servers, _RUNNING
         return
-    with kafka.KafkaProcess.start(folder / "kafka", cache=config.cache) as broker:
-        yield broker.bootstrap_servers, f"not running on {config.bootstrap_servers}; one was started for this check"
+    with _temporary(config, folder) as servers:
+        yield servers, f"not running on {config.bootstrap_servers}; one was started for this check"
 
 
 @contextmanager
-def _topic(servers: str) -> Iterator[str]:
-    """A topic with one committed record, deleted at the end."""
+def _temporary(config: Config, folder: Path) -> Iterator[str]:
+    with kafka.KafkaProcess.start(folder / "kafka", cache=config.cache) as broker:
+        yield broker.bootstrap_servers
+
+
+def _topics(config: Config) -> str:
+    """Ask the brokers for the topics of the next epochs, and look at those that were made for them."""
+    names = list(registry.topologies(config.topologies)[0]) if config.topologies.is_dir() else []
+    against = [
+        f"{topology}: {finding}"
+        for topology, finding in objections(config, names)
+        if finding.severity is Severity.REFUSE
+    ]
+    if against:
+        raise TopologyError("\n".join(against))
+    return f"the brokers would make the topics of the next epoch of {len(names)} topologies, or have them"
+
+
+def _opened(stack: ExitStack, servers: str, overrides: Overrides) -> str:
+    """A topic with one committed record for as long as the stack is open; empty where none may be created."""
+    try:
+        return stack.enter_context(_topic(servers, overrides))
+    except ConfigError:
+        return ""
+
+
+@contextmanager
+def _topic(servers: str, overrides: Overrides) -> Iterator[str]:
+    """A topic with one committed record, deleted at the end.
+
+    Raises:
+        ConfigError: this login may not create one.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
 
     topic = f"kappa.doctor.{uuid.uuid4().hex}"
     settings = client_settings(servers)
-    admin = AdminClient(settings)
-    for created in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        created.result(30)
+    with Broker(servers, topic_settings=overrides) as broker:
+        broker.create_topic(topic, 1)
     try:
         producer = Producer(settings | {"transactional.id": topic})
         producer.init_transactions(30)
         producer.begin_transaction()
-        producer.produce(topic, b"proof")
+        producer.produce(topic, b"proof", partition=0)
         producer.commit_transaction(30)
         consumer = Consumer(settings | {"group.id": topic, "isolation.level": "read_committed"})
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -295,8 +335,8 @@ def _topic(servers: str) -> Iterator[str]:
             raise AssertionError("the committed record was not read back")
         yield topic
     finally:
-        for deleted in admin.delete_topics([topic]).values():
-            deleted.result(30)
+        with Broker(servers) as broker:
+            broker.delete_topics([topic])
 
 
 def _spark(config: Config, servers: str, topic: str, folder: Path) -> str:

@@ -233,7 +233,7 @@ class TestWithABroker:
         assert "those of epochs" in str(run("topics", "create", "kappa.x", "--execute").error)
 
     def test_a_topic_that_somebody_else_creates_meanwhile_is_compared(self, kafka: Broker) -> None:
-        act = topics.create.planned(kafka, "dry.raced", partitions=2, retention=None)
+        act = topics.create.planned(kafka, "dry.raced", partitions=2)
         kafka.create_topic("dry.raced", 2, {"retention.ms": "86400000"})
         try:
             with pytest.raises(TopologyError, match=r"exists with 2 partitions, retention.ms=86400000"):

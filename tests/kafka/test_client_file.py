@@ -12,7 +12,7 @@ import pytest
 
 from kappa.config import Config, Servers
 from kappa.errors import ConfigError
-from kappa.kafka.client_file import for_librdkafka, for_spark, login, tool_options
+from kappa.kafka.client_file import for_librdkafka, for_spark, java_options, login, tool_options
 from kappa.properties import written
 from kappa.spark.jars import java_home
 from kappa_local import logins
@@ -79,6 +79,33 @@ def test_settings_of_oauthbearer_are_passed_on(tmp_path: Path) -> None:
         "token.endpoint.url": "https://idp/token",
     }
     confluent_kafka.Producer(settings).flush(0)
+
+
+def test_spark_logs_in_with_tokens_by_references_and_the_class_that_fetches_them(tmp_path: Path) -> None:
+    own = {
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_jaas_config": None,
+        "sasl_oauthbearer_token_endpoint_url": "https://idp/token",
+    }
+    credentials = "sasl_oauthbearer_client_credentials_client"
+    addresses = servers(tmp_path, **own, **{f"{credentials}_id": "me", f"{credentials}_secret": "it's"})
+    options = for_spark(addresses)
+    file = addresses.client_file
+    assert options["kafka.sasl.login.callback.handler.class"].endswith(".OAuthBearerLoginCallbackHandler")
+    assert options["kafka.sasl.jaas.config"] == login(
+        "OAuthBearerLoginModule",
+        {
+            "clientId": f"${{file:{file}:sasl.oauthbearer.client.credentials.client.id}}",
+            "clientSecret": f"${{file:{file}:sasl.oauthbearer.client.credentials.client.secret}}",
+        },
+    )
+    assert "it's" not in str(options)
+    allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://idp/token"
+    assert java_options(addresses, "-Xss4m") == f"-Xss4m {allowed}"
+    assert java_options(addresses, f"{allowed},https://other") == f"{allowed},https://other"
+    assert java_options(str(addresses), "") == ""
+    with pytest.raises(ConfigError, match="has a quote or a backslash"):
+        for_spark(servers(tmp_path, **own, **{f"{credentials}_id": "me", f"{credentials}_secret": 'a"b'}))
 
 
 def test_certificates_of_pem_go_to_python_by_their_path(tmp_path: Path, certificates: Path) -> None:

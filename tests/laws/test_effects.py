@@ -199,7 +199,7 @@ def brokered(world: World, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> It
     """The same with a broker, whose changes are counted."""
     world.config = replace(world.config, bootstrap_servers=kafka.bootstrap_servers)
     for kind, names in (
-        (Broker, ("create_topic", "delete_topics", "set_group_offsets", "delete_group")),
+        (Broker, ("create", "delete_topics", "set_group_offsets", "delete_group")),
         (Sender, ("init", "send")),
     ):
         for name in names:

@@ -80,7 +80,9 @@ def test_a_running_broker_is_checked_and_nothing_stays(kafka, monkeypatch, tmp_p
     programs_succeed(monkeypatch)
     proofs = doctor.checks(config(tmp_path / "home", KAPPA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers))
     assert [proof for proof in proofs if not proof.ok] == []
-    assert [proof.name for proof in proofs] == ["java", "disk", "lake", "jars", "kafka", "times", "spark", "airflow"]
+    assert [proof.name for proof in proofs] == [
+        *("java", "disk", "lake", "jars", "kafka", "topics", "times", "spark", "airflow")
+    ]
     assert list((tmp_path / "home").rglob("*")) == []
     assert kafka.topics("kappa.doctor.") == ()
 

@@ -12,14 +12,18 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 from support.brokers import watched
 from support.secured import Right, rights, user
+from support.sites import PARTS, TOPOLOGY
 
+from kappa import control
 from kappa.config import Config, Servers
-from kappa.errors import BrokerUnreachableError, ConfigError, KappaError
+from kappa.control.new_topics import missing_topics
+from kappa.errors import BrokerUnreachableError, ConfigError, KappaError, RefusedError
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender, append
 from kappa.offsets.vector import Offsets
 from kappa.properties import parsed as properties
 from kappa.properties import written
+from kappa.replay.epoch_topics import creation
 from kappa.spark.kafka_source import read_log
 from kappa.spark.live_query import LiveQuery
 from kappa.wire.encoding import Record
@@ -343,6 +347,29 @@ def test_a_client_that_lacks_a_right_is_refused_and_says_what_it_tried(
     servers = user(filled, tmp_path, [right for right in rights() if right != missing], **NAMES)
     with pytest.raises(KappaError, match=r"does not allow it: .*Grant the access: the table in docs/security\.md"):
         NEEDED[str(missing)](servers)
+
+
+@pytest.mark.broker
+def test_a_login_without_create_is_told_all_topics_of_an_epoch_and_their_commands(
+    filled: kafka.KafkaProcess, tmp_path: Path
+) -> None:
+    servers = user(filled, tmp_path, [right for right in rights() if right.operation != "Create"], **NAMES)
+    parts = {name: text.format(topic="pos") for name, text in PARTS.items()}
+    (tmp_path / "topologies").mkdir()
+    (tmp_path / "topologies" / "balances.py").write_text(TOPOLOGY.format(name="shop.balances", **parts))
+    settings = {"HOME": tmp_path / "home", "TOPOLOGIES": tmp_path / "topologies", "BOOTSTRAP_SERVERS": servers}
+    named = {f"KAPPA_{name}": str(value) for name, value in settings.items()}
+    config = Config.from_env({**named, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file})
+    with pytest.raises(RefusedError) as refused:
+        control.start.planned(config, "shop.balances", actor="test")
+    (finding,) = refused.value.data["findings"]
+    assert finding.code == "topics-missing"
+    commands = [creation(topic, f"--bootstrap-server {servers}") for topic in missing_topics(config, "shop.balances")]
+    names = [f"kappa.shop.balances.e0001.{name}" for name in ("markers", "balances.changelog")]
+    assert [command.split("--topic ")[1].split()[0] for command in commands] == names
+    assert "; ".join(commands) in finding.remedy
+    allowed = control.start.planned(config, "shop.balances", actor="test", allow=["topics-missing"])
+    assert [effect for effect in allowed.effects if "build epoch 1" in effect.what], "drivers may have another login"
 
 
 @pytest.mark.broker

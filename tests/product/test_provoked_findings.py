@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from support import backfill_findings, chain_findings, output_findings
+from support import backfill_findings, chain_findings, needed_findings, output_findings
 from support.findings import CASES, ROOT, Provoked, findings_of, prove, provokes
 from support.sites import Site, eager_broker, site
 
@@ -36,7 +36,7 @@ from kappa.slices.topics import ownership
 from kappa_local.registry import server as registry_server
 
 #: The fixture, and the module whose import registers its cases.
-__all__ = ["backfill_findings", "chain_findings", "eager_broker", "output_findings"]
+__all__ = ["backfill_findings", "chain_findings", "eager_broker", "needed_findings", "output_findings"]
 from kappa.topology.masking import fingerprint
 
 pytestmark = pytest.mark.broker
@@ -73,6 +73,10 @@ ELSEWHERE = {
     "backfill-sends-nothing": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-not-final": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-before-epoch": ("product/test_backfill.py", "test_records_before_the_epoch_are_refused"),
+    "topics-missing": (
+        "local/test_logins.py",
+        "test_a_login_without_create_is_told_all_topics_of_an_epoch_and_their_commands",
+    ),
     "upgrade-fails": (
         "product/test_upgrade.py",
         "test_evidence_compares_both_codes_on_the_last_slices_and_leaves_nothing",
@@ -675,6 +679,7 @@ def _(here: Site) -> Provoked:
     here.deploy(outputs=VERSIONED)
     name = f"{here.topic}.moves.e0002"
     here.create(name)
+    here.produce(1, topic=name)
     return Provoked(
         command="plan NAME",
         numbers={"wanted": [name], "taken": [name]},
@@ -1385,7 +1390,7 @@ def test_a_key_in_two_partitions_is_found_in_the_records(here: Site) -> None:
 # What an allowance does
 
 
-@pytest.mark.parametrize("code", sorted(ALLOWABLE - {"partial-history"}))
+@pytest.mark.parametrize("code", sorted(ALLOWABLE - {"partial-history"} - ELSEWHERE.keys()))
 def test_an_allowed_finding_becomes_a_warning(code: str, here: Site) -> None:
     case = CASES[code](here)
     status, output = here.run(f"{case.command} --allow {code} --json")

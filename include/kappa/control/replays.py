@@ -39,7 +39,7 @@ def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
-    with Broker(config.bootstrap_servers) as broker:
+    with Broker(config.bootstrap_servers, topic_settings=config.topic_settings) as broker:
         now = clock.now()
         return build_plan(request, survey(config, broker, epochs_of(config.lake), request, now=now, step=step), now=now)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from kappa.acts import Act, Effect, act
@@ -11,6 +11,7 @@ from kappa.errors import TopologyError, UsageError
 from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
 from kappa.offsets.notation import duration_text
+from kappa.replay.epoch_topics import EpochTopic
 from kappa.topology import Topic, Topology
 
 #: Names that begin so belong to epochs.
@@ -90,18 +91,17 @@ def create(
     broker: Broker,
     name: str,
     *,
-    partitions: int,
-    retention: timedelta | None = None,
+    partitions: int | None = None,
     settings: Mapping[str, str] | None = None,
     output: Topic | None = None,
 ) -> Act[bool]:
     """Create a topic; returns whether it was created. Idempotent: an equal one stays unchanged.
 
     Args:
+        broker: Kafka; the settings that go over those of new topics count where the caller names none.
         name: the topic.
-        partitions: number of partitions. A keyed source keeps this number for good.
-        retention: how long records are kept, by their timestamps; None for ever.
-        settings: further settings of the topic, by Kafka's names.
+        partitions: number of partitions, three by default. A keyed source keeps this number for good.
+        settings: settings of the topic, by Kafka's names. Records are kept for ever by default.
         output: the topic output that is sent to it, if one is: it is made as a driver would make it.
 
     Raises:
@@ -112,30 +112,38 @@ def create(
         raise UsageError(
             f"Topic {name!r} begins with {RESERVED!r}: such names are those of epochs. Choose another name."
         )
-    retention_ms = "-1" if retention is None else str(retention // timedelta(milliseconds=1))
     base = topic_settings.OWN_TIME if output is None else topic_settings.of_output(output)
-    all_settings = {**base, "retention.ms": retention_ms, **(settings or {})}
+    usual = broker.adapted(EpochTopic(name=name, partitions=3, settings={**base, "retention.ms": "-1"}))
+    topic = replace(usual, partitions=partitions or usual.partitions, settings={**usual.settings, **(settings or {})})
     if name not in broker.topics():
         created: list[bool] = []
 
         def make() -> None:
-            created.append(broker.create_topic(name, partitions, all_settings))
+            created.append(broker.create(topic))
             if not created[0]:  # somebody else made it meanwhile
-                _check_alike(broker, name, partitions, all_settings)
+                _check_alike(broker, topic)
 
         effect = Effect(
-            what=f"create {name} with {partitions} partitions, retention "
-            f"{'forever' if retention is None else duration_text(retention)}",
-            values={"topic": name, "partitions": partitions, "settings": all_settings},
+            what=f"create {name} with {topic.partitions} partitions, retention {retention_text(topic.settings)}",
+            values={"topic": name, "partitions": topic.partitions, "settings": dict(topic.settings)},
             make=make,
         )
         return Act(effects=(effect,), outcome=lambda: created[0])
-    _check_alike(broker, name, partitions, all_settings)
+    _check_alike(broker, topic)
     return Act(effects=(), outcome=lambda: False)
 
 
-def _check_alike(broker: Broker, name: str, partitions: int, all_settings: Mapping[str, str]) -> None:
+def retention_text(settings: Mapping[str, str]) -> str:
+    """How long records of a new topic are kept."""
+    if "retention.ms" not in settings:
+        return "of the brokers"
+    limit_ms = int(settings["retention.ms"])
+    return "forever" if limit_ms < 0 else duration_text(timedelta(milliseconds=limit_ms))
+
+
+def _check_alike(broker: Broker, topic: EpochTopic) -> None:
     """Raise where a topic that exists is not the one that was asked for."""
+    name, partitions, all_settings = topic.name, topic.partitions, topic.settings
     current_settings = broker.topic_configs([name])[name]
     others = {
         key: current_settings.get(key) for key, value in all_settings.items() if current_settings.get(key) != value

@@ -10,7 +10,7 @@ from kappa.archive.reader import Archives
 from kappa.driver.driven_epoch import DrivenEpoch
 from kappa.driver.voice import Voice
 from kappa.errors import KappaError, Transient
-from kappa.kafka import markers
+from kappa.kafka import markers, topic_settings
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
 from kappa.kafka.refusals import least_batch
@@ -145,8 +145,7 @@ class LazyEngines:
         topology, name = epoch.topology, epoch.paths.name
         register(run, topology.versioned_topics)
         limit: dict[str, Any] = {} if timeout is None else {"transaction_timeout": timeout}
-        own = {topic.name: epoch.paths.versioned(topic.name) for topic in topology.versioned_topics}
-        batch = least_batch(broker, [own.get(topic.name, topic.name) for topic in topology.topics])
+        batch = least_batch(broker, [one.name for one in topic_settings.of_epoch(topology, epoch.paths, 1)])
         sender = Sender(epoch.config.bootstrap_servers, name, name, batch_bytes=batch, **limit)
         sender.init()
         try:

@@ -7,24 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import ConfigResource, OffsetSpec
 
 from kappa.errors import TopologyError
+from kappa.kafka import topic_creation
 from kappa.kafka.admin import Admin
 from kappa.kafka.committer import Committer, is_settling
 from kappa.kafka.offsets_for_times import Confirmer
-from kappa.kafka.reader import Reader, Sampler, check_readable
+from kappa.kafka.reader import Reader, Sampler, check_readable, last_record
 from kappa.offsets.vector import Offsets
 from kappa.offsets.vector import TopicPartition as At
+from kappa.replay.epoch_topics import EpochTopic, Overrides, TopicRefusal, overridden
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -41,11 +35,11 @@ class Broker:
     Args:
         bootstrap_servers: brokers, ``host:port`` separated by commas.
         timeout_seconds: how long one question may take.
-        topic_settings: settings that override those of topics that it creates; an empty one is left to the broker.
+        topic_settings: settings that override those of topics that it creates.
     """
 
     def __init__(
-        self, bootstrap_servers: str, *, timeout_seconds: float = 8.0, topic_settings: Mapping[str, str] | None = None
+        self, bootstrap_servers: str, *, timeout_seconds: float = 8.0, topic_settings: Overrides | None = None
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeout = timeout_seconds
@@ -193,37 +187,47 @@ class Broker:
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, str] | None = None, *, exists_ok: bool = True
     ) -> bool:
-        """Create a topic and wait until it can be written, and return whether it was created.
-
-        Idempotent with ``exists_ok``: an existing topic stays as it is, with its settings.
+        """As :meth:`create`, of a topic that no epoch needs.
 
         Raises:
-            TopologyError: it exists with another number of partitions, or at all without ``exists_ok``; or Kafka
-                refuses the name or the settings.
+            TopologyError: as there; or it exists with other partitions, or at all without ``exists_ok``.
         """
-        settings = {key: value for key, value in {**(config or {}), **self._topic_settings}.items() if value}
-        new = NewTopic(name, partitions, -1, config=settings)
-        answers = self._admin.client.create_topics(
-            [new], operation_timeout=self._timeout, request_timeout=self._timeout
+        topic = self.adapted(EpochTopic(name=name, partitions=partitions, settings=config or {}))
+        if self.create(topic):
+            return True
+        count = self.partitions(name)
+        if count == topic.partitions and exists_ok:
+            return False
+        raise TopologyError(
+            f"Topic {name!r} exists with {count} partitions; {topic.partitions} were requested. Use it as it is, or "
+            "another name.",
+            topic=name,
+            partitions=count,
+            wanted=topic.partitions,
         )
-        try:
-            answers[name].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._admin.explained(error, f"creating topic {name!r} with {settings}") from error
-            count = self.partitions(name)
-            if count == partitions and exists_ok:
-                return False
-            raise TopologyError(
-                f"Topic {name!r} exists with {count} partitions; {partitions} were requested. Use it as it is, or "
-                "another name.",
-                topic=name,
-                partitions=count,
-                wanted=partitions,
-            ) from error
-        self._admin.wait(lambda: self._has_leaders(name, partitions), f"topic {name!r} has no leader yet")
+
+    def create(self, topic: EpochTopic) -> bool:
+        """Create a topic as it is and wait until it can be written; returns whether it was created.
+
+        Idempotent: an existing topic stays as it is.
+
+        Raises:
+            TopologyError: Kafka refuses the name or the settings.
+        """
+        if not topic_creation.create(self._admin, topic, self._timeout):
+            return False
+        name = topic.name
+        self._admin.wait(lambda: self._has_leaders(name, topic.partitions), f"topic {name!r} has no leader yet")
         self.low_watermarks([name])  # answers when the leaders do
         return True
+
+    def adapted(self, topic: EpochTopic) -> EpochTopic:
+        """The topic with the settings that go over those of topics that it creates."""
+        return overridden(topic, self._topic_settings)
+
+    def refusals(self, topics: Iterable[EpochTopic]) -> dict[str, TopicRefusal]:
+        """Name -> why the brokers would not create a topic as it is, for those that they would not; creates none."""
+        return topic_creation.refusals(self._admin, topics, self._timeout)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and wait until they are no longer listed. Idempotent: missing ones are ignored."""
@@ -361,21 +365,7 @@ class Broker:
         low = self.low_watermarks([topic]).get(topic, partition)
         if end is None or low is None:
             raise TopologyError(f"Topic {topic!r} has no partition {partition}.", topic=topic, partition=partition)
-        reader = Reader(self.bootstrap_servers, fetch_kbytes=256)
-        try:
-            # Markers, aborted records and compaction leave any number of holes at the end: look back further each time.
-            upper, span = end, 16
-            while upper > low:
-                lower = max(low, upper - span)
-                last = None
-                for batch in reader.read(Offsets({topic: {partition: lower}}), Offsets({topic: {partition: upper}})):
-                    last = next((message for message in reversed(batch) if key in (None, message.key())), last)
-                if last is not None:
-                    return last.key(), last.value(), last.offset() or 0
-                upper, span = lower, span * 16
-        finally:
-            reader.close()
-        return None
+        return last_record(self.bootstrap_servers, (topic, partition), low, end, key)
 
     # How it asks
 

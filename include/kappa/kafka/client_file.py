@@ -63,6 +63,10 @@ _OAUTH = {
 }
 _JAAS = re.compile(r"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.DOTALL | re.I)
 _OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", re.DOTALL)
+_OAUTHBEARER = "OAUTHBEARER"
+_HANDLER = "sasl.login.callback.handler.class"
+_OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+_ALLOWED = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
 _PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 
 
@@ -92,8 +96,50 @@ def for_spark(bootstrap_servers: str) -> dict[str, str]:
     if not path:
         return {}
     for_librdkafka(bootstrap_servers)  # the JVM's own errors about a wrong file are harder to read
-    referred = {f"kafka.{key}": f"${{file:{path}:{key}}}" for key in read(path)}
-    return {"kafka.config.providers": "file", "kafka.config.providers.file.class": _PROVIDER, **referred}
+    settings = read(path)
+    referred = {key: _reference(path, key) for key in settings}
+    if settings.get("sasl.mechanism") == _OAUTHBEARER:
+        referred |= _java_login(settings, path)
+    providers = {"config.providers": "file", "config.providers.file.class": _PROVIDER}
+    return {f"kafka.{key}": value for key, value in (providers | referred).items()}
+
+
+def java_options(bootstrap_servers: str, options: str) -> str:
+    """Options of a JVM, with the address of the server of tokens; one that they name stays.
+
+    Kafka's Java clients fetch tokens only from addresses that an option of their JVM names.
+
+    Raises:
+        ConfigError: as :func:`for_librdkafka`.
+    """
+    path = client_file_of(bootstrap_servers)
+    url = read(path).get(_TOKEN_URL, "") if path else ""
+    return options if not url or _ALLOWED in options else f"{options} {_ALLOWED}{url}".strip()
+
+
+def _reference(path: str, key: str) -> str:
+    return f"${{file:{path}:{key}}}"
+
+
+def _java_login(settings: Mapping[str, str], path: str) -> dict[str, str]:
+    """What Spark's Kafka client needs for tokens besides the file: its version takes credentials from a login only."""
+    handler = {} if _HANDLER in settings else {_HANDLER: f"{_OAUTH_PACKAGE}.OAuthBearerLoginCallbackHandler"}
+    if "sasl.jaas.config" in settings:
+        return handler
+    names = {
+        "clientId": f"{_CREDENTIALS}id",
+        "clientSecret": f"{_CREDENTIALS}secret",
+        "scope": "sasl.oauthbearer.scope",
+    }
+    for key in names.values():
+        if set('"\\') & set(settings.get(key, "")):
+            raise ConfigError(
+                f"{key} in {path} has a quote or a backslash, which Spark's Kafka client does not take there. Write it "
+                'as sasl.jaas.config, with a backslash before each: clientSecret="..."',
+                path=path,
+            )
+    options = {option: _reference(path, key) for option, key in names.items() if key in settings}
+    return {**handler, "sasl.jaas.config": login("OAuthBearerLoginModule", options)}
 
 
 def read(path: str) -> dict[str, str]:
@@ -177,7 +223,7 @@ def _login(settings: Mapping[str, str], path: str) -> dict[str, str]:
             path=path,
         )
     options = {name: _unquoted(*values) for name, *values in _OPTION.findall(parsed["options"] if parsed else "")}
-    if mechanism == "OAUTHBEARER":
+    if mechanism == _OAUTHBEARER:
         if _TOKEN_URL not in settings:
             raise ConfigError(f"{path} has no {_TOKEN_URL}, which OAUTHBEARER needs. Add the line.", path=path)
         extensions = [f"{k.removeprefix('extension_')}={v}" for k, v in options.items() if k.startswith("extension_")]

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from kappa.errors import DataLossError
 from kappa.kafka.connection import client_settings, explained, unreachable
 from kappa.offsets.vector import Offsets
+from kappa.offsets.vector import TopicPartition as At
 
 #: Seconds without any record or end of partition after which the broker counts as gone.
 PATIENCE_SECONDS = 30.0
@@ -45,6 +46,32 @@ def check_readable(start: Offsets, end: Offsets, stable: Offsets, low: Offsets) 
                 low_watermark=first,
                 start=begin,
             )
+
+
+def last_record(
+    bootstrap_servers: str, at: At, low: int, end: int, key: bytes | None
+) -> tuple[bytes | None, bytes | None, int] | None:
+    """Key, value and offset of the last committed record of a partition, or of the last one with a key; None if there
+    is none.
+
+    Raises:
+        DataLossError: the topic lost records while it was read.
+    """
+    reader = Reader(bootstrap_servers, fetch_kbytes=256)
+    try:
+        # Markers, aborted records and compaction leave any number of holes at the end: look back further each time.
+        upper, span = end, 16
+        while upper > low:
+            lower = max(low, upper - span)
+            last = None
+            for batch in reader.read(Offsets.of([(at, lower)]), Offsets.of([(at, upper)])):
+                last = next((message for message in reversed(batch) if key in (None, message.key())), last)
+            if last is not None:
+                return last.key(), last.value(), last.offset() or 0
+            upper, span = lower, span * 16
+    finally:
+        reader.close()
+    return None
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""The settings of topics that Kappa creates: all those whose defaults on a broker could drop or rewrite records.
+"""The topics that an epoch needs, with all settings whose defaults on a broker could drop or rewrite records.
 
 Retention uses a record's timestamp. A record with a time of its own is already as old as its event when it arrives: a
 topic of such records keeps them for ever, accepts any time, and does not change it.
@@ -6,7 +6,15 @@ topic of such records keeps them for ever, accepts any time, and does not change
 
 from __future__ import annotations
 
-from kappa.topology import Topic
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kappa.names import EpochPaths
+from kappa.replay.epoch_topics import EpochTopic
+from kappa.topology import Topic, Topology
+
+if TYPE_CHECKING:
+    from kappa.kafka.broker import Broker
 
 #: The greatest number of milliseconds that Kafka accepts.
 _ANY = str(2**63 - 1)
@@ -42,3 +50,52 @@ def of_output(topic: Topic) -> dict[str, str]:
     policy = "compact" if topic.on_replay == "reconcile" else "delete"
     retention = _FOR_EVER if topic.time and policy == "delete" else {}
     return {**OWN_TIME, "cleanup.policy": policy, **retention, **(_ANY_TIME if topic.time else {})}
+
+
+def markers_of(paths: EpochPaths) -> EpochTopic:
+    """The topic of an epoch's markers."""
+    return EpochTopic(name=paths.markers, kind="markers", partitions=1, settings=CHANGELOG)
+
+
+def changelogs_of(topology: Topology, paths: EpochPaths, partitions: int) -> tuple[EpochTopic, ...]:
+    """The changelogs of an epoch's tables."""
+    names = (paths.changelog(table.name) for table in topology.tables)
+    return tuple(EpochTopic(name=name, kind="changelog", partitions=partitions, settings=CHANGELOG) for name in names)
+
+
+def versioned_of(topology: Topology, paths: EpochPaths, partitions: int) -> tuple[EpochTopic, ...]:
+    """The topics of an epoch's versioned topic outputs."""
+    return tuple(
+        EpochTopic(
+            name=paths.versioned(topic.name), kind="versioned", partitions=partitions, settings=of_versioned(topic)
+        )
+        for topic in topology.versioned_topics
+    )
+
+
+def outputs_of(topology: Topology, partitions: int) -> tuple[EpochTopic, ...]:
+    """The topic outputs that all epochs share."""
+    outputs = (topic for topic in topology.topics if not topic.is_versioned)
+    return tuple(
+        EpochTopic(name=topic.name, kind="output", partitions=partitions, settings=of_output(topic))
+        for topic in outputs
+    )
+
+
+def of_epoch(topology: Topology, paths: EpochPaths, partitions: int) -> tuple[EpochTopic, ...]:
+    """All topics that an epoch needs besides its sources."""
+    return (
+        markers_of(paths),
+        *changelogs_of(topology, paths, partitions),
+        *versioned_of(topology, paths, partitions),
+        *outputs_of(topology, partitions),
+    )
+
+
+def create_missing(broker: Broker, topics: Iterable[EpochTopic]) -> None:
+    """Create the topics that are not there, with the settings that go over theirs; the others stay as they are."""
+    needed = tuple(topics)
+    present = set(broker.topics()) if needed else set()
+    for topic in needed:
+        if topic.name not in present:
+            broker.create(broker.adapted(topic))

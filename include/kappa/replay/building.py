@@ -22,6 +22,7 @@ from kappa.replay.rules import chain as chain_rules
 from kappa.replay.rules import effort as effort_rules
 from kappa.replay.rules import live as live_rules
 from kappa.replay.rules import log as log_rules
+from kappa.replay.rules import needed as needed_rules
 from kappa.replay.rules import output as output_rules
 from kappa.replay.rules import request as request_rules
 from kappa.replay.rules import schemas as schema_rules
@@ -81,6 +82,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     )
     findings += topic_rules.topic_findings(topology, facts)
     findings += output_rules.output_findings(topology.outputs, facts.log.outputs, facts.log.largest)
+    findings += needed_rules.needed_findings(topology, facts)
     live_cuts = request_rules.live_cuts_unknown(facts.live, resolved.start, is_chained=bool(facts.chain.bound))
     if request.cuts == "live":
         findings += live_cuts

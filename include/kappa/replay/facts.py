@@ -11,6 +11,7 @@ from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.adoption import Adoption, ExistingColumns
 from kappa.replay.chains import ChainFacts, Key
+from kappa.replay.epoch_topics import NeededTopic
 from kappa.replay.findings import Finding
 from kappa.replay.proof.certificate import Sends
 from kappa.replay.stages import Stage
@@ -103,6 +104,7 @@ class TopologyFacts:
         mask: fingerprint of the key under which its values would be masked; empty where none is set.
         schemas: the schemas of its topics.
         outputs: the topics that all epochs share.
+        own_outputs: the versioned ones, by the names that readers know.
     """
 
     name: str
@@ -121,6 +123,7 @@ class TopologyFacts:
     mask: str = ""
     schemas: SchemaFacts = SchemaFacts()
     outputs: tuple[OutputFacts, ...] = ()
+    own_outputs: tuple[OutputFacts, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,6 +310,8 @@ class Facts:
             from Kafka.
         fold: the changelog that seeds the tables, if any.
         colliding_topics: topics on the broker whose names the new epoch would take for its own.
+        needed: the topics that the new epoch needs besides its sources; empty where these are not all there.
+        brokers: addresses of the brokers, for commands in messages.
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables with a key that was seen in several partitions of keyed sources.
         step: findings in the step's plans, if they were inspected: that takes Spark.
@@ -336,6 +341,8 @@ class Facts:
     retention: tuple[RetentionFacts, ...] = ()
     fold: FoldFacts | None = None
     colliding_topics: tuple[str, ...] = ()
+    needed: tuple[NeededTopic, ...] = ()
+    brokers: str = ""
     chain: ChainFacts = field(default_factory=ChainFacts)
     spread: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()
@@ -375,6 +382,7 @@ def topology_facts(topology: Topology, code: str, mask: str = "", schemas: Schem
         mask=mask,
         schemas=schemas or SchemaFacts(),
         outputs=tuple(_output(topology, topic) for topic in topology.topics if not topic.is_versioned),
+        own_outputs=tuple(_output(topology, topic) for topic in topology.versioned_topics),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
+from kappa.kafka import client_file
 from kappa.spark import class_data, object_store, trust_store, unix_sockets
 from kappa.spark.gateway import start_jvm
 from kappa.spark.jars import ensure_spark, java_home
@@ -94,6 +95,8 @@ _SETTINGS = {
 _PYTHON = "spark.pyspark.python"
 #: Setting of the options of a driver's JVM.
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: The same of executors, which have JVMs of their own on a cluster only.
+EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 #: Up to this many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice.
 #: G1, which it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
 FEW_CORES = 4
@@ -130,6 +133,9 @@ def build_session(config: Config, app_name: str) -> SparkSession:
         options[JAVA_OPTIONS] = object_store.java_options(options.get(JAVA_OPTIONS, ""), options)
     if bundle := bundle_of(config.lake):
         options[JAVA_OPTIONS] = trust_store.reading(options.get(JAVA_OPTIONS, ""), bundle, config.cache)
+    for name in (JAVA_OPTIONS, EXECUTOR_OPTIONS):
+        if with_tokens := client_file.java_options(config.bootstrap_servers, options.get(name, "")):
+            options[name] = with_tokens
     if local_cores(config.spark_master) is not None:  # on a cluster the class path is another
         options[JAVA_OPTIONS] = class_data.reading(options.get(JAVA_OPTIONS, ""), config.cache, jars)
     start_jvm({**options, "spark.master": config.spark_master, "spark.app.name": app_name})

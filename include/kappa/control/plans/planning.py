@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from kappa.archive.reader import Archive
 from kappa.config import Config
 from kappa.control.plans.existing_tables import columns_of
+from kappa.control.plans.needed_topics import next_epoch, surveyed_topics
 from kappa.control.plans.sampling import sounded
 from kappa.control.plans.schema_facts import schema_facts
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
-from kappa.names import EpochPaths, topology_prefix, versioned_topic
+from kappa.names import EpochPaths, versioned_topic
 from kappa.offsets import set_asides
 from kappa.offsets.coverage import ArchiveFacts, first_readable
 from kappa.offsets.vector import Offsets, TopicPartition, ranges_end
@@ -44,10 +45,9 @@ from kappa.replay.facts import (
 )
 from kappa.replay.findings import Finding
 from kappa.replay.request import ReplayRequest, Seed
-from kappa.replay.rules.topic import colliding
 from kappa.replay.starts import FromMarker, start_time
 from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES, MASK
-from kappa.slices.topics import ownership, turns
+from kappa.slices.topics import ownership, turns, versioned_topics
 from kappa.topology import registry
 from kappa.topology.masking import SHORTEST, fingerprint
 from kappa.topology.shapes import shapes_from_dict
@@ -78,7 +78,7 @@ def survey(
     """
     record = epochs.record(request.topology)
     topologies = tuple(item.name for item in registry.declared(config.topologies))
-    deployed = _topology(config, request.topology)
+    topology, deployed = _topology(config, request.topology)
     chain = surveyed(config.lake, epochs, request, deployed)
     if deployed is not None:  # from here on topics are called what they are called in Kafka
         deployed = replace(deployed, sources=tuple(_physical(source, chain) for source in deployed.sources))
@@ -104,6 +104,8 @@ def survey(
     archived = {archive.topic: archive_facts for archive in archives if (archive_facts := archive.facts()) is not None}
     number = next_epoch(broker, record)
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
+    paths = EpochPaths(lake=config.lake, topology=request.topology, epoch=number)
+    widest = max((len(log.high.partitions(topic)) for topic in present), default=0)
     candidate, at = record.candidate, start_time(request.start, now)
     live, live_state = _live(config, broker, record, chain)
     adoption = request.adoption or (live.adoption if live is not None else None)
@@ -137,7 +139,9 @@ def survey(
         measured_epoch=known_rates.epoch,
         measured_records=known_rates.records,
         live_bytes=known_rates.live_bytes,
-        colliding_topics=tuple(colliding(own, broker.topics())) if own else (),
+        colliding_topics=tuple(versioned_topics.foreign(broker, own)) if own else (),
+        needed=surveyed_topics(broker, topology, paths, widest) if topology and len(present) == len(topics) else (),
+        brokers=config.bootstrap_servers,
         step=step,
         existing={table.place: columns_of(table) for table in adoption.tables} if adoption and is_of_tables else {},
     )
@@ -161,24 +165,18 @@ def _first_records(
     return first_records
 
 
-def next_epoch(broker: Broker, record: TopologyRecord) -> int:
-    """A number above any epoch on record and any that left topics or groups on the broker."""
-    prefix = topology_prefix(record.topology)
-    names = [*broker.topics(prefix), *broker.groups(prefix)]
-    return max([0, *record.epochs, *ownership.numbers(prefix, names)]) + 1
-
-
-def _topology(config: Config, name: str) -> TopologyFacts | None:
+def _topology(config: Config, name: str) -> tuple[Topology | None, TopologyFacts | None]:
+    """The deployed topology, and facts about it where it does not import too."""
     try:
         topology: Topology = registry.load(config.topologies, name)
     except UnknownTopologyError:
-        return None
+        return None, None
     except CodeError as error:
-        return TopologyFacts(name=name, error=str(error))
+        return None, TopologyFacts(name=name, error=str(error))
     code = code_store.code_hash(config.topologies, name)
     is_masked = topology.is_sensitive and len(config.mask_key) >= SHORTEST
     mask = fingerprint(config.mask_key) if is_masked else ""
-    return topology_facts(topology, code, mask, schema_facts(config, topology))
+    return topology, topology_facts(topology, code, mask, schema_facts(config, topology))
 
 
 def _physical(source: SourceFacts, chain: ChainFacts) -> SourceFacts:

@@ -284,10 +284,8 @@ class Handover:
         voice.say("going live")
         engines.open_sender()
         turn = turns.next_turn(engines.broker, epoch.paths, epoch.epochs.lake_id())
-        for topic in epoch.topology.topics:
-            if not topic.is_versioned and topic.name not in engines.broker.topics(topic.name):
-                settings = topic_settings.of_output(topic)
-                engines.broker.create_topic(topic.name, partitions=epoch.partitions(engines.broker), config=settings)
+        outputs = topic_settings.outputs_of(epoch.topology, epoch.partitions(engines.broker))
+        topic_settings.create_missing(engines.broker, outputs)
         if state.baseline_seq is None:
             changelog.write_baseline(engines.slice_run)
         detail: dict[str, Any] = {"at": state.standing.as_dict(), "handover": record.last_handover}

@@ -82,7 +82,7 @@ def output_findings(
             findings += [
                 *_times(output, topic_settings),
                 *_cleanup(output, topic_settings),
-                *_size(output, topic_settings, limits),
+                *size(output.topic, int(topic_settings["max.message.bytes"]), limits),
             ]
     return findings
 
@@ -118,9 +118,15 @@ def _cleanup(output: OutputFacts, settings: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
-def _size(output: OutputFacts, settings: Mapping[str, str], limits: Mapping[str, int]) -> list[Finding]:
+def size(topic: str, takes: int, limits: Mapping[str, int]) -> list[Finding]:
+    """An objection to a topic that takes smaller records than a source.
+
+    Args:
+        topic: the topic.
+        takes: its ``max.message.bytes``.
+        limits: source topic -> the same of it.
+    """
     source = max(limits, key=lambda topic: limits[topic], default="")
-    takes = int(settings["max.message.bytes"])
     if not source or takes >= limits[source]:
         return []
-    return [OUTPUT_LIMITS_RECORDS(topic=output.topic, bytes=takes, source=source, most=limits[source])]
+    return [OUTPUT_LIMITS_RECORDS(topic=topic, bytes=takes, source=source, most=limits[source])]

@@ -36,17 +36,13 @@ BASELINE_ROWS = 100_000
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
     """Create the changelogs and the markers topic of an epoch, as far as they are missing."""
-    topics = {**{paths.changelog(table.name): partitions for table in topology.tables}, paths.markers: 1}
-    present = broker.topics(f"{paths.name}.")
-    for name, count in topics.items():
-        if name not in present:
-            broker.create_topic(name, partitions=count, config=topic_settings.CHANGELOG)
+    topics = (*topic_settings.changelogs_of(topology, paths, partitions), topic_settings.markers_of(paths))
+    topic_settings.create_missing(broker, topics)
 
 
 def create_markers(broker: Broker, paths: EpochPaths) -> None:
     """Create an epoch's markers topic unless it is there."""
-    if paths.markers not in broker.topics(paths.markers):
-        broker.create_topic(paths.markers, partitions=1, config=topic_settings.CHANGELOG)
+    topic_settings.create_missing(broker, [topic_settings.markers_of(paths)])
 
 
 def write_baseline(run: EpochRun) -> LedgerRow:

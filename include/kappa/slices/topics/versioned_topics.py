@@ -38,7 +38,7 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
     Removing the epoch removes topics of these names, so that none may have another owner. Idempotent.
 
     Raises:
-        RefusedError: a topic of such a name exists, or belongs to an epoch of another topology.
+        RefusedError: a topic of such a name exists and is not empty, or belongs to an epoch of another topology.
     """
     names = {topic.name: paths.versioned(topic.name) for topic in topology.versioned_topics}
     if not names:
@@ -49,7 +49,7 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
         if epoch.topics or epoch.stage.is_ended:
             return []
         owned = needed_topics(now.records)
-        conflicts = colliding(names.values(), [*owned, *broker.topics()])
+        conflicts = sorted({*colliding(names.values(), owned), *foreign(broker, names.values())})
         if conflicts:
             raise RefusedError(
                 f"Epoch {paths.epoch} of {topology.name!r} would send to {sorted(names.values())}, and {conflicts} "
@@ -65,6 +65,18 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
     return not epochs.record(topology.name).epoch(paths.epoch).stage.is_ended
 
 
+def foreign(broker: Broker, own: Iterable[str]) -> list[str]:
+    """Topics on the broker that bear names of an epoch's own, and are not its.
+
+    An empty one of exactly such a name was made for the epoch: whoever may not create topics has them made.
+    """
+    names = set(own)
+    taken = colliding(names, broker.topics())
+    ends = broker.high_watermarks(names.intersection(taken))
+    empty = {name for name in ends.topics if not any(ends[name, partition] for partition in ends.partitions(name))}
+    return [name for name in taken if name not in empty]
+
+
 def needed_topics(records: Iterable[TopologyRecord]) -> set[str]:
     """Own topics of epochs that have not ended."""
     return {
@@ -78,12 +90,7 @@ def needed_topics(records: Iterable[TopologyRecord]) -> set[str]:
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
     """Create an epoch's versioned topics; does nothing for those that are there."""
-    present = broker.topics()
-    for topic in topology.versioned_topics:
-        if paths.versioned(topic.name) not in present:
-            broker.create_topic(
-                paths.versioned(topic.name), partitions=partitions, config=topic_settings.of_versioned(topic)
-            )
+    topic_settings.create_missing(broker, topic_settings.versioned_of(topology, paths, partitions))
 
 
 def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[Record]]:

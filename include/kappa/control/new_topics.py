@@ -1,0 +1,79 @@
+"""The topics that the next epochs of a topology need, ahead of their plans: for those who may create topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kappa import clock
+from kappa.config import Config
+from kappa.control.plans.planning import survey
+from kappa.kafka import topic_settings
+from kappa.kafka.broker import Broker
+from kappa.names import EpochPaths
+from kappa.record.epochs import epochs_of
+from kappa.replay import findings
+from kappa.replay.epoch_topics import EpochTopic
+from kappa.replay.facts import Facts
+from kappa.replay.findings import Finding
+from kappa.replay.request import ReplayRequest
+from kappa.replay.rules.needed import needed_findings
+from kappa.replay.span import unreadable
+from kappa.replay.starts import ToEarliest
+from kappa.topology import registry
+
+
+def missing_topics(config: Config, topology: str, epochs: int = 1) -> tuple[EpochTopic, ...]:
+    """The topics that the next epochs of a topology would make, each once; without those that are there.
+
+    Args:
+        config: where everything is; its topic settings go over those of the topics.
+        topology: the topology.
+        epochs: how many epochs.
+
+    Raises:
+        UnknownTopologyError: there is no such topology.
+        RefusedError: a source is missing: its partitions count.
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    declared = registry.load(config.topologies, topology)
+    with _broker(config) as broker:
+        facts = _facts(config, broker, topology)
+        assert facts.topology is not None
+        findings.check(unreadable(facts.topology, facts), f"The list of topics for {topology!r}")
+        listed = set(broker.topics())
+        widest = max(len(facts.log.high.partitions(source.topic)) for source in facts.topology.sources)
+        topics: dict[str, EpochTopic] = {}
+        for number in range(facts.next_epoch, facts.next_epoch + epochs):
+            paths = EpochPaths(lake=config.lake, topology=topology, epoch=number)
+            for topic in topic_settings.of_epoch(declared, paths, widest):
+                topics.setdefault(topic.name, broker.adapted(topic))
+    return tuple(topic for topic in topics.values() if topic.name not in listed)
+
+
+def objections(config: Config, topologies: Iterable[str]) -> list[tuple[str, Finding]]:
+    """What the brokers, or the topics that are there, have against the next epoch of topologies, each with its name.
+
+    Nothing is created. A topology whose sources are not there has none.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    with _broker(config) as broker:
+        surveyed = [(name, _facts(config, broker, name)) for name in topologies]
+    return [
+        (name, finding)
+        for name, facts in surveyed
+        if facts.topology is not None
+        for finding in needed_findings(facts.topology, facts)
+    ]
+
+
+def _broker(config: Config) -> Broker:
+    return Broker(config.bootstrap_servers, topic_settings=config.topic_settings)
+
+
+def _facts(config: Config, broker: Broker, topology: str) -> Facts:
+    request = ReplayRequest(
+        topology=topology, start=ToEarliest(), reason="", actor="", slice_records=config.slice_records
+    )
+    return survey(config, broker, epochs_of(config.lake), request, now=clock.now())

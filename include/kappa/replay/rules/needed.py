@@ -1,0 +1,164 @@
+"""Rules about the topics that an epoch needs on the broker: those that it would make, and those made for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from kappa.names import versioned_topic
+from kappa.replay.epoch_topics import PARTITIONS, WORDS, EpochTopic, NeededTopic, TopicRefusal, creation, creations
+from kappa.replay.facts import Facts, TopologyFacts
+from kappa.replay.findings import Finding, refuses, warns
+from kappa.replay.rules import output as output_rules
+
+#: Name of a setting of Kappa, in messages.
+_SETTING = "KAPPA_TOPIC_SETTINGS"
+_ALTER = "kafka-configs.sh {options} --alter --entity-type topics --entity-name {topic} --add-config "
+
+TOPIC_UNFIT = refuses(
+    "topic-unfit",
+    "Topic {topic!r} is there with {setting}={value}, and the epoch uses it as {kind}, which needs {setting}={needs}: "
+    "{why}.",
+    "Ask the owner of the topic for: {command}",
+)
+_MADE_UNFIT = replace(
+    TOPIC_UNFIT,
+    message=f"{_SETTING} gives new topic {{topic!r}} {{setting}}={{value}}, and the epoch uses it as {{kind}}, which "
+    "needs {setting}={needs}: {why}.",
+    remedy=f"Set another value for this topic: {_SETTING}='{{example}}'",
+)
+TOPIC_REFUSED = refuses(
+    "topic-refused",
+    "{by} refuses new topic {topic!r}, {kind}: {reason}. It would be made with {settings}.",
+    f"Set other values, or leave them to the brokers with empty ones: {_SETTING}='{{example}}'. Or let the owner of "
+    "the brokers make it: {command}",
+)
+TOPICS_MISSING = refuses(
+    "topics-missing",
+    "Epoch {epoch} needs {count} topics that are not there, or that this login may not see, and it may not create "
+    "them: {topics}.",
+    "Ask whoever may create topics to run: {commands}. `kappa topics commands` prints the lines, for later epochs too. "
+    "Or grant Create: docs/security.md; or --allow topics-missing if drivers have another login.",
+    may_be_allowed=True,
+)
+VERSIONED_TOPIC_FORGETS = warns(
+    "versioned-topic-forgets",
+    "Versioned topic {topic!r} keeps records for a limited time ({limit}): readers that begin later, and replays of "
+    "topologies that read it, miss the older ones.",
+    "No action needed if no reader needs them; otherwise set retention.ms=-1 and retention.bytes=-1 for it.",
+)
+
+
+def needed_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
+    """Objections to the topics that the new epoch needs besides its sources."""
+    options = f"--bootstrap-server {facts.brokers}" if facts.brokers else ""
+    barred = [one.topic for one in facts.needed if one.refusal is not None and one.refusal.is_right]
+    findings = [_missing(barred, facts.next_epoch, options)] if barred else []
+    for one in facts.needed:
+        if one.refusal is not None and not one.refusal.is_right:
+            findings.append(_refused(one.topic, one.refusal, options))
+        findings += [*_unfit(one, options), *_forgets(one)]
+        findings += _limits(one, facts.log.largest)
+    return [*findings, *_made_before(topology, facts)]
+
+
+def _missing(topics: Iterable[EpochTopic], epoch: int, options: str) -> Finding:
+    names = [topic.name for topic in topics]
+    return TOPICS_MISSING(
+        {"count": len(names), "commands": creations(topics, options)} | {"topics": ", ".join(names)}, epoch=epoch
+    )
+
+
+def _refused(topic: EpochTopic, refusal: TopicRefusal, options: str) -> Finding:
+    settings = topic.all_settings
+    names = refusal.settings or tuple(topic.settings)
+    by = f"Policy {refusal.policy} of the brokers" if refusal.policy else "A policy of the brokers"
+    return TOPIC_REFUSED(
+        {
+            "by": by if refusal.is_policy else "Kafka",
+            "kind": WORDS[topic.kind],
+            "settings": ", ".join(f"{name}={settings[name]}" for name in names) or "no settings",
+            "example": _example(topic.name, dict.fromkeys(names, "")),
+            "command": creation(topic, options),
+        },
+        topic=topic.name,
+        reason=refusal.reason.rstrip("."),
+        refused=list(refusal.settings),
+        policy=refusal.policy,
+    )
+
+
+def _unfit(one: NeededTopic, options: str) -> Iterator[Finding]:
+    """What keeps a topic from its purpose: a changelog or a marker that is removed cannot come back."""
+    topic = one.topic
+    if topic.kind not in ("changelog", "markers"):
+        return
+    settings = topic.all_settings if one.present is None else one.present
+    policy = settings.get("cleanup.policy", "")
+    alter = _ALTER.format(options=options, topic=topic.name)
+    words = {"topic": topic.name, "kind": WORDS[topic.kind]}
+    if "compact" not in policy:
+        why = "without compaction it loses rows by their age, or grows with every change"
+        yield _objection(one, words, "cleanup.policy", policy, "compact", why, f"{alter}cleanup.policy=compact")
+    elif "delete" in policy and (limit := _limit(settings)):
+        why = f"{limit} removes rows that have not changed for that long"
+        yield _objection(one, words, "cleanup.policy", policy, "compact", why, f"{alter}cleanup.policy=compact")
+    if topic.kind == "markers" and settings.get(PARTITIONS, "1") != "1":
+        again = replace(topic, partitions=1)
+        command = f"kafka-topics.sh {options} --delete --topic {topic.name}; {creation(again, options)}"
+        why = "readers look for the last marker in partition 0"
+        yield _objection(one, words, PARTITIONS, settings[PARTITIONS], "1", why, command)
+
+
+def _objection(
+    one: NeededTopic, words: Mapping[str, str], setting: str, value: str, needs: str, why: str, command: str
+) -> Finding:
+    declared = _MADE_UNFIT if one.present is None else TOPIC_UNFIT
+    return declared(
+        {"kind": words["kind"], "why": why, "command": command, "example": _example(words["topic"], {setting: needs})},
+        topic=words["topic"],
+        setting=setting,
+        value=value,
+        needs=needs,
+    )
+
+
+def _forgets(one: NeededTopic) -> list[Finding]:
+    settings = one.topic.settings if one.present is None else one.present
+    if one.topic.kind != "versioned" or "delete" not in settings.get("cleanup.policy", "delete"):
+        return []
+    limit = _limit(settings)
+    return [VERSIONED_TOPIC_FORGETS(topic=one.topic.name, limit=limit)] if limit else []
+
+
+def _limit(settings: Mapping[str, str]) -> str:
+    """The setting by which a topic removes records; empty where none does."""
+    for name in ("retention.ms", "retention.bytes"):
+        value = settings.get(name)
+        if value is None and name == "retention.ms":
+            return "the brokers' own retention.ms"
+        if value is not None and int(value) >= 0:
+            return f"{name}={value}"
+    return ""
+
+
+def _limits(one: NeededTopic, largest: Mapping[str, int]) -> list[Finding]:
+    """A row may be as large as the record that it comes from; outputs that are there have a rule of their own."""
+    settings = one.topic.settings if one.present is None else one.present
+    if one.topic.kind != "changelog" or "max.message.bytes" not in settings:
+        return []
+    return output_rules.size(one.topic.name, int(settings["max.message.bytes"]), largest)
+
+
+def _made_before(topology: TopologyFacts, facts: Facts) -> list[Finding]:
+    """Objections to versioned topics that were made for the epoch, as to any topic output that is there."""
+    present = {one.topic.name: one.present for one in facts.needed if one.present is not None}
+    own = tuple(
+        replace(output, topic=versioned_topic(output.topic, facts.next_epoch)) for output in topology.own_outputs
+    )
+    return output_rules.output_findings(own, present, facts.log.largest)
+
+
+def _example(topic: str, settings: Mapping[str, str]) -> str:
+    return json.dumps({topic: dict(settings)})

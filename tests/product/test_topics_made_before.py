@@ -1,0 +1,81 @@
+"""Topics that somebody made for an epoch beforehand: it takes them, and its number, as long as they are empty."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.needed_findings import VERSIONED
+from support.sites import Site, eager_broker, site
+
+from kappa.kafka.broker import Broker
+
+__all__ = ["eager_broker"]
+
+pytestmark = pytest.mark.broker
+
+_numbers = itertools.count(500)
+
+
+@pytest.fixture
+def here(tmp_path: Path, eager_broker: str) -> Iterator[Site]:
+    """A site whose topic has records, with a versioned topic output."""
+    with Broker(eager_broker) as client, site(tmp_path / "site", client, next(_numbers)) as here:
+        here.create()
+        here.produce()
+        here.deploy(outputs=VERSIONED)
+        yield here
+
+
+def planned_epoch(here: Site) -> int:
+    code, answer = here.run("plan NAME --json")
+    assert code == 0, answer
+    number: int = json.loads(answer)["epoch"]
+    return number
+
+
+def commands(here: Site, words: str = "") -> list[dict[str, object]]:
+    code, answer = here.run(f"topics commands NAME --json {words}")
+    assert code == 0
+    topics: list[dict[str, object]] = json.loads(answer)
+    return topics
+
+
+def test_commands_name_the_topics_of_the_next_epochs_with_the_configured_settings(here: Site) -> None:
+    overrides = {"segment.ms": "", "kappa.*.changelog": {"partitions": "6"}, "*.moves.e*": {"retention.ms": "1000"}}
+    here.config = replace(here.config, topic_settings=overrides)
+    names = [
+        name
+        for epoch in (1, 2)
+        for name in (
+            here.paths(epoch).markers,
+            here.paths(epoch).changelog("balances"),
+            f"{here.topic}.moves.e{epoch:04d}",
+        )
+    ]
+    topics = {str(one["name"]): one for one in commands(here, "--epochs 2")}
+    assert list(topics) == names
+    assert [topics[name]["partitions"] for name in names[:3]] == [1, 6, 2]
+    line = str(topics[names[2]]["command"])
+    assert line.startswith(f"kafka-topics.sh --bootstrap-server {here.kafka.bootstrap_servers} --create")
+    assert "--config retention.ms=1000" in line and "segment.ms" not in line
+
+
+def test_an_epoch_takes_the_number_of_empty_topics_that_were_made_for_it(here: Site) -> None:
+    for one in commands(here):
+        settings = one["settings"]
+        assert isinstance(settings, dict)
+        here.kafka.create_topic(str(one["name"]), int(str(one["partitions"])), settings)
+    assert commands(here) == []
+    assert planned_epoch(here) == 1
+    here.produce(1, topic=here.paths(1).markers)
+    assert planned_epoch(here) == 2
+
+
+def test_a_number_without_empty_topics_is_taken_by_its_group(here: Site) -> None:
+    here.kafka.set_group_offsets(here.paths(3).name, here.end)
+    assert planned_epoch(here) == 4

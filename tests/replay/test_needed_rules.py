@@ -1,0 +1,139 @@
+"""Topics that an epoch needs besides its sources: refused ones, missing ones, and those that a platform team made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kappa.replay.epoch_topics import EpochTopic, Kind, NeededTopic, TopicRefusal, creation, overridden
+from kappa.replay.facts import Facts, OutputFacts
+from kappa.replay.findings import Finding, Severity
+from kappa.replay.rules.needed import needed_findings
+
+COMPACTED = {"cleanup.policy": "compact", "retention.ms": "-1", "max.message.bytes": "1048588", "partitions": "1"}
+KEEPING = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    "max.message.bytes": "1048588",
+}
+
+
+def topic(kind: Kind = "changelog", name: str = "kappa.retail.loyalty.e0004.rewards.changelog") -> EpochTopic:
+    return EpochTopic(name=name, kind=kind, partitions=2, settings={"cleanup.policy": "compact", "segment.ms": "1"})
+
+
+def findings(facts: Facts, *needed: NeededTopic) -> list[Finding]:
+    assert facts.topology is not None
+    return needed_findings(facts.topology, replace(facts, needed=needed, brokers="here:9092"))
+
+
+def premade(facts: Facts, kind: Kind, **settings: str) -> list[Finding]:
+    base = COMPACTED if kind in ("changelog", "markers") else KEEPING
+    present = {**base, **{name.replace("_", "."): value for name, value in settings.items()}}
+    return findings(facts, NeededTopic(topic=topic(kind), present=present))
+
+
+def test_a_policy_that_refuses_a_topic_is_named_with_topic_setting_and_way_out(facts: Facts) -> None:
+    refusal = TopicRefusal(reason="too small.", settings=("segment.ms",), policy="org.Strict", is_policy=True)
+    (finding,) = findings(facts, NeededTopic(topic=topic(), refusal=refusal))
+    assert (finding.code, finding.severity) == ("topic-refused", Severity.REFUSE)
+    assert finding.message == (
+        "Policy org.Strict of the brokers refuses new topic 'kappa.retail.loyalty.e0004.rewards.changelog', a "
+        "changelog: too small. It would be made with segment.ms=1."
+    )
+    assert """KAPPA_TOPIC_SETTINGS='{"kappa.retail.loyalty.e0004.rewards.changelog": {"segment.ms": ""}}'""" in (
+        finding.remedy
+    )
+
+
+def test_all_topics_that_a_login_may_not_create_are_in_one_finding_with_their_commands(facts: Facts) -> None:
+    barred = TopicRefusal(reason="no", is_right=True)
+    others = [NeededTopic(topic=topic(name=name), refusal=barred) for name in ("kappa.a", "kappa.b")]
+    (finding,) = findings(facts, *others)
+    assert (finding.code, finding.numbers) == ("topics-missing", {"epoch": 4})
+    for name in ("kappa.a", "kappa.b"):
+        line = (
+            f"kafka-topics.sh --bootstrap-server here:9092 --create --if-not-exists --topic {name} --partitions 2 "
+            "--config cleanup.policy=compact --config segment.ms=1"
+        )
+        assert line in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        ("changelog", "cleanup_policy", "delete"),
+        ("changelog", "cleanup_policy", "compact,delete"),
+        ("markers", "cleanup_policy", "delete"),
+        ("markers", "partitions", "2"),
+    ],
+)
+def test_a_topic_that_would_lose_what_is_needed_is_refused(facts: Facts, kind: Kind, setting: str, value: str) -> None:
+    bounded = {"retention_ms": "604800000"} if value == "compact,delete" else {}
+    (finding,) = premade(facts, kind, **{setting: value}, **bounded)
+    assert (finding.code, finding.severity) == ("topic-unfit", Severity.REFUSE)
+    assert finding.numbers["setting"] == setting.replace("_", ".") and finding.numbers["value"] == value
+    assert "--topic" in finding.remedy or "--add-config cleanup.policy=compact" in finding.remedy
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_topic_that_keeps_what_is_needed_is_taken_as_it_is(facts: Facts, policy: str) -> None:
+    assert premade(facts, "changelog", cleanup_policy=policy, partitions="6", segment_ms="604800000") == []
+
+
+def test_settings_that_make_a_topic_unfit_are_refused_before_it_is_made(facts: Facts) -> None:
+    new = overridden(topic(), {"kappa.*.changelog": {"cleanup.policy": "delete"}})
+    (finding,) = findings(facts, NeededTopic(topic=new))
+    assert finding.code == "topic-unfit"
+    assert finding.message.startswith("KAPPA_TOPIC_SETTINGS gives new topic")
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({"retention.ms": "604800000"}, "retention.ms=604800000"),
+        ({"retention.ms": "-1", "retention.bytes": "1000"}, "retention.bytes=1000"),
+        ({}, "the brokers' own retention.ms"),
+    ],
+)
+def test_a_versioned_topic_of_limited_retention_is_a_warning(
+    facts: Facts, settings: dict[str, str], limit: str
+) -> None:
+    (finding,) = findings(facts, NeededTopic(topic=replace(topic("versioned"), settings=settings)))
+    assert (finding.code, finding.numbers["limit"]) == ("versioned-topic-forgets", limit)
+
+
+def test_a_changelog_of_smaller_records_than_its_source_is_a_warning(facts: Facts) -> None:
+    facts = replace(facts, log=replace(facts.log, largest={"pos": 8 << 20}))
+    (finding,) = premade(facts, "changelog")
+    assert (finding.code, finding.numbers["bytes"]) == ("output-limits-records", 1048588)
+
+
+def test_a_versioned_topic_that_was_made_before_is_judged_as_an_output(facts: Facts) -> None:
+    assert facts.topology is not None
+    own = OutputFacts(topic="loyalty", of="notifications", time="at")
+    facts = replace(facts, topology=replace(facts.topology, own_outputs=(own,)))
+    present = KEEPING | {"message.timestamp.type": "LogAppendTime"}
+    (finding,) = findings(facts, NeededTopic(topic=topic("versioned", "loyalty.e0004"), present=present))
+    assert (finding.code, finding.numbers["topic"]) == ("output-rewrites-timestamps", "loyalty.e0004")
+
+
+def test_settings_for_all_topics_come_before_those_of_a_pattern_and_empty_ones_are_left_to_the_broker() -> None:
+    overrides = {
+        "kappa.*.changelog": {"segment.ms": "7", "partitions": "6"},
+        "segment.ms": "5",
+        "cleanup.policy": "",
+        "replication.factor": "3",
+    }
+    new = overridden(topic(), overrides)
+    assert (new.partitions, new.replication, new.settings) == (6, 3, {"segment.ms": "7"})
+    assert overridden(topic(name="loyalty"), overrides).settings == {"segment.ms": "5"}
+    assert "--replication-factor 3 --config segment.ms=7" in creation(new)
+
+
+def test_markers_have_one_partition_whatever_is_set() -> None:
+    markers = EpochTopic(name="kappa.a.e0001.markers", kind="markers", partitions=1)
+    assert overridden(markers, {"partitions": "6"}).partitions == 1
