@@ -25,7 +25,6 @@ from kappa.replay.rules import log as log_rules
 from kappa.replay.rules import needed as needed_rules
 from kappa.replay.rules import output as output_rules
 from kappa.replay.rules import request as request_rules
-from kappa.replay.rules import schemas as schema_rules
 from kappa.replay.rules import set_aside as aside_rules
 from kappa.replay.rules import topic as topic_rules
 from kappa.replay.span import ReplaySpan, of_sources, resolve_span, unreadable, with_archives
@@ -51,7 +50,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     if missing := unreadable(topology, facts):
         return _plan(request, facts, [*findings, *missing], now)
     findings += request_rules.mask_key_missing(topology)
-    findings += schema_rules.schema_findings(topology)
+    findings += output_rules.schema_findings(topology)
     findings += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     findings += log_rules.open_transactions(facts.log.stable, facts.log.high)
     findings += log_rules.future_timestamps(topology, facts.log.future_ms)

@@ -19,7 +19,6 @@ from kappa.replay.rules import (
     needed,
     output,
     request,
-    schemas,
     seed,
     set_aside,
     start,
@@ -32,7 +31,6 @@ from kappa.replay.rules import (
 SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
     "A plan": (
         request,
-        schemas,
         log,
         archive,
         seed,
