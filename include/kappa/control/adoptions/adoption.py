@@ -12,6 +12,7 @@ from kappa.control.plans.existing_tables import existing_table
 from kappa.control.replays import plan, replay
 from kappa.errors import RefusedError
 from kappa.kafka.broker import Broker
+from kappa.offsets.vector import Offsets
 from kappa.record.epoch_record import TopologyRecord
 from kappa.record.epochs import epochs_of
 from kappa.replay.adoption import Adoption, ExistingTable
@@ -59,7 +60,7 @@ def adoption_plan(
 ) -> ReplayPlan:
     """What an adoption would do, and objections to it. Changes nothing.
 
-    An adoption that is on record is the answer where it is of the same tables: the job's table may have moved on.
+    For an adoption that is on record already, its own plan.
 
     Args:
         tables: place -> address and version of the table that it begins with; None for the newest version.
@@ -70,13 +71,13 @@ def adoption_plan(
         UsageError: there is no table, or no query checkpoint.
     """
     existing = tuple(existing_table(config.lake, place, *table) for place, table in tables.items())
+    stood = position(config, topology, existing)
+    adoption = Adoption(tables=existing, offsets=stood.offsets, job=stood.job)
     epochs = epochs_of(config.lake)
     record = epochs.record(topology)
-    on_record = _on_record(record, existing, tables)
-    if on_record is not None:
+    if (on_record := _on_record(record, adoption)) is not None:
         return on_record
     turns.check_not_lost(config, record, epochs.lake_id())
-    stood = position(config, topology, existing)
     request = ReplayRequest(
         topology=topology,
         start=ToOffset(offsets=stood.offsets, file=stood.file),
@@ -84,41 +85,36 @@ def adoption_plan(
         actor=actor,
         allow=frozenset(allow),
         slice_records=config.slice_records,
-        adoption=Adoption(tables=existing, offsets=stood.offsets, job=stood.job),
+        adoption=adoption,
     )
     return plan(config, request)
 
 
-def _on_record(
-    record: TopologyRecord, existing: Sequence[ExistingTable], tables: Mapping[str, tuple[str, int | None]]
-) -> ReplayPlan | None:
-    """The plan of the adoption that is under way or done; None where the topology has no epoch."""
+def _on_record(record: TopologyRecord, adoption: Adoption) -> ReplayPlan | None:
+    """The plan of this adoption, if it is under way or done; None where the topology has no epoch."""
     numbers = [record.live, record.candidate.epoch if record.candidate is not None else None]
     number = next((number for number in numbers if number is not None), None)
     if number is None:
         return None
     on_record = record.epoch(number).plan
-    adoption = on_record.request.adoption
-    if adoption is not None and _wishes(adoption.tables, adoption.tables, tables) == _wishes(
-        existing, adoption.tables, tables
-    ):
+    earlier = on_record.request.adoption
+    if earlier is not None and _content(earlier) == _content(adoption):
         return on_record
+    was = ""
+    if earlier is not None:
+        was = f", adopted from {', '.join(table.described for table in earlier.tables)}, at {earlier.job}"
     raise RefusedError(
-        f"Topology {record.topology!r} has epoch {number}: a stream is adopted as the first one. Deploy the topology "
-        "under another name to adopt it beside a live epoch. To give up one that is not live: "
-        f"kappa abort {record.topology} {number} --execute",
+        f"Topology {record.topology!r} has epoch {number}{was}: a stream is adopted as the first one, once. `kappa "
+        "start` goes on with that epoch. Deploy the topology under another name to adopt a table beside a live epoch. "
+        f"To give up one that is not live: kappa abort {record.topology} {number} --execute",
         findings=(),
         epoch=number,
     )
 
 
-def _wishes(
-    versions: Sequence[ExistingTable], frozen: Sequence[ExistingTable], tables: Mapping[str, tuple[str, int | None]]
-) -> list[tuple[str, str, int]]:
-    """Tables by place and address; of those without a version that is named, the frozen one counts."""
-    at = {table.place: table.version for table in frozen}
-    named = {place for place, (_, version) in tables.items() if version is not None}
-    return sorted((v.place, v.address, v.version if v.place in named else at.get(v.place, -1)) for v in versions)
+def _content(adoption: Adoption) -> tuple[set[tuple[str, str, int]], Offsets]:
+    """What an adoption takes over: rows, and the place where it goes on."""
+    return {(table.place, table.address, table.version) for table in adoption.tables}, adoption.offsets
 
 
 @act
