@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.epoch_record import empty_plan
@@ -39,10 +40,10 @@ class Site:
     def paths(self, name: str) -> EpochPaths:
         return EpochPaths(lake=self.config.lake, topology=name, epoch=1)
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, servers: str = "127.0.0.1:1") -> subprocess.CompletedProcess[str]:
         """The real command line."""
         program = "import sys; from kappa.cli import main; sys.argv[0] = 'kappa'; main()"
-        environment = {**os.environ, **self.config.to_env(), "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+        environment = {**os.environ, **self.config.to_env(), "KAPPA_BOOTSTRAP_SERVERS": servers}
         command = [sys.executable, "-c", program, *words]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
@@ -141,6 +142,19 @@ def test_a_recount_names_the_damage_of_each_place(site: Site, place: str, damage
     problems = recount(site.paths("shop.one")).problems
     assert any(problem.startswith(place) and name in problem for problem in problems), problems
     assert recount(site.paths("shop.two")).problems == ()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("damage", [gap, torn, file])
+@pytest.mark.parametrize("place", ["ledger", "changes/sums"])
+def test_a_deep_certificate_ends_with_a_verdict_that_names_the_damage(
+    site: Site, broker: Any, place: str, damage: Callable[[str], str]
+) -> None:
+    name = damage(f"{site.paths('shop.one').root}/{place}").split()[0]
+    ended = site.run("certify", "shop.one", "--deep", servers=broker.bootstrap_servers)
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr, ended.stderr
+    problems = [line for line in ended.stdout.splitlines() if line.startswith(f"PROBLEM: {place}")]
+    assert any(name in problem for problem in problems), ended.stdout
 
 
 @pytest.mark.parametrize("damage", [gap, torn, file])

@@ -49,6 +49,11 @@ def put(config: Config, epoch: int, names: tuple[str, ...], report: DiffReport =
         Epochs(config.lake).add("a.b", epoch, name, actor="test", **detail)
 
 
+def without_moves(record: TopologyRecord) -> TopologyRecord:
+    """A record of which no epoch was live, so that no ledger is needed."""
+    return replace(record, make_whole=lambda: replace(record.make_whole(), moves=()))
+
+
 def asks_for(config: Config, approvals: str) -> None:
     """Deploy a file of the topology that asks for approvals."""
     config.topologies.mkdir(exist_ok=True)
@@ -97,7 +102,7 @@ def test_an_approved_epoch_goes_live_with_its_approval_on_record(config: Config)
 def test_the_certificate_names_the_approver_and_survives_as_json(config: Config) -> None:
     approval.approve(config, shown(config), actor="airflow:ann", reason="looks right")
     put(config, 2, ("moved",))
-    certificate = certificate_of(config.lake, replace(record(config), moves=()))
+    certificate = certificate_of(config.lake, without_moves(record(config)))
     assert certificate.approved == {}
     copy = Certificate.from_json(replace(certificate, approved={2: "airflow:ann at noon"}).to_json())
     assert copy.approved == {2: "airflow:ann at noon"}
@@ -134,7 +139,7 @@ def test_two_people_are_two_people(config: Config) -> None:
     handover = record(config).handover
     assert handover is not None and handover.detail["approved"]["by"] == "ann and airflow:bob"
     put(config, 2, ("moved",))
-    approvals = certificate_of(config.lake, replace(record(config), moves=())).approved
+    approvals = certificate_of(config.lake, without_moves(record(config))).approved
     assert approvals == {}
     assert [event.actor for event in record(config).epoch(2).approvals] == ["ann", "airflow:bob"]
 

@@ -181,7 +181,8 @@ def test_a_replay_run_by_earlier_code_is_measured_by_its_ledger(stream: Lab) -> 
     rates = measurements.rates(stream.config.lake, record, state)
     epoch = record.epoch(outcome["epoch"])
     older = replace(epoch, replayed=replace(epoch.replayed, detail={"seq": outcome["seq"]}))
-    without = replace(record, epochs={**record.epochs, outcome["epoch"]: older})
+    epochs = {**record.epochs, outcome["epoch"]: older}
+    without = replace(record, recent=epochs, make_whole=lambda: replace(record.make_whole(), epochs=epochs))
     rates_by_ledger = measurements.rates(stream.config.lake, without, state)
     assert (rates_by_ledger.records_per_second, rates_by_ledger.bytes_per_record) == (
         rates.records_per_second,

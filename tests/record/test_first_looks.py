@@ -92,11 +92,10 @@ def test_a_record_without_its_past_says_what_all_events_say(tmp_path: Path) -> N
     """With a move to an epoch that ended since, after those of an epoch that is still there."""
     epochs = Epochs(str(tmp_path))
     build(epochs, 1)
-    build(epochs, 2)
-    put(epochs, 1, "recalled", "caught_up", "handover", "moved", keep_old_running=True)
-    put(epochs, 2, "stop")
+    put(epochs, 2, "planned", *BUILDING, "handover")
+    put(epochs, 2, "moved", keep_old_running=True)
+    put(epochs, 1, "savepoint", name="before", seq=1)
     build(epochs, 3)
-    put(epochs, 1, "stop", "savepoint", name="before", seq=1)
     build(epochs, 4)
     put(epochs, 3, "dropped")
     put(epochs, 2, "dropped")
@@ -108,7 +107,7 @@ def test_a_record_without_its_past_says_what_all_events_say(tmp_path: Path) -> N
     for one in (epochs, Epochs(str(tmp_path))):
         record = one.record("a.a")
         assert record.epoch(3).rolled_up and not record.epoch(1).rolled_up
-        assert record.handover is not None and record.handover.epoch == 13 and not record.epoch(1).is_wanted
+        assert record.handover is not None and record.handover.epoch == 13 and record.epoch(1).is_kept
         check_as_a_whole(one)
 
 

@@ -20,6 +20,7 @@ from kappa.delta.access import declared_schema, file_names, open_table, path_of
 from kappa.delta.damage import damaged
 from kappa.delta.table_files import files_of
 from kappa.delta.tables import SEQ
+from kappa.errors import DamagedTableError
 from kappa.store.stores import store_of
 
 #: Largest table that is small: its rows are taken into memory sooner than the reader of Spark has listed its files,
@@ -305,21 +306,29 @@ def _run(sql: str, **relations: DeltaTable) -> pa.Table:
 
 @contextmanager
 def _whole(relations: Mapping[str, DeltaTable]) -> Iterator[None]:
-    """Within, a file that a table names and that is not there is damage of the table.
-
-    Raises:
-        DamagedTableError: there is such a file.
-    """
+    """Within, an error for a file that is not there is that of :func:`lost`."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        for table in relations.values() if _ABSENT.search(str(error)) else ():
-            path = path_of(table)
-            if missing := [name for name in sorted(file_names(table)) if store_of(path).head(f"{path}/{name}") is None]:
-                raise damaged(path, [f"{name} is missing" for name in missing]) from error
-        raise
+        why = lost(relations) if _ABSENT.search(str(error)) else None
+        if why is None:
+            raise
+        raise why from error
+
+
+def lost(relations: Mapping[str, DeltaTable]) -> DamagedTableError | None:
+    """The damage of the first table whose newest version names a file that is not there; None where none does.
+
+    A file that only an older version names may have been cleaned up.
+    """
+    for table in relations.values():
+        path = path_of(table)
+        names = sorted(file_names(open_table(path)))
+        if missing := [name for name in names if store_of(path).head(f"{path}/{name}") is None]:
+            return damaged(path, [f"{name} is missing" for name in missing])
+    return None
 
 
 def _cast(rows: pa.Table, table: DeltaTable) -> pa.Table:

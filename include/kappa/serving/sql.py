@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa.delta.access import open_table
-from kappa.delta.queries import execute, quoted_name, relation
+from kappa.delta.queries import execute, lost, quoted_name, relation
 from kappa.errors import KappaError, LakeUnreachableError, UnknownTableError, UsageError, first_line
 from kappa.names import EpochPaths
 from kappa.record.ledger import Ledger
@@ -24,6 +24,7 @@ from kappa.serving.hidden_columns import named_in, refusal
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
 
 #: Functions that make rows of their arguments, as SQL's parser names them; every other one in FROM is refused.
 _ROW_FUNCTIONS = ("GENERATE_SERIES", "RANGE", "UNNEST")
@@ -197,10 +198,12 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
     Raises:
         UsageError: the engine refuses the query, or ends it at a later batch.
         LakeUnreachableError: files are not there any more.
+        DamagedTableError: the newest version of a table names one that is not there.
     """
     import pyarrow as pa
 
-    relations, sources = {}, {}
+    relations: dict[str, DeltaTable] = {}
+    sources: dict[Name, str] = {}
     for number, (name, parts) in enumerate(contents.items()):
         base, changes = f"{checked.own}_{number}", f"{checked.own}_{number}_changes"
         table = open_table(parts.path, version=parts.version)
@@ -213,7 +216,7 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
         results = execute(checked.text(sources), relations)
         first = next(results, None)
     except Exception as error:  # the engine's own errors have no class of their own
-        raise _ended(error, checked, contents) from error
+        raise _ended(error, checked, contents, relations) from error
     schema = pa.schema([field.with_type(_plain(field.type)) for field in results.schema])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -223,7 +226,7 @@ def run(checked: Statement, contents: Mapping[Name, Contents]) -> pa.RecordBatch
             try:
                 batch = next(results, None)
             except Exception as error:
-                raise _ended(error, checked, contents) from error
+                raise _ended(error, checked, contents, relations) from error
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -248,12 +251,16 @@ def unknown(name: Name, lake: str, records: TopologyRecords) -> UnknownTableErro
     )
 
 
-def _ended(error: Exception, checked: Statement, contents: Mapping[Name, Contents]) -> KappaError:
+def _ended(
+    error: Exception, checked: Statement, contents: Mapping[Name, Contents], relations: Mapping[str, DeltaTable]
+) -> KappaError:
     for name, parts in contents.items():
         column = named_in(error, parts.hidden)
         if column is not None:
             return refusal(column, name.topology, name.table)
     if "Object Store error" in str(error):
+        if (damage := lost(relations)) is not None:
+            return damage
         return LakeUnreachableError(
             f"Files of {', '.join(map(str, checked.names))} could not be read; maybe they were cleaned up since the "
             f"snapshot was taken: {str(error)[-300:]}. Run the query again: it takes a new one."

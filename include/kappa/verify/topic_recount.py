@@ -15,7 +15,7 @@ import orjson
 
 from kappa.config import Config
 from kappa.delta import queries
-from kappa.errors import CodeError, DataLossError, LedgerError, Transient, first_line
+from kappa.errors import CodeError, DamagedTableError, DataLossError, LedgerError, Transient, first_line
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelog_records
 from kappa.names import EpochPaths
@@ -68,7 +68,7 @@ def recount_topics(
         state = Ledger(paths.ledger).state()
         folder = extract(config.lake, record.epoch(paths.epoch).code, config.home) / "topologies"
         topology = registry.load_apart(folder, paths.topology)
-    except (CodeError, LedgerError) as error:
+    except (CodeError, DamagedTableError, LedgerError) as error:
         return Recount(epoch=paths.epoch, problems=(), read=(), unread=(f"Topics on Kafka: {error}",))
     present = frozenset(broker.topics(""))
     epoch = _Epoch(paths=paths, topology=topology, broker=broker, record=record, state=state, present=present)
