@@ -103,7 +103,7 @@ def test_spark_logs_in_with_tokens_by_references_and_the_class_that_fetches_them
     allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://idp/token"
     assert java_options(addresses, "-Xss4m") == f"-Xss4m {allowed}"
     assert java_options(addresses, f"{allowed},https://other") == f"{allowed},https://other"
-    assert java_options(str(addresses), "") == ""
+    assert java_options(str(addresses), "") == java_options(Servers("kafka:9093", f"{file}.gone"), "") == ""
     with pytest.raises(ConfigError, match="has a quote or a backslash"):
         for_spark(servers(tmp_path, **own, **{f"{credentials}_id": "me", f"{credentials}_secret": 'a"b'}))
 

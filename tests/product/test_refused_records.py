@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -52,3 +53,17 @@ def test_a_refused_record_is_named_with_its_origin_at_the_first_attempt(stream: 
     assert "stuck" not in stream.output_of("start", stream.name, "--execute")
     stream.settle(live)
     assert sorted(stream.sent()) == sorted([("a", 1), ("b", 2), (LARGE, 3), ("d", 4), *more])
+
+
+def test_rows_beyond_what_a_changelog_takes_at_once_are_sent_in_smaller_batches(stream: Lab) -> None:
+    stream.config = replace(stream.config, topic_settings={"kappa.*": {"max.message.bytes": "20000"}})
+    stream.produce([("a", 1)], partition=0)
+    epoch = stream.start_live()
+    changelog = stream.paths(epoch).changelog("balances")
+    assert stream.kafka.topic_configs([changelog])[changelog]["max.message.bytes"] == "20000"
+    source = random.Random(2)
+    more = [(source.randbytes(30).hex(), number) for number in range(2000)]
+    stream.produce(more, partition=0)
+    stream.settle(epoch)
+    assert max(row.rows_read for row in stream.ledger(epoch).state().commits) == len(more)
+    assert stream.balances() == stream.folded(epoch) == {"a": 1, **dict(more)}

@@ -79,3 +79,19 @@ def test_an_epoch_takes_the_number_of_empty_topics_that_were_made_for_it(here: S
 def test_a_number_without_empty_topics_is_taken_by_its_group(here: Site) -> None:
     here.kafka.set_group_offsets(here.paths(3).name, here.end)
     assert planned_epoch(here) == 4
+
+
+def test_topics_to_read_get_the_configured_settings_unless_the_command_names_others(here: Site) -> None:
+    name = f"{here.topic}.more"
+    own = {f"{here.topic}.*": {"partitions": "5", "segment.ms": "86400000"}}
+    here.config = replace(here.config, topic_settings={"retention.ms": "", **own})
+    code, answer = here.run(f"topics create {name}")
+    assert (code, f"Would create {name} with 5 partitions, retention of the brokers." in answer) == (0, True), answer
+    code, answer = here.run(f"topics create {name} --partitions 2 --retention P1D --execute")
+    assert (code, answer.strip()) == (0, f"Created {name} with 2 partitions, retention P1D.")
+    settings = here.kafka.topic_configs([name])[name]
+    assert (here.kafka.partitions(name), settings["retention.ms"], settings["segment.ms"]) == (
+        2,
+        "86400000",
+        "86400000",
+    )

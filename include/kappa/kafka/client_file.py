@@ -107,13 +107,14 @@ def for_spark(bootstrap_servers: str) -> dict[str, str]:
 def java_options(bootstrap_servers: str, options: str) -> str:
     """Options of a JVM, with the address of the server of tokens; one that they name stays.
 
-    Kafka's Java clients fetch tokens only from addresses that an option of their JVM names.
+    Kafka's Java clients fetch tokens only from addresses that an option of their JVM names. A session without the file
+    may start: it needs no login unless it reads from Kafka.
 
     Raises:
-        ConfigError: as :func:`for_librdkafka`.
+        ConfigError: the file is malformed, or other users may read it.
     """
     path = client_file_of(bootstrap_servers)
-    url = read(path).get(_TOKEN_URL, "") if path else ""
+    url = read(path).get(_TOKEN_URL, "") if path and Path(path).is_file() else ""
     return options if not url or _ALLOWED in options else f"{options} {_ALLOWED}{url}".strip()
 
 
