@@ -116,10 +116,11 @@ def _(here: Site) -> Provoked:
     table = job(
         here,
         {"id": ["a"], "total": pa.array([1], pa.int64())},
-        top="""from kappa.operators import agg, aggregate
+        top="""from kappa.topology import Source
+from kappa.operators import agg, aggregate
 
 records = Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")
-sums = aggregate(records, key="id", aggregates={{"mean": agg.mean("amount")}}, table="balances")""",
+sums = aggregate(records, key="id", aggregates={{"mean": agg.avg("amount")}}, table="balances")""",
         sources="records",
         tables="",
         outputs='Append(name="moves", schema="id STRING NOT NULL, amount BIGINT")], operators=[sums',
@@ -168,7 +169,8 @@ def _(here: Site) -> Provoked:
 def _(here: Site) -> Provoked:
     table = job(
         here,
-        top="""from kappa.operators import agg, tumbling_window
+        top="""from kappa.topology import Source
+from kappa.operators import agg, tumbling_window
 
 records = Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL, at BIGINT", time="at",
                  grace="10 seconds")
