@@ -83,10 +83,19 @@ jobs:
           GH_TOKEN: ${{ github.token }}
           NUMBER: ${{ github.event.pull_request.number }}
         run: |
-          # A comment has room for 65,536 characters.
-          head --bytes 65000 "$RUNNER_TEMP/plan.md" > "$RUNNER_TEMP/comment.md"
-          gh pr comment "$NUMBER" --edit-last --body-file "$RUNNER_TEMP/comment.md" \\
-            || gh pr comment "$NUMBER" --body-file "$RUNNER_TEMP/comment.md"
+          # A comment has room for 65,536 characters. The first line, which nobody sees, tells it from those of others.
+          { echo '<!-- kappa-plan -->'; head --bytes 65000 "$RUNNER_TEMP/plan.md"; } > "$RUNNER_TEMP/comment.md"
+          comments="repos/$GITHUB_REPOSITORY/issues/$NUMBER/comments"
+          filter='.[] | select(.user.login == "github-actions[bot]")'
+          filter+=' | select(.body | startswith("<!-- kappa-plan -->")) | .id'
+          ids=$(gh api --paginate "$comments" --jq "$filter")
+          read -r id <<< "$ids"
+          if [ -n "$id" ]; then
+            gh api --silent --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$id" \\
+              --field "body=@$RUNNER_TEMP/comment.md"
+          else
+            gh api --silent --method POST "$comments" --field "body=@$RUNNER_TEMP/comment.md"
+          fi
 
   image:
     if: github.event_name == 'push'
