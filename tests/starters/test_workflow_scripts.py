@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import kappa
-from kappa.starters import StarterShape
+from kappa.starters import StarterShape, starter, stem
 from kappa.starters.repository import repository
 
 FILES = repository("retail.spending", StarterShape.RUNNING_TOTAL, version=kappa.__version__)
@@ -103,3 +103,21 @@ def test_the_comment_of_a_plan_is_edited_and_no_other_of_the_same_bot(tmp_path: 
 def test_a_comment_is_made_where_none_is_of_the_plan(tmp_path: Path, before: list[dict[str, Any]]) -> None:
     others = [(one["user"]["login"], one["body"]) for one in before]
     assert commented(tmp_path, before) == [*others, (BOT, f"{MARK}the plan\n")]
+
+
+def test_a_topology_that_can_be_neither_explained_nor_planned_is_shown_with_the_reasons(tmp_path: Path) -> None:
+    """One file that `explain` cannot load, one that nobody can, and no broker."""
+    deployed = tmp_path / "include" / "topologies"
+    deployed.mkdir(parents=True)
+    refusal = "import sys\nif 'explain' in sys.argv: raise RuntimeError('no currency')\n"
+    for name, more in (("a.partial", refusal), ("b.broken", "raise RuntimeError('no rate')\n")):
+        text = starter(name, StarterShape.STATELESS, folder="").topology
+        (deployed / f"{stem(name)}.py").write_text(text + more)
+    program(tmp_path, "kappa", "from kappa.cli import main\nmain()\n")
+    closed = {"KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "PYTHONPATH": str(Path(kappa.__file__).parents[1])}
+    log = run(tmp_path, "Plan a replay of each topology", **closed)
+    assert (tmp_path / "plan.md").read_text() == log
+    listed, partial = log.split("\n### ")
+    assert "a.partial" in listed and "b_broken.py does not import: RuntimeError: no rate" in listed
+    assert partial.startswith("a.partial\n\n```text\n") and partial.endswith("\n```\n")
+    assert "RuntimeError: no currency" in partial and "BrokerUnreachableError: " in partial

@@ -68,16 +68,21 @@ jobs:
           fi
       - name: Plan a replay of each topology
         run: |
-          kappa topologies --json > "$RUNNER_TEMP/topologies.json"
+          # A topology or a plan that fails says why, for those who look at the change, and does not end the step.
+          kappa topologies --json > "$RUNNER_TEMP/topologies.json" || true
           names=$(python -c "import json, sys; print(*(t['name'] for t in json.load(sys.stdin)['topologies']))" \\
             < "$RUNNER_TEMP/topologies.json")
-          for topology in $names; do
-            printf '\\n### %%s\\n\\n```text\\n' "$topology"
-            kappa explain "$topology"
-            # A plan that would be refused ends with 1, and says why: that is for those who look at the change.
-            kappa plan "$topology" || true
+          {
+            printf '```text\\n'
+            kappa topologies || true
             printf '```\\n'
-          done > "$RUNNER_TEMP/plan.md" 2>&1
+            for topology in $names; do
+              printf '\\n### %%s\\n\\n```text\\n' "$topology"
+              kappa explain "$topology" || true
+              kappa plan "$topology" || true
+              printf '```\\n'
+            done
+          } 2>&1 | tee "$RUNNER_TEMP/plan.md"
       - name: Comment
         env:
           GH_TOKEN: ${{ github.token }}
