@@ -157,6 +157,10 @@ def test_a_value_of_another_type_is_refused_with_the_line_to_write(write: Write,
         ('[spark_conf]\na = "b"\nlake = "x"', "has lake in the table spark_conf"),
         ("lake", "is not TOML: Expected '=' after a key in a key/value pair (at end of document)."),
         ('metrics = "host"', "metrics='host' is neither a port nor address:port."),
+        (
+            "[topic_settings]\npartitions = 0",
+            'topic_settings={"partitions": 0} has 0 for partitions, which is a number',
+        ),
         ('approvals_from = "anyone"', "approvals_from='anyone' is neither airflow nor empty."),
     ],
 )
@@ -164,6 +168,28 @@ def test_a_mistake_names_the_file_and_the_key(write: Write, text: str, reason: s
     file = write(text)
     with pytest.raises(ConfigError, match=rf"^{file}:? {re.escape(reason)}"):
         Config.from_env({})
+
+
+@pytest.mark.parametrize("path", ["gs://lakes/a", "ftp://host/a", "s3://lakes", "s3://L/a", "file://host/a", "a|b"])
+def test_a_lake_of_the_file_that_is_refused_is_to_be_set_there(write: Write, path: str) -> None:
+    file = write(line("lake", path))
+    with pytest.raises(ConfigError, match=rf"[Ss]et lake in {file} to ") as error:
+        Config.from_env({})
+    assert "KAPPA_LAKE" not in str(error.value)
+
+
+def test_a_mistake_in_the_file_of_a_stack_names_it_and_the_key(write: Write, tmp_path: Path) -> None:
+    write('home = "here"')
+    (tmp_path / "here").mkdir()
+    stack = tmp_path / "here" / "stack.json"
+    for name, value, reason in (
+        ("slice_records", "many", "slice_records='many' is not a valid int: "),
+        ("lak", "x", "lak. Did you mean lake?"),
+        ("attempts", "7", "attempts is not a setting any more: "),
+    ):
+        stack.write_text(json.dumps({name: value}))
+        with pytest.raises(ConfigError, match=re.escape(f"{stack}: {reason}")):
+            Config.from_env({})
 
 
 @pytest.mark.parametrize(

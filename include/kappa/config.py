@@ -225,13 +225,15 @@ class Config:
         env = os.environ if environ is None else environ
         layers = _layers(env)
         values = ChainMap(*(dict(layer.values) for layer in layers))
-        settings_by_name = {name: _parse(name, value) for name, value in values.items()}
-        places = {name: _place(name, layer.origin) for layer in reversed(layers) for name in layer.values}
+        origin = {name: layer.origin for layer in reversed(layers) for name in layer.values}
+        places = {name: _place(name, origin[name]) for name in values}
+        settings_by_name = {name: _parse(name, value, places[name]) for name, value in values.items()}
         _check_approvals(settings_by_name.get("approvals_from", ""), places)
         _check_webhook(settings_by_name.get("webhook_url", ""), settings_by_name.get("webhook_url_file", ""), places)
         _check_metrics(settings_by_name.get("metrics", ""), places)
         internals = json.loads(env.get(cls.INTERNALS) or "{}")
-        return cls(**{**settings_by_name, **internals, "lake": lake_address(settings_by_name["lake"])})
+        lake = lake_address(settings_by_name["lake"], setting=_setting("lake", origin["lake"]))
+        return cls(**{**settings_by_name, **internals, "lake": lake})
 
     def to_env(self) -> dict[str, str]:
         """The variables from which :meth:`from_env` makes an equal object."""
@@ -317,8 +319,13 @@ def repository(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _place(name: str, origin: str) -> str:
-    """A setting as it is named where it is set, for messages."""
+    """A setting as it is named where it is set, or can be, for messages."""
     return f"{PREFIX}{name.upper()}" if origin in ("", _ENVIRONMENT) else f"{origin}: {name}"
+
+
+def _setting(name: str, origin: str) -> str:
+    """The same within a sentence."""
+    return f"{PREFIX}{name.upper()}" if origin in ("", _ENVIRONMENT) else f"{name} in {origin}"
 
 
 def _check_approvals(value: str, places: Mapping[str, str]) -> None:
@@ -353,35 +360,35 @@ def _check_metrics(value: str, places: Mapping[str, str]) -> None:
         )
 
 
-def _topic_settings(value: Any) -> dict[str, str | dict[str, str]]:
+def _topic_settings(value: Any, place: str) -> dict[str, str | dict[str, str]]:
     """Settings of new topics: those of all topics, and by a pattern of names those of some."""
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise _wrong_topics(value, f"is not JSON ({error})") from error
+        raise _wrong_topics(place, value, f"is not JSON ({error})") from error
     if not isinstance(parsed, Mapping):
-        raise _wrong_topics(value, "is not an object of JSON")
+        raise _wrong_topics(place, value, "is not an object of JSON")
     return {
-        key: {name: _topic_setting(value, name, one) for name, one in item.items()}
+        key: {name: _topic_setting(place, value, name, one) for name, one in item.items()}
         if isinstance(item, Mapping)
-        else _topic_setting(value, key, item)
+        else _topic_setting(place, value, key, item)
         for key, item in parsed.items()
     }
 
 
-def _topic_setting(value: Any, name: str, one: Any) -> str:
+def _topic_setting(place: str, value: Any, name: str, one: Any) -> str:
     if not isinstance(one, str | int | float):
-        raise _wrong_topics(value, f"has {json.dumps(one)} for {name}, which is neither a text nor a number")
+        raise _wrong_topics(place, value, f"has {json.dumps(one)} for {name}, which is neither a text nor a number")
     text = str(one).lower() if isinstance(one, bool) else str(one)
     if name in ("partitions", "replication.factor") and not re.fullmatch(r"([1-9]\d*)?", text):
-        raise _wrong_topics(value, f"has {text} for {name}, which is a number from 1 on")
+        raise _wrong_topics(place, value, f"has {text} for {name}, which is a number from 1 on")
     return text
 
 
-def _wrong_topics(value: Any, why: str) -> ConfigError:
+def _wrong_topics(place: str, value: Any, why: str) -> ConfigError:
     text = value if isinstance(value, str) else json.dumps(value)
     return ConfigError(
-        f"{PREFIX}TOPIC_SETTINGS={text} {why}. Write settings of all topics, and by names or patterns those of some: "
+        f"{place}={text} {why}. Write settings of all topics, and by names or patterns those of some: "
         '{"retention.ms": "604800000", "kappa.retail.*.changelog": {"segment.ms": ""}}',
         name="topic_settings",
         value=text,
@@ -392,16 +399,17 @@ def _render(value: Any) -> str:
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
-def _parse(name: str, value: Any) -> Any:
+def _parse(name: str, value: Any, place: str) -> Any:
     kinds = {item.name: item.type for item in settings()}
     if name in _GONE:
-        raise ConfigError(f"{PREFIX}{name.upper()} is not a setting any more: {_GONE[name]} Unset it.", name=name)
+        raise ConfigError(f"{place} is not a setting any more: {_GONE[name]} Unset it.", name=name)
     if name not in kinds:
         near = difflib.get_close_matches(name, kinds, n=1)
-        hint = f" Did you mean {PREFIX}{near[0].upper()}?" if near else ""
-        raise ConfigError(f"Unknown setting {PREFIX}{name.upper()}.{hint}", name=name)
+        names = [f"{PREFIX}{other.upper()}" if place.startswith(PREFIX) else other for other in near]
+        hint = f" Did you mean {names[0]}?" if names else ""
+        raise ConfigError(f"Unknown setting {place}.{hint}", name=name)
     if name == "topic_settings":
-        return _topic_settings(value)
+        return _topic_settings(value, place)
     kind = kinds[name]
     try:
         if kind == "Path":
@@ -415,6 +423,4 @@ def _parse(name: str, value: Any) -> Any:
         parsed = json.loads(value) if isinstance(value, str) else value
         return {str(key): json.dumps(item) if isinstance(item, bool) else str(item) for key, item in parsed.items()}
     except (ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"{PREFIX}{name.upper()}={value!r} is not a valid {kind}: {error}.", name=name, value=value
-        ) from error
+        raise ConfigError(f"{place}={value!r} is not a valid {kind}: {error}.", name=name, value=value) from error

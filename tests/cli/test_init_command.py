@@ -104,17 +104,48 @@ main()
             (tmp_path / "streams" / path).unlink()
 
 
-@pytest.mark.parametrize("words", [[], ["--execute"]])
-def test_no_file_is_overwritten_and_each_is_named(tmp_path: Path, words: list[str]) -> None:
+def test_a_file_that_was_edited_is_left_as_it_is_and_what_is_missing_written(tmp_path: Path) -> None:
+    """The edit that the page asks for, and then a lost file."""
+    run("init", "streams", "--execute")
+    settings_file, job = tmp_path / "streams" / "kappa.toml", tmp_path / "streams" / "jobs" / "run_epoch.py"
+    settings_file.write_text('lake = "s3://lakes/orders"')
+    left = "streams/kappa.toml is there with other content: left as it is."
+    assert run("init", "streams").output.splitlines() == [left, "Nothing to do: every file is in streams."]
+    job.unlink()
+    assert run("init", "streams").output.splitlines()[:2] == [left, "Would write streams/jobs/run_epoch.py."]
+    assert run("init", "streams", "--execute").output.splitlines()[:2] == [
+        left,
+        "Wrote 1 file into streams. Its README.md says what is where.",
+    ]
+    assert written(tmp_path / "streams") == {**FILES, "kappa.toml": 'lake = "s3://lakes/orders"'}
+
+
+def test_a_clone_with_files_of_its_own_keeps_them_and_each_is_named(tmp_path: Path) -> None:
     (tmp_path / "streams").mkdir()
     (tmp_path / "streams" / "README.md").write_text("mine")
     (tmp_path / "streams" / ".gitignore").symlink_to("nowhere")
+    assert run("init", "streams", "--execute").output.splitlines() == [
+        "streams/.gitignore is there with other content: left as it is.",
+        "streams/README.md is there with other content: left as it is.",
+        f"Wrote {len(FILES) - 2} files into streams.",
+        "Run the tests: cd streams && python -m pytest",
+    ]
+    files = {path: text for path, text in FILES.items() if path != ".gitignore"}
+    assert written(tmp_path / "streams") == {**files, "README.md": "mine"}
+
+
+@pytest.mark.parametrize("words", [[], ["--execute"]])
+@pytest.mark.parametrize("path", list(FILES)[-2:])
+def test_another_topology_of_the_name_or_its_test_is_refused_and_named(
+    tmp_path: Path, path: str, words: list[str]
+) -> None:
+    file = tmp_path / "streams" / path
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
     result = run("init", "streams", *words)
     assert isinstance(result.exception, RefusedError)
-    assert str(result.exception).startswith(
-        "No file is overwritten, and streams/.gitignore and streams/README.md would be."
-    )
-    assert written(tmp_path / "streams") == {"README.md": "mine"}
+    assert str(result.exception).startswith(f"No file is overwritten, and streams/{path} would be.")
+    assert written(tmp_path / "streams") == {path: "mine"}
 
 
 def test_a_name_or_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:

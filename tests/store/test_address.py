@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import ConfigError
 from kappa.store.address import bucket_and_key, is_remote, lake_address
@@ -90,6 +92,11 @@ def test_a_store_that_was_never_tried_is_refused_by_its_name(text: str, name: st
     assert e.value.data == {"name": "lake", "value": text}
 
 
+def test_an_address_that_a_command_takes_is_not_named_as_a_setting(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["lake", "copy", "gs://lakes/orders"], env={"KAPPA_HOME": str(tmp_path)})
+    assert str(result.exception).endswith(" Set the address to a local path, or to s3://bucket/prefix.")
+
+
 @pytest.mark.parametrize(
     "text", ["http://store/lake", "https://store/lake", "ftp://host/lake", "memory://lake", "x://"]
 )
@@ -101,7 +108,7 @@ def test_another_scheme_is_refused_by_its_name(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["s3://lakes", "s3://lakes/", "s3a://lakes//"])
 def test_a_whole_bucket_is_refused_with_a_prefix_to_take(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is a whole bucket\. .*KAPPA_LAKE=s3://lakes/lake$"):
+    with pytest.raises(ConfigError, match=r"is a whole bucket\. .* set KAPPA_LAKE to s3://lakes/lake$"):
         lake_address(text)
 
 

@@ -35,16 +35,20 @@ def init(
 ) -> None:
     """Lay out a team's repository: settings, a first topology with its test, DAGs, containers, the steps of a merge.
 
-    No file is overwritten. A second call writes the files that are missing.
+    No file is overwritten: those that are there are left as they are, so that a second call writes the files that are
+    missing. It is refused where the topology or its test is there with other content.
     """
     root = folder.absolute()
-    files = repository(topology, shape, version=kappa.__version__)
-    act = _files(topology, {root / path: text for path, text in files.items()})
+    files = {root / path: text for path, text in repository(topology, shape, version=kappa.__version__).items()}
+    act, others = _files(topology, files), _others(files)
+    say(f"{_shown(path)} is there with other content: left as it is." for path in others)
     if not execute or not act.effects:
         show(act, otherwise=f"every file is in {_shown(root)}")
         return
     act.make()
-    say(f"Wrote {len(act.effects)} files into {_shown(root)}. Its README.md says what is where.")
+    page = "" if root / "README.md" in others else " Its README.md says what is where."
+    count = len(act.effects)
+    say(f"Wrote {count} {'file' if count == 1 else 'files'} into {_shown(root)}.{page}")
     say(f"Run the tests: cd {shlex.quote(_shown(root))} && python -m pytest")
 
 
@@ -82,21 +86,20 @@ def new(
 
 
 def _files(name: str, files: Mapping[Path, str]) -> Act[None]:
-    """The files that are missing, of which the last declares the topology. A crash leaves whole files, which the next
-    call leaves as they are.
+    """The files that are missing, of which the last two are a topology's test and its file. A crash leaves whole files,
+    which the next call leaves as they are.
 
     Raises:
-        RefusedError: a file with another content is there, or another file declares the topology.
+        RefusedError: one of the last two is there with other content, or another file declares the topology.
         UsageError: a file cannot be written.
     """
-    others = [path for path, text in files.items() if _is_there(path) and not _has(path, text)]
-    if others:
+    *_, test, last = files
+    if others := [path for path in _others(files) if path in (test, last)]:
         raise RefusedError(
             f"No file is overwritten, and {' and '.join(map(_shown, others))} would be. Choose another name or folder, "
             "or move the old files.",
             files=[str(path) for path in others],
         )
-    last = list(files)[-1]
     for other in registry.declared(last.parent):
         if other.name == name and other.file != last:
             raise RefusedError(
@@ -108,6 +111,11 @@ def _files(name: str, files: Mapping[Path, str]) -> Act[None]:
         if not _is_there(path)
     )
     return Act(effects=tuple(effects), outcome=lambda: None)
+
+
+def _others(files: Mapping[Path, str]) -> list[Path]:
+    """Files that are there with other content."""
+    return [path for path, text in files.items() if _is_there(path) and not _has(path, text)]
 
 
 def _is_there(path: Path) -> bool:

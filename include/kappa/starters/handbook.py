@@ -10,7 +10,7 @@ Topologies of Kappa %version: streams from Kafka to Delta whose history is recom
 | `include/topologies/` | one file for each topology. `kappa new <name> --shape running-total` writes another one, with its test |
 | `tests/` | tests without a broker |
 | `dags/kappa_dags.py` | the DAGs of all topologies. Kappa's plugin for Airflow registers itself; `plugins/` is for your own |
-| `jobs/run_epoch.py` | the driver of an epoch |
+| `jobs/run_epoch.py` | a driver in the foreground, for those who submit one themselves. Kappa starts `python -m kappa.driver` instead |
 | `kappa.toml` | settings of every command below this folder: brokers, lake. Secrets are variables `KAPPA_*`, never lines of it |
 | `docker-compose.yaml`, `Dockerfile` | Airflow and a host for the drivers |
 | `.github/workflows/kappa.yaml` | what happens to a change: tests, a plan against production, image, deployment |
@@ -33,7 +33,7 @@ kappa doctor
 ## Bring a topology live
 
 ```sh
-kappa topics create --all
+kappa topics create --all --execute
 kappa explain %topology
 kappa start %topology --execute
 kappa status %topology
@@ -44,7 +44,7 @@ With Airflow, unpausing the DAG `stream__%topology` does the same as `kappa star
 ## Change its code
 
 1. Change `include/topologies/%file.py`, with a higher `version`, and its test. The live stream goes on with the code that it began with.
-2. Look at the plan: `kappa plan %topology`. After a push it is a comment of the change.
+2. Look at the plan: `kappa plan %topology`. With a runner for plans, it is a comment of the change.
 3. After the merge, trigger the DAG `replay__%topology`: it recomputes the history beside the live epoch, compares, asks, and moves readers. Or type:
 
 ```sh
@@ -61,7 +61,7 @@ docker compose up --build --detach
 docker compose run --rm kappa status
 ```
 
-Fill `.env` in first. For deployments by a merge, set the variables and secrets that the head of `.github/workflows/kappa.yaml` lists.
+Fill `.env` in first. For plans of changes and deployments by a merge, set the variables and secrets that the head of `.github/workflows/kappa.yaml` lists.
 
 An Airflow that is there already needs the packages of `requirements.txt`, `dags/` in its folder of DAGs, the pools (`python -m kappa_airflow.pools`),
 and in all its processes `KAPPA_SETTINGS=<path of this folder>/kappa.toml`.

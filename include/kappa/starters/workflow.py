@@ -68,25 +68,39 @@ jobs:
           fi
       - name: Plan a replay of each topology
         run: |
-          kappa topologies --json > "$RUNNER_TEMP/topologies.json"
+          # A topology or a plan that fails says why, for those who look at the change, and does not end the step.
+          kappa topologies --json > "$RUNNER_TEMP/topologies.json" || true
           names=$(python -c "import json, sys; print(*(t['name'] for t in json.load(sys.stdin)['topologies']))" \\
             < "$RUNNER_TEMP/topologies.json")
-          for topology in $names; do
-            printf '\\n### %%s\\n\\n```text\\n' "$topology"
-            kappa explain "$topology"
-            # A plan that would be refused ends with 1, and says why: that is for those who look at the change.
-            kappa plan "$topology" || true
+          {
+            printf '```text\\n'
+            kappa topologies || true
             printf '```\\n'
-          done > "$RUNNER_TEMP/plan.md" 2>&1
+            for topology in $names; do
+              printf '\\n### %%s\\n\\n```text\\n' "$topology"
+              kappa explain "$topology" || true
+              kappa plan "$topology" || true
+              printf '```\\n'
+            done
+          } 2>&1 | tee "$RUNNER_TEMP/plan.md"
       - name: Comment
         env:
           GH_TOKEN: ${{ github.token }}
           NUMBER: ${{ github.event.pull_request.number }}
         run: |
-          # A comment has room for 65,536 characters.
-          head --bytes 65000 "$RUNNER_TEMP/plan.md" > "$RUNNER_TEMP/comment.md"
-          gh pr comment "$NUMBER" --edit-last --body-file "$RUNNER_TEMP/comment.md" \\
-            || gh pr comment "$NUMBER" --body-file "$RUNNER_TEMP/comment.md"
+          # A comment has room for 65,536 characters. The first line, which nobody sees, tells it from those of others.
+          { echo '<!-- kappa-plan -->'; head --bytes 65000 "$RUNNER_TEMP/plan.md"; } > "$RUNNER_TEMP/comment.md"
+          comments="repos/$GITHUB_REPOSITORY/issues/$NUMBER/comments"
+          filter='.[] | select(.user.login == "github-actions[bot]")'
+          filter+=' | select(.body | startswith("<!-- kappa-plan -->")) | .id'
+          ids=$(gh api --paginate "$comments" --jq "$filter")
+          read -r id <<< "$ids"
+          if [ -n "$id" ]; then
+            gh api --silent --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$id" \\
+              --field "body=@$RUNNER_TEMP/comment.md"
+          else
+            gh api --silent --method POST "$comments" --field "body=@$RUNNER_TEMP/comment.md"
+          fi
 
   image:
     if: github.event_name == 'push'

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 
 from kappa.errors import ConfigError, UsageError
 
-_SETTING = "KAPPA_LAKE"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 #: Other spellings of the same store, as Hadoop has them.
 _S3 = ("s3", "s3a", "s3n")
@@ -34,8 +33,12 @@ def is_remote(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
-def lake_address(text: str) -> str:
+def lake_address(text: str, *, setting: str = "KAPPA_LAKE") -> str:
     """The one spelling of a lake's address: an absolute path, or ``s3://bucket/prefix``.
+
+    Args:
+        text: the address as it is written.
+        setting: what the address is the value of, for messages.
 
     Raises:
         ConfigError: it is not an address of a lake.
@@ -48,28 +51,28 @@ def lake_address(text: str) -> str:
     """
     match = _SCHEME.fullmatch(text)
     if match is None:
-        return _local(str(Path(text).absolute()))
+        return _local(str(Path(text).absolute()), setting)
     scheme, rest = match[1].lower(), match[2]
     if scheme == "file" and not rest.startswith("/"):
         raise ConfigError(
-            f"The lake {text} names a host: after file:// a path begins with a slash of its own. Set {_SETTING} to the "
+            f"The lake {text} names a host: after file:// a path begins with a slash of its own. Set {setting} to the "
             "absolute path, or to s3://bucket/prefix.",
             name="lake",
             value=text,
         )
     if scheme == "file":
-        return _local(str(Path(unquote(rest)).absolute()))
+        return _local(str(Path(unquote(rest)).absolute()), setting)
     if scheme in _S3:
-        return _s3(text, rest)
+        return _s3(text, rest, setting)
     if scheme in _UNTRIED:
         raise ConfigError(
             f"The lake {text} is on {_UNTRIED[scheme]}, on which Kappa was never run: two writers could overwrite "
-            f"each other's commits there. Set {_SETTING} to a local path, or to s3://bucket/prefix.",
+            f"each other's commits there. Set {setting} to a local path, or to s3://bucket/prefix.",
             name="lake",
             value=text,
         )
     raise ConfigError(
-        f"The lake {text} has the scheme {scheme!r}, which is not one that Kappa knows. Set {_SETTING} to a local "
+        f"The lake {text} has the scheme {scheme!r}, which is not one that Kappa knows. Set {setting} to a local "
         "path, or to s3://bucket/prefix.",
         name="lake",
         value=text,
@@ -106,32 +109,32 @@ def bucket_and_key(url: str) -> tuple[str, str]:
     return bucket, key
 
 
-def _s3(text: str, rest: str) -> str:
+def _s3(text: str, rest: str, setting: str) -> str:
     bucket, _, prefix = rest.rstrip("/").partition("/")
     is_plain = _PREFIX.fullmatch(prefix) and not {".", ".."} & set(prefix.split("/"))
     if not _BUCKET.fullmatch(bucket) or (prefix and not is_plain):
         raise ConfigError(
             f"The lake {text!r} is not an address on S3: a bucket of 3 to 63 lower-case letters, digits, dots and "
-            f"hyphens, and a prefix of letters, digits and any of ! - _ . ' ( ). Set {_SETTING} to s3://bucket/prefix.",
+            f"hyphens, and a prefix of letters, digits and any of ! - _ . ' ( ). Set {setting} to s3://bucket/prefix.",
             name="lake",
             value=text,
         )
     if not prefix:
         raise ConfigError(
             f"The lake {text!r} is a whole bucket. Give the lake a prefix of its own, so that other data and another "
-            f"lake fit beside it: {_SETTING}=s3://{bucket}/lake",
+            f"lake fit beside it: set {setting} to s3://{bucket}/lake",
             name="lake",
             value=text,
         )
     return f"s3://{bucket}/{prefix}"
 
 
-def _local(path: str) -> str:
+def _local(path: str, setting: str) -> str:
     wrong = _NO_PATH.search(path)
     if wrong:
         raise ConfigError(
             f"The lake {path!r} has {wrong[0]!r} in its path, which Delta's libraries do not take for a part of a "
-            f"name. Move it, or set {_SETTING} to a path without any of [ ] {{ }} * ^ | \\, control characters, and "
+            f"name. Move it, or set {setting} to a path without any of [ ] {{ }} * ^ | \\, control characters, and "
             "% before two hexadecimal digits.",
             name="lake",
             value=path,

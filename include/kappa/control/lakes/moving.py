@@ -313,7 +313,7 @@ class _Move:
 
 
 def _target(source: str, address: str) -> str:
-    target = lake_address(address)
+    target = lake_address(address, setting="the address")
     if target == source or target.startswith(f"{source}/") or source.startswith(f"{target}/"):
         raise UsageError(
             f"{target} is the lake {source}, or one of them is in the other. Name another place: kappa lake copy "
