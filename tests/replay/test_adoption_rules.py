@@ -11,7 +11,7 @@ import pytest
 from kappa.errors import UsageError
 from kappa.offsets.vector import Offsets
 from kappa.replay.adoption import Adoption, ExistingColumns, ExistingTable
-from kappa.replay.facts import Facts
+from kappa.replay.facts import Facts, SourceFacts
 from kappa.replay.plan import FIRST_EPOCH, ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.rules.adoption import delta_type, is_lossless, may_become
@@ -122,6 +122,43 @@ class TestReplays:
         assert not plan.is_refused
         assert (plan.start, plan.seed_tables, plan.adoption) == (OFFSETS, (TABLE,), ADOPTION)
         assert plan.request.adoption is None
+
+    @pytest.mark.parametrize(
+        ("ends", "sources", "start"),
+        [
+            ({"pos": {0: 100, 1: 80, 2: 5}}, ["pos"], {"pos": {0: 60, 1: 50, 2: 0}}),
+            ({"pos": {0: 100, 1: 80}, "web": {0: 9}}, ["pos", "web"], {"pos": {0: 60, 1: 50}, "web": {0: 0}}),
+            ({"web": {0: 9}}, ["web"], {"web": {0: 0}}),
+        ],
+        ids=["a partition more", "a source more", "a source less"],
+    )
+    def test_one_reads_what_its_sources_have_got_since_from_its_beginning(
+        self,
+        later: Facts,
+        plan_of: PlanOf,
+        ends: dict[str, dict[int, int]],
+        sources: list[str],
+        start: dict[str, dict[int, int]],
+    ) -> None:
+        assert later.topology is not None and later.live is not None
+        high = Offsets(ends)
+        log = replace(
+            later.log,
+            low=Offsets(),
+            high=high,
+            stable=high,
+            topic_ids={topic: f"id-{topic}" for topic in sources} | {"pos": "id-1"},
+            cleanup=dict.fromkeys(sources, "delete"),
+        )
+        topology = replace(later.topology, sources=tuple(SourceFacts(topic=topic) for topic in sources))
+        plan = plan_of(replace(later, log=log, topology=topology), seed=Seed.FROM_TABLES)
+        assert not any(code.startswith(("start-", "adopt")) for code in (finding.code for finding in plan.refusals))
+        assert plan.start == Offsets(start)
+
+    def test_one_is_refused_where_the_log_ends_before_the_offsets(self, later: Facts, plan_of: PlanOf) -> None:
+        short = Offsets({"pos": {0: 59, 1: 80}})
+        plan = plan_of(replace(later, log=replace(later.log, high=short, stable=short)), seed=Seed.FROM_TABLES)
+        assert "stored-vector-beyond-end" in codes(plan)
 
     def test_rows_that_are_gone_refuse(self, later: Facts, plan_of: PlanOf) -> None:
         gone = replace(later, existing={"tables/rewards": ExistingColumns(error="no such version")})
