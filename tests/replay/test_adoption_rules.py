@@ -160,9 +160,27 @@ class TestReplays:
         plan = plan_of(replace(later, log=replace(later.log, high=short, stable=short)), seed=Seed.FROM_TABLES)
         assert "stored-vector-beyond-end" in codes(plan)
 
-    def test_rows_that_are_gone_refuse(self, later: Facts, plan_of: PlanOf) -> None:
-        gone = replace(later, existing={"tables/rewards": ExistingColumns(error="no such version")})
-        assert "adopted-version-gone" in codes(plan_of(gone, seed=Seed.FROM_TABLES))
+    @pytest.mark.parametrize(
+        ("changes", "place", "code"),
+        [
+            ({"existing": {"tables/rewards": ExistingColumns(error="no such version")}}, None, "adopted-version-gone"),
+            ({}, "tables/ranks", "adoption-lacks-table"),
+            ({}, "outputs/notifications", "adoption-lacks-output"),
+        ],
+    )
+    def test_a_way_out_of_one_names_only_what_a_replay_takes(
+        self, later: Facts, plan_of: PlanOf, changes: Mapping[str, Any], place: str | None, code: str
+    ) -> None:
+        assert later.topology is not None
+        shapes = {**later.topology.shapes}
+        if place is not None:
+            shapes[place] = replace(shapes["tables/rewards"])
+        plan = plan_of(
+            replace(later, topology=replace(later.topology, shapes=shapes), **changes), seed=Seed.FROM_TABLES
+        )
+        (remedy,) = (finding.remedy for finding in plan.findings if finding.code == code)
+        assert "--to-earliest without --seed, or --from-savepoint" in remedy
+        assert "--table" not in remedy and "--output" not in remedy and "@" not in remedy
 
     def test_a_savepoint_hands_the_adoption_on(self, later: Facts, plan_of: PlanOf) -> None:
         from kappa.replay.starts import FromSavepoint
