@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -70,11 +70,11 @@ class Adoption:
         Raises:
             LedgerError: a field is absent.
         """
-        tables: Sequence[Mapping[str, Any]] = values["tables"]
-        parts = {
-            "tables": tuple(stored.read(ExistingTable, table) for table in tables),
-            "offsets": Offsets.from_json(values["offsets"]),
+        readers: Mapping[str, Callable[[Any], Any]] = {
+            "tables": lambda tables: tuple(stored.read(ExistingTable, table) for table in tables),
+            "offsets": Offsets.from_json,
         }
+        parts = {name: read(values[name]) for name, read in readers.items() if values.get(name) is not None}
         return stored.read(cls, {**values, **parts})
 
 
