@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction
 
-from kappa.control.adoptions.job_positions import of_checkpoint
+from kappa.config import Config
+from kappa.control.adoptions.adoption import by_group
+from kappa.control.adoptions.job_positions import check_newest, of_checkpoint
 from kappa.control.plans.existing_tables import columns_of, existing_table
 from kappa.delta.access import create_table, open_table, write
 from kappa.errors import RefusedError, UsageError
@@ -95,3 +97,16 @@ def test_what_is_not_there_is_refused_by_name(folder: str) -> None:
 def test_a_table_on_s3_is_refused_where_the_lake_is_on_a_disk(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"s3://bucket/old is on an object store, and the lake .* is not"):
         existing_table(str(tmp_path), "tables/t", "s3a://bucket/old/", None)
+
+
+def test_a_group_is_not_paired_with_an_older_version(tmp_path: Path) -> None:
+    for _ in range(2):
+        write_batch(f"{tmp_path}/table", None)
+    newest, older = (existing_table(str(tmp_path), "tables/t", f"{tmp_path}/table", version) for version in (None, 1))
+    check_newest("g", [newest])
+    with pytest.raises(RefusedError, match=r"not those of .* at version 1 .* version 2 is the newest.*--from-file"):
+        by_group("g")(
+            Config(lake=str(tmp_path), bootstrap_servers="", topologies=tmp_path, home=tmp_path, cache=tmp_path),
+            "a.b",
+            [newest, older],
+        )

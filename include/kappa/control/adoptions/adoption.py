@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kappa.acts import Act, act
 from kappa.config import Config
-from kappa.control.adoptions.job_positions import JobPosition, of_checkpoint, of_group
+from kappa.control.adoptions.job_positions import JobPosition, check_newest, of_checkpoint, of_group
 from kappa.control.drivers import start
 from kappa.control.plans.existing_tables import existing_table
 from kappa.control.replays import plan, replay
@@ -35,6 +35,7 @@ def by_group(group: str) -> Position:
     """The position of a consumer group."""
 
     def position(config: Config, topology: str, tables: Sequence[ExistingTable]) -> JobPosition:
+        check_newest(group, tables)
         topics = [source.topic for source in registry.load(config.topologies, topology).sources]
         with Broker(config.bootstrap_servers) as broker:
             return of_group(broker, group, topics)
