@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable, write_deltalake
 from support.epochs import TOPOLOGY, Lab, lab, plain_settings
 
+from kappa import control
 from kappa.delta import queries
 from kappa.errors import RefusedError, UnknownGroupError
+from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -72,6 +75,10 @@ class Reconciling(Adopting):
     """The same with a topic that is reconciled with the table."""
 
     template = TOPOLOGY.replace('of="moves", key="id"', 'of="balances", key="id", on_replay="reconcile"')
+
+    def held(self) -> dict[str, int]:
+        """The topic, folded."""
+        return {row["id"]: row["total"] for row in map(orjson.loads, self.sent_values())}
 
 
 @dataclass(kw_only=True)
@@ -177,6 +184,20 @@ def test_a_topic_that_reconciles_gets_nothing_of_the_adopted_rows(stream: Adopti
     stream.go_on()
     values = b" ".join(stream.sent_values())
     assert b'"b"' in values and b'"c"' in values and b'"a"' not in values
+    stream.deploy(2)
+    assert stream.plan_replay() == 2
+    stream.run(2)
+    stream.await_stage(2, Stage.VERIFIED)
+    control.cut_over(stream.config, stream.name, 2, actor="test", reason="test")
+    stream.await_live(2)
+    assert stream.held() == stream.balances() == {"a": 8, "b": 14, "c": 14}
+    stream.stop(1)
+    control.rollback(stream.config, stream.name, actor="test", reason="back")
+    stream.run(1)
+    stream.wait(lambda: control.progress(stream.config, stream.name, 1).is_caught_up, "the adopted epoch is back")
+    control.cut_over(stream.config, stream.name, 1, actor="test", reason="back")
+    stream.await_live(1)
+    assert stream.held() == stream.balances() == {"a": 4, "b": 7, "c": 7}
 
 
 class TestGroups:
