@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -110,3 +111,14 @@ def test_a_group_is_not_paired_with_an_older_version(tmp_path: Path) -> None:
             "a.b",
             [newest, older],
         )
+
+
+def test_a_table_made_anew_is_not_the_one_that_was_adopted(folder: str) -> None:
+    path = f"{folder}/table"
+    write_batch(path, None)
+    table = existing_table(folder, "tables/t", path, None)
+    assert not columns_of(table).error
+    store_of(path).delete_folder(path)
+    write_batch(path, None)
+    assert columns_of(table).error.startswith("another table is there, made anew: its id is ")
+    assert not columns_of(replace(table, table_id="")).error, "as code stored it that knew no id"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,6 +136,25 @@ def test_a_job_that_wrote_on_is_noticed_and_its_table_adopted_again(stream: Adop
     stream.adopt("--execute")
     stream.go_on(2)
     assert stream.balances() == {"a": 4, "b": 7, "c": 7} == stream.folded(2)
+
+
+@pytest.mark.parametrize(
+    ("commits", "message"),
+    [(2, "is not the table that was adopted: another table is there"), (1, "moved on: it is at version 0, and was at")],
+)
+def test_a_table_made_anew_is_not_taken_for_the_adopted_one(stream: Adopting, commits: int, message: str) -> None:
+    def write(rows: pa.Table, count: int) -> None:
+        for _ in range(count):
+            write_deltalake(stream.table, rows, mode="overwrite")
+
+    write(ROWS, 2)
+    stream.adopt("--execute")
+    shutil.rmtree(stream.table)
+    write(ROWS.slice(0, 1), commits)
+    with pytest.raises(RefusedError, match="has epoch 1, adopted from"):
+        stream.adopt()
+    stream.run(1)
+    assert message in stream.await_stuck(1)
 
 
 @pytest.mark.parametrize("kind", [Requiring])

@@ -35,6 +35,13 @@ def size_bytes(path: str, delta_version: int) -> int:
     return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0
 
 
+def rows_of(table: DeltaTable) -> int | None:
+    """Rows of an open table, from the statistics in its log; None where those do not say it."""
+    files = files_of(table)
+    counts = files["num_records"].to_pylist() if files.num_rows else []
+    return None if None in counts else sum(counts)
+
+
 def files_of(table: DeltaTable) -> pa.Table:
     """What a table's log says of its files."""
     import pyarrow as pa

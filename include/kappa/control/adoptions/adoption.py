@@ -113,9 +113,10 @@ def _on_record(record: TopologyRecord, adoption: Adoption) -> ReplayPlan | None:
     )
 
 
-def _content(adoption: Adoption) -> tuple[set[tuple[str, str, int]], Offsets]:
+def _content(adoption: Adoption) -> tuple[set[tuple[str, str, int, str]], Offsets]:
     """What an adoption takes over: rows, and the place where it goes on."""
-    return {(table.place, table.address, table.version) for table in adoption.tables}, adoption.offsets
+    tables = {(table.place, table.address, table.version, table.table_id) for table in adoption.tables}
+    return tables, adoption.offsets
 
 
 @act
