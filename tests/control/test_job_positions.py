@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from kappa.config import Config
 from kappa.control.adoptions.adoption import by_group
 from kappa.control.adoptions.job_positions import check_newest, of_checkpoint
 from kappa.control.plans.existing_tables import columns_of, existing_table
-from kappa.delta.access import create_table, open_table, write
+from kappa.delta.access import create_table, open_table, storage_options, write
 from kappa.errors import RefusedError, UsageError
 from kappa.offsets.vector import Offsets
 from kappa.store.stores import store_of
@@ -111,6 +111,18 @@ def test_a_group_is_not_paired_with_an_older_version(tmp_path: Path) -> None:
             "a.b",
             [newest, older],
         )
+
+
+def test_a_version_with_a_file_less_cannot_be_adopted(folder: str) -> None:
+    path = f"{folder}/a table"
+    rows = pa.table({"id": ["a", "b"], "day": ["x y:z/1%20", "ü"]})
+    write_deltalake(path, rows, partition_by=["day"], storage_options=storage_options(path))
+    table = existing_table(folder, "tables/t", path, None)
+    assert columns_of(table).types == {"id": "string", "day": "string"}
+    store = store_of(path)
+    data = next(file.path for file in store.files(path) if "_delta_log" not in file.path)
+    store.delete(data)
+    assert columns_of(table).error == f"1 of its files are gone, such as {data.removeprefix(f'{path}/')}"
 
 
 def test_a_table_made_anew_is_not_the_one_that_was_adopted(folder: str) -> None:
