@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from kappa.control.adoptions.adoption import by_group
 from kappa.control.adoptions.job_positions import check_newest, of_checkpoint
 from kappa.control.plans.existing_tables import columns_of, existing_table
 from kappa.delta.access import create_table, open_table, storage_options, write
+from kappa.delta.log_entries import entry_of
 from kappa.errors import RefusedError, UsageError
 from kappa.offsets.vector import Offsets
 from kappa.store.stores import store_of
@@ -134,3 +136,13 @@ def test_a_table_made_anew_is_not_the_one_that_was_adopted(folder: str) -> None:
     write_batch(path, None)
     assert columns_of(table).error.startswith("another table is there, made anew: its id is ")
     assert not columns_of(replace(table, table_id="")).error, "as code stored it that knew no id"
+
+
+def test_rows_that_deletion_vectors_take_away_are_not_counted(tmp_path: Path) -> None:
+    path = f"{tmp_path}/table"
+    write_deltalake(path, pa.table({"id": ["a", "b"]}))
+    assert existing_table(str(tmp_path), "tables/t", path, None).rows == 2
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    Path(entry_of(path, 1)).write_text(json.dumps(protocol))
+    assert existing_table(str(tmp_path), "tables/t", path, None).rows is None

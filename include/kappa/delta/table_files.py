@@ -57,7 +57,12 @@ def missing(path: str, table: DeltaTable) -> list[str]:
 
 
 def rows_of(table: DeltaTable) -> int | None:
-    """Rows of an open table, from the statistics in its log; None where those do not say it."""
+    """Rows of an open table, from the statistics in its log; None where those do not say it.
+
+    They count rows that deletion vectors take away, and ``deltalake`` does not say how many those are.
+    """
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        return None
     files = files_of(table)
     counts = files["num_records"].to_pylist() if files.num_rows else []
     return None if None in counts else sum(counts)
