@@ -105,6 +105,13 @@ def test_a_partition_without_an_offset_refuses(facts: Facts, plan_of: PlanOf) ->
     assert "start-lacks-partition" in codes(adopted(facts, plan_of, adoption=less))
 
 
+def test_a_version_that_cannot_be_read_refuses(facts: Facts, plan_of: PlanOf) -> None:
+    gone = replace(facts, live=None, existing={"tables/rewards": ExistingColumns(error="no such version")})
+    plan = plan_of(gone, start=ToOffset(offsets=OFFSETS), adoption=ADOPTION)
+    (finding,) = (finding for finding in plan.refusals if finding.code == "adopted-version-gone")
+    assert "rewards=ADDRESS@VERSION" in finding.remedy and "no such version" in finding.message
+
+
 class TestReplays:
     """Later replays of a topology whose first epoch was adopted."""
 

@@ -20,7 +20,7 @@ _OTHER_BEGINNINGS = "replay --to-earliest without --seed, or --from-savepoint."
 ADOPTION_MISSING = refuses(
     "adoption-missing",
     "The history of the live epoch did not begin with tables of another job: there are none to start from.",
-    f"Choose another beginning: {_OTHER_BEGINNINGS}",
+    "Replay --to-earliest without --seed, or --from-savepoint.",
 )
 ADOPTED_VERSION_GONE = refuses(
     "adopted-version-gone",
