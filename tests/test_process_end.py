@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-#: A thread of the process is still at work, and so is one of C's that wants to give an object of Python's back.
+#: A thread of the process is still at work, an executor has one that waits for work, and a folder is to be removed.
 _ENDS = """
-import sys, threading, time
+import sys, tempfile, threading, time
+from concurrent.futures import ThreadPoolExecutor
 from kappa.process_end import end_process
 
 class Slow:
     def __del__(self):
         print("taken apart")
 
-kept = Slow()
+slow, folder, pool = Slow(), tempfile.TemporaryDirectory(), ThreadPoolExecutor(2)
+pool.submit(len, "x").result()
 threading.Thread(target=lambda: (time.sleep(0.2), print("the thread is done"))).start()
 threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-print("said")
+print(folder.name)
 end_process({code})
 """
 
@@ -29,9 +32,11 @@ def ended(program: str, **pipes: int) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_process_ends_after_its_threads_and_with_all_of_its_output(code: int) -> None:
+def test_a_process_ends_after_its_threads_with_its_output_and_leaves_no_folder(code: int) -> None:
     run = ended(_ENDS.format(code=code), stdout=subprocess.PIPE)
-    assert (run.returncode, run.stdout, run.stderr) == (code, "said\nthe thread is done\n", "")
+    folder, _, rest = run.stdout.partition("\n")
+    assert (run.returncode, rest, run.stderr) == (code, "the thread is done\n", "")
+    assert not Path(folder).exists()
 
 
 def test_a_process_whose_reader_is_gone_says_so_by_its_code() -> None:

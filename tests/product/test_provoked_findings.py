@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from support import backfill_findings, chain_findings, needed_findings, output_findings
+from support import adoption_findings, backfill_findings, chain_findings, needed_findings, output_findings
 from support.findings import CASES, ROOT, Provoked, findings_of, prove, provokes
 from support.sites import Site, eager_broker, site
 
@@ -36,7 +36,14 @@ from kappa.slices.topics import ownership
 from kappa_local.registry import server as registry_server
 
 #: The fixture, and the module whose import registers its cases.
-__all__ = ["backfill_findings", "chain_findings", "eager_broker", "needed_findings", "output_findings"]
+__all__ = [
+    "adoption_findings",
+    "backfill_findings",
+    "chain_findings",
+    "eager_broker",
+    "needed_findings",
+    "output_findings",
+]
 from kappa.topology.masking import fingerprint
 
 pytestmark = pytest.mark.broker

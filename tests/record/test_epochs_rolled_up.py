@@ -18,7 +18,7 @@ from kappa import clock, control, serving
 from kappa.config import Config
 from kappa.delta import row_files
 from kappa.delta.append_log import AppendLog
-from kappa.errors import LedgerError, NewerFormatError
+from kappa.errors import DamagedTableError, LedgerError, NewerFormatError
 from kappa.names import epochs_history
 from kappa.offsets.vector import Offsets
 from kappa.record import epochs as epochs_module
@@ -86,8 +86,13 @@ def test_all_events_are_in_the_history_each_once(tmp_path: Path, monkeypatch: py
     assert epochs.history() == before
     assert epochs.history("b.b") == [event for event in before if event.topology == "b.b"]
     assert len(epochs.events()) < len(before)
-    monkeypatch.setattr(epochs_module, "FORMAT", 0)
-    with pytest.raises(NewerFormatError, match=r"event in .*epochs_history has format 2"):
+    with monkeypatch.context() as older:
+        older.setattr(epochs_module, "FORMAT", 0)
+        with pytest.raises(NewerFormatError, match=r"event in .*epochs_history has format 2"):
+            epochs.history()
+    for file in Path(epochs_history(str(tmp_path))).iterdir():
+        file.unlink()
+    with pytest.raises(DamagedTableError, match=r"epochs_history/.*\.parquet is missing.*: kappa status$"):
         epochs.history()
 
 

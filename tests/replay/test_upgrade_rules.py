@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kappa.operators import agg, tumbling_window
+from kappa.replay.facts import topology_facts
 from kappa.replay.findings import Severity
 from kappa.replay.rules import upgrade as upgrade_rules
 from kappa.topology import Append, Check, Source, Table, Topic, Topology
@@ -37,6 +38,7 @@ def codes(**changes: Any) -> list[str]:
     [
         {},
         {"version": "2"},
+        {"owner": "team-b"},
         {"step": lambda _: {}},
         {"checks": [Check(name="c", sql="SELECT 1")]},
         {"tables": [replace(BALANCES, masked=["total"])]},
@@ -49,6 +51,10 @@ def codes(**changes: Any) -> list[str]:
 )
 def test_changes_that_leave_history_alone_need_no_replay(changes: dict[str, Any]) -> None:
     assert codes(**changes) == []
+
+
+def test_an_owner_is_a_fact_of_no_plan() -> None:
+    assert topology_facts(replace(BEFORE, owner="team-b"), "code") == topology_facts(BEFORE, "code")
 
 
 @pytest.mark.parametrize(

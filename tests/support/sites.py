@@ -34,6 +34,7 @@ from kappa.record.events import EventKind
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.replay.estimates import Measured
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.proof.certificate import Sends
 from kappa.slices.places import create_tables
 from kappa.slices.run import MASK
@@ -209,6 +210,14 @@ class Site:
             self._ledger(epoch, position or self.end, sends, detail)
         else:
             epoch = self.verified(sends=sends, position=position, **detail)
+        self.epochs.add(self.name, epoch, "moved", actor="test")
+        return epoch
+
+    def adopted(self, plan: ReplayPlan) -> int:
+        """A first epoch that began with tables of another job, and went live."""
+        epoch = control.replay(self.config, plan, actor="test", reason="test")
+        self._tell(epoch, "rewound", "seeded")
+        self._ledger(epoch, self.end, "live", {})
         self.epochs.add(self.name, epoch, "moved", actor="test")
         return epoch
 

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kappa.errors import LedgerError
+from kappa.errors import DamagedTableError, LedgerError
 from kappa.replay import stored
-from kappa.store.store import absent
 from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def table(folder: str, name: str, *, format: int, what: str) -> pa.Table:
         what: what a row is called.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        DamagedTableError: there is no such file.
         NewerFormatError: newer code wrote a row in a format that this code does not read.
     """
     path = f"{folder}/{name}.parquet"
@@ -67,7 +66,12 @@ def read(
     import pyarrow.parquet as pq
 
     if content is None:
-        raise absent(path)
+        raise DamagedTableError(
+            f"{path} is missing, with rows that were rolled up. Put it back from a backup, or from older versions in "
+            "its bucket: docs/restore-a-bucket.md. What is on record without it: kappa status",
+            path=path,
+            problems=[f"{path} is missing"],
+        )
     file = pq.ParquetFile(pa.BufferReader(content))
     names = [name for name in file.schema_arrow.names if name != without]
     rows = file.read(names, use_threads=False)  # most are small: threads would take longer to share one
