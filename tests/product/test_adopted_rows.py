@@ -197,6 +197,16 @@ def test_a_topology_is_adopted_once(stream: Adopting) -> None:
         stream.output_of("adopt", stream.name, "--table", f"balances={other}", "--from-file", stream.offsets())
 
 
+def test_another_position_is_not_taken_for_the_one_on_record(stream: Adopting) -> None:
+    write_deltalake(stream.table, ROWS)
+    stream.adopt("--execute")
+    stream.adopt("--execute")
+    file = stream.config.home.parent / "right.csv"
+    file.write_text("".join(f"{stream.topic},{partition},0\n" for partition in (0, 1)))
+    with pytest.raises(RefusedError, match=rf"kappa abort {stream.name} 1 --execute"):
+        stream.output_of("adopt", stream.name, "--table", f"balances={stream.table}", "--from-file", str(file))
+
+
 @pytest.mark.parametrize("kind", [Reconciling])
 def test_a_topic_that_reconciles_gets_nothing_of_the_adopted_rows(stream: Adopting) -> None:
     write_deltalake(stream.table, ROWS)
