@@ -119,7 +119,7 @@ class RefusedError(Terminal):
 
 
 class AdoptionError(Terminal):
-    """The tables of another job moved on, or have rows that an epoch cannot begin with."""
+    """The tables of another job moved on, were made anew, or have rows that an epoch cannot begin with."""
 
 
 class IllegalTransitionError(Terminal):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction
+from deltalake import CommitProperties, Transaction, write_deltalake
 
-from kappa.control.adoptions.job_positions import of_checkpoint
+from kappa.config import Config
+from kappa.control.adoptions.adoption import by_group
+from kappa.control.adoptions.job_positions import check_newest, of_checkpoint
 from kappa.control.plans.existing_tables import columns_of, existing_table
-from kappa.delta.access import create_table, open_table, write
+from kappa.delta.access import create_table, open_table, storage_options, write
+from kappa.delta.log_entries import entry_of
 from kappa.errors import RefusedError, UsageError
 from kappa.offsets.vector import Offsets
 from kappa.store.stores import store_of
@@ -95,3 +100,49 @@ def test_what_is_not_there_is_refused_by_name(folder: str) -> None:
 def test_a_table_on_s3_is_refused_where_the_lake_is_on_a_disk(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"s3://bucket/old is on an object store, and the lake .* is not"):
         existing_table(str(tmp_path), "tables/t", "s3a://bucket/old/", None)
+
+
+def test_a_group_is_not_paired_with_an_older_version(tmp_path: Path) -> None:
+    for _ in range(2):
+        write_batch(f"{tmp_path}/table", None)
+    newest, older = (existing_table(str(tmp_path), "tables/t", f"{tmp_path}/table", version) for version in (None, 1))
+    check_newest("g", [newest])
+    with pytest.raises(RefusedError, match=r"not those of .* at version 1 .* version 2 is the newest.*--from-file"):
+        by_group("g")(
+            Config(lake=str(tmp_path), bootstrap_servers="", topologies=tmp_path, home=tmp_path, cache=tmp_path),
+            "a.b",
+            [newest, older],
+        )
+
+
+def test_a_version_with_a_file_less_cannot_be_adopted(folder: str) -> None:
+    path = f"{folder}/a table"
+    rows = pa.table({"id": ["a", "b"], "day": ["x y:z/1%20", "ü"]})
+    write_deltalake(path, rows, partition_by=["day"], storage_options=storage_options(path))
+    table = existing_table(folder, "tables/t", path, None)
+    assert columns_of(table).types == {"id": "string", "day": "string"}
+    store = store_of(path)
+    data = next(file.path for file in store.files(path) if "_delta_log" not in file.path)
+    store.delete(data)
+    assert columns_of(table).error == f"1 of its files are gone, such as {data.removeprefix(f'{path}/')}"
+
+
+def test_a_table_made_anew_is_not_the_one_that_was_adopted(folder: str) -> None:
+    path = f"{folder}/table"
+    write_batch(path, None)
+    table = existing_table(folder, "tables/t", path, None)
+    assert not columns_of(table).error
+    store_of(path).delete_folder(path)
+    write_batch(path, None)
+    assert columns_of(table).error.startswith("another table is there, made anew: its id is ")
+    assert not columns_of(replace(table, table_id="")).error, "as code stored it that knew no id"
+
+
+def test_rows_that_deletion_vectors_take_away_are_not_counted(tmp_path: Path) -> None:
+    path = f"{tmp_path}/table"
+    write_deltalake(path, pa.table({"id": ["a", "b"]}))
+    assert existing_table(str(tmp_path), "tables/t", path, None).rows == 2
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    Path(entry_of(path, 1)).write_text(json.dumps(protocol))
+    assert existing_table(str(tmp_path), "tables/t", path, None).rows is None

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable, write_deltalake
 from support.epochs import TOPOLOGY, Lab, lab, plain_settings
 
+from kappa import control
 from kappa.delta import queries
 from kappa.errors import RefusedError, UnknownGroupError
+from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -73,6 +77,10 @@ class Reconciling(Adopting):
 
     template = TOPOLOGY.replace('of="moves", key="id"', 'of="balances", key="id", on_replay="reconcile"')
 
+    def held(self) -> dict[str, int]:
+        """The topic, folded."""
+        return {row["id"]: row["total"] for row in map(orjson.loads, self.sent_values())}
+
 
 @dataclass(kw_only=True)
 class Requiring(Adopting):
@@ -130,6 +138,25 @@ def test_a_job_that_wrote_on_is_noticed_and_its_table_adopted_again(stream: Adop
     assert stream.balances() == {"a": 4, "b": 7, "c": 7} == stream.folded(2)
 
 
+@pytest.mark.parametrize(
+    ("commits", "message"),
+    [(2, "is not the table that was adopted: another table is there"), (1, "moved on: it is at version 0, and was at")],
+)
+def test_a_table_made_anew_is_not_taken_for_the_adopted_one(stream: Adopting, commits: int, message: str) -> None:
+    def write(rows: pa.Table, count: int) -> None:
+        for _ in range(count):
+            write_deltalake(stream.table, rows, mode="overwrite")
+
+    write(ROWS, 2)
+    stream.adopt("--execute")
+    shutil.rmtree(stream.table)
+    write(ROWS.slice(0, 1), commits)
+    with pytest.raises(RefusedError, match="has epoch 1, adopted from"):
+        stream.adopt()
+    stream.run(1)
+    assert message in stream.await_stuck(1)
+
+
 @pytest.mark.parametrize("kind", [Requiring])
 def test_numbers_that_fit_are_cast_and_other_columns_left_out(stream: Adopting) -> None:
     write_deltalake(stream.table, pa.table({"total": [4.0, 2.0], "mail": ["x", "y"], "id": ["a", "b"]}))
@@ -170,6 +197,16 @@ def test_a_topology_is_adopted_once(stream: Adopting) -> None:
         stream.output_of("adopt", stream.name, "--table", f"balances={other}", "--from-file", stream.offsets())
 
 
+def test_another_position_is_not_taken_for_the_one_on_record(stream: Adopting) -> None:
+    write_deltalake(stream.table, ROWS)
+    stream.adopt("--execute")
+    stream.adopt("--execute")
+    file = stream.config.home.parent / "right.csv"
+    file.write_text("".join(f"{stream.topic},{partition},0\n" for partition in (0, 1)))
+    with pytest.raises(RefusedError, match=rf"kappa abort {stream.name} 1 --execute"):
+        stream.output_of("adopt", stream.name, "--table", f"balances={stream.table}", "--from-file", str(file))
+
+
 @pytest.mark.parametrize("kind", [Reconciling])
 def test_a_topic_that_reconciles_gets_nothing_of_the_adopted_rows(stream: Adopting) -> None:
     write_deltalake(stream.table, ROWS)
@@ -177,6 +214,20 @@ def test_a_topic_that_reconciles_gets_nothing_of_the_adopted_rows(stream: Adopti
     stream.go_on()
     values = b" ".join(stream.sent_values())
     assert b'"b"' in values and b'"c"' in values and b'"a"' not in values
+    stream.deploy(2)
+    assert stream.plan_replay() == 2
+    stream.run(2)
+    stream.await_stage(2, Stage.VERIFIED)
+    control.cut_over(stream.config, stream.name, 2, actor="test", reason="test")
+    stream.await_live(2)
+    assert stream.held() == stream.balances() == {"a": 8, "b": 14, "c": 14}
+    stream.stop(1)
+    control.rollback(stream.config, stream.name, actor="test", reason="back")
+    stream.run(1)
+    stream.wait(lambda: control.progress(stream.config, stream.name, 1).is_caught_up, "the adopted epoch is back")
+    control.cut_over(stream.config, stream.name, 1, actor="test", reason="back")
+    stream.await_live(1)
+    assert stream.held() == stream.balances() == {"a": 4, "b": 7, "c": 7}
 
 
 class TestGroups:

@@ -11,7 +11,7 @@ import pytest
 from kappa.errors import UsageError
 from kappa.offsets.vector import Offsets
 from kappa.replay.adoption import Adoption, ExistingColumns, ExistingTable
-from kappa.replay.facts import Facts
+from kappa.replay.facts import Facts, SourceFacts
 from kappa.replay.plan import FIRST_EPOCH, ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.rules.adoption import delta_type, is_lossless, may_become
@@ -105,6 +105,13 @@ def test_a_partition_without_an_offset_refuses(facts: Facts, plan_of: PlanOf) ->
     assert "start-lacks-partition" in codes(adopted(facts, plan_of, adoption=less))
 
 
+def test_a_version_that_cannot_be_read_refuses(facts: Facts, plan_of: PlanOf) -> None:
+    gone = replace(facts, live=None, existing={"tables/rewards": ExistingColumns(error="no such version")})
+    plan = plan_of(gone, start=ToOffset(offsets=OFFSETS), adoption=ADOPTION)
+    (finding,) = (finding for finding in plan.refusals if finding.code == "adopted-version-gone")
+    assert "rewards=ADDRESS@VERSION" in finding.remedy and "no such version" in finding.message
+
+
 class TestReplays:
     """Later replays of a topology whose first epoch was adopted."""
 
@@ -123,9 +130,64 @@ class TestReplays:
         assert (plan.start, plan.seed_tables, plan.adoption) == (OFFSETS, (TABLE,), ADOPTION)
         assert plan.request.adoption is None
 
-    def test_rows_that_are_gone_refuse(self, later: Facts, plan_of: PlanOf) -> None:
-        gone = replace(later, existing={"tables/rewards": ExistingColumns(error="no such version")})
-        assert "adopted-version-gone" in codes(plan_of(gone, seed=Seed.FROM_TABLES))
+    @pytest.mark.parametrize(
+        ("ends", "sources", "start"),
+        [
+            ({"pos": {0: 100, 1: 80, 2: 5}}, ["pos"], {"pos": {0: 60, 1: 50, 2: 0}}),
+            ({"pos": {0: 100, 1: 80}, "web": {0: 9}}, ["pos", "web"], {"pos": {0: 60, 1: 50}, "web": {0: 0}}),
+            ({"web": {0: 9}}, ["web"], {"web": {0: 0}}),
+        ],
+        ids=["a partition more", "a source more", "a source less"],
+    )
+    def test_one_reads_what_its_sources_have_got_since_from_its_beginning(
+        self,
+        later: Facts,
+        plan_of: PlanOf,
+        ends: dict[str, dict[int, int]],
+        sources: list[str],
+        start: dict[str, dict[int, int]],
+    ) -> None:
+        assert later.topology is not None and later.live is not None
+        high = Offsets(ends)
+        log = replace(
+            later.log,
+            low=Offsets(),
+            high=high,
+            stable=high,
+            topic_ids={topic: f"id-{topic}" for topic in sources} | {"pos": "id-1"},
+            cleanup=dict.fromkeys(sources, "delete"),
+        )
+        topology = replace(later.topology, sources=tuple(SourceFacts(topic=topic) for topic in sources))
+        plan = plan_of(replace(later, log=log, topology=topology), seed=Seed.FROM_TABLES)
+        assert not any(code.startswith(("start-", "adopt")) for code in (finding.code for finding in plan.refusals))
+        assert plan.start == Offsets(start)
+
+    def test_one_is_refused_where_the_log_ends_before_the_offsets(self, later: Facts, plan_of: PlanOf) -> None:
+        short = Offsets({"pos": {0: 59, 1: 80}})
+        plan = plan_of(replace(later, log=replace(later.log, high=short, stable=short)), seed=Seed.FROM_TABLES)
+        assert "stored-vector-beyond-end" in codes(plan)
+
+    @pytest.mark.parametrize(
+        ("changes", "place", "code"),
+        [
+            ({"existing": {"tables/rewards": ExistingColumns(error="no such version")}}, None, "adopted-version-gone"),
+            ({}, "tables/ranks", "adoption-lacks-table"),
+            ({}, "outputs/notifications", "adoption-lacks-output"),
+        ],
+    )
+    def test_a_way_out_of_one_names_only_what_a_replay_takes(
+        self, later: Facts, plan_of: PlanOf, changes: Mapping[str, Any], place: str | None, code: str
+    ) -> None:
+        assert later.topology is not None
+        shapes = {**later.topology.shapes}
+        if place is not None:
+            shapes[place] = replace(shapes["tables/rewards"])
+        plan = plan_of(
+            replace(later, topology=replace(later.topology, shapes=shapes), **changes), seed=Seed.FROM_TABLES
+        )
+        (remedy,) = (finding.remedy for finding in plan.findings if finding.code == code)
+        assert "--to-earliest without --seed, or --from-savepoint" in remedy
+        assert "--table" not in remedy and "--output" not in remedy and "@" not in remedy
 
     def test_a_savepoint_hands_the_adoption_on(self, later: Facts, plan_of: PlanOf) -> None:
         from kappa.replay.starts import FromSavepoint

@@ -29,7 +29,7 @@ def test_an_explanation_says_what_runs_and_how_much(facts: Facts, plan_of: PlanO
         "  CAUGHT_UP  follow the ledger of epoch 3 from seq 9 on; nothing is sent",
         "  VERIFIED   compare rewards, notifications at the same commit as epoch 3; run the checks",
         "Then it follows the live epoch and waits for `kappa cutover retail.loyalty`; "
-        "`kappa abort retail.loyalty 4` removes it without a trace.",
+        "`kappa abort retail.loyalty 4 --execute` removes it instead.",
     ]
 
 

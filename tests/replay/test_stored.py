@@ -15,6 +15,7 @@ from kappa.errors import LedgerError
 from kappa.kafka import markers
 from kappa.kafka.markers import Marker
 from kappa.names import EpochPaths, epochs_log
+from kappa.offsets.vector import Offsets
 from kappa.presence import heartbeat
 from kappa.presence.heartbeat import Heartbeat
 from kappa.record.epochs import Epochs
@@ -22,6 +23,7 @@ from kappa.record.events import Event
 from kappa.record.ledger import Ledger
 from kappa.record.ledger_rows import LedgerRow
 from kappa.replay import stored
+from kappa.replay.adoption import Adoption
 from kappa.replay.findings import Finding
 from kappa.replay.proof.certificate import Certificate
 
@@ -126,3 +128,11 @@ def test_null_means_the_default_and_a_missing_required_field_is_named() -> None:
     assert stored.read(LedgerRow, {**OLDEST_ROW, "rows_read": None}).rows_read == 0
     with pytest.raises(LedgerError, match="LedgerRow has no seq, at"):
         stored.read(LedgerRow, {"kind": "plan", "writer": "w", "moon": 1})
+
+
+@pytest.mark.parametrize("absent", ["tables", "offsets", "job"])
+def test_an_adoption_without_a_field_names_it(absent: str) -> None:
+    values = Adoption(tables=(), offsets=Offsets({"pos": {0: 1}}), job="a job").as_dict()
+    assert Adoption.from_dict(values).job == "a job"
+    with pytest.raises(LedgerError, match=f"A stored Adoption has no {absent}"):
+        Adoption.from_dict({name: value for name, value in values.items() if name != absent})

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.config import Config
-from kappa.errors import ConfigError
-from kappa.store.address import bucket_and_key, is_remote, lake_address
+from kappa.errors import ConfigError, UsageError
+from kappa.store.address import bucket_and_key, is_remote, lake_address, table_address
 
 #: What a key may be made of.
 PARTS = st.from_regex(r"[A-Za-z0-9!_.'()-]{1,9}", fullmatch=True).filter(lambda part: part not in (".", ".."))
@@ -155,3 +155,14 @@ def test_a_path_on_an_object_store_is_told_from_one_on_a_disk(path: str, expecte
 def test_a_path_on_s3_has_a_bucket_and_a_key() -> None:
     assert bucket_and_key("s3://lakes/orders/a.b/_e0001") == ("lakes", "orders/a.b/_e0001")
     assert bucket_and_key("s3://lakes") == ("lakes", "")
+
+
+@pytest.mark.parametrize("text", ["/srv/a%20b/table", "file:///srv/a%2520b", "s3://old/a%2Fb"])
+def test_a_table_that_would_be_read_from_another_folder_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="would open another folder"):
+        table_address(text)
+
+
+@pytest.mark.parametrize("path", ["/srv/a b", "/srv/100%", "/srv/50%zz"])
+def test_other_paths_of_tables_stay_as_they_are(path: str) -> None:
+    assert table_address(path) == path

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from kappa.delta.access import open_table
+from kappa.store.address import is_remote
+from kappa.store.stores import store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+#: Paths of files that are not below the folder of their table (Delta's protocol, "Add File and Remove File").
+_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def count(path: str, delta_version: int) -> int:
@@ -33,6 +40,32 @@ def size_bytes(path: str, delta_version: int) -> int:
     except TableNotFoundError:
         return 0
     return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0
+
+
+def missing(path: str, table: DeltaTable) -> list[str]:
+    """Files of an open table at this path that its store does not have, sorted, by their paths in the table.
+
+    Files elsewhere, as those of a shallow clone, are not looked for.
+    """
+    files = files_of(table)
+    names = {unquote(name) for name in files["path"].to_pylist()} if files.num_rows else set()
+    inside = {name for name in names if not _ELSEWHERE.match(name)}
+    store = store_of(path)
+    if is_remote(path):
+        return sorted(inside - {file.path.removeprefix(f"{path}/") for file in store.files(path)})
+    return sorted(name for name in inside if store.head(f"{path}/{name}") is None)
+
+
+def rows_of(table: DeltaTable) -> int | None:
+    """Rows of an open table, from the statistics in its log; None where those do not say it.
+
+    They count rows that deletion vectors take away, and ``deltalake`` does not say how many those are.
+    """
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        return None
+    files = files_of(table)
+    counts = files["num_records"].to_pylist() if files.num_rows else []
+    return None if None in counts else sum(counts)
 
 
 def files_of(table: DeltaTable) -> pa.Table:

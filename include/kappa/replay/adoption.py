@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,6 +20,8 @@ class ExistingTable:
         version: the Delta version whose rows are taken over.
         newest: its newest Delta version when that was decided.
         rows: how many rows that version has; None where its log does not say.
+        table_id: Delta's id of the table: one that is made anew in its place has another; empty where it is not on
+            record.
     """
 
     place: str
@@ -27,11 +29,18 @@ class ExistingTable:
     version: int
     newest: int
     rows: int | None = None
+    table_id: str = ""
 
     @property
     def name(self) -> str:
         """The table or append output that it becomes."""
         return self.place.partition("/")[2]
+
+    def replacement(self, table_id: str) -> str:
+        """What is wrong with a table of this id in its place, in words; empty if it is this table."""
+        if self.table_id in ("", table_id):
+            return ""
+        return f"another table is there, made anew: its id is {table_id}, and was {self.table_id}"
 
     @property
     def described(self) -> str:
@@ -70,11 +79,11 @@ class Adoption:
         Raises:
             LedgerError: a field is absent.
         """
-        tables: Sequence[Mapping[str, Any]] = values["tables"]
-        parts = {
-            "tables": tuple(stored.read(ExistingTable, table) for table in tables),
-            "offsets": Offsets.from_json(values["offsets"]),
+        readers: Mapping[str, Callable[[Any], Any]] = {
+            "tables": lambda tables: tuple(stored.read(ExistingTable, table) for table in tables),
+            "offsets": Offsets.from_json,
         }
+        parts = {name: read(values[name]) for name, read in readers.items() if values.get(name) is not None}
         return stored.read(cls, {**values, **parts})
 
 

@@ -36,7 +36,7 @@ def explain(plan: ReplayPlan) -> list[str]:
     elif Stage.CUT_OVER not in plan.stages:
         lines.append(
             f"Then it follows the live epoch and waits for `kappa cutover {plan.topology}`; "
-            f"`kappa abort {plan.topology} {plan.epoch}` removes it without a trace."
+            f"`kappa abort {plan.topology} {plan.epoch} --execute` removes it instead."
         )
         lines += [
             f"At the cutover {topic} gets the differences of {table} from the previous epoch: changed rows, and null "

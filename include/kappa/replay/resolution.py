@@ -153,9 +153,14 @@ def _from_tables(request: ReplayRequest, facts: Facts) -> Resolved:
     adoption = request.adoption or (facts.live.adoption if facts.live else None)
     if adoption is None or facts.topology is None:
         return Resolved(start=None, findings=tuple(adoption_rules.adoption_missing()))
-    begin, findings = named_offsets(ToOffset(offsets=adoption.offsets), facts.log.high)
+    if request.adoption is not None:
+        begin, findings = named_offsets(ToOffset(offsets=adoption.offsets), facts.log.high)
+        findings += start_rules.start_above_log(begin, facts.log.high, facts.log.stable)
+    else:  # sources change after an adoption; what has been added since is read from its beginning
+        stored = adoption.offsets.only(facts.log.high.topics)
+        findings = log_rules.vector_beyond_log(stored, facts.log.high, f"The adopted job ({adoption.job})")
+        begin = every_partition(adoption.offsets, facts.log)
     findings += log_rules.start_below_low_watermark(begin, facts.log.low)
-    findings += start_rules.start_above_log(begin, facts.log.high, facts.log.stable)
     findings += adoption_rules.adoption_findings(
         adoption, facts.topology, facts.existing, is_first=request.adoption is not None
     )

@@ -29,7 +29,8 @@ def copy_tables(run: EpochRun, existing: Sequence[ExistingTable], *, is_first: b
         is_first: whether the other job must have stood still since the plan: it could have read further in the log.
 
     Raises:
-        AdoptionError: the job wrote on; a key is null or has two rows; or a value does not fit its column.
+        AdoptionError: the job wrote on; the table was made anew; a key is null or has two rows; or a value does not fit
+            its column.
     """
     members: dict[str, Table | Append] = {f"tables/{table.name}": table for table in run.topology.tables}
     members |= {f"outputs/{append.name}": append for append in run.topology.appends}
@@ -38,6 +39,7 @@ def copy_tables(run: EpochRun, existing: Sequence[ExistingTable], *, is_first: b
             _check_still(run.paths.topology, run.paths.epoch, table)
         if table.place not in members:
             continue  # of an earlier version of the code
+        _check_same(run.paths.topology, run.paths.epoch, table)
         member = members[table.place]
         rows = read_files(run.engines.session, table.address, table.version)
         _check(table, member, rows)
@@ -66,7 +68,7 @@ def fitted(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
 def _check_still(topology: str, epoch: int, table: ExistingTable) -> None:
     newest = open_table(table.address).version()
     commits = list(commits_after(table.address, table.newest))
-    has_all = table.newest + len(commits) >= newest
+    has_all = table.newest + sum(commit.version <= newest for commit in commits) == newest
     if has_all and not any(commit.changes_rows for commit in commits):  # merging files moves no rows
         return
     raise AdoptionError(
@@ -76,6 +78,17 @@ def _check_still(topology: str, epoch: int, table: ExistingTable) -> None:
         address=table.address,
         version=newest,
     )
+
+
+def _check_same(topology: str, epoch: int, table: ExistingTable) -> None:
+    error = table.replacement(open_table(table.address, table.version).metadata().id)
+    if error:
+        raise AdoptionError(
+            f"{table.address} is not the table that was adopted: {error}. Nothing was sent. Bring the adopted table "
+            f"back, or give this epoch up: kappa abort {topology} {epoch} --execute",
+            address=table.address,
+            version=table.version,
+        )
 
 
 def _check(table: ExistingTable, member: Table | Append, rows: DataFrame) -> None:

@@ -22,6 +22,7 @@ _UNTRIED = {
 }
 #: What deltalake takes for a part of a URL, or for another path, instead of a part of a name.
 _NO_PATH = re.compile(r"[\[\]^|\\*{}\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
+_ENCODED = re.compile("%[0-9A-Fa-f]{2}")
 #: https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 #: Characters of keys that every client sends and signs alike (AWS: "Object key naming guidelines").
@@ -83,24 +84,35 @@ def table_address(text: str) -> str:
     """The one spelling of the address of anybody's table or folder: an absolute path, or ``s3://bucket/key``.
 
     Raises:
-        UsageError: it is on a store that Kappa does not read.
+        UsageError: it is on a store that Kappa does not read, or Delta's libraries would open another folder.
 
     Examples:
         >>> table_address("s3a://lakes/orders/")
         's3://lakes/orders'
     """
     match = _SCHEME.fullmatch(text)
-    if match is None:
-        return str(Path(text).absolute())
-    scheme, rest = match[1].lower(), match[2]
+    scheme, rest = (match[1].lower(), match[2]) if match is not None else ("", text)
     if scheme == "file" and rest.startswith("/"):
-        return str(Path(unquote(rest)).absolute())
+        return _readable(str(Path(unquote(rest)).absolute()))
     if scheme in _S3:
-        return f"s3://{rest.rstrip('/')}"
+        return _readable(f"s3://{rest.rstrip('/')}")
+    if not scheme:
+        return _readable(str(Path(text).absolute()))
     raise UsageError(
         f"{text} is neither a path nor on S3, and Kappa reads from no other store. Copy it to a folder, or to "
         "s3://bucket/key, and name that."
     )
+
+
+def _readable(address: str) -> str:
+    wrong = _ENCODED.search(address)
+    if wrong:
+        raise UsageError(
+            f"{address} has {wrong[0]!r} in its path, which Delta's libraries take for one character: they would open "
+            "another folder. Rename this one, and name it again.",
+            address=address,
+        )
+    return address
 
 
 def bucket_and_key(url: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kappa.acts import Act, act
 from kappa.config import Config
-from kappa.control.adoptions.job_positions import JobPosition, of_checkpoint, of_group
+from kappa.control.adoptions.job_positions import JobPosition, check_newest, of_checkpoint, of_group
 from kappa.control.drivers import start
 from kappa.control.plans.existing_tables import existing_table
 from kappa.control.replays import plan, replay
@@ -35,6 +35,7 @@ def by_group(group: str) -> Position:
     """The position of a consumer group."""
 
     def position(config: Config, topology: str, tables: Sequence[ExistingTable]) -> JobPosition:
+        check_newest(group, tables)
         topics = [source.topic for source in registry.load(config.topologies, topology).sources]
         with Broker(config.bootstrap_servers) as broker:
             return of_group(broker, group, topics)
@@ -112,9 +113,10 @@ def _on_record(record: TopologyRecord, adoption: Adoption) -> ReplayPlan | None:
     )
 
 
-def _content(adoption: Adoption) -> tuple[set[tuple[str, str, int]], Offsets]:
+def _content(adoption: Adoption) -> tuple[set[tuple[str, str, int, str]], Offsets]:
     """What an adoption takes over: rows, and the place where it goes on."""
-    return {(table.place, table.address, table.version) for table in adoption.tables}, adoption.offsets
+    tables = {(table.place, table.address, table.version, table.table_id) for table in adoption.tables}
+    return tables, adoption.offsets
 
 
 @act

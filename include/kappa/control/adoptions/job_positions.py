@@ -47,6 +47,23 @@ def of_checkpoint(address: str, tables: Sequence[ExistingTable]) -> JobPosition:
     return JobPosition(offsets=end_offsets(file, store.get(file)), job=f"the end of batch {batch} of {path}", file=file)
 
 
+def check_newest(group: str, tables: Sequence[ExistingTable]) -> None:
+    """Refuse an older version of a table: a broker has the offsets of a group as of now, and none of the past.
+
+    Raises:
+        RefusedError: a table has a newer version.
+    """
+    older = [table for table in tables if table.version != table.newest]
+    if older:
+        versions = ", ".join(f"{table.described}, and version {table.newest} is the newest" for table in older)
+        raise RefusedError(
+            f"Consumer group {group!r} has its offsets of today, which are not those of {versions}: records in between "
+            "would be lost. Adopt the newest version, or write the offsets of the older one to a file: --from-file.",
+            findings=(),
+            group=group,
+        )
+
+
 def of_group(broker: Broker, group: str, topics: Collection[str]) -> JobPosition:
     """Where a consumer group stood in these topics.
 

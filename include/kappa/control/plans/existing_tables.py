@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kappa.delta.access import is_table, open_table
-from kappa.delta.table_files import files_of
+from kappa.delta.table_files import missing, rows_of
 from kappa.errors import LakeRefusedError, LakeUnreachableError, UsageError, first_line
 from kappa.replay.adoption import ExistingColumns, ExistingTable
 from kappa.store.address import is_remote, table_address
@@ -37,8 +37,7 @@ def existing_table(lake: str, place: str, address: str, version: int | None) -> 
     try:
         newest = open_table(path).version()
         table = open_table(path, version)
-        files = files_of(table)
-        counts = files["num_records"].to_pylist() if files.num_rows else []
+        rows, table_id = rows_of(table), table.metadata().id
     except (LakeUnreachableError, LakeRefusedError):
         raise
     except Exception as error:  # deltalake has several errors for a version that is gone
@@ -47,14 +46,20 @@ def existing_table(lake: str, place: str, address: str, version: int | None) -> 
             f"{first_line(error)}. Name another one: NAME={path}@VERSION.",
             address=path,
         ) from error
-    rows = None if None in counts else sum(counts)
-    return ExistingTable(place=place, address=path, version=table.version(), newest=newest, rows=rows)
+    return ExistingTable(
+        place=place, address=path, version=table.version(), newest=newest, rows=rows, table_id=table_id
+    )
 
 
 def columns_of(table: ExistingTable) -> ExistingColumns:
     """The columns of a version of a table, or why it cannot be read."""
     try:
-        schema = json.loads(open_table(table.address, table.version).schema().to_json())
+        opened = open_table(table.address, table.version)
+        if error := table.replacement(opened.metadata().id):
+            return ExistingColumns(error=error)
+        if files := missing(table.address, opened):
+            return ExistingColumns(error=f"{len(files):,} of its files are gone, such as {files[0]}")
+        schema = json.loads(opened.schema().to_json())
     except (LakeUnreachableError, LakeRefusedError):
         raise
     except Exception as error:  # deltalake has several errors for a version that is gone

@@ -200,9 +200,10 @@ class Handover:
         voice.say("comparing tables for the topics that reconcile")
         live = epoch.live_ledger(record).state() if record.live is not None else LedgerState()
         before = reconciliation.predecessor(epoch.paths.lake, record, live)
-        # The job that was adopted has sent what its table holds, or left the topic to this epoch from now on.
-        is_adopted = epoch.plan.request.adoption is not None
-        return reconciliation.write_differences(engines.slice_run, before, handover, is_sent=is_adopted)
+        # The job that was adopted has sent what its table holds, or left the topic to this epoch from now on. That
+        # ends with the first move: at a rollback the topic holds what the later epoch has sent.
+        is_first = record.live is None and epoch.plan.request.adoption is not None
+        return reconciliation.write_differences(engines.slice_run, before, handover, is_sent=is_first)
 
     def may_yield(self, record: TopologyRecord, handover: Event, state: LedgerState, *, is_stuck: bool) -> bool:
         """Not before it has sent what its topics have to get, or the next epoch would build on what they do not hold.

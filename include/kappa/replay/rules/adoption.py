@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kappa.replay.adoption import Adoption, ExistingColumns, ExistingTable
 from kappa.replay.facts import TopologyFacts
-from kappa.replay.findings import Finding, refuses, warns
+from kappa.replay.findings import Finding, refusals, refuses, warns
 from kappa.topology.ddl import columns_of, plain_type
 from kappa.topology.shapes import Shape
 
 _FROM_LOG = "or compute it from the log: `kappa start`."
+#: A replay takes the tables of the adoption on record: it names no others.
+_OTHER_BEGINNINGS = "replay --to-earliest without --seed, or --from-savepoint."
 
 ADOPTION_MISSING = refuses(
     "adoption-missing",
@@ -22,17 +25,23 @@ ADOPTION_MISSING = refuses(
 ADOPTED_VERSION_GONE = refuses(
     "adopted-version-gone",
     "Version {version} of {address}, which {place} begins with, cannot be read: {error}",
-    "Bring its files back, or replay --from-savepoint. Without its rows: --seed empty.",
+    "Bring its files back, or adopt a version that can be read: {name}=ADDRESS@VERSION.",
+    way_out="Bring its files back, or adopt a version that can be read: NAME=ADDRESS@VERSION. A replay has other "
+    f"beginnings: {_OTHER_BEGINNINGS}",
 )
 ADOPTION_LACKS_TABLE = refuses(
     "adoption-lacks-table",
     "Nothing is named that table {table!r} begins with.",
     "Name the Delta table that has its rows: --table {table}=ADDRESS.",
+    way_out="Name the Delta table that has its rows: --table NAME=ADDRESS. A replay cannot name one: choose another "
+    f"beginning, {_OTHER_BEGINNINGS}",
 )
 ADOPTION_LACKS_OUTPUT = warns(
     "adoption-lacks-output",
     "Nothing is named that output {output!r} begins with: it will hold no row of earlier records.",
     "No action needed if that is meant; otherwise --output {output}=ADDRESS.",
+    way_out="No action needed if that is meant; otherwise --output NAME=ADDRESS. A replay cannot name one: choose "
+    f"another beginning, {_OTHER_BEGINNINGS}",
 )
 ADOPTION_NAMES_UNKNOWN = refuses(
     "adoption-names-unknown",
@@ -99,8 +108,8 @@ def adoption_findings(
         adoption: the tables.
         topology: what begins with them.
         existing: the columns of the tables, by place.
-        is_first: whether the request names the tables; a later replay takes those on record, and has new ones computed
-            from the first record after them on.
+        is_first: whether the request names the tables. A later replay takes those on record and can name no others: it
+            is refused where the topology has another table since, and its ways out are other beginnings.
     """
     findings: list[Finding] = []
     places, shapes = adoption.places, topology.shapes
@@ -111,7 +120,10 @@ def adoption_findings(
             table = places[place]
             findings.append(
                 ADOPTED_VERSION_GONE(
-                    {"error": existing[place].error}, place=place, address=table.address, version=table.version
+                    {"error": existing[place].error, "name": table.name},
+                    place=place,
+                    address=table.address,
+                    version=table.version,
                 )
             )
         else:
@@ -119,11 +131,10 @@ def adoption_findings(
     if topology.is_sensitive:
         addresses = ", ".join(table.address for table in adoption.tables)
         findings.append(ADOPTED_VALUES_UNMASKED(topology=topology.name, addresses=addresses))
-    if is_first:
-        findings += [
-            ADOPTION_NAMES_UNKNOWN(place=place, places=sorted(shapes)) for place in places if place not in shapes
-        ]
-    return findings
+    if not is_first:
+        return [_in_a_replay(finding) for finding in findings]
+    unknown = [place for place in places if place not in shapes]
+    return [*findings, *(ADOPTION_NAMES_UNKNOWN(place=place, places=sorted(shapes)) for place in unknown)]
 
 
 def adoption_missing() -> list[Finding]:
@@ -136,6 +147,15 @@ def adopted_rows_left_out(adoption: Adoption | None) -> list[Finding]:
     if adoption is None:
         return []
     return [ADOPTED_ROWS_LEFT_OUT(addresses=", ".join(table.described for table in adoption.tables))]
+
+
+def _in_a_replay(finding: Finding) -> Finding:
+    """The finding with a way out that a replay has: it cannot name tables, and an epoch is live."""
+    if finding.code == ADOPTION_LACKS_OUTPUT.code:
+        return replace(finding, remedy=f"No action needed if that is meant; otherwise {_OTHER_BEGINNINGS}")
+    if finding.code == ADOPTED_VERSION_GONE.code:
+        return replace(finding, remedy=f"Bring its files back, or choose another beginning: {_OTHER_BEGINNINGS}")
+    return replace(finding, remedy=ADOPTION_MISSING.remedy) if refusals([finding]) else finding
 
 
 def _unnamed(place: str) -> list[Finding]:
