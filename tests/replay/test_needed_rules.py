@@ -49,6 +49,24 @@ def test_a_policy_that_refuses_a_topic_is_named_with_topic_setting_and_way_out(f
     )
 
 
+@pytest.mark.parametrize("kind", ["changelog", "versioned"])
+def test_a_text_for_a_number_has_the_finding_of_the_brokers_alone(facts: Facts, kind: Kind) -> None:
+    new = overridden(
+        topic(kind),
+        {"cleanup.policy": "delete", "retention.ms": "30d", "retention.bytes": "2GB", "max.message.bytes": "2MB"},
+    )
+    refusal = TopicRefusal(reason="not a number", settings=("retention.ms", "retention.bytes", "max.message.bytes"))
+    assert [one.code for one in findings(facts, NeededTopic(topic=new, refusal=refusal))] == ["topic-refused"]
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_text_for_a_number_does_not_hide_what_a_login_may_not_create(facts: Facts, policy: str) -> None:
+    settings = {"cleanup.policy": policy, "retention.ms": "30d", "max.message.bytes": "2MB"}
+    refusal = TopicRefusal(reason="no", is_right=True)
+    codes = [one.code for one in findings(facts, NeededTopic(topic=overridden(topic(), settings), refusal=refusal))]
+    assert codes == ["topics-missing", *(["topic-unfit"] if "delete" in policy else [])]
+
+
 def test_all_topics_that_a_login_may_not_create_are_in_one_finding_with_their_commands(facts: Facts) -> None:
     barred = TopicRefusal(reason="no", is_right=True)
     others = [NeededTopic(topic=topic(name=name), refusal=barred) for name in ("kappa.a", "kappa.b")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -58,8 +59,8 @@ def needed_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     for one in facts.needed:
         if one.refusal is not None and not one.refusal.is_right:
             findings.append(_refused(one.topic, one.refusal, options))
-        findings += [*_unfit(one, options), *_forgets(one)]
-        findings += _limits(one, facts.log.largest)
+        else:
+            findings += [*_unfit(one, options), *_forgets(one), *_limits(one, facts.log.largest)]
     return [*findings, *_made_before(topology, facts)]
 
 
@@ -138,7 +139,7 @@ def _limit(settings: Mapping[str, str]) -> str:
         value = settings.get(name)
         if value is None and name == "retention.ms":
             return "the brokers' own retention.ms"
-        if value is not None and int(value) >= 0:
+        if value is not None and _number(value) != -1:
             return f"{name}={value}"
     return ""
 
@@ -146,9 +147,13 @@ def _limit(settings: Mapping[str, str]) -> str:
 def _limits(one: NeededTopic, largest: Mapping[str, int]) -> list[Finding]:
     """A row may be as large as the record that it comes from; outputs that are there have a rule of their own."""
     settings = one.topic.settings if one.present is None else one.present
-    if one.topic.kind != "changelog" or "max.message.bytes" not in settings:
-        return []
-    return output_rules.size(one.topic.name, int(settings["max.message.bytes"]), largest)
+    limit = _number(settings.get("max.message.bytes", ""))
+    return [] if limit is None or one.topic.kind != "changelog" else output_rules.size(one.topic.name, limit, largest)
+
+
+def _number(text: str) -> int | None:
+    """A setting's number; None where somebody wrote something else, which the brokers refuse."""
+    return int(text) if re.fullmatch(r"-?\d+", text.strip()) else None
 
 
 def _made_before(topology: TopologyFacts, facts: Facts) -> list[Finding]:
