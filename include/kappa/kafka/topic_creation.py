@@ -64,14 +64,24 @@ def refusals(admin: Admin, topics: Iterable[EpochTopic], timeout_seconds: float)
 
 
 def _culprits(admin: Admin, topic: EpochTopic, timeout_seconds: float) -> tuple[str, ...]:
-    """Settings that the brokers refuse each by itself; empty if they refuse the topic without any too."""
-    trials = {"": {}, **{name: {name: value} for name, value in topic.settings.items()}}
-    answers = {
-        name: _ask(admin, [replace(topic, settings=settings)], timeout_seconds, validate_only=True)[topic.name]
-        for name, settings in trials.items()
-    }
-    refused = [name for name, answer in answers.items() if _error(answer) is not None]
-    return () if "" in refused else tuple(refused)
+    """What the brokers refuse, each by itself: settings, and a number if they refuse the topic without any.
+
+    Empty if they refuse it with one partition, and copies of their own choice, too.
+    """
+
+    def is_refused(trial: EpochTopic) -> bool:
+        return _error(_ask(admin, [trial], timeout_seconds, validate_only=True)[trial.name]) is not None
+
+    plain = replace(topic, settings={})
+    names: list[str] = []
+    if is_refused(plain):
+        less = {PARTITIONS: replace(plain, partitions=1), REPLICATION: replace(plain, replication=-1)}
+        names = [name for name, trial in less.items() if trial != plain and not is_refused(trial)][:1]
+        if not names:
+            return ()
+        plain = less[names[0]]
+    trials = {name: replace(plain, settings={name: value}) for name, value in topic.settings.items()}
+    return (*names, *(name for name, trial in trials.items() if is_refused(trial)))
 
 
 def _ask(
