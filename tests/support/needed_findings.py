@@ -37,7 +37,7 @@ def _(here: Site) -> Provoked:
         command="plan NAME",
         numbers={"topic": name, "refused": ["retention.m"], "policy": ""},
         says=f"Kafka refuses new topic {name!r}, a changelog: Unknown topic config name: retention.m",
-        remedy=f"""KAPPA_TOPIC_SETTINGS='{{"{name}": {{"retention.m": ""}}}}'""",
+        remedy=f"""{{"retention.m": "5"}}, "{name.replace(".e0001.", ".e*.")}": {{"retention.m": ""}}}}'""",
     )
 
 
