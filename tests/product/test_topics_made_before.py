@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.findings import findings_of
 from support.needed_findings import VERSIONED
 from support.sites import Site, eager_broker, site
 
+from kappa.control.new_topics import objections
 from kappa.kafka.broker import Broker
 
 __all__ = ["eager_broker"]
@@ -74,6 +76,20 @@ def test_an_epoch_takes_the_number_of_empty_topics_that_were_made_for_it(here: S
     assert planned_epoch(here) == 1
     here.produce(1, topic=here.paths(1).markers)
     assert planned_epoch(here) == 2
+
+
+@pytest.mark.parametrize("kind", ["versioned", "changelog"])
+def test_a_name_that_is_another_topics_to_kafka_is_a_finding_of_plan_and_doctor(here: Site, kind: str) -> None:
+    name = f"{here.topic}.moves.e0001" if kind == "versioned" else here.paths(1).changelog("balances")
+    here.create(name.replace(".", "_"))
+    code, answer = here.run("plan NAME --json")
+    refused = {one["code"]: one for one in findings_of(answer) if one["severity"] == "refuse"}
+    assert code == 1
+    assert set(refused) == {"topic-refused", *(["versioned-topic-taken"] if kind == "versioned" else [])}
+    assert refused["topic-refused"]["numbers"]["topic"] == name
+    assert "collides with existing topic" in refused["topic-refused"]["message"]
+    assert "KAPPA_TOPIC_SETTINGS" not in refused["topic-refused"]["remedy"]
+    assert "topic-refused" in {one.code for _, one in objections(here.config, [here.name])}
 
 
 def test_a_number_without_empty_topics_is_taken_by_its_group(here: Site) -> None:

@@ -53,6 +53,8 @@ def refusals(admin: Admin, topics: Iterable[EpochTopic], timeout_seconds: float)
         code, reason = error.code(), error.str()
         if code in NOT_ALLOWED:
             refused[name] = TopicRefusal(reason=reason, is_right=True)
+        elif code == KafkaError.TOPIC_EXCEPTION:  # '.' and '_' are the same to Kafka
+            refused[name] = TopicRefusal(reason=reason, is_name=True)
         elif code in _REFUSED:
             settings = (_REFUSED[code],) if _REFUSED[code] else _culprits(admin, wishes[name], timeout_seconds)
             refused[name] = TopicRefusal(

@@ -52,6 +52,11 @@ _REFUSED_WHOLE = replace(
     remedy=f"No single setting that it can do without is to blame. Set others in {_SETTING}, {PARTITIONS} and "
     f"{REPLICATION} too, or let the owner of the brokers make it: {{command}}",
 )
+_REFUSED_NAME = replace(
+    TOPIC_REFUSED,
+    remedy="Find out what the other topic is for. Then remove it, or give the topology or its topic output another "
+    "name, and plan again.",
+)
 TOPICS_MISSING = refuses(
     "topics-missing",
     "Epoch {epoch} needs {count} topics that are not there, or that this login may not see, and it may not create "
@@ -123,7 +128,8 @@ def _refused(one: NeededTopic, refusal: TopicRefusal, example: str, options: str
     names = refusal.settings or tuple(settings)
     by = f"Policy {refusal.policy} of the brokers" if refusal.policy else "A policy of the brokers"
     has_others = not _others(one).keys().isdisjoint(refusal.settings)
-    return (TOPIC_REFUSED if has_others else _REFUSED_WHOLE)(
+    declared = TOPIC_REFUSED if has_others else _REFUSED_NAME if refusal.is_name else _REFUSED_WHOLE
+    return declared(
         {
             "by": by if refusal.is_policy else "Kafka",
             "kind": WORDS[topic.kind],
