@@ -185,7 +185,11 @@ def test_a_versioned_topic_that_was_made_before_is_judged_as_an_output(facts: Fa
     own = OutputFacts(topic="loyalty", of="notifications", time="at")
     facts = replace(facts, topology=replace(facts.topology, own_outputs=(own,)))
     present = KEEPING | {"message.timestamp.type": "LogAppendTime"}
-    (finding,) = findings(facts, NeededTopic(topic=topic("versioned", "loyalty.e0004"), present=present))
+    needed = NeededTopic(topic=topic("versioned", "loyalty.e0004"), present=present)
+    adopted, finding = findings(facts, needed)
+    assert (adopted.code, adopted.severity) == ("versioned-topic-adopted", Severity.WARN)
+    assert adopted.numbers == {"adopted": ["loyalty.e0004"]}
+    assert findings(replace(facts, colliding_topics=("loyalty.e0004",)), needed) == [finding], "it is not taken"
     assert (finding.code, finding.numbers["topic"]) == ("output-rewrites-timestamps", "loyalty.e0004")
 
 

@@ -53,3 +53,18 @@ def _(here: Site) -> Provoked:
         says="keeps records for a limited time",
         remedy="retention.ms=-1",
     )
+
+
+@provokes("versioned-topic-adopted")
+def _(here: Site) -> Provoked:
+    here.create()
+    here.produce()
+    here.deploy(outputs=VERSIONED)
+    name = f"{here.topic}.moves.e0001"
+    here.create(name)
+    return Provoked(
+        command="plan NAME",
+        numbers={"adopted": [name]},
+        says=f"Epoch 1 would take {name}, which exist already and are empty",
+        remedy="No action needed if they were made for the epoch",
+    )

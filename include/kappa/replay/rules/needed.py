@@ -72,6 +72,13 @@ VERSIONED_TOPIC_FORGETS = warns(
     "No action needed if no reader needs them; otherwise set retention.ms=-1 and retention.bytes=-1 for it.",
 )
 
+VERSIONED_TOPIC_ADOPTED = warns(
+    "versioned-topic-adopted",
+    "Epoch {epoch} would take {topics}, which exist already and are empty, for its own: `kappa abort` and `kappa "
+    "retire` delete them with it.",
+    "No action needed if they were made for the epoch; otherwise give the topic output another name.",
+)
+
 
 def needed_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
     """Objections to the topics that the new epoch needs besides its sources."""
@@ -84,7 +91,7 @@ def needed_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
             findings.append(_refused(one, one.refusal, example, options))
         else:
             findings += [*_unfit(one, example, options), *_forgets(one), *_limits(one, facts.log.largest)]
-    return [*findings, *_made_before(topology, facts)]
+    return [*findings, *_adopted(facts), *_made_before(topology, facts)]
 
 
 def _example(facts: Facts) -> str:
@@ -201,6 +208,14 @@ def _limits(one: NeededTopic, largest: Mapping[str, int]) -> list[Finding]:
 def _number(text: str) -> int | None:
     """A setting's number; None where somebody wrote something else, which the brokers refuse."""
     return int(text) if re.fullmatch(r"-?\d+", text.strip()) else None
+
+
+def _adopted(facts: Facts) -> list[Finding]:
+    """A warning of empty topics that the epoch takes, and removes: they may be those of another application."""
+    names = [one.topic.name for one in facts.needed if one.topic.kind == "versioned" and one.present is not None]
+    names = [name for name in names if name not in facts.colliding_topics]
+    words = {"epoch": facts.next_epoch, "topics": ", ".join(names)}
+    return [VERSIONED_TOPIC_ADOPTED(words, adopted=names)] if names else []
 
 
 def _made_before(topology: TopologyFacts, facts: Facts) -> list[Finding]:
