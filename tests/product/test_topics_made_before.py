@@ -92,6 +92,16 @@ def test_a_name_that_is_another_topics_to_kafka_is_a_finding_of_plan_and_doctor(
     assert "topic-refused" in {one.code for _, one in objections(here.config, [here.name])}
 
 
+def test_commands_begin_with_the_topics_that_an_epoch_on_record_lacks(here: Site) -> None:
+    here.config = replace(here.config, launcher="elsewhere")
+    assert here.run("start NAME --execute --detach")[0] == 0
+    here.deploy()  # later epochs have no versioned topic
+    here.kafka.create_topic(here.paths(1).markers, 1)
+    first = [here.paths(1).changelog("balances"), f"{here.topic}.moves.e0001"]
+    second = [here.paths(2).markers, here.paths(2).changelog("balances")]
+    assert [one["name"] for one in commands(here)] == [*first, *second]
+
+
 def test_a_number_without_empty_topics_is_taken_by_its_group(here: Site) -> None:
     here.kafka.set_group_offsets(here.paths(3).name, here.end)
     assert planned_epoch(here) == 4
