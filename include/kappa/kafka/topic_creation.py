@@ -69,10 +69,16 @@ def _culprits(admin: Admin, topic: EpochTopic, timeout_seconds: float) -> tuple[
     """What the brokers refuse, each by itself: settings, and a number if they refuse the topic without any.
 
     Empty if they refuse it with one partition, and copies of their own choice, too.
+
+    Raises:
+        KappaError: they answer a trial with an error that is not about a topic.
     """
 
     def is_refused(trial: EpochTopic) -> bool:
-        return _error(_ask(admin, [trial], timeout_seconds, validate_only=True)[trial.name]) is not None
+        error = _error(_ask(admin, [trial], timeout_seconds, validate_only=True)[trial.name])
+        if error is not None and error.code() not in _REFUSED:
+            raise admin.explained(error, f"asking what is refused of topic {topic.name!r}")
+        return error is not None
 
     plain = replace(topic, settings={})
     names: list[str] = []
