@@ -289,15 +289,21 @@ def _temporary(config: Config, folder: Path) -> Iterator[str]:
 
 def _topics(config: Config) -> str:
     """Ask the brokers for the topics of the next epochs, and look at those that were made for them."""
-    names = list(registry.topologies(config.topologies)[0]) if config.topologies.is_dir() else []
+    topologies, broken = registry.topologies(config.topologies) if config.topologies.is_dir() else ({}, {})
+    answers = objections(config, topologies)
     against = [
         f"{topology}: {finding}"
-        for topology, finding in objections(config, names)
+        for topology, findings in answers.items()
+        for finding in findings or ()
         if finding.severity is Severity.REFUSE
     ]
     if against:
         raise TopologyError("\n".join(against))
-    return f"the brokers would make the topics of the next epoch of {len(names)} topologies, or have them"
+    others = [f"{name} (a source is missing)" for name, findings in answers.items() if findings is None]
+    count = len(answers) - len(others)
+    others += [f"{file.name} (does not import)" for file in broken]
+    rest = f"; not asked for {', '.join(others)}" if others else ""
+    return f"the brokers would make the topics of the next epoch of {count} topologies, or have them{rest}"
 
 
 def _opened(stack: ExitStack, servers: str, overrides: Overrides) -> str:

@@ -15,6 +15,7 @@ from support.sites import Site, eager_broker, site
 
 from kappa.control.new_topics import objections
 from kappa.kafka.broker import Broker
+from kappa_local import doctor
 
 __all__ = ["eager_broker"]
 
@@ -89,7 +90,7 @@ def test_a_name_that_is_another_topics_to_kafka_is_a_finding_of_plan_and_doctor(
     assert refused["topic-refused"]["numbers"]["topic"] == name
     assert "collides with existing topic" in refused["topic-refused"]["message"]
     assert "KAPPA_TOPIC_SETTINGS" not in refused["topic-refused"]["remedy"]
-    assert "topic-refused" in {one.code for _, one in objections(here.config, [here.name])}
+    assert "topic-refused" in {one.code for one in objections(here.config, [here.name])[here.name] or ()}
 
 
 def test_commands_begin_with_the_topics_that_an_epoch_on_record_lacks(here: Site) -> None:
@@ -120,4 +121,16 @@ def test_topics_to_read_get_the_configured_settings_unless_the_command_names_oth
         2,
         "86400000",
         "86400000",
+    )
+
+
+def test_the_doctor_counts_the_topologies_that_were_asked_and_names_the_others(here: Site) -> None:
+    assert doctor._topics(here.config) == (
+        "the brokers would make the topics of the next epoch of 1 topologies, or have them"
+    )
+    here.delete()
+    (here.config.topologies / "broken.py").write_text("import no_such_module\n\nTopology(name='a.b')\n")
+    assert doctor._topics(here.config) == (
+        "the brokers would make the topics of the next epoch of 0 topologies, or have them; not asked for "
+        f"{here.name} (a source is missing), broken.py (does not import)"
     )

@@ -55,22 +55,20 @@ def missing_topics(config: Config, topology: str, epochs: int = 1) -> tuple[Epoc
     return tuple(topic for topic in topics.values() if topic.name not in listed)
 
 
-def objections(config: Config, topologies: Iterable[str]) -> list[tuple[str, Finding]]:
-    """What the brokers, or the topics that are there, have against the next epoch of topologies, each with its name.
+def objections(config: Config, topologies: Iterable[str]) -> dict[str, list[Finding] | None]:
+    """What the brokers, or the topics that are there, have against the next epoch of topologies, by their names.
 
-    Nothing is created. A topology whose sources are not there has none.
+    Nothing is created. None for a topology whose sources are not all there: its topics depend on them.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
     with _broker(config) as broker:
-        surveyed = [(name, _facts(config, broker, name)) for name in topologies]
-    return [
-        (name, finding)
-        for name, facts in surveyed
-        if facts.topology is not None
-        for finding in needed_findings(facts.topology, facts)
-    ]
+        surveyed = {name: _facts(config, broker, name) for name in topologies}
+    return {
+        name: needed_findings(facts.topology, facts) if facts.topology is not None and facts.needed else None
+        for name, facts in surveyed.items()
+    }
 
 
 def _of_candidate(config: Config, topology: str) -> list[tuple[int, Topology]]:
